@@ -65,6 +65,40 @@ def format_seconds(seconds: float | None) -> str:
     return f"{hours // 24} d {hours % 24:02d} h"
 
 
+def format_joules(joules: float | None) -> str:
+    """Energy: joules below a watt-hour, then Wh, kWh, MWh.
+
+    >>> format_joules(950), format_joules(7200), format_joules(3.6e6 * 12.5), format_joules(None)
+    ('950 J', '2 Wh', '12.5 kWh', 'n/a')
+    """
+    if joules is None or not math.isfinite(joules):
+        return UNKNOWN
+    value = joules / 3600
+    if abs(value) < 1:
+        return f"{joules:.3g} J"
+    for unit in ("Wh", "kWh"):
+        if abs(value) < 999.5:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:,.4g} MWh"
+
+
+def format_grams(grams: float | None) -> str:
+    """A mass: mg below a gram, then g, kg, t.
+
+    >>> format_grams(0.02), format_grams(445), format_grams(12_300), format_grams(None)
+    ('20 mg', '445 g', '12.3 kg', 'n/a')
+    """
+    if grams is None or not math.isfinite(grams):
+        return UNKNOWN
+    value = grams * 1000
+    for unit in ("mg", "g", "kg"):
+        if abs(value) < 999.5:
+            return f"{value:.3g} {unit}"
+        value /= 1000
+    return f"{value:,.4g} t"
+
+
 _MAX_USD_DIGITS = 12
 
 

@@ -296,6 +296,26 @@ int nvmlDeviceGetPowerUsage(device_t device, uint *to) {
     if (device->slice >= 0) return NOT_SUPPORTED;
     return small_number(device->index, "power_mw", to);
 }
+/* What "energy_mj" said, and since then the power that the timeline has at each moment. */
+int nvmlDeviceGetTotalEnergyConsumption(device_t device, ull *to) {
+    ENTER(device);
+    double total = -1, power = 0, since = 0;
+    for (int i = 0; i < count_of_lines && lines[i].at <= this_call; i++) {
+        line_t *one = &lines[i];
+        int base = !strcmp(one->key, "energy_mj");
+        if (one->device != device->index || (!base && strcmp(one->key, "power_mw"))) continue;
+        if (base && *one->value == '-') total = -1; /* the driver tells none from here on */
+        else if (base) total = atof(one->value);
+        else {
+            if (total >= 0) total += power * (one->at - since);
+            power = atof(one->value);
+        }
+        since = one->at;
+    }
+    if (total < 0 || device->slice >= 0) return NOT_SUPPORTED;
+    *to = (ull)(total + power * (this_call - since));
+    return SUCCESS;
+}
 int nvmlDeviceGetEnforcedPowerLimit(device_t device, uint *to) {
     ENTER(device);
     if (device->slice >= 0) return NOT_SUPPORTED;

@@ -72,6 +72,7 @@ class Pod:
             used=0,
             util=0,
             power_mw=power // 10,
+            energy_mj=5_000_000 + index,  # of the time before
             power_limit_mw=power,
             temperature=31,
             clock=self.max_clock // 5,

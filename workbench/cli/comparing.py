@@ -19,8 +19,17 @@ from workbench.compare.alignment import AXES
 from workbench.compare.differences import RESULTS
 from workbench.compare.runs import Comparison, find
 from workbench.compare.runs import compare as set_beside
+from workbench.observe.energy import JOULES_PER_KWH
 from workbench.store.names import check_local
-from workbench.units import UNKNOWN, format_bytes, format_count, format_seconds, format_usd
+from workbench.units import (
+    UNKNOWN,
+    format_bytes,
+    format_count,
+    format_grams,
+    format_joules,
+    format_seconds,
+    format_usd,
+)
 
 _AXIS_TEXT = {
     "step": format_count,
@@ -38,6 +47,9 @@ _RESULT_NAMES = {
     "memory_bytes": "peak memory",
     "hours": "running time",
     "usd": "cost",
+    "kwh": "energy",
+    "tokens_per_joule": "tokens per joule",
+    "co2e_grams": "CO2e",
     "step_ratio": "step ÷ predicted",
     "memory_ratio": "memory ÷ predicted",
 }
@@ -226,6 +238,10 @@ def _hours(hours: float) -> str:
     return format_seconds(3600 * hours)
 
 
+def _kwh(kwh: float) -> str:
+    return format_joules(JOULES_PER_KWH * kwh)
+
+
 def _ratio(ratio: float) -> str:
     return f"{ratio:.2f}x"
 
@@ -235,6 +251,8 @@ _UNIT_TEXT: dict[str, Callable[[float], str]] = {
     "s": format_seconds,
     "h": _hours,
     "USD": format_usd,
+    "kWh": _kwh,
+    "g": format_grams,
     "tokens": format_count,
     "tokens/s": format_count,
     "x predicted": _ratio,

@@ -16,8 +16,8 @@ _SPEED = "tokens_per_second samples_per_second"
 _SHOW = (
     f"{_RUN} message exit_code failed_rank strategy processes world_size device script steps "
     "steps_redone loss_first loss_last nonfinite_step step_seconds_median "
-    f"{_SPEED} throughput_upper_bound peak_memory_bytes predicted comparison usd_so_far restarts "
-    "attempts elapsed_seconds started_at ended_at dir command findings read_only"
+    f"{_SPEED} throughput_upper_bound peak_memory_bytes predicted comparison usd_so_far "
+    "energy restarts attempts elapsed_seconds started_at ended_at dir command findings read_only"
 )
 _STARTED = "run dir command config_files"
 _MEMORY = (

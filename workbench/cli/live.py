@@ -16,6 +16,7 @@ from rich.text import Text
 
 from workbench.cli.tables import STYLES, number
 from workbench.launching.run import Run
+from workbench.observe.emissions import energy_text
 from workbench.observe.summary import throughput, throughput_text
 from workbench.units import format_bytes, format_seconds, format_usd
 
@@ -134,6 +135,8 @@ def _facts(view: dict[str, Any]) -> RenderableType:
     grid.add_row("step", format_seconds(view["step_seconds_median"]), extra)
     if view.get("usd_so_far") is not None:
         grid.add_row("cost", format_usd(view["usd_so_far"]), "")
+    if energy := energy_text(view.get("energy")):
+        grid.add_row("energy", energy, "")
     return grid
 
 

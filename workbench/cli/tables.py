@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from workbench.compare.lineage import Branch, origin, origin_text, trees
+from workbench.observe.emissions import energy_text
 from workbench.observe.prediction_error.terms import COST, MFU, STEP, TOKENS, PredictionError
 from workbench.observe.series import Series
 from workbench.observe.summary import peak_memory, predicted_peak, throughput, throughput_text
@@ -167,6 +168,7 @@ def summary_table(
         "elapsed": format_seconds(elapsed),
         "memory": memory_line(summary),
         "cost": _beside(gap, COST) or _known(format_usd, summary["usd_so_far"]),
+        "energy": escape(_energy(summary.get("energy"))),
         "compared": escape(gap.explanation),
         "predicted": escape(gap.source or ""),
         "directory": escape(summary["dir"]),
@@ -264,6 +266,14 @@ def _beside(gap: PredictionError, what: str) -> str:
 
 def _known(text: Callable[[float | None], str], value: float | None) -> str:
     return "" if value is None else text(value)
+
+
+def _energy(energy: Mapping[str, Any] | None) -> str:
+    """What the run took, and what is not in it."""
+    if not energy:
+        return ""
+    notes: list[str] = energy.get("notes") or []
+    return "\n".join([energy_text(energy) or "n/a", *notes])
 
 
 def memory_line(summary: dict[str, Any]) -> str:

@@ -31,6 +31,8 @@ class GpuSample:
     """Current SM clock."""
     throttle_reasons: int | None = None
     """NVML's bit mask of clock event reasons; 0 means none."""
+    energy_joules: float | None = None
+    """Of the board since its driver was loaded; None on cards before Volta."""
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
@@ -110,6 +112,7 @@ class GpuSampler:
         rates = ask(lib.nvmlDeviceGetUtilizationRates, part)
         memory = ask(self._memory, part)
         milliwatts = ask(lib.nvmlDeviceGetPowerUsage, card)
+        millijoules = ask(lib.nvmlDeviceGetTotalEnergyConsumption, card)
         return GpuSample(
             index=gpu.index,
             util=None if rates is None else float(rates.gpu),
@@ -118,6 +121,7 @@ class GpuSampler:
             power_w=None if milliwatts is None else milliwatts / 1000,
             sm_clock_mhz=ask(lib.nvmlDeviceGetClockInfo, card, lib.NVML_CLOCK_SM),
             throttle_reasons=ask(lib.nvmlDeviceGetCurrentClocksThrottleReasons, card),
+            energy_joules=None if millijoules is None else millijoules / 1000,
         )
 
     def _memory(self, handle: Any) -> Any:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from workbench.observe.rapl import ProcessorEnergy
 from workbench.store import processes
 from workbench.store.schema import ProcessDoc, SystemLine
 
@@ -24,6 +25,7 @@ class HostSampler:
         """`detailed`: each core and each process, too; for runs that train on them."""
         self._directory = directory
         self._detailed = detailed
+        self._energy = ProcessorEnergy()
         self._previous: tuple[float, dict[int, int], int] | None = None
         psutil.cpu_percent(None)
         if detailed:
@@ -62,6 +64,7 @@ class HostSampler:
             "disk_free_bytes": disk_free(self._directory),
             "net_bytes_per_second": None if net is None else round(net),
             "gpus": [],
+            "processor_joules": self._energy.joules(),
         }
         if self._detailed and run_cpu is not None:
             line["cores"] = [round(one) for one in psutil.cpu_percent(None, percpu=True)]

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.observe.emissions import energy_text
 from workbench.observe.log_tails import log_lines
 from workbench.observe.prediction_error.comparison import read_prediction_error
 from workbench.observe.prediction_error.terms import PredictionError, PredictionTerm
@@ -24,7 +25,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import ExitDoc
-from workbench.units import GIB, format_bytes, format_ratio
+from workbench.units import GIB, format_bytes, format_joules, format_ratio
 
 _STYLE = """
 :root{color-scheme:light dark;--fg:#1f2328;--mute:#656d76;--bg:#fff;--card:#f6f8fa;--rule:#d0d7de;
@@ -73,6 +74,7 @@ def write_report(paths: RunPaths, end: ExitDoc) -> None:
         f"<p><code>{html.escape(_script(run))}</code></p>",
         troubles(paths, view),
         _prediction(read_prediction_error(paths), run, view, end.get("exit_code")),
+        _energy(view.get("energy")),
         f'<h2>Curves</h2><div class="charts">{_charts(view)}</div>',
         samples(view),
         _memory_table(run),
@@ -161,6 +163,20 @@ def _number(value: float | None) -> str:
 
 def _count(value: int | None) -> str:
     return "n/a" if value is None else str(value)
+
+
+def _energy(energy: Mapping[str, Any] | None) -> str:
+    """What the run took, and what is not in it; nothing where no device told."""
+    text = energy_text(energy)
+    if not text or energy is None:
+        return ""
+    parts = [
+        f"{what} {format_joules(energy.get(name))}"
+        for name, what in (("gpu_joules", "GPU boards"), ("processor_joules", "processors"))
+        if energy.get(name) is not None
+    ]
+    notes = html.escape(" ".join([f"Counted: {', '.join(parts)}.", *(energy.get("notes") or ())]))
+    return f'<h2>Energy</h2><p>{html.escape(text)}</p><p class="mute">{notes}</p>'
 
 
 def _memory_table(run: RunRecord) -> str:

@@ -26,6 +26,8 @@ from workbench.store.run_record import OriginDoc, RunRecord, SweepDoc
 from workbench.store.runs import Store
 from workbench.store.schema import BY_HAND, SCHEMA_VERSION
 
+ENERGY = ("kwh", "tokens_per_joule", "co2e_grams")
+"""What a row has of a view's ``energy``."""
 LISTED = (
     *("run", "name", "state", "outcome", "strategy", "processes", "world_size", "steps"),
     *("loss_first", "loss_last", "nonfinite_step", "tokens_per_second"),
@@ -35,7 +37,7 @@ LISTED = (
 COLUMNS = (
     *LISTED,
     *("device", "recipe", "script", "created_at", "loss_best", "step_seconds_median"),
-    *("memory_bytes", "hours", "usd", "tokens", "restarts", "memory_ratio", "step_ratio"),
+    *("memory_bytes", "hours", "usd", *ENERGY, "tokens", "restarts", "memory_ratio", "step_ratio"),
     *("resumed_from", "resumed_step", "rerun_of", "sweep", "trial", "tags", "note", "archived"),
 )
 """All keys of a row."""
@@ -57,6 +59,7 @@ def row(paths: RunPaths, curve: Curve) -> dict[str, Any]:
     tokens = [count for count in curve.tokens if count is not None]
     elapsed: float | None = summary["elapsed_seconds"]
     origin = run.resumed_from or OriginDoc()
+    energy: dict[str, Any] = summary["energy"] or {}
     return {
         **{key: summary[key] for key in LISTED},
         "device": summary["device"],
@@ -68,6 +71,7 @@ def row(paths: RunPaths, curve: Curve) -> dict[str, Any]:
         "memory_bytes": peak_memory(summary),
         "hours": None if elapsed is None else elapsed / 3600,
         "usd": summary["usd_so_far"],
+        **{key: energy.get(key) for key in ENERGY},
         "tokens": tokens[-1] if tokens else None,
         "restarts": _restarts(summary),
         "memory_ratio": _memory_ratio(summary),

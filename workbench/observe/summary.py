@@ -114,6 +114,7 @@ def summarise(paths: RunPaths) -> dict[str, Any]:
         "predicted": run.predicted or {},
         "comparison": read_comparison(paths, view),
         "usd_so_far": view.get("usd_so_far"),
+        "energy": view.get("energy"),
         "restarts": state.get("restarts", 0),
         "attempts": view.get("attempts", []),
         "elapsed_seconds": view.get("elapsed_seconds"),

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, cast
 
+from workbench.observe.consumed import Consumed
 from workbench.observe.device_fleet import Devices
 from workbench.observe.events import MetricStream, RecentSteps, StepRow, last_rows
 from workbench.observe.log_tails import LogTail
@@ -92,6 +93,7 @@ class ViewBuilder:
         self._seq = 0
         self._comparison: dict[str, Any] = {}
         self._tokens: int | None = None
+        self._consumed = Consumed()
         self._samples: int | None = None
 
     def read(self, *, final: bool = False) -> list[StepRow]:
@@ -141,6 +143,7 @@ class ViewBuilder:
             self.nonfinite_step = self.nonfinite_step or row.step
         self._tokens = row.tokens or self.run.tokens_per_step
         self._samples = row.samples or self._samples
+        self._consumed.add(row.step, self._tokens)
         self._timeline.append(row)
         self._rank_grid.append(row)
         self._sample.add(row)
@@ -178,6 +181,11 @@ class ViewBuilder:
         """Rate of the recent steps; None while tokens per step are unknown."""
         median = self.recent.median
         return self._tokens / median if self._tokens and median else None
+
+    @property
+    def tokens(self) -> int | None:
+        """Consumed in all steps of the curve; None while those of a step are unknown."""
+        return self._consumed.tokens
 
     def samples_per_second(self) -> float | None:
         """Rate of the recent steps; None for data that comes from no DataLoader."""
@@ -223,7 +231,7 @@ class ViewBuilder:
         self._seq += 1
         written_at = time.time()
         ended, elapsed = now.get("ended_at"), now["elapsed_seconds"]
-        price = self.run.usd_per_hour
+        usd = self.run.usd_of(elapsed)
         return {
             "schema": SCHEMA_VERSION,
             "seq": self._seq,
@@ -247,8 +255,8 @@ class ViewBuilder:
             "tokens_per_second": self.tokens_per_second(),
             "samples_per_second": self.samples_per_second(),
             "throughput_upper_bound": self.upper_bound(),
-            "usd_per_hour": price,
-            "usd_so_far": None if price is None else round(price * elapsed / 3600, 4),
+            "usd_per_hour": self.run.usd_per_hour,
+            "usd_so_far": None if usd is None else round(usd, 4),
             "predicted": self.run.predicted,
             "peak_memory_bytes": shown_peaks([r.memory_bytes for r in self.stream.ranks.values()]),
             "lines_skipped": self.stream.lines_skipped,

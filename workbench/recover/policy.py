@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from workbench.describe.option import Option
 from workbench.errors import UnknownNameError, UsageError
+from workbench.recover import limits
 from workbench.recover.stop_rule import stop_conditions
 
 ROLLBACK_KINDS = ("nan", "spike")
@@ -49,6 +50,18 @@ class Recovery:
     ] = None
     """Counted from the launch, or from a resume by hand; automatic restarts count into it. None: no
     limit."""
+    max_usd: Annotated[
+        float | None,
+        Option(help="Stop with a checkpoint after so many dollars, all attempts.", unit="$"),
+    ] = None
+    """At the price of the whole host ($WORKBENCH_USD_PER_HOUR); resumes count into it. None: no
+    limit."""
+    max_kwh: Annotated[
+        float | None,
+        Option(help="Stop with a checkpoint after so much energy, all attempts.", unit="kWh"),
+    ] = None
+    """Of GPU boards, and of processors where their counters can be read; resumes count into it.
+    None: no limit."""
     rollback_on: Annotated[
         tuple[str, ...],
         Option(
@@ -94,9 +107,9 @@ class Recovery:
         """Refuse what cannot be."""
         if type(self.restarts) is not int or not 0 <= self.restarts <= 1000:
             raise UsageError(f"restarts={self.restarts!r}: give a whole number from 0 to 1000.")
-        for name in ("backoff_seconds", "grace_seconds", "idle_minutes", "max_hours"):
+        for name in ("backoff_seconds", "grace_seconds", "idle_minutes", *limits.NAMES):
             value = getattr(self, name)
-            if value is None and name in {"grace_seconds", "max_hours"}:
+            if value is None and name in {"grace_seconds", *limits.NAMES}:
                 continue
             if not isinstance(value, int | float) or not 0 < value < 1e6:
                 raise UsageError(f"{name}={value!r}: give a number above 0 and below a million.")
@@ -131,6 +144,11 @@ class Recovery:
         if self.grace_seconds is not None:
             return self.grace_seconds
         return 120.0 if self.preemption == "aws" else 30.0
+
+    @property
+    def limits(self) -> dict[str, float | None]:
+        """What the run may take, by the names of `recover.limits.LIMITS`."""
+        return {name: getattr(self, name) for name in limits.NAMES}
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form, as kept in run.json."""

@@ -63,6 +63,11 @@ class RunPaths:
         return self.directory / "comparison.json"
 
     @property
+    def energy(self) -> Path:
+        """What each device took so far (`observe.energy.EnergyMeter.document`)."""
+        return self.directory / "energy.json"
+
+    @property
     def config(self) -> Path:
         """Folder of the launcher's config files."""
         return self.directory / "config"

@@ -33,6 +33,9 @@ class Row(TypedDict):
     memory_bytes: float | None
     hours: float | None
     usd: float | None
+    kwh: float | None
+    tokens_per_joule: float | None
+    co2e_grams: float | None
     tokens: float | None
     restarts: int
     memory_ratio: float | None

@@ -156,6 +156,7 @@ class RunRecord:
     seconds_total: float | None = None  # a time limit, the ETA's other basis
     tokens_per_step: int | None = None
     usd_per_hour: float | None = None
+    grid_gco2e_per_kwh: float | None = None  # as given; null = the default of observe.emissions
     # recover.policy.Recovery, field by field
     recovery: dict[str, Any] = field(default_factory=dict[str, Any])
     # sinks fed by the supervisor: tensorboard, mlflow, trackio, wandb
@@ -179,6 +180,11 @@ class RunRecord:
         """
         known = {name: document[name] for name in _NAMES if document.get(name) is not None}
         return cls(**known, as_read=document)
+
+    def usd_of(self, seconds: float | None) -> float | None:
+        """What so long a time costs; None where the price is unknown."""
+        price = self.usd_per_hour
+        return None if price is None or seconds is None else price * seconds / 3600
 
     def document(self) -> dict[str, Any]:
         """The content of run.json: as it was read, with the fields that were replaced since.

@@ -43,6 +43,8 @@ file                       content                                     written b
 ``nodes/system-N.jsonl``   as ``system.jsonl``, of node N              node N's agent
 ``logs/launcher-node-N.log``  of the launcher on node N                that launcher
 ``comparison.json``        :class:`ComparisonDoc`, at the end          the supervisor
+``energy.json``            what each device took so far, atomic: see   the supervisor
+                           `observe.energy.Account`
 ``report.html``            the finished run on one page                the supervisor
 ``exit.json``              :class:`ExitDoc`, last but for row.json     the supervisor
 ``row.json``               `row_schema.RowDoc`: the run as lists show  the supervisor
@@ -187,8 +189,9 @@ class ProfiledRank(TypedDict):
 
 
 class CpuSample(TypedDict, total=False):
-    """What a sample of a run on CPU has more, from the second on."""
+    """What a sample of a run on CPU has more, from the second on; and what older ones lack."""
 
+    processor_joules: float | None  # of the whole host since some moment, see observe/rapl.py
     cores: list[int]  # percent busy of each core of the host
     busiest: list[dict[str, Any]]  # the run's processes: {"pid", "cpu_percent", "rss_bytes"}
 
@@ -252,6 +255,21 @@ class ComparisonDoc(TypedDict, total=False):
     rows: list[ComparisonRow]
 
 
+class EnergyDoc(TypedDict, total=False):
+    """``energy`` of the view: what the run took in all its attempts. Unknown is null."""
+
+    joules: float | None  # of all that is counted: the two that follow
+    gpu_joules: float | None  # boards of the GPUs, on all machines
+    processor_joules: float | None  # of whole machines, where their counters can be read
+    kwh: float | None
+    tokens: int | None  # that the steps in the curve consumed
+    tokens_per_joule: float | None
+    co2e_grams: float | None
+    grid_gco2e_per_kwh: float
+    grid_source: str  # "given", or where the default is from
+    notes: list[str]  # what is not counted, or not by a counter
+
+
 class LabelsDoc(TypedDict, total=False):
     """``labels.json``: what people say of a run; nothing of the training depends on it."""
 
@@ -302,6 +320,7 @@ class ViewDoc(TypedDict):
     throughput_upper_bound: bool  # ranks may have been counted that share their data with others
     usd_per_hour: float | None
     usd_so_far: float | None
+    energy: EnergyDoc | None
     # Equal columns. A row is ``stride`` optimizer steps: ``step``, ``time`` of its last, means of
     # plain columns, ``*_min``/``*_max`` its extremes, so spikes survive.
     # step time loss loss_min loss_max lr grad_norm grad_norm_max step_seconds step_seconds_max

@@ -51,6 +51,25 @@ export function usd(value) {
   return `$${value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: value < 1 ? 3 : 2 })}`;
 }
 
+/** 950 J, 12 Wh, 3.4 kWh, as Python's format_joules says them. @param {unknown} value */
+export function joules(value) {
+  if (!known(value)) return UNKNOWN;
+  return Math.abs(value) < 3600 ? `${number(value, 3)} J` : scaled(value / 3600, ["Wh", "kWh", "MWh"]);
+}
+
+/** 20 mg, 445 g, 12.3 kg, as Python's format_grams says them. @param {unknown} value */
+export const grams = (value) => (known(value) ? scaled(value * 1000, ["mg", "g", "kg", "t"]) : UNKNOWN);
+
+/** @param {number} value @param {string[]} units each a thousand of the one before */
+function scaled(value, units) {
+  let power = 0;
+  while (Math.abs(value) >= 999.5 && power < units.length - 1) {
+    value /= 1000;
+    power += 1;
+  }
+  return `${number(value, 3)} ${units[power]}`;
+}
+
 const BYTE_UNITS = [
   { name: "B", bytes: 1 },
   { name: "KiB", bytes: 2 ** 10 },

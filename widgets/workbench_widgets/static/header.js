@@ -3,7 +3,7 @@
 
 import { element, setAttribute, setText } from "./dom.js";
 import { Alarm } from "./findings.js";
-import { count, known, number, percent, seconds, usd } from "./format.js";
+import { count, grams, joules, known, number, percent, seconds, usd } from "./format.js";
 import { ResumeButton, resumable, whyNot } from "./resume.js";
 import { StopButton } from "./stop_button.js";
 import { rateText, rateUnit } from "./traces.js";
@@ -17,7 +17,20 @@ export function attemptText(view) {
   return `Attempt ${count(view.attempt)}, ${from}${start.why ? `: ${start.why}` : ""}`;
 }
 
+/** What an energy comes to, and what is not in it. @param {any} energy */
+export function energyTitle(energy) {
+  const rate = known(energy.tokens_per_joule) ? [`${number(energy.tokens_per_joule, 3)} tokens per joule.`] : [];
+  const factor = `${number(energy.grid_gco2e_per_kwh, 4)} g/kWh: ${energy.grid_source ?? "n/a"}`;
+  return [...rate, `${grams(energy.co2e_grams)} CO₂e at ${factor}.`, ...(energy.notes ?? [])].join("\n");
+}
+
 /** @typedef {import("./state.js").RunState} RunState */
+
+/** @param {HTMLElement} node @param {string[]} fact name, text and what a pointer finds there */
+function drawFact(node, [, text, title = ""]) {
+  setText(node, text);
+  if (node.title !== title) node.title = title;
+}
 
 export class Header {
   /** @param {string} name
@@ -140,20 +153,21 @@ export class Header {
     ];
     if (running) facts.push(["Time left", seconds(view.eta_seconds)]);
     if (known(view.usd_per_hour)) facts.push(["Cost so far", usd(view.usd_so_far)]);
+    if (known(view.energy?.joules)) facts.push(["Energy so far", joules(view.energy.joules), energyTitle(view.energy)]);
     if (view.restarts > 0) facts.push(["Restarts", count(view.restarts)]);
     if (view.steps_redone > 0) facts.push(["Steps repeated", count(view.steps_redone)]);
     const terms = this.facts.querySelectorAll("dt");
     if ([...terms].map((term) => term.textContent).join() === facts.map(([name]) => name).join()) {
-      this.facts.querySelectorAll("dd").forEach((node, index) => setText(node, facts[index][1]));
+      this.facts.querySelectorAll("dd").forEach((node, index) => drawFact(node, facts[index]));
       return;
     }
     const shown = this.facts.children;
     if (facts.length !== shown.length) {
       this.facts.replaceChildren(...facts.map(() => element("div", {}, element("dt"), element("dd"))));
     }
-    facts.forEach(([name, text], at) => {
-      setText(/** @type {HTMLElement} */ (shown[at].firstChild), name);
-      setText(/** @type {HTMLElement} */ (shown[at].lastChild), text);
+    facts.forEach((fact, at) => {
+      setText(/** @type {HTMLElement} */ (shown[at].firstChild), fact[0]);
+      drawFact(/** @type {HTMLElement} */ (shown[at].lastChild), fact);
     });
   }
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from workbench.describe import Cluster, Strategy
 from workbench.describe.job import Job
-from workbench.describe.option import Group, Option, declared, groups
+from workbench.describe.option import Group, Option, check_value, declared, groups
 from workbench.describe.stack import ALL, CALIBRATION
 from workbench.errors import UnknownNameError, UsageError
 from workbench.recover.policy import Recovery
@@ -139,6 +139,17 @@ class LaunchOptions:
         ),
     ] = None
     """Kept in step by a process of its own; see `workbench push` and `resume URL/RUN`."""
+    grid_gco2e_per_kwh: Annotated[
+        float | None,
+        Option(
+            help="Emissions of the electricity there [default: world average].",
+            flag="grid-co2e",
+            unit="g/kWh",
+            above=0,
+            in_place=True,
+        ),
+    ] = None
+    """For the run's CO2e; the place of a machine is not known, so give it where it matters."""
     calibration: Annotated[str, CALIBRATION] = ALL
     """See `workbench calibrate`; a run starts the same with any."""
     store: Annotated[
@@ -158,6 +169,9 @@ class LaunchOptions:
             raise UsageError(
                 f"recovery={self.recovery!r}: give a Recovery, as Recovery(restarts=3)."
             )
+        if self.grid_gco2e_per_kwh is not None:
+            grid = declared(LaunchOptions)["grid_gco2e_per_kwh"].option
+            check_value("grid_gco2e_per_kwh", self.grid_gco2e_per_kwh, grid)
 
     def document(self) -> dict[str, Any]:
         """Their part of run.json; the environment still holds its secrets.
@@ -197,7 +211,10 @@ _UNDECLARED = {
     "job": "A described Job: gives the strategy, the machines and a recipe's arguments.",
     "cluster": "The machines that an engine will give.",
 }
-_RECORDED = ("wrap", "port", "capture", "warm", "nodes", "address", "share")
+_RECORDED = (
+    *("wrap", "port", "capture", "warm", "nodes", "address", "share"),
+    "grid_gco2e_per_kwh",
+)
 NAMES = tuple(one.name for one in fields(LaunchOptions))
 """Keywords of a launch."""
 FIXED = frozenset({"store", "cluster", "queue", "priority"})

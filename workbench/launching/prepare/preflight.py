@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import importlib.util
 import socket
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from workbench import recipes
 from workbench.describe.supported import backend, why_not
 from workbench.describe.torch_build import why_no_cuda
 from workbench.errors import HostError, UsageError
+from workbench.launching.prepare.limits import check_limits_known
 from workbench.launching.prepare.own_decisions import check_own_decisions
 from workbench.launching.prepare.preflight_warnings import warnings
 from workbench.launching.prepare.request import Request
@@ -33,6 +34,7 @@ def checked(request: Request) -> Request:
     _check_precision(request)
     _check_optimizer(request)
     check_own_decisions(request)
+    _check_limits(request)
     return replace(request, warnings=tuple(warnings(request)))
 
 
@@ -40,6 +42,12 @@ def _check_cuda(request: Request) -> None:
     why = why_no_cuda() if request.device == "cuda" else None
     if why is not None:
         raise HostError(f"{why} Or train on the CPU with --cpu.")
+
+
+def _check_limits(request: Request) -> None:
+    if request.options.cluster is None:  # an engine's machines tell when they are there
+        recovery, cluster = request.options.recovery, asdict(request.cluster)
+        check_limits_known(recovery, request.usd_per_hour, request.device, cluster)
 
 
 def _check_packages(request: Request) -> None:

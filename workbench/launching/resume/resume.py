@@ -19,6 +19,7 @@ from workbench.launching.prepare.layout_flags import check_arguments
 from workbench.launching.prepare.request import Request, capture_variable
 from workbench.launching.prepare.targets import target_of
 from workbench.launching.resume.attempts import Attempts, read_attempts
+from workbench.launching.resume.run_limits import check_limits
 from workbench.launching.resume.run_options import (
     changed,
     given_changes,
@@ -130,6 +131,7 @@ def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> 
             _refuse_finished(paths, end, run)
         elif paths.exit.exists() or not read_status(paths).live:
             _refuse_finished(paths, read_json(paths.exit) or {}, run)
+        check_limits(paths, run)
         start = starting_point(paths, None, read=False)
         spec = recorded_spec(run, changed_words(paths, run, None, ()))
         resume_spec(spec["arguments"], run, start.at, start.why)
@@ -177,6 +179,7 @@ def _in_place(
     differs = list(words) != _latest_words(paths, run)
     if changes:
         run = _changed_run(paths, run, changes)
+    check_limits(paths, run)
     given = changes.get("environment", {})  # a secret among them is not in run.json
     others = {name: value for name, value in run.environment.items() if name not in given}
     base = recorded_spec(replace(run, environment=others), words)

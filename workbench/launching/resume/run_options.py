@@ -67,6 +67,7 @@ def options_of(paths: RunPaths, run: RunRecord) -> LaunchOptions:
         trackers=tuple(run.trackers),
         notify=tuple(run.notify),
         mirror=run.mirror,
+        grid_gco2e_per_kwh=run.grid_gco2e_per_kwh,
     )
 
 

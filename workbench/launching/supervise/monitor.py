@@ -6,7 +6,7 @@ import contextlib
 import json
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from workbench.diagnose.diagnoser import Diagnoser
@@ -18,17 +18,18 @@ from workbench.launching.log import EXIT_RESERVE, failure_logged, guarded, log
 from workbench.launching.resume.attempts import furthest
 from workbench.launching.supervise.outcome import Verdict, judge
 from workbench.launching.supervise.rank_processes import RankProcesses
+from workbench.launching.supervise.run_energy import RunEnergy
 from workbench.launching.supervise.run_state import RunState
-from workbench.observe.events import StepRow
+from workbench.launching.supervise.stop_reasons import StopReasons
+from workbench.observe.energy import JOULES_PER_KWH
 from workbench.observe.gpu import PatientGpuSampler, gpus_of_record
 from workbench.observe.host import HostSampler, sample_pause
-from workbench.observe.logged import LoggedRow
 from workbench.observe.prediction_error.corrections import record_prediction_error
 from workbench.observe.view import ViewBuilder, recent_samples
 from workbench.observe.view_readers import ViewReaders
 from workbench.recover.checkpoints import Checkpoint
+from workbench.recover.limits import Spent
 from workbench.recover.sealing import Sealer
-from workbench.recover.stop_rule import OF_STEPS, StopWatch, stop_conditions
 from workbench.store.files import write_bytes_atomic, write_json_reserved
 from workbench.store.findings import EXIT_HANG, HANGS, Finding
 from workbench.store.record import read_end
@@ -59,9 +60,8 @@ class RunMonitor:
         self._diagnoser = Diagnoser(paths, run)
         self._instability = InstabilityWatch()
         self.unstable: Instability | None = None
-        rules = stop_conditions(state.recovery.stop_when)
-        self._stop_watch = StopWatch(rules, since=self._attempts.asked_at) if rules else None
-        self._builder.on_logged = self._follow_logged if rules else None
+        self._reasons = StopReasons(state.recovery, since=self._attempts.asked_at)
+        self._builder.on_logged = self._reasons.logged if self._reasons.follows_logged else None
         self._sealer = Sealer(paths, log)
         self._sealer.start()
         self._ahead = self._last_pulse = 0
@@ -76,6 +76,7 @@ class RunMonitor:
         )
         self._host = HostSampler(paths.directory, detailed=run.device != "cuda")
         self._system = LineWriter(str(paths.system))
+        self._energy = RunEnergy(paths, run, begins=begins)
         self._marked: list[ProcessDoc] = []
         self._marked_due = 0.0
         self._sample_due = 0.0
@@ -112,30 +113,21 @@ class RunMonitor:
         """Take in new metric lines."""
         rows = self._builder.read()
         self._diagnoser.rows(rows)
-        self._follow_rows(rows)
+        self._reasons.rows(rows)
         self._ahead = 0 if self._builder.stream.at_end else furthest(self._paths)
         if self.stepping and self._first_step_seen is None:
             self._first_step_seen = time.monotonic()
 
     @property
     def stop_reason(self) -> str | None:
-        """What the run is to be stopped for by its own rule, as a sentence; None = nothing yet."""
-        return None if self._stop_watch is None else self._stop_watch.reason
-
-    def _follow_rows(self, rows: Sequence[StepRow]) -> None:
-        for row in rows if self._stop_watch is not None else ():
-            self._follow_values(
-                {"loss": row.loss, "grad_norm": row.grad_norm, "lr": row.lr}, row.step, row.time
-            )
-
-    def _follow_logged(self, row: LoggedRow) -> None:
-        values = {name: value for name, value in row.values.items() if name not in OF_STEPS}
-        self._follow_values(values, row.step, row.time)
-
-    def _follow_values(self, values: Mapping[str, float | None], step: int, at: float) -> None:
-        if self._stop_watch is not None:
-            for name, value in values.items():
-                self._stop_watch.take(name, value, step, at)
+        """What the run is to be stopped for by its own rules, as a sentence; None = nothing yet."""
+        joules = self._energy.joules
+        spent = Spent(
+            hours=(time.time() - self._attempts.asked_at) / 3600,
+            usd=self._run.usd_of(self._elapsed()),
+            kwh=None if joules is None else joules / JOULES_PER_KWH,
+        )
+        return self._reasons.reason(spent)
 
     @property
     def phase(self) -> str:
@@ -181,16 +173,19 @@ class RunMonitor:
         if now >= self._marked_due:
             self._marked = self._state.latest_members()
             self._marked_due = now + (_MARKED_EVERY_SECONDS if self._state.ranks else 1.0)
-        if now < self._sample_due:
-            return
-        elapsed = self._elapsed()
-        self._sample_due = now + sample_pause(elapsed)
+        if now >= self._sample_due:
+            self._sample_due = now + sample_pause(self._elapsed())
+            self._sample_hardware()
+
+    def _sample_hardware(self) -> None:
         line = self._host.sample(self._marked)
         if self._gpus is not None:
             line["gpus"] = [sample.document() for sample in self._gpus.sample()]
         self._builder.add_sample(line)
+        self._energy.add(line)
         for node, document in self._processes.other_hardware():
             self._builder.add_node(node, document)
+            self._energy.add_node(node, document)
         self._diagnoser.sample(line)
         self._system.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
@@ -254,6 +249,7 @@ class RunMonitor:
                 one.answer(self._paths.directory.name) for one in self.findings[:_FINDINGS]
             ],
             "ranks": self._rank_documents(),
+            "energy": self._energy.document(self._builder.tokens),
         }
 
     def _keep_view(self, now: dict[str, Any], phase: str) -> None:
@@ -305,6 +301,7 @@ class RunMonitor:
     def finish(self, exit_code: int | None, verdict: Verdict, left: int) -> None:
         """Write view and report of the whole run, and exit.json last."""
         message = verdict.message
+        self._sample_last()
         why_not = self._why_not_resumable({"outcome": verdict.outcome, "message": verdict.message})
         if verdict.outcome in {"stopped", "preempted"} and not why_not:
             message = f"{message} Go on with: workbench resume {self._run.run}"
@@ -346,8 +343,16 @@ class RunMonitor:
             time.sleep(2)
         self._keep_row()
 
+    def _sample_last(self) -> None:
+        """Energy and bill up to now: whether the run may go on is asked of the view."""
+        with failure_logged("the last sample"):
+            self._sample_hardware()
+            self._energy.keep()
+            self.write_view("stopping")
+
     def close(self, verdict: Verdict) -> None:
         """The run goes on with another attempt: keep what ended this one, seal what waits."""
+        self._sample_last()
         self._last_look(verdict)
         self.write_view("starting")
 

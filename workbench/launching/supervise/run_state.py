@@ -21,7 +21,6 @@ from workbench.store.layout import RunPaths
 from workbench.store.printable import printable
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc
-from workbench.units import format_seconds
 
 if TYPE_CHECKING:
     from workbench.launching.start.launch_spec import LaunchSpec
@@ -154,15 +153,6 @@ class RunState:
             oom_score=oom_score,
             started_at=time.time() if first is None else float(first["time"]),
         )
-
-    def stop_at_limit(self) -> None:
-        """Ask for a graceful stop when the hours that the run was given have passed."""
-        hours = self.recovery.max_hours
-        if hours is None or self.ladder.active or self.stop_request.reason is not None:
-            return
-        if time.time() - self.attempts.asked_at >= 3600 * hours:
-            limit = f"Its limit of {format_seconds(3600 * hours)} was reached (--max-hours)."
-            self.stop_because(limit)
 
     def stop_because(self, reason: str | None) -> None:
         """Ask for a graceful stop for `reason`, a sentence; None = there is none."""

@@ -202,7 +202,6 @@ class Supervisor:
                 self._keep_watcher()
                 restarts.end_if_hung(monitor)
                 restarts.end_if_unstable(monitor)
-                state.stop_at_limit()
                 state.stop_because(monitor.stop_reason)
                 if self.nodes is not None:
                     self.nodes.look(monitor.steps)

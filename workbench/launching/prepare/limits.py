@@ -1,0 +1,51 @@
+"""Whether what a run is limited by can be known: its price, its energy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.errors import UsageError
+from workbench.observe.gpu import PatientGpuSampler, gpus_of_record
+from workbench.observe.rapl import ProcessorEnergy
+from workbench.recover.policy import Recovery
+
+
+def check_limits_known(
+    recovery: Recovery, usd_per_hour: float | None, device: str, cluster: Mapping[str, Any]
+) -> None:
+    """Refuse a limit that nothing could be held against.
+
+    Args:
+        recovery: With the limits.
+        usd_per_hour: Price of the run's machines; None = unknown.
+        device: ``cpu`` or ``cuda``.
+        cluster: Of a record, field by field.
+
+    Raises:
+        UsageError: the price is unknown, or this machine tells no energy.
+    """
+    if recovery.max_usd is not None and usd_per_hour is None:
+        raise UsageError(
+            f"--max-usd {recovery.max_usd:g} needs the price of this machine, which is unknown. "
+            "Set it: WORKBENCH_USD_PER_HOUR=2.50 workbench launch … (dollars per hour)."
+        )
+    if recovery.max_kwh is not None and not _tells_energy(device, cluster):
+        what = "No GPU here tells its power or energy" if device == "cuda" else _NO_RAPL
+        raise UsageError(
+            f"--max-kwh {recovery.max_kwh:g} needs energy that can be measured. {what}. "
+            "Limit the time instead: --max-hours."
+        )
+
+
+_NO_RAPL = (
+    "On the CPU it is that of the processors, and no RAPL counter in /sys/class/powercap can be "
+    "read by this user"
+)
+
+
+def _tells_energy(device: str, cluster: Mapping[str, Any]) -> bool:
+    if device != "cuda":
+        return ProcessorEnergy().joules() is not None
+    samples = PatientGpuSampler(gpus_of_record(cluster)).sample()
+    return any(one.power_w is not None or one.energy_joules is not None for one in samples)

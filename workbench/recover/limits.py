@@ -1,0 +1,91 @@
+"""What a run may take: hours, dollars, kWh. One rule, whatever the unit: stopped with a checkpoint.
+
+Hours count from the launch or from a resume by hand. Dollars and kWh are the run's: all attempts
+count, automatic restarts and resumes alike, so that a run which has used up its limit is resumed
+only with a higher one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from workbench.units import format_joules, format_seconds, format_usd
+
+_SECONDS, _JOULES = 3600.0, 3.6e6
+_NEARLY = 0.999  # of a limit: with less left a run would be stopped at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a run has taken. Unknown is None."""
+
+    hours: float | None = None
+    """Since it was last started by hand."""
+    usd: float | None = None
+    """In all attempts."""
+    kwh: float | None = None
+    """In all attempts, as far as energy is counted."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """One of the limits: a field of `Recovery`, and what it is held against."""
+
+    name: str
+    """The field of `Recovery`."""
+    spent: Callable[[Spent], float | None]
+    """What counts."""
+    text: Callable[[float], str]
+    """An amount for people."""
+    whole_run: bool
+    """Whether all attempts count, or those since the last start by hand alone."""
+
+    @property
+    def flag(self) -> str:
+        """Its option."""
+        return f"--{self.name.replace('_', '-')}"
+
+
+LIMITS = (
+    Limit(
+        name="max_hours",
+        spent=lambda spent: spent.hours,
+        text=lambda hours: format_seconds(_SECONDS * hours),
+        whole_run=False,
+    ),
+    Limit(name="max_usd", spent=lambda spent: spent.usd, text=format_usd, whole_run=True),
+    Limit(
+        name="max_kwh",
+        spent=lambda spent: spent.kwh,
+        text=lambda kwh: format_joules(_JOULES * kwh),
+        whole_run=True,
+    ),
+)
+NAMES = tuple(one.name for one in LIMITS)
+"""Fields of `Recovery` that are limits."""
+
+
+def reached(given: Mapping[str, float | None], spent: Spent) -> str | None:
+    """The first of the `given` limits that a run has reached, as a sentence; None = none yet."""
+    for limit in LIMITS:
+        most = given[limit.name]
+        now = limit.spent(spent)
+        if most is not None and now is not None and now >= most:
+            return f"Its limit of {limit.text(most)} was reached ({limit.flag})."
+    return None
+
+
+def used_up(given: Mapping[str, float | None], spent: Spent, run: str) -> str:
+    """Why a run cannot go on: a limit of the whole run is used up; "" = none is."""
+    for limit in LIMITS:
+        most = given[limit.name]
+        now = limit.spent(spent)
+        if limit.whole_run and most is not None and now is not None and now >= _NEARLY * most:
+            more = float(f"{2 * now:.2g}")
+            return (
+                f"{run} has used up its limit: {limit.text(now)} of {limit.text(most)} "
+                f"({limit.flag}; all attempts count). Give it a higher one: workbench resume {run} "
+                f"{limit.flag} {more:g}"
+            )
+    return ""
