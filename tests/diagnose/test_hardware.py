@@ -14,6 +14,8 @@ from tests.pod.place import Placed
 from tests.pod.timeline import Pod
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.hardware import GpuErrors
+from workbench.launching.multinode.agent import NodeAgent
+from workbench.launching.multinode.node_view import NodeView
 from workbench.store.findings import Finding
 
 GPUS = [{"index": 2}, {"index": 3}]
@@ -138,3 +140,32 @@ def test_a_driver_that_is_missing_or_broken_says_nothing(
         38,
         "throttling, clocks, ECC and Xid told; a missing or raising driver is no finding and no crash",
     )
+
+
+def test_errors_of_another_machine_are_found_there(
+    tmp_path: Path, put: Callable[[Pod], Placed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its agent tells of its own cards; the rules look on node 0, whose cards are well."""
+    cards = {"gpus": [{"index": index} for index in range(2)]}
+    replay = Replay(tmp_path, device="cuda", cluster=cards, nodes=2, processes=4)
+    replay.rows([row(1, 3.0)])
+    run, view = replay.diagnoser.evidence.run, NodeView(replay.paths, replay.diagnoser.evidence.run)
+    replay.paths.nodes.mkdir()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    pod = Pod("h100-sxm", 4).at(0, 3, ecc=2).at(20, 3, ecc=9)
+    placed = put(pod.xid(20, 1, 79).xid(20, 0, 48))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
+    agent = NodeAgent(replay.paths, run, 1, print)
+    agent._report()
+    placed.second = 25
+    monkeypatch.setattr(agent._gpu_errors, "_due", 0.0)
+    agent._report()
+    view.look()
+    replay.facts = {"ranks": {0: RankFacts()}, "nodes": view.facts(training=True)}
+    replay.look(2000.0)
+    quiet = GpuErrors()
+    monkeypatch.setattr(quiet.watch, "look", lambda _order, _at: ())
+    found = {one.kind: one for one in quiet.rule(replay.diagnoser.evidence)}
+    assert {kind: one.rank for kind, one in found.items()} == {"xid-79": 3, "ecc-errors": 2}
+    assert found["xid-79"].evidence == "The driver reported Xid 79 on gpu1 of node 1."
+    assert "gpu3 of node 1 counted 7 uncorrectable" in found["ecc-errors"].evidence

@@ -78,7 +78,7 @@ class Placed:
 
 def forget() -> None:
     """Have this process look for a driver again."""
-    detection.nvml.cache_clear()
+    detection.forget_driver()
 
 
 def place(pod: Pod, folder: Path, patch: pytest.MonkeyPatch) -> Placed:

@@ -17,13 +17,13 @@ from tests.pod.place import Placed, forget
 from tests.pod.symbols import called_symbols
 from tests.pod.timeline import Pod
 from workbench.describe.detection import detect_host, nvml
+from workbench.describe.in_time import InTime
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.hardware import GpuErrors
 from workbench.observe import doctor
 from workbench.observe.device_fleet import Devices
 from workbench.observe.devices import read_devices
 from workbench.observe.gpu import GpuSampler, PatientGpuSampler, gpus_of_record
-from workbench.observe.in_time import InTime
 
 Put = Callable[[Pod], Placed]
 CODES = (*range(1, 20), 999)

@@ -18,6 +18,7 @@ import psutil
 
 from workbench.describe.accelerators import Accelerator, recognise
 from workbench.describe.hardware import Cluster, Gpu
+from workbench.describe.in_time import DRIVER
 
 
 def detect_host() -> Cluster:
@@ -93,9 +94,21 @@ def _cpu_name() -> str | None:
     return platform.processor() or None
 
 
-@functools.cache
 def nvml() -> Any | None:
-    """Return the initialised NVML module; None without an NVIDIA driver. Never raises."""
+    """Return the initialised NVML module; None without an NVIDIA driver that answers in time.
+
+    Its functions may still hang: ask them by `in_time.DRIVER`. Never raises.
+    """
+    return _loaded() if _loaded.cache_info().currsize else DRIVER.ask(_loaded)
+
+
+def forget_driver() -> None:
+    """Look for a driver again."""
+    _loaded.cache_clear()
+
+
+@functools.cache
+def _loaded() -> Any | None:
     try:
         import pynvml  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]  (2 MB and a library load that CPU hosts do not need)
 
@@ -108,9 +121,13 @@ def nvml() -> Any | None:
 def visible_gpus() -> tuple[Gpu, ...]:
     """GPUs that NVML reports and CUDA_VISIBLE_DEVICES leaves visible, in its order.
 
-    The first is the first rank's. Empty without a driver.
+    The first is the first rank's. Empty without a driver, or where it does not answer in time.
     """
-    library = nvml()
+    return DRIVER.ask(_visible_gpus) or ()
+
+
+def _visible_gpus() -> tuple[Gpu, ...]:
+    library = _loaded()
     if library is None:
         return ()
     cards: dict[int, _Card] = {}
@@ -126,7 +143,11 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
 def silent_gpus() -> dict[int, str]:
     """Cards that the driver counts and does not describe: index -> what it says instead."""
-    library, silent = nvml(), dict[int, str]()
+    return DRIVER.ask(_silent_gpus) or {}
+
+
+def _silent_gpus() -> dict[int, str]:
+    library, silent = _loaded(), dict[int, str]()
     if library is None:
         return silent
     for index in range(_count(library)):

@@ -10,17 +10,16 @@ import re
 from pathlib import Path
 
 from workbench.describe.detection import nvml
+from workbench.describe.in_time import DRIVER
 
 
 def cuda_version() -> str | None:
     """The newest CUDA that the driver can do, as "12.8"; None where it does not say."""
     library = nvml()
-    if library is None:
+    known = library and DRIVER.ask(lambda: int(library.nvmlSystemGetCudaDriverVersion()))
+    if known is None:
         return None
-    try:
-        number = int(library.nvmlSystemGetCudaDriverVersion())
-    except library.NVMLError:
-        return None
+    number = int(known)
     return f"{number // 1000}.{number % 1000 // 10}"
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from workbench.observe.gpu_errors import GpuError
 from workbench.observe.pulse import Pulse, read_pulse
 from workbench.store import processes
 from workbench.store.layout import RunPaths
@@ -39,6 +40,10 @@ class NodeFacts:
     """Since it last reached node 0; None = it does."""
     anew: bool = False
     """Whether its agent was started again in mid-attempt, and no launcher of it is left."""
+    gpus: Sequence[int] = ()
+    """Its cards by the driver's index, in the order in which its ranks take them."""
+    gpu_errors: Sequence[GpuError] = ()
+    """What its driver told of them since its agent watches."""
     mute: bool = False
     """Whether it was told to end the attempt and has not answered."""
     message: str | None = None

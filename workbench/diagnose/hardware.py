@@ -6,27 +6,20 @@ in NVIDIA's Xid catalogue (docs.nvidia.com/deploy/xid-errors).
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Any, cast
 
-from workbench.describe.detection import nvml
 from workbench.diagnose.evidence import BEST_CLOCKS, Evidence, answers
-from workbench.observe.in_time import InTime
+from workbench.observe.gpu_errors import GpuError, GpuErrorWatch
 from workbench.observe.throttle import HW_SLOWDOWN, POWER_BRAKE, POWER_CAP, THERMAL
 from workbench.store.findings import Finding
 from workbench.store.schema import SystemLine
 
 _LASTING_SECONDS = 60.0
 _LASTING_SHARE = 0.8  # of the samples of that time
-_ECC_SECONDS = 10.0
 _LOST_SAMPLES, _SILENT_SAMPLES = 3, 12  # of one GPU, and of all at once
-_MOST_EVENTS = 64  # at one look: an event of each of many cards may come at once
-_XID_CRITICAL = 0x8  # nvmlEventTypeXidCriticalError
-_UNCORRECTED, _VOLATILE = 1, 0  # NVML_MEMORY_ERROR_TYPE_UNCORRECTED, NVML_VOLATILE_ECC
 XIDS: dict[int, tuple[str, str]] = {
     13: (
         "an exception in a kernel",
@@ -162,101 +155,59 @@ def _lost(rank: int | None, who: str, samples: Sequence[SystemLine], cause: str)
 
 @dataclass(slots=True)
 class GpuErrors:
-    """Asks NVML for memory errors and Xids. Without a driver, or with a broken one, it is silent.
+    """Xids and memory errors of every machine: of this one as asked here, of others as they told.
 
     A driver that hangs holds up no other rule.
     """
 
-    library: Any | None = None
-    handles: dict[int, Any] = field(default_factory=dict[int, Any])
-    events: Any | None = None
-    first: dict[int, int] = field(default_factory=dict[int, int])
-    errors: dict[tuple[str, int | None], Finding] = field(
-        default_factory=dict[tuple[str, "int | None"], Finding]
+    watch: GpuErrorWatch = field(default_factory=GpuErrorWatch)
+    found: dict[tuple[int, int | None, int | None], Finding] = field(
+        default_factory=dict[tuple[int, "int | None", "int | None"], Finding]
     )
-    begun: bool = False
-    due: float = 0.0
-    thread: InTime = field(default_factory=InTime)
 
     def rule(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield what has been seen since the start; an error does not go away."""
         if evidence.run.device != "cuda" or not evidence.facts.ranks:
             return
-        count_memory = evidence.facts.monotonic >= self.due
-        if count_memory:
-            self.due = evidence.facts.monotonic + _ECC_SECONDS
-        indices = [int(gpu["index"]) for gpu in _gpus(evidence)]
-        told = self.thread.ask(lambda: self._look(indices, count_memory=count_memory))
-        xids, counts = told or ([], {})
-        for xid, index in xids:
-            self.errors[f"xid-{xid}", index] = _xid(evidence, xid, index)
-        for index, count in counts.items():
-            grown = count - self.first.setdefault(index, count)
-            if grown > 0:
-                self.errors["ecc-errors", index] = _memory_error(evidence, index, grown)
-        yield from self.errors.values()
-
-    def _look(
-        self, indices: Sequence[int], *, count_memory: bool
-    ) -> tuple[list[tuple[int, int | None]], dict[int, int]]:
-        """New Xids, each with its GPU's index, and the counts of memory errors."""
-        if not self.begun:
-            self.begun = True
-            self._begin(indices)
-        ask, counts = self._ask, dict[int, int]()
-        for index, handle in self.handles.items() if count_memory else ():
-            count = ask("nvmlDeviceGetTotalEccErrors", handle, _UNCORRECTED, _VOLATILE)
-            if isinstance(count, int):
-                counts[index] = count
-        return list(self._xids()), counts
-
-    def _begin(self, indices: Sequence[int]) -> None:
-        self.library = nvml()
-        for index in indices:
-            handle = self._ask("nvmlDeviceGetHandleByIndex", index)
-            if handle is not None:
-                self.handles[index] = handle
-        self.events = self._ask("nvmlEventSetCreate")
-        for handle in self.handles.values() if self.events is not None else ():
-            self._ask("nvmlDeviceRegisterEvents", handle, _XID_CRITICAL, self.events)
-
-    def _ask(self, name: str, *words: Any) -> Any | None:
-        """One question; None for whatever a driver may answer instead."""
-        try:
-            return getattr(self.library, name)(*words)
-        except Exception:  # noqa: BLE001  (NVMLError, a missing symbol, a broken library)
-            return None
-
-    def _xids(self) -> Iterator[tuple[int, int | None]]:
-        for _ in range(_MOST_EVENTS if self.events is not None else 0):
-            event = self._ask("nvmlEventSetWait_v2", self.events, 0)  # a time-out is an error too
-            xid = getattr(event, "eventData", None)
-            if not isinstance(xid, int):
-                return
-            yield xid, self._index(getattr(event, "device", None))
-
-    def _index(self, device: Any) -> int | None:
-        """A lost card does not tell its index any more; its handle is the one that it had."""
-        index = self._ask("nvmlDeviceGetIndex", device)
-        if isinstance(index, int):
-            return index
-        with contextlib.suppress(ctypes.ArgumentError, TypeError):
-            for known, handle in self.handles.items():
-                if _address(handle) == _address(device):
-                    return known
-        return None
+        order = [int(gpu["index"]) for gpu in _gpus(evidence)]
+        here = self.watch.look(order, evidence.facts.monotonic)
+        told = [_Card(node=0, order=tuple(order), error=one) for one in here]
+        for node in evidence.facts.nodes:
+            told += [
+                _Card(node=node.node, order=tuple(node.gpus), error=one) for one in node.gpu_errors
+            ]
+        for card in told:
+            say = _memory_error if card.error.xid is None else _xid
+            self.found[card.node, card.error.index, card.error.xid] = say(evidence, card)
+        yield from self.found.values()
 
 
-def _address(handle: Any) -> int | None:
-    return ctypes.cast(handle, ctypes.c_void_p).value
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Card:
+    """An error with the card that it is of."""
+
+    node: int
+    order: tuple[int, ...]  # indices of that machine's cards, as its ranks take them
+    error: GpuError
+
+    def name(self, evidence: Evidence) -> str:
+        of = f" of node {self.node}" if evidence.run.nodes > 1 else ""
+        return f"A GPU{of}" if self.error.index is None else f"gpu{self.error.index}{of}"
+
+    def rank(self, evidence: Evidence) -> int | None:
+        """Ranks take the visible GPUs in order, each machine an equal share of them."""
+        each = evidence.processes // max(1, evidence.run.nodes)
+        place = self.order.index(self.error.index) if self.error.index in self.order else None
+        return None if place is None or place >= each else self.node * each + place
 
 
-def _xid(evidence: Evidence, xid: int, index: int | None) -> Finding:
+def _xid(evidence: Evidence, card: _Card) -> Finding:
+    xid = card.error.xid or 0
     what, action = XIDS.get(xid, ("an error the driver reports", "See dmesg."))
-    name = f"gpu{index}" if index is not None else "A GPU"
+    name = card.name(evidence)
     return Finding(
         kind=f"xid-{xid}",
-        rank=None if index is None else _rank(evidence, index),
+        rank=card.rank(evidence),
         step=evidence.steps or None,
         severity="warning" if xid in _PROGRAM | {63, 92} else "error",
         confidence=0.7 if xid in _PROGRAM else 0.95,
@@ -266,14 +217,15 @@ def _xid(evidence: Evidence, xid: int, index: int | None) -> Finding:
     )
 
 
-def _memory_error(evidence: Evidence, index: int, grown: int) -> Finding:
+def _memory_error(evidence: Evidence, card: _Card) -> Finding:
+    name, grown = card.name(evidence), card.error.count
     return Finding(
         kind="ecc-errors",
-        rank=_rank(evidence, index),
+        rank=card.rank(evidence),
         severity="error",
         confidence=0.95,
-        evidence=f"gpu{index} counted {grown} uncorrectable memory errors since the start.",
-        cause=f"gpu{index}'s memory is faulty: the results of its rank cannot be trusted.",
+        evidence=f"{name} counted {grown} uncorrectable memory errors since the start.",
+        cause=f"{name}'s memory is faulty: the results of its rank cannot be trusted.",
         next="Stop, exclude this GPU, and resume from an earlier checkpoint.",
     )
 

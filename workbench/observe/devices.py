@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.describe.detection import usable_cores
-from workbench.observe.gpu import GpuSampler
+from workbench.observe.gpu import AT_LAUNCH_SECONDS, PatientGpuSampler
 from workbench.store import processes
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
@@ -149,7 +149,7 @@ def _slots(count: int | None, records: Sequence[RunRecord]) -> tuple[Device, ...
 
 
 def _gpus(records: Sequence[RunRecord], besides: str | None) -> Iterator[Device]:
-    sampler = GpuSampler()
+    sampler = PatientGpuSampler(seconds=AT_LAUNCH_SECONDS)
     samples = {sample.index: sample for sample in sampler.sample()}
     on_gpu = [(run, held_by(run)) for run in records if run.device == "cuda"]
     known = {besides, *(run.run for run, _ in on_gpu)}

@@ -12,10 +12,12 @@ import socket
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.describe.detection import detect_host, nvml, silent_gpus, visible_gpus
+from workbench.describe.hardware import Gpu
+from workbench.describe.in_time import DRIVER, driver_silence
 from workbench.describe.torch_build import cuda_version, torch_that_fits
 from workbench.observe.host import disk_free
 from workbench.store.runs import Store
@@ -24,6 +26,7 @@ from workbench.units import GIB, format_bytes
 _SHM = "/dev/shm"  # noqa: S108  (where the kernel keeps POSIX shared memory)
 _MIN_SHM_BYTES = GIB
 _MIN_DISK_BYTES = 5 * GIB
+_TORCH_SECONDS, _NO_DRIVER_SECONDS = 120.0, 20.0  # to import torch; where the driver hangs
 _PROBE = """
 import json, torch
 nccl = None
@@ -46,11 +49,13 @@ def doctor(store: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     Returns:
         ``{"ok", "checks": [{"name", "ok", "found", "fix"}]}``; `fix` is None where all is well.
     """
-    torch = _probe_torch()
+    asked = _probe_torch()
+    hangs = None if asked is None else asked.get("silent_seconds")
+    torch = None if hangs else asked
     checks = [
         _check_python(),
         _check_name_clash(),
-        _check_torch(torch),
+        _check_torch(torch) if hangs is None else _hanging_torch(hangs),
         _check_accelerate(),
         _check_gpus(torch),
         _check_links(),
@@ -71,15 +76,19 @@ def _check(name: str, ok: bool, observed: str, fix: str | None = None) -> Check:
 
 def _probe_torch() -> dict[str, Any] | None:
     """Ask a child process, so that this one stays small and a broken CUDA cannot hang it."""
+    visible_gpus()  # a driver that hangs is known then
+    seconds = _NO_DRIVER_SECONDS if driver_silence() else _TORCH_SECONDS
     try:
         result = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", _PROBE],
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=seconds,
             check=True,
         )
         return json.loads(result.stdout.strip().splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return {"silent_seconds": seconds}
     except (OSError, subprocess.SubprocessError, ValueError, IndexError):
         return None
 
@@ -139,12 +148,22 @@ def _check_torch(torch: dict[str, Any] | None) -> Check:
     return _check("torch", ok=True, observed=observed)
 
 
+def _hanging_torch(seconds: float) -> Check:
+    fix = driver_silence() or "Import torch in a terminal, and see where it waits."
+    return _check("torch", ok=False, observed=f"no answer within {seconds:g} s", fix=fix)
+
+
 def _capabilities() -> list[tuple[int, int]]:
     """Compute capability of each visible GPU, as far as the driver tells."""
+    gpus = visible_gpus()
+    return DRIVER.ask(lambda: _ask_capabilities(gpus)) or []
+
+
+def _ask_capabilities(gpus: Sequence[Gpu]) -> list[tuple[int, int]]:
     library, known = nvml(), list[tuple[int, int]]()
     if library is None:
         return known
-    for gpu in visible_gpus():
+    for gpu in gpus:
         with contextlib.suppress(library.NVMLError):
             handle = library.nvmlDeviceGetHandleByIndex(gpu.index)
             known.append(library.nvmlDeviceGetCudaComputeCapability(handle))
@@ -185,7 +204,10 @@ def _check_accelerate() -> Check:
 
 
 def _check_gpus(torch: dict[str, Any] | None) -> Check:
-    library = nvml()
+    gpus, silent, library = visible_gpus(), silent_gpus(), nvml()
+    driver = None if library is None else DRIVER.ask(lambda: _driver(library))
+    if silence := driver_silence():
+        return _check("GPUs", ok=False, observed="the driver does not answer", fix=silence)
     if library is None:
         has_card = os.path.exists("/dev/nvidia0")  # noqa: PTH110
         return _check(
@@ -194,14 +216,13 @@ def _check_gpus(torch: dict[str, Any] | None) -> Check:
             "no NVIDIA driver; runs use CPU ranks (gloo)",
             "There is a GPU device, but NVML does not answer: reinstall or restart the driver.",
         )
-    gpus, silent = visible_gpus(), silent_gpus()
     kinds = Counter(f"{gpu.name} {format_bytes(gpu.memory_bytes)}" for gpu in gpus)
     names = ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none visible"
     seen = torch["gpus"] if torch else 0
     return _check(
         "GPUs",
         bool(gpus) and seen == len(gpus) and not silent,
-        f"{names}; {_driver(library)}",
+        f"{names}; {driver}",
         _gpu_fix(torch, seen, len(gpus), silent),
     )
 
@@ -234,17 +255,26 @@ def _check_links() -> Check:
     library, gpus = nvml(), visible_gpus()
     if library is None or len(gpus) < 2:
         return _check("links", ok=True, observed="fewer than two GPUs: no links to check")
-    active = 0
-    with contextlib.suppress(library.NVMLError):  # the last link, or a card without any
-        handle = library.nvmlDeviceGetHandleByIndex(gpus[0].index)
-        for link in range(library.NVML_NVLINK_MAX_LINKS):
-            active += library.nvmlDeviceGetNvLinkState(handle, link)
+    active = DRIVER.ask(lambda: _active_links(library, gpus[0].index))
+    if active is None:
+        return _check(
+            "links", ok=False, observed="the driver does not answer", fix=driver_silence()
+        )
     observed = (
         f"{active} NVLinks active on GPU {gpus[0].index}"
         if active
         else "PCIe only (no active NVLink seen)"
     )
     return _check("links", ok=True, observed=observed)
+
+
+def _active_links(library: Any, index: int) -> int:
+    active = 0
+    with contextlib.suppress(library.NVMLError):  # the last link, or a card without any
+        handle = library.nvmlDeviceGetHandleByIndex(index)
+        for link in range(library.NVML_NVLINK_MAX_LINKS):
+            active += library.nvmlDeviceGetNvLinkState(handle, link)
+    return active
 
 
 def _check_nccl(torch: dict[str, Any] | None) -> Check:

@@ -10,7 +10,10 @@ import psutil
 
 from workbench.describe.detection import nvml, visible_gpus
 from workbench.describe.hardware import Gpu
-from workbench.observe.in_time import InTime
+from workbench.describe.in_time import DRIVER, SECONDS, InTime
+
+AT_LAUNCH_SECONDS = 15.0
+"""For a reading before a start: nothing runs that would have to wait for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +58,7 @@ class GpuHolder:
 
 def gpu_holders(gpus: Sequence[Gpu]) -> list[GpuHolder]:
     """Who holds memory on `gpus`; cards that the driver does not answer for are left out."""
-    sampler = GpuSampler(gpus)
+    sampler = PatientGpuSampler(gpus, seconds=AT_LAUNCH_SECONDS)
     wanted = {gpu.index: gpu for gpu in gpus}
     return [
         GpuHolder(
@@ -188,11 +191,14 @@ class GpuSampler:
 class PatientGpuSampler:
     """A `GpuSampler` that waits for no driver: one that hangs gives samples of unknowns."""
 
-    def __init__(self, gpus: Sequence[Gpu] | None = None) -> None:
-        """See `GpuSampler`; the driver is asked for the first time with the first sample."""
+    def __init__(self, gpus: Sequence[Gpu] | None = None, *, seconds: float = SECONDS) -> None:
+        """See `GpuSampler`; the driver is asked for the first time with the first sample.
+
+        `seconds`: how long a sample may take.
+        """
         self._gpus = gpus
         self._sampler: GpuSampler | None = None
-        self._thread = InTime()
+        self._thread = InTime(seconds)
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -201,8 +207,15 @@ class PatientGpuSampler:
 
     def _open(self) -> GpuSampler:
         if self._sampler is None:
-            self._sampler = GpuSampler(self._gpus)
+            sampler = GpuSampler(self._gpus)
+            if DRIVER.silent_seconds is not None:  # it may be found once it answers
+                raise TimeoutError
+            self._sampler = sampler
         return self._sampler
+
+    def processes_on(self, index: int) -> list[tuple[int, str]]:
+        """As `GpuSampler.processes_on`; [] where the driver does not answer."""
+        return self._thread.ask(lambda: list(self._open().processes_on(index))) or []
 
     def sample(self) -> list[GpuSample]:
         """Read every GPU."""
@@ -210,6 +223,10 @@ class PatientGpuSampler:
         if samples is not None:
             return samples
         return [GpuSample(index=gpu.index) for gpu in self.gpus]
+
+    def memory_errors(self) -> dict[int, int]:
+        """As `GpuSampler.memory_errors`."""
+        return self._thread.ask(lambda: self._open().memory_errors()) or {}
 
     def memory_of(self, pids: set[int]) -> int | None:
         """As `GpuSampler.memory_of`."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 from workbench.describe.option import Option
 from workbench.errors import UnknownNameError, UsageError
-from workbench.recover import limits
+from workbench.recover.limits import NAMES as LIMITS
 from workbench.recover.stop_rule import stop_conditions
 
 ROLLBACK_KINDS = ("nan", "spike")
@@ -107,9 +107,9 @@ class Recovery:
         """Refuse what cannot be."""
         if type(self.restarts) is not int or not 0 <= self.restarts <= 1000:
             raise UsageError(f"restarts={self.restarts!r}: give a whole number from 0 to 1000.")
-        for name in ("backoff_seconds", "grace_seconds", "idle_minutes", *limits.NAMES):
+        for name in ("backoff_seconds", "grace_seconds", "idle_minutes", *LIMITS):
             value = getattr(self, name)
-            if value is None and name in {"grace_seconds", *limits.NAMES}:
+            if value is None and name in {"grace_seconds", *LIMITS}:
                 continue
             if not isinstance(value, int | float) or not 0 < value < 1e6:
                 raise UsageError(f"{name}={value!r}: give a number above 0 and below a million.")
@@ -148,7 +148,7 @@ class Recovery:
     @property
     def limits(self) -> dict[str, float | None]:
         """What the run may take, by the names of `recover.limits.LIMITS`."""
-        return {name: getattr(self, name) for name in limits.NAMES}
+        return {name: getattr(self, name) for name in LIMITS}
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form, as kept in run.json."""

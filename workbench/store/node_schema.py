@@ -44,6 +44,7 @@ class NodeDoc(TypedDict):
     ranks: dict[str, NodeRank]  # global rank (as text) -> its process
     gpus: list[dict[str, Any]]  # its cards, `describe.hardware.Gpu` field by field
     sample: SystemLine | None  # its latest
+    gpu_errors: list[dict[str, Any]]  # {index xid count}, see observe/gpu_errors.py: all so far
 
 
 class NodeRank(TypedDict, total=False):

@@ -34,6 +34,7 @@ from workbench.launching.prepare.launcher_process import start_launcher
 from workbench.launching.prepare.placement import own_address
 from workbench.launching.stop_ladder import end_leftovers
 from workbench.observe.gpu import PatientGpuSampler
+from workbench.observe.gpu_errors import GpuErrorWatch
 from workbench.observe.host import HostSampler, sample_pause
 from workbench.recover.policy import Recovery
 from workbench.recover.preemption import Poller
@@ -87,6 +88,7 @@ class NodeAgent:
         self._stop_at: int | None = None
         self._lock: int | None = None
         self._gpus = PatientGpuSampler() if run.device == "cuda" else None
+        self._gpu_errors = GpuErrorWatch()
         self._host = HostSampler(paths.directory, detailed=run.device != "cuda")
         self._system = LineWriter(str(paths.node_system(node)))
         self._sampled: SystemLine | None = None
@@ -279,9 +281,17 @@ class NodeAgent:
             "ranks": ranks,
             "gpus": [] if self._gpus is None else [asdict(gpu) for gpu in self._gpus.gpus],
             "sample": sample,
+            "gpu_errors": self._errors_of_gpus(),
         }
         path = self.paths.node(self.node)
         guarded(path.name, lambda: write_json_atomic(path, document))
+
+    def _errors_of_gpus(self) -> list[dict[str, Any]]:
+        gpus = () if self._gpus is None else self._gpus.gpus
+        if not gpus:
+            return []
+        errors = self._gpu_errors.look([gpu.index for gpu in gpus], time.monotonic())
+        return [one.document() for one in errors]
 
     def _sample(self, ranks: Mapping[str, NodeRank]) -> SystemLine | None:
         """This machine's hardware; kept in a file of its own, too, where samples thin out."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.diagnose.facts import SILENT_SECONDS, NodeFacts, RankFacts, rank_facts
+from workbench.observe.gpu_errors import read_errors
 from workbench.observe.pulse import Pulse
 from workbench.store import processes
 from workbench.store.files import read_json
@@ -185,6 +186,8 @@ class NodeView:
             silent_seconds=seen.silent_seconds,
             unreachable_seconds=None if since is None or at is None else max(0.0, at - since),
             anew=training and another and report.get("phase") != "running",
+            gpus=[one["index"] for one in report.get("gpus") or () if "index" in one],
+            gpu_errors=tuple(read_errors(report.get("gpu_errors") or ())),
             mute=node in self.mute,
             message=report.get("message"),
         )

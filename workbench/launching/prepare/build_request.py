@@ -33,7 +33,7 @@ from workbench.launching.prepare.layout_flags import check_arguments, layout_fla
 from workbench.launching.prepare.options import Launched, LaunchOptions, with_launch_options
 from workbench.launching.prepare.placement import check_nodes, check_shares
 from workbench.launching.prepare.prediction import with_prediction
-from workbench.launching.prepare.preflight import checked, usual_port
+from workbench.launching.prepare.preflight import checked, refuse_silent_driver, usual_port
 from workbench.launching.prepare.rank_starters import rank_starter
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.targets import Target, resolve, spreads_itself
@@ -83,7 +83,10 @@ def _placed(target: str, arguments: Sequence[str], options: LaunchOptions) -> Re
     """What is started, and how it is spread over this host, or this and its equals."""
     what = resolve(target)
     script, recipe = what.path, what.recipe
-    host, options = on_named(options.cluster or detect_host(), options)
+    host = options.cluster or detect_host()
+    if options.cluster is None and not options.cpu:
+        refuse_silent_driver()
+    host, options = on_named(host, options)
     host = replace(host, nodes=options.nodes)
     cluster = on_this_host(options, host)
     address = check_nodes(options.nodes, options.address)

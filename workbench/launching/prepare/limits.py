@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.errors import UsageError
-from workbench.observe.gpu import PatientGpuSampler, gpus_of_record
+from workbench.observe.gpu import AT_LAUNCH_SECONDS, PatientGpuSampler, gpus_of_record
 from workbench.observe.rapl import ProcessorEnergy
 from workbench.recover.policy import Recovery
 
@@ -47,5 +47,6 @@ _NO_RAPL = (
 def _tells_energy(device: str, cluster: Mapping[str, Any]) -> bool:
     if device != "cuda":
         return ProcessorEnergy().joules() is not None
-    samples = PatientGpuSampler(gpus_of_record(cluster)).sample()
+    sampler = PatientGpuSampler(gpus_of_record(cluster), seconds=AT_LAUNCH_SECONDS)
+    samples = sampler.sample()
     return any(one.power_w is not None or one.energy_joules is not None for one in samples)

@@ -11,6 +11,7 @@ import socket
 from dataclasses import asdict, replace
 
 from workbench import recipes
+from workbench.describe.in_time import driver_silence
 from workbench.describe.supported import backend, why_not
 from workbench.describe.torch_build import why_no_cuda
 from workbench.errors import HostError, UsageError
@@ -36,6 +37,16 @@ def checked(request: Request) -> Request:
     check_own_decisions(request)
     _check_limits(request)
     return replace(request, warnings=tuple(warnings(request)))
+
+
+def refuse_silent_driver() -> None:
+    """Without an answer of the driver a run would train on the CPU, without a word.
+
+    Raises:
+        HostError: the driver hangs.
+    """
+    if driver_silence():
+        raise HostError(f"{driver_silence()} Or train on the CPU with --cpu.")
 
 
 def _check_cuda(request: Request) -> None:

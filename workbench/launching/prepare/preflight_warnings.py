@@ -15,7 +15,7 @@ from workbench.launching.prepare.own_decisions import saves_nothing
 from workbench.launching.prepare.rank_starters import rank_starter
 from workbench.launching.prepare.request import Request
 from workbench.observe.devices import IN_USE_BYTES
-from workbench.observe.gpu import GpuHolder, GpuSampler, gpu_holders
+from workbench.observe.gpu import AT_LAUNCH_SECONDS, GpuHolder, PatientGpuSampler, gpu_holders
 from workbench.observe.host import disk_free, memory_available
 from workbench.observe.throttle import HW_SLOWDOWN, POWER_BRAKE, THERMAL, throttle_text
 from workbench.units import GIB, format_bytes
@@ -138,7 +138,8 @@ def _health(request: Request) -> Iterator[str]:
     """GPUs of the run that are slowed down by heat or power before it starts, or have errors."""
     if request.device == "cpu":
         return
-    sampler = GpuSampler(request.cluster.gpus[: request.processes])
+    gpus = request.cluster.gpus[: request.processes]
+    sampler = PatientGpuSampler(gpus, seconds=AT_LAUNCH_SECONDS)
     errors = sampler.memory_errors()
     for sample in sampler.sample():
         slowed = (sample.throttle_reasons or 0) & (THERMAL | HW_SLOWDOWN | POWER_BRAKE)

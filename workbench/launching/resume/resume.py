@@ -16,6 +16,7 @@ from workbench.launching.prepare.build_request import build_request, check_besid
 from workbench.launching.prepare.described import recipe_arguments
 from workbench.launching.prepare.devices import assigned, check_free, on_named
 from workbench.launching.prepare.layout_flags import check_arguments
+from workbench.launching.prepare.preflight import refuse_silent_driver
 from workbench.launching.prepare.request import Request, capture_variable
 from workbench.launching.prepare.targets import target_of
 from workbench.launching.resume.attempts import Attempts, read_attempts
@@ -91,6 +92,8 @@ def resume(
         raise UsageError(f"{run.run} waits in the queue: workbench queue list")
     if status.live:
         raise UsageError(f"{run.run} is still running. Stop it first: workbench stop {run.run}")
+    if run.device == "cuda" and detect_host():
+        refuse_silent_driver()
     changes = given_changes(changes)
     if "job" in changes and run.recipe is not None:
         described = recipe_arguments(run.recipe, changes["job"].workload)
