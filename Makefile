@@ -15,13 +15,18 @@ RUN = PATH="$(VENV):$$PATH" $(VENV)
 ROOT_ARGS = $(shell test "$$(id -u)" -ne 0 || echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv demo lab test test-all check bench fit strategies faults diagnose-grid engines gpu matrix soak agents clean
+.PHONY: help venv wheelhouse demo lab test test-all check bench fit strategies faults diagnose-grid engines gpu matrix soak agents clean
 
 help: ## list the targets (this text)
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
 
 venv: ## make or repair .venv, nothing else
 	@$(SETUP)
+
+WHEELHOUSE = $(CURDIR)/wheelhouse
+WHEELHOUSE_ARGS ?=
+wheelhouse: ## gather wheels for a pod without a package index in wheelhouse/ (see environments/wheelhouse.md)
+	@$(SETUP) --make-wheelhouse "$(WHEELHOUSE)" $(WHEELHOUSE_ARGS)
 
 demo: venv ## train a small model here and show it live
 	@WORKBENCH_STORE="$(STORE)" $(RUN)/workbench demo

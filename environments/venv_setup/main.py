@@ -12,10 +12,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
-from venv_setup import install, optional, packages, probe, repair
+from venv_setup import install, optional, packages, probe, repair, wheelhouse
 from venv_setup import state as states
 from venv_setup.choice import (
     DEFAULT_EXTRAS,
@@ -45,7 +46,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _as_interrupt)
     try:
         _leave(venv, argv)
-        set_up(project, venv, _wanted(project, options))
+        wanted = _wanted(project, options)
+        if options.make_wheelhouse:
+            own, name = options.torch == "own", _project_name(project)
+            wheelhouse.make(project, options.make_wheelhouse, name, wanted.extras, torch=own)
+            return 0
+        if options.wheelhouse:
+            wheelhouse.use(options.wheelhouse, wanted.extras)
+            wanted = replace(wanted, machine=probe.quick_look(), wheelhouse=options.wheelhouse)
+        set_up(project, venv, wanted)
         if options.kernel:
             script = SCRIPTS.parent / "register_kernel.py"
             return subprocess.run([repair.python_of(venv), script], check=False).returncode
@@ -154,7 +163,10 @@ def _choice(plan: Plan, wanted: Wanted, old: states.State | None) -> TorchChoice
         recorded = {name: value for name, value in old.torch.items() if name != "installed"}
         return TorchChoice(**recorded)  # type: ignore[arg-type]
     machine = probe.look(sys.executable)
-    return decide(machine, mode=wanted.mode, wants_torch=TORCH_EXTRA in plan.extras)
+    choice = decide(machine, mode=wanted.mode, wants_torch=TORCH_EXTRA in plan.extras)
+    if wanted.wheelhouse is not None:
+        wheelhouse.check_torch(wanted.wheelhouse, choice.kind)
+    return choice
 
 
 def _wrong_view(venv: Path, choice: TorchChoice) -> str | None:
@@ -236,6 +248,19 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rebuild", action="store_true", help="make it from nothing")
     parser.add_argument(
         "--retry", action="store_true", help="try optional extras again that failed lately"
+    )
+    parser.add_argument(
+        "--wheelhouse",
+        type=Path,
+        default=os.environ.get(wheelhouse.VARIABLE) or None,
+        metavar="DIR",
+        help=f"install from the wheels there alone (default: ${wheelhouse.VARIABLE})",
+    )
+    parser.add_argument(
+        "--make-wheelhouse",
+        type=Path,
+        metavar="DIR",
+        help="gather the wheels for such a machine there, without torch unless --torch own",
     )
     parser.add_argument("--kernel", action="store_true", help="also run register_kernel.py")
     parser.add_argument("--project", type=Path, default=ROOT, help="the checkout (default: this)")

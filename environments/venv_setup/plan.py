@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from venv_setup.state import State
 
@@ -22,6 +23,8 @@ class Wanted:
     """state.digests() of now."""
     rebuild: bool = False
     """--rebuild."""
+    wheelhouse: Path | None = None
+    """--wheelhouse: all packages come from there."""
     retry: bool = False
     """--retry: optional extras that failed lately are tried again."""
 

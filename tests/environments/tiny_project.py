@@ -65,14 +65,15 @@ deepspeed = ["deepspeed"]
 """
 
 
-def write_wheel(directory, name, version, files=None, *, prefix_files=None):
+def write_wheel(directory, name, version, files=None, *, prefix_files=None, requires=()):
     """A small but whole wheel, RECORD with sizes and hashes included."""
     directory.mkdir(parents=True, exist_ok=True)
     info = f"{name}-{version}.dist-info"
     everything = {
         **(files or {f"{name}/__init__.py": f"__version__ = {version!r}\n"}),
         **{f"{name}-{version}.data/data/{k}": v for k, v in (prefix_files or {}).items()},
-        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + "".join(f"Requires-Dist: {line}\n" for line in requires),
         f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: t\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
     }
     rows = []
