@@ -21,6 +21,7 @@ EXPECTED = {
     "notify": ["apprise"],
     "trackers": ["alembic", "mlflow-skinny", "sqlalchemy", "tensorboard", "trackio", "wandb"],
     "sweep": ["optuna"],
+    "amd": ["amdsmi"],
     "agents": ["mcp"],
     "storage": ["fsspec", "s3fs"],
     "export": ["pyarrow"],
@@ -61,6 +62,7 @@ OPTIONAL = {
     # import -> who installs it, and why we may name it: only used where the user already has it
     "optuna": "the extra sweep; trials of sweeps",
     "fsspec": "the extra storage, and torch; addresses of object stores",
+    "amdsmi": "the extra amd, and ROCm's images; readings of AMD's GPUs",
     "mcp": "the extra agents; serves agents",
     "apprise": "the extra notify; sends messages",
     "bitsandbytes": "the extra lowbit; QLoRA and 8-bit AdamW",

@@ -1,7 +1,6 @@
 """A pod without a package index: wheels gathered where there is one, installed from there alone."""
 
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -81,7 +80,9 @@ def test_torch_can_be_gathered_too(gathered, offline):
     assert made.returncode == 0, made.stdout + made.stderr
     assert names(offline.house) == {"helper", "shared", "torch", "of_torch"}
     environment = {**offline.environment(), "WORKBENCH_WHEELHOUSE": str(offline.house)}
-    done = subprocess.run(offline.argv(), env=environment, capture_output=True, text=True)
+    done = subprocess.run(
+        offline.argv(), env=environment, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert offline.python_says("import torch; print(torch.__version__)") == "2.13.0+cpu"
 
@@ -102,4 +103,4 @@ def test_one_that_does_not_fit_is_refused(offline, change, says):
     assert done.returncode == 1
     assert says in done.stderr
     assert "Next: " in done.stderr
-    assert not os.path.exists(offline.venv / "bin")
+    assert not (offline.venv / "bin").exists()

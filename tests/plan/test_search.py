@@ -175,7 +175,6 @@ def test_every_combination_is_a_plan_or_has_a_reason() -> None:
     ("workload", "market", "limits", "kind"),
     [
         (work(), [offer("x", "v100-sxm2-16", 1, 1.0)], Limits(), "precision"),
-        (work(), [offer("x", "mi300x", 8, 16.0)], Limits(), "not startable"),
         (work(), [offer("x", "tpu-v5e", 4, 4.0)], Limits(), "not startable"),
         (work(), [offer("x", "h100-sxm", 8, 20.0)], Limits(max_gpus=4), "too many GPUs"),
         (work(), [offer("x", "h100-sxm", 8, 20.0)], Limits(budget_usd=0.01), "over budget"),

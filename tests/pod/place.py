@@ -13,11 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.pod.timeline import Pod
+from tests.pod.timeline import AMD_PROFILES, Pod
 from workbench.describe import detection
 
 SOURCE = Path(__file__).with_name("nvml.c")
 NAME = "libnvidia-ml.so.1"
+AMD = SOURCE.with_name("amd")
+"""Folder of the module that stands in for AMD's library."""
 
 
 def library() -> Path:
@@ -68,7 +70,15 @@ class Placed:
             "POD_TIMELINE": str(self.timeline),
             "POD_CLOCK": str(self._clock),
             "POD_CALLS": str(self._calls),
+            **self._of_amd(),
         }
+
+    def _of_amd(self) -> dict[str, str]:
+        if self.pod.gpu.id not in AMD_PROFILES:
+            return {}
+        before = os.environ.get("PYTHONPATH")
+        own = str(AMD)
+        return {"PYTHONPATH": own if not before else f"{own}:{before}"}
 
     @property
     def calls(self) -> list[str]:
@@ -86,7 +96,10 @@ def place(pod: Pod, folder: Path, patch: pytest.MonkeyPatch) -> Placed:
     placed = Placed(pod, folder)
     for name, value in placed.environment.items():
         patch.setenv(name, value)
-    patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for name in ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        patch.delenv(name, raising=False)
+    if pod.gpu.id in AMD_PROFILES:
+        patch.syspath_prepend(str(AMD))
     # The loader has read LD_LIBRARY_PATH already; it knows a loaded library by its own name.
     ctypes.CDLL(str(library()), mode=ctypes.RTLD_GLOBAL)
     forget()

@@ -23,8 +23,11 @@ _MAX_CLOCK_MHZ = {
     "h100-sxm": 1980,
     "h200-sxm": 1980,
     "b200-sxm": 1965,
+    "mi300x": 2100,
 }
-PROFILES = tuple(_MAX_CLOCK_MHZ)
+AMD_PROFILES = ("mi300x",)
+"""For the stand-in of AMD's library (`tests/pod/amd/amdsmi.py`); NVML finds no driver there."""
+PROFILES = tuple(name for name in _MAX_CLOCK_MHZ if name not in AMD_PROFILES)
 _LINK_BYTES_PER_SECOND = {"NVLink3": 25e9, "NVLink4": 25e9, "NVLink5": 50e9}
 _RESERVED = 600 * MIB  # what the driver keeps; the older memory call counts it as used
 _NO_ECC = {"rtx-4090"}
@@ -51,10 +54,12 @@ class Pod:
         self._lines: list[tuple[float, int, str, object]] = []
         self.gpu, self.count = catalog.gpu(gpu), count
         self.driver_name = next(
-            (one for one in self.gpu.aliases if one.startswith(("NVIDIA ", "Tesla "))), gpu
+            (one for one in self.gpu.aliases if one.startswith(("NVIDIA ", "Tesla ", "AMD "))), gpu
         )
         self.max_clock = _MAX_CLOCK_MHZ[gpu]
         self.host(0, driver=driver, cuda=cuda, count=count)
+        if gpu in AMD_PROFILES:
+            self.error(0, "nvmlInitWithFlags", 9)
         for index in range(count):
             self._card(index)
 

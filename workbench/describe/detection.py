@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from workbench.describe import amd
 from workbench.describe.accelerators import Accelerator, recognise
 from workbench.describe.hardware import Cluster, Gpu
 from workbench.describe.in_time import DRIVER
@@ -95,7 +96,9 @@ def _cpu_name() -> str | None:
 
 
 def nvml() -> Any | None:
-    """Return the initialised NVML module; None without an NVIDIA driver that answers in time.
+    """Return the initialised NVML module; None without a driver that answers in time.
+
+    With a GPU of AMD it is `amd.AmdDriver`, which answers to the same names.
 
     Its functions may still hang: ask them by `in_time.DRIVER`. Never raises.
     """
@@ -114,8 +117,14 @@ def _loaded() -> Any | None:
 
         pynvml.nvmlInit()
     except Exception:  # noqa: BLE001  (a broken driver must not break a CPU run)
-        return None
+        return amd.load()
     return pynvml
+
+
+def vendor() -> str:
+    """Whose driver answers here: "NVIDIA", "AMD"; "" = none."""
+    library = nvml()
+    return "" if library is None else getattr(library, "vendor", "NVIDIA")
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
@@ -134,11 +143,25 @@ def _visible_gpus() -> tuple[Gpu, ...]:
     for index in range(_count(library)):
         with contextlib.suppress(library.NVMLError):  # lost, or not ours: the others are there
             cards[index] = _card(library, index)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    found = [one.parts for one in cards.values()] if visible is None else _named(visible, cards)
+    if isinstance(library, amd.AmdDriver):
+        found = _of_amd(cards)
+    else:
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        found = [one.parts for one in cards.values()] if visible is None else _named(visible, cards)
     parts = [gpu for parts in found for gpu in parts]
     slices = [gpu for gpu in parts if gpu.is_slice]
     return tuple(slices[:1] or parts)  # CUDA shows a process one slice (MIG) and no card beside it
+
+
+def _of_amd(cards: Mapping[int, _Card]) -> list[Sequence[Gpu]]:
+    """ROCR_VISIBLE_DEVICES chooses first; HIP's variable, or CUDA's for it, counts what is left."""
+    for names in (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")):
+        given = next((os.environ[name] for name in names if name in os.environ), None)
+        if given is not None:
+            left = _named(given, cards)
+            order = [next(card for card in cards.values() if card.parts == one) for one in left]
+            cards = dict(enumerate(order))
+    return [card.parts for card in cards.values()]
 
 
 def silent_gpus() -> dict[int, str]:

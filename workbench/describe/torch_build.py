@@ -9,7 +9,8 @@ import importlib.util
 import re
 from pathlib import Path
 
-from workbench.describe.detection import nvml
+from workbench.describe.amd import VENDOR as AMD
+from workbench.describe.detection import nvml, vendor
 from workbench.describe.in_time import DRIVER
 
 
@@ -35,6 +36,8 @@ def why_no_cuda() -> str | None:
         text = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
     except OSError:
         return None
+    if vendor() == AMD:
+        return None if re.search(r"^hip\b[^=\n]*=\s*'", text, re.MULTILINE) else _NO_ROCM
     built = re.search(r"^cuda\b[^=\n]*=\s*'(\d+)", text, re.MULTILINE)
     version = cuda_version()
     driver = None if version is None else int(version.partition(".")[0])
@@ -48,8 +51,17 @@ def why_no_cuda() -> str | None:
     )
 
 
+_NO_ROCM = (
+    "torch is not built for ROCm, and this host has AMD GPUs: no rank could use them. Install a "
+    "ROCm build (in the repository: WORKBENCH_TORCH_INDEX=https://download.pytorch.org/whl/rocm6.4 "
+    "make demo)."
+)
+
+
 def torch_that_fits() -> str:
     """What to install."""
+    if vendor() == AMD:
+        return _NO_ROCM
     driver = (cuda_version() or "").partition(".")[0]
     return (
         "Install a torch that fits (in the repository: WORKBENCH_TORCH_INDEX="

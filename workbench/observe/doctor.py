@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.describe.detection import detect_host, nvml, silent_gpus, visible_gpus
+from workbench.describe.amd import VENDOR as AMD
+from workbench.describe.detection import detect_host, nvml, silent_gpus, vendor, visible_gpus
 from workbench.describe.hardware import Gpu
 from workbench.describe.in_time import DRIVER, driver_silence
 from workbench.describe.torch_build import cuda_version, torch_that_fits
@@ -31,10 +32,12 @@ _PROBE = """
 import json, torch
 nccl = None
 try:
-    nccl = ".".join(map(str, torch.cuda.nccl.version())) if torch.version.cuda else None
+    on_gpu = torch.version.cuda or torch.version.hip
+    nccl = ".".join(map(str, torch.cuda.nccl.version())) if on_gpu else None
 except Exception:
     pass
-print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "nccl": nccl,
+print(json.dumps({"torch": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
+    "nccl": nccl,
     "available": torch.cuda.is_available(), "gpus": torch.cuda.device_count(),
     "gloo": torch.distributed.is_available() and torch.distributed.is_gloo_available(),
     "archs": torch.cuda.get_arch_list() if torch.version.cuda else []}))
@@ -125,7 +128,12 @@ def _check_torch(torch: dict[str, Any] | None) -> Check:
         )
     driver = nvml() is not None
     build = f"CUDA {torch['cuda']}" if torch["cuda"] else "CPU build"
+    build = f"ROCm {torch['hip']}" if torch.get("hip") else build
     observed = f"{torch['torch']} ({build})"
+    if vendor() == AMD:
+        usable = bool(torch.get("hip")) and torch["available"]
+        fix = torch_that_fits() if not torch.get("hip") else _NO_HIP
+        return _check("torch", ok=usable, observed=observed, fix=fix)
     if driver and not torch["cuda"]:
         fix = f"This host has an NVIDIA driver, but this torch has no CUDA. {torch_that_fits()}"
         return _check("torch", ok=False, observed=observed, fix=fix)
@@ -146,6 +154,12 @@ def _check_torch(torch: dict[str, Any] | None) -> Check:
             "torch", ok=False, observed=f"{observed} for {' '.join(torch['archs'])}", fix=fix
         )
     return _check("torch", ok=True, observed=observed)
+
+
+_NO_HIP = (
+    "torch cannot use the GPU: the driver is too old for its ROCm, this user may not open /dev/kfd "
+    "(join the groups render and video), or HIP_VISIBLE_DEVICES hides the GPUs."
+)
 
 
 def _hanging_torch(seconds: float) -> Check:
@@ -230,7 +244,10 @@ def _check_gpus(torch: dict[str, Any] | None) -> Check:
 def _driver(library: Any) -> str:
     """Its release and the newest CUDA that it can do, as far as it says so."""
     try:
-        return f"driver {library.nvmlSystemGetDriverVersion()} (CUDA {cuda_version()})"
+        release = library.nvmlSystemGetDriverVersion()
+        if vendor() == AMD:
+            return f"amdgpu {release} (AMD support is not run on hardware)"
+        return f"driver {release} (CUDA {cuda_version()})"
     except library.NVMLError as error:
         return f"a driver that does not tell its version ({error})"
 
@@ -246,7 +263,7 @@ def _gpu_fix(torch: Any, seen: int, gpus: int, silent: Mapping[int, str]) -> str
         )
     if not gpus:
         return "The driver counts no GPU: look at nvidia-smi, restart or replace the machine."
-    if torch is None or not torch["cuda"]:
+    if torch is None or not (torch["cuda"] or torch.get("hip")):
         return f"No rank could use the {gpus} GPUs: see the torch check."
     return f"torch sees {seen} of {gpus} GPUs: check CUDA_VISIBLE_DEVICES and the torch check."
 
@@ -278,12 +295,13 @@ def _active_links(library: Any, index: int) -> int:
 
 
 def _check_nccl(torch: dict[str, Any] | None) -> Check:
-    if torch is None or (not torch["cuda"] and torch["gloo"]):
+    if torch is None or (not torch["cuda"] and not torch.get("hip") and torch["gloo"]):
         return _check("collectives", torch is not None, "gloo (CPU)", "Install torch first.")
+    library = "RCCL" if torch.get("hip") else "NCCL"
     return _check(
         "collectives",
         bool(torch["nccl"]),
-        f"NCCL {torch['nccl'] or 'missing'}, gloo {'yes' if torch['gloo'] else 'no'}",
+        f"{library} {torch['nccl'] or 'missing'}, gloo {'yes' if torch['gloo'] else 'no'}",
         "This torch has no NCCL: install the official CUDA build for Linux.",
     )
 

@@ -6,6 +6,8 @@ import math
 from collections.abc import Sequence
 from decimal import ROUND_CEILING, Decimal
 
+from workbench.describe.amd import NOT_RUN
+from workbench.describe.amd import VENDOR as AMD
 from workbench.planning.layout_result import FittingLayout, LayoutResult
 from workbench.planning.layout_search import LayoutSearch
 from workbench.planning.market import Limits
@@ -88,7 +90,9 @@ def sentences(search: OfferSearch) -> tuple[str, ...]:
     parts += [_patience(ranked, search.limits), _one_gpu(ranked) if single else ""]
     parts.append(_naive(search, first))
     dearest = _dearest(search, first)
-    return tuple(text for text in (*parts, dearest) if text)
+    cards = [plan.candidate.cluster.accelerator for plan in ranked]
+    untried = NOT_RUN if any(card is not None and card.vendor == AMD for card in cards) else ""
+    return tuple(text for text in (*parts, dearest, untried) if text)
 
 
 def _speed(plan: Priced) -> str:

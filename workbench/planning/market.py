@@ -18,8 +18,8 @@ from workbench.estimate.timing import StepTime
 
 MOST = 128
 """GPUs of a plan where `Limits.max_gpus` says nothing."""
-STARTABLE = ("NVIDIA",)
-"""Vendors whose accelerators our launcher starts ranks on (CUDA)."""
+STARTABLE = ("NVIDIA", "AMD")
+"""Vendors whose accelerators our launcher starts ranks on: CUDA; ROCm, not run on hardware."""
 PRICE, SPOT, FABRIC, NODES = "price unknown", "spot not offered", "no fabric", "node limit"
 GPUS, PRECISION, VENDOR = "too many GPUs", "precision", "not startable"
 BUDGET, DEADLINE, DOMINATED = "over budget", "past the deadline", "dominated"

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import final
 
+from workbench.describe.amd import VENDOR as AMD
+from workbench.describe.detection import vendor
 from workbench.errors import HostError
 from workbench.launching.warm.client import (
     NotWarmError,
@@ -31,6 +33,9 @@ LOADERS = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONHOME")
 """They make Python load what somebody else wrote: a supervisor does not inherit them."""
 
 
+_HIP = "HIP_VISIBLE_DEVICES"
+
+
 def inherited() -> dict[str, str]:
     """This process's environment, without what it says of somebody else's ranks."""
     return {key: value for key, value in os.environ.items() if key not in _FOREIGN}
@@ -45,12 +50,20 @@ def shown_gpus(
     """
     if device != "cuda" or ranks != 1 or takes_several(script):
         return dict(environment)
-    seen = environment.get("CUDA_VISIBLE_DEVICES") or "0"
-    return {**environment, "CUDA_VISIBLE_DEVICES": seen.partition(",")[0].strip()}
+    names = [name for name in (_HIP, "CUDA_VISIBLE_DEVICES") if environment.get(name)]
+    firsts = {name: environment[name].partition(",")[0].strip() for name in names}
+    return {**environment, **(firsts or {"CUDA_VISIBLE_DEVICES": "0"})}
 
 
 def visible(devices: Sequence[str]) -> dict[str, str]:
-    """What shows a process these GPUs alone, counted as the driver counts them."""
+    """What shows a process these GPUs alone, counted as the driver counts them.
+
+    AMD's runtime chooses by ROCR's variable; HIP then counts those from 0.
+    """
+    if vendor() == AMD:
+        places = ",".join(map(str, range(len(devices))))
+        shown = {_HIP: places, "CUDA_VISIBLE_DEVICES": places}
+        return {"ROCR_VISIBLE_DEVICES": ",".join(devices), **shown}
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(devices)}
 
 

@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from workbench.describe import Strategy
-from workbench.describe.detection import silent_gpus
+from workbench.describe.amd import NOT_RUN
+from workbench.describe.amd import VENDOR as AMD
+from workbench.describe.detection import silent_gpus, vendor
 from workbench.errors import UsageError
 from workbench.estimate.rank import ranks_of
 from workbench.estimate.sizing.switch import switches_that_fit
@@ -30,6 +32,7 @@ def warnings(request: Request) -> Iterator[str]:
         UsageError: the disk cannot hold one checkpoint.
     """
     for look in (
+        _amd,
         _own_script,
         _own_ranks,
         _restarts,
@@ -41,6 +44,12 @@ def warnings(request: Request) -> Iterator[str]:
         _disk,
     ):
         yield from look(request)
+
+
+def _amd(request: Request) -> Iterator[str]:
+    """What stands behind a run on AMD's GPUs."""
+    if request.device == "cuda" and vendor() == AMD:
+        yield f"{NOT_RUN} Compare the first steps' losses with those of --cpu."
 
 
 def _own_script(request: Request) -> Iterator[str]:
