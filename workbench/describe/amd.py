@@ -7,6 +7,7 @@ interface; not run on AMD hardware.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any, final
@@ -145,7 +146,8 @@ class AmdDriver:
         """``pid`` and ``usedGpuMemory`` (bytes; None = not told) of each."""
         found: list[Any] = []
         for one in self._ask("amdsmi_get_gpu_process_list", handle):
-            memory = (one.get("memory_usage") or {}).get("vram_mem")
+            held: Mapping[str, Any] = one.get("memory_usage") or {}
+            memory = held.get("vram_mem")
             known = memory if isinstance(memory, int) else None
             found.append(SimpleNamespace(pid=int(one["pid"]), usedGpuMemory=known))
         return found
@@ -181,10 +183,9 @@ def _first(told: Any, names: tuple[str, ...]) -> int:
 def load() -> AmdDriver | None:
     """AMD's library, initialised; None without it, or without a GPU of AMD. Never raises."""
     try:
-        import amdsmi  # noqa: PLC0415  # pyright: ignore[reportMissingImports]  (only where there is such a GPU)
-
-        amdsmi.amdsmi_init()
-        driver = AmdDriver(amdsmi)
+        library: Any = importlib.import_module("amdsmi")  # only where there is such a GPU
+        library.amdsmi_init()
+        driver = AmdDriver(library)
     except Exception:  # noqa: BLE001  (a broken driver must not break a CPU run)
         return None
     return driver if driver.nvmlDeviceGetCount() else None
