@@ -154,6 +154,15 @@ class ImplementationAssumptions:
     ] = None
     """Bytes per gradient on the wire; None = 4 with FSDP's mixed precision, the compute type with
     DeepSpeed, else those of the accumulated gradient."""
+    gradients_to_all: Annotated[
+        bool,
+        Option(
+            help="ZeRO-1: every rank receives all reduced gradients.",
+            off_flag="no-gradients-to-all",
+        ),
+    ] = False
+    """ZeRO-1 and -2 reduce whole gradients to every rank, twice the traffic of a reduce-scatter
+    (nanotron; DeepSpeed's pipelines in bf16)."""
     optimizer_in_backward: Annotated[
         bool,
         Option(

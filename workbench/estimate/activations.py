@@ -46,6 +46,11 @@ class BlockMemory:
         return sum(self.saved.values()) + self.casts
 
 
+_NO_BLOCK = BlockMemory(
+    saved={}, boundary=0.0, live=0.0, backward=0.0, norm_backward=0.0, casts=0.0
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageBlocks:
     """Bytes of all blocks of one stage on one rank for one micro-batch."""
@@ -64,16 +69,18 @@ def stage_blocks(context: RankContext, stage: Stage) -> StageBlocks:
         return _module(context)
     kinds = [(moe, count) for moe, count in ((False, stage.dense), (True, stage.moe)) if count]
     inventory = {moe: _block(context, moe=moe) for moe, _ in kinds}
-    largest = max(inventory.values(), key=lambda block: block.live + block.backward)
+    largest = max(
+        inventory.values(), key=lambda block: block.live + block.backward, default=_NO_BLOCK
+    )
     kept = sum(count * inventory[moe].total for moe, count in kinds)
     strategy, trained = context.strategy, context.workload.trained_layers
     if strategy.recompute == "full":
         boundaries = sum(count * inventory[moe].boundary for moe, count in kinds)
         layers = strategy.recompute_layers
-        share = 1.0 if layers is None else min(1.0, layers / stage.layers)
+        share = 1.0 if layers is None else min(1.0, layers / max(1, stage.layers))
         kept = share * boundaries + (1 - share) * kept
     # Nothing is kept below the first trained block.
-    above = 1.0 if trained is None else min(1.0, trained / stage.layers)
+    above = 1.0 if trained is None else min(1.0, trained / max(1, stage.layers))
     card = min(kept, 2 * largest.boundary) if "activations" in strategy.offload else kept
     return StageBlocks(largest=largest, kept=card * above, on_host=kept * above - card * above)
 

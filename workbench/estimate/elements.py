@@ -134,7 +134,7 @@ def _elements(
     block = linear - experts + counts.block_norms * sum(blocks.values())
     share = 1.0
     if training.trained_layers is not None:
-        share = min(1.0, training.trained_layers / sum(blocks.values()))
+        share = min(1.0, training.trained_layers / max(1, sum(blocks.values())))
     head = model.logit_width * model.hidden // tp if last else 0
     root = 0
     if embedding:
@@ -148,8 +148,9 @@ def _elements(
         block=int(block * share) if trained else 0,
         experts=int(experts * share) if trained else 0,
         root=(root if share == 1 else head) if trained else 0,
-        largest_block=max(
-            sum(size for _, size in sizes) + counts.block_norms for sizes in shares.values()
+        largest_block=max(  # a last stage may hold the head alone (nanotron balances by FLOPs)
+            (sum(size for _, size in sizes) + counts.block_norms for sizes in shares.values()),
+            default=0,
         ),
         root_all=root,
         head_matrix=head,
@@ -157,9 +158,12 @@ def _elements(
         frozen_other=frozen if trained else block + experts - linear + root,
         adapters=_adapters(model, training, blocks, head=last) // tp,
         largest_linear=max(
-            linear.inputs * linear.outputs // (1 if linear.name in REPLICATED else tp)
-            for moe in shares
-            for linear in counts.linears[moe]
+            (
+                linear.inputs * linear.outputs // (1 if linear.name in REPLICATED else tp)
+                for moe in shares
+                for linear in counts.linears[moe]
+            ),
+            default=0,
         ),
     )
 

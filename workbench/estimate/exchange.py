@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
 from workbench.estimate.communication import DEEPSPEED_BUCKET
+from workbench.estimate.context import Widths
 from workbench.estimate.fitted import fitted
 from workbench.estimate.network import Group, Groups, Links
 from workbench.estimate.rank import Rank
 
-DDP_BUCKET = 25 * 2**20 / 4
-"""Elements of DDP's default bucket of 25 MiB, in fp32 (torch: bucket_cap_mb)."""
+DDP_BUCKET = 25 * 2**20
+"""Bytes of DDP's default bucket (torch: bucket_cap_mb), in the type of the weights' gradients."""
 TOPK_DENSITY = 0.01
 """Share of the gradients that our recipes' top-k hook sends unless told otherwise."""
 
@@ -140,13 +141,14 @@ def _compressed(per_gradient: float, strategy: Strategy, hidden: int) -> float:
     return per_gradient
 
 
-def _bucket(strategy: Strategy) -> float:
+def _bucket(strategy: Strategy, width: Widths) -> float:
     """Gradients that are reduced in one message; all of them where none is overlapped by DDP."""
     if strategy.reduce_bucket:
         return strategy.reduce_bucket
     if strategy.zero_stage is not None:
         return DEEPSPEED_BUCKET
-    return math.inf if strategy.overlap_gradients is False else DDP_BUCKET
+    own = 4 if width.gradient == 4 else width.compute  # 6: an fp32 sum beside the weights' own
+    return math.inf if strategy.overlap_gradients is False else DDP_BUCKET / own
 
 
 def _in_buckets(
@@ -170,13 +172,15 @@ def _once(rank: Rank, network: Links, peers: Groups, beside: float) -> float:
     dense = elements.block + elements.root
     size = per_gradient * dense + (width.adapter if workload.lora_rank else 0) * elements.adapters
     experts = per_gradient * elements.experts
-    bucket = per_gradient * _bucket(strategy)
+    bucket = per_gradient * _bucket(strategy, width)
     if strategy.zero_stage is None:
         total = _in_buckets(network.reduce_seconds, size, bucket, peers.data)
         total += _in_buckets(network.reduce_seconds, experts, bucket, peers.expert_data)
         return _exposed(total, beside, strategy)
     # ZeRO within a group: reduced there, then between the groups; gathered in the group alone
-    reduce = _in_buckets(network.gather_seconds, size, bucket, peers.shard)
+    to_all = workload.kernels.gradients_to_all
+    collective = network.reduce_seconds if to_all else network.gather_seconds
+    reduce = _in_buckets(collective, size, bucket, peers.shard)
     part = 1 / strategy.shard_ranks
     reduce += _in_buckets(network.reduce_seconds, size * part, bucket * part, peers.replicate)
     reduce += _in_buckets(network.gather_seconds, experts, bucket, peers.expert_data)
