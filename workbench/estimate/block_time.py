@@ -73,8 +73,10 @@ def block_time(
         backward += times * _backward(machine, single, frozen=frozen)
     attention, attention_back = _attention(workload, strategy, machine)
     traffic = block_traffic(workload, strategy, moe=moe)
-    moved = traffic.forward * fitted("pointwise") / machine.memory_bytes
-    moved_back = traffic.backward * fitted("pointwise") / machine.memory_bytes
+    # each kernel between the products starts and drains too, however little it moves
+    gaps = max(0.0, traffic.launches - len(products)) * fitted("kernel_seconds")
+    moved = traffic.forward * fitted("pointwise") / machine.memory_bytes + gaps
+    moved_back = traffic.backward * fitted("pointwise") / machine.memory_bytes + 2 * gaps
     again = _recompute(workload, strategy, products, (forward, attention, moved), moe=moe)
     tp_time = _tp_seconds(context, network, peers, moe=moe)
     repeated = 1.0 if strategy.recompute == "full" else 0.0
