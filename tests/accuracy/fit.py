@@ -44,6 +44,8 @@ WIDTHS = 6
 """Standard deviations between the ends of a constant's bounds."""
 LEVEL = 0.10
 """Spread of the sources' own levels."""
+SHARED = 0.01
+"""Spread of the levels' mean: what all sources share is for the constants to say."""
 STEP = 0.02
 """Change of a constant's logarithm for a derivative."""
 ROUNDS = 6
@@ -149,6 +151,10 @@ class Fit:
             slopes[lines, column] = (after - self.now[lines]) / STEP
         return slopes
 
+    def move_to(self, values: Mapping[str, float]) -> None:
+        """Other constants, so near that the slopes hold there too."""
+        self.values, self.now = dict(values), residuals(self.known, values)
+
     def without(self, source: str | None) -> dict[str, float]:
         """Constants that suit all runs but one source's; None = all."""
         kept = np.array([run.source != source for run in self.known])
@@ -159,12 +165,14 @@ class Fit:
         prior = np.concatenate([self.middle - start, np.zeros(levels.shape[1])])
         move = np.zeros(design.shape[1])
         fixed = np.zeros(design.shape[1], dtype=bool)
-        count = len(self.names)
+        count, present = len(self.names), levels.any(axis=0)
+        mean = np.concatenate([np.zeros(count), present / present.sum()])
         for _ in range(SWEEPS):
             left = now + slopes @ move[:count] - levels @ move[count:]
             weight = share / np.maximum(1.0, np.abs(left) / (OUTLIER * NOISE)) / NOISE**2
             signed = np.hstack([-slopes, levels])
             matrix = signed.T @ (weight[:, None] * signed) + np.diag(1 / scale**2)
+            matrix += np.outer(mean, mean) / SHARED**2
             goal = signed.T @ (weight * now) + prior / scale**2
             free = ~fixed
             goal = goal - matrix[:, fixed] @ move[fixed]
@@ -182,6 +190,7 @@ def fitted_to_all(known: Sequence[Run]) -> Fit:
         goal = fit.without(None)
         moved = max(abs(math.log(goal[name] / fit.values[name])) for name in goal)
         if moved < CONVERGED:
+            fit.move_to(goal)
             break
         fit = Fit(known, goal)
     return fit

@@ -14,6 +14,9 @@ INSIDE = 0.8
 """Share of the runs that should lie inside."""
 POOLED = 10.0
 """Weight of all kinds' runs in each kind's ends, in runs."""
+RUNS, SOURCE = 0.5, 1.0
+"""Exponents by which a run of a source counts less the more the source has: a named stack's next
+run may be of any source, an unknown stack is itself a new source, so that each source counts once."""
 Ends = tuple[float, float]
 
 
@@ -41,11 +44,11 @@ def ranges(known: Sequence[Residual], tail: float) -> dict[tuple[str, str], Ends
             for one in known
             if one.stack == stack
         ]
-        own = sum(1 / math.sqrt(count) for _, (is_own, count) in weighted if is_own)
-        every = sum(1 / math.sqrt(count) for _, (_, count) in weighted)
+        fade = SOURCE if stack == "unknown" else RUNS
+        own = sum(count**-fade for _, (is_own, count) in weighted if is_own)
+        every = sum(count**-fade for _, (_, count) in weighted)
         values = [
-            (value, (is_own + POOLED / every) / math.sqrt(count))
-            for value, (is_own, count) in weighted
+            (value, (is_own + POOLED / every) * count**-fade) for value, (is_own, count) in weighted
         ]
         assert own, "a group has runs"
         fast, slow = quantile(values, 1 - tail), quantile(values, tail)

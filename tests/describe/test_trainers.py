@@ -83,6 +83,8 @@ def test_an_assumption_may_depend_on_the_job() -> None:
     piped = job("torchtitan", strategy="fsdp4-pp2")
     assert not piped.strategy.fsdp.reshard_after_forward
     assert job("torchtitan").strategy.fsdp.reshard_after_forward
+    assert job("torchtitan", strategy="fsdp4-tp2").strategy.sequence_parallel
+    assert not job(strategy="fsdp4-tp2").strategy.sequence_parallel
     buckets = job("transformers", strategy="zero3").strategy
     assert buckets.reduce_bucket == 4096 * 4096
 

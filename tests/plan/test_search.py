@@ -265,6 +265,17 @@ def test_a_plan_is_what_a_launcher_takes() -> None:
         assert document["range"]["usd_low"] <= one.usd <= document["range"]["usd_high"]
 
 
+def test_a_plan_says_where_memory_is_tight() -> None:
+    """The range's upper end decides, in the sentence and in the document alike."""
+    seen = {plan.memory.verdict for plan in ask()} | {
+        plan.memory.verdict for plan in ask(work("llama-3-8b"))
+    }
+    assert seen == {"fits", "tight"}
+    for found in (*ask(), *ask(work("llama-3-8b"))):
+        assert found.document()["memory"]["verdict"] == found.memory.verdict
+        assert ("Memory is tight" in found.why) == (found.memory.verdict == "tight")
+
+
 def test_sensitivity_names_the_value_at_which_the_winner_changes() -> None:
     found = ask(limits=Limits(spot=True))
     first, second = found.plans[:2]

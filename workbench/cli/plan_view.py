@@ -137,7 +137,7 @@ def _row(plan: Plan) -> tuple[str, ...]:
         format_seconds(3600 * plan.hours),
         f"{plan.where}{region}{marks}",
         plan.layout,
-        format_bytes(plan.memory.on_card_bytes),
+        format_bytes(plan.memory.on_card_bytes) + " tight" * (plan.memory.verdict == "tight"),
         mfu,
     )
 

@@ -17,7 +17,7 @@ from workbench.planning.layout_result import FittingLayout, LayoutResult
 from workbench.planning.layout_search import LayoutSearch
 from workbench.planning.market import Candidate, Limits, Market
 from workbench.planning.offer_search import KEEP, OfferSearch, Progress
-from workbench.planning.plans import Plan, Plans, Sensitivity
+from workbench.planning.plans import Plan, Plans, Sensitivity, tight_note
 from workbench.planning.ranking import pareto, sensitivities
 from workbench.planning.rejected import Rejected
 from workbench.planning.search_context import SearchContext, node_group
@@ -239,6 +239,7 @@ def _plan(
             memory_bytes=offer.memory_bytes,
         )
     cost = candidate.cost(fit.step)
+    memory = training_memory(workload, fit.choice.strategy, cluster)
     return Plan(
         provider=offer.provider,
         offer=offer,
@@ -248,12 +249,12 @@ def _plan(
         strategy=fit.choice.strategy,
         workload=workload,
         cluster=cluster,
-        memory=training_memory(workload, fit.choice.strategy, cluster),
+        memory=memory,
         step=fit.step,
         cost=cost,
         hours=cost.wall_hours,
         usd=cost.usd,
-        why=reason,
+        why=" ".join(filter(None, (reason, tight_note(memory)))),
     )
 
 

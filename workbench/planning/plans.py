@@ -14,7 +14,7 @@ from workbench.estimate.parts import Estimate
 from workbench.estimate.timing import StepTime
 from workbench.planning.refusals import layout_text
 from workbench.planning.rejected import LISTED, Rejected
-from workbench.units import format_seconds, format_usd
+from workbench.units import format_bytes, format_seconds, format_usd
 
 SHOWN = 10
 """Plans in a table."""
@@ -117,8 +117,16 @@ class Plan:
 
 _MEMORY_KEYS = (
     *("allocated_bytes", "reserved_bytes", "on_card_bytes", "card_bytes", "headroom_bytes"),
-    *("fits", "peak", "parts"),
+    *("fits", "verdict", "peak", "parts"),
 )
+
+
+def tight_note(memory: Estimate) -> str:
+    """What to know of a plan whose range of memory ends beyond the card; "" of others."""
+    if memory.verdict != "tight" or memory.card_bytes is None:
+        return ""
+    high, card = format_bytes(memory.high_bytes), format_bytes(memory.card_bytes)
+    return f"Memory is tight: it may take up to {high} of {card}; measure a step before a long run."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,6 @@ from workbench.planning.advice.gpus import state_bytes
 from workbench.planning.advice.value import Advice, Number, Rule
 from workbench.units import format_bytes, format_seconds
 
-_FITS = ("does not fit", "fits")
-
 _DDP_OR_FSDP = Rule(
     name="ddp-or-fsdp",
     evidence="memory and step-time estimates of both",
@@ -36,6 +34,11 @@ _RECOMPUTE_COST = Rule(
     source="arXiv 1604.06174; arXiv 2205.05198 (selective)",
     corrects="C34",
 )
+
+
+def _word(estimate: Estimate) -> str:
+    """fits, tight, does not fit; with the headroom that an advice asks for."""
+    return estimate.verdict if leaves_headroom(estimate) else "does not fit"
 
 
 def ddp_or_fsdp(
@@ -70,9 +73,9 @@ def ddp_or_fsdp(
         verdict=f"{best.upper()}."
         if any(fits.values())
         else "Neither fits: lower the micro-batch, recompute, or add GPUs.",
-        reason=f"DDP needs {needed['ddp']} per card ({_FITS[fits['ddp']]}), "
+        reason=f"DDP needs {needed['ddp']} per card ({_word(memory['ddp'])}), "
         f"{format_seconds(seconds['ddp'])} per step; FSDP {needed['fsdp']} "
-        f"({_FITS[fits['fsdp']]}), {format_seconds(seconds['fsdp'])}.",
+        f"({_word(memory['fsdp'])}), {format_seconds(seconds['fsdp'])}.",
         condition=f"{count} GPUs, micro-batch {workload.micro_batch}, accumulation "
         f"{workload.accumulate}. DDP moves 2x the parameters per step, FSDP 3x; but FSDP also "
         "shares the optimizer's work.",
