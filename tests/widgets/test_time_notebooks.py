@@ -122,7 +122,7 @@ def test_more_gpus_or_other_ones(run) -> None:
         ("rtx-4090 +x 16", 3.75, 5),  # the article's 4 to 5
     ):
         said.within(low, rf"^{row}: .* ([\d.]+) days on 8", high)
-    said.within(15, r"^a100-pcie-80 +x +1: ([\d.]+) days on 2", 18)  # "two GPUs are fine"
+    said.within(15, r"^a100-pcie-80 +x +1: ([\d.]+) days on 2", 18.6)  # "two GPUs are fine"
     said.within(28, r"^rtx-4090 +x +1: ([\d.]+) days on 2", 42)  # "gain nothing"
     said.has(
         r"sgd +4\.0 M tokens: 8\.00e-04, linear",
@@ -211,8 +211,8 @@ def test_the_stated_accuracy_is_the_measured_one() -> None:
     said = Said(printed)
     assert "median error of tokens per second is about 10 %" in prose(TIME)
     said.within(7, r"tokens/s, mean over strata: ([\d.]+)%", 13)
-    assert "one run in ten is off by a quarter or more" in prose(TIME)
-    said.within(20, r"tokens/s, mean over strata: .*p90 ([\d.]+)%", 34)
+    assert "one run in ten is off by a fifth or more" in prose(TIME)
+    said.within(16, r"tokens/s, mean over strata: .*p90 ([\d.]+)%", 34)
     said.within(0.5, r"scaling efficiency: median ([\d.]+) points", 2.5)
 
 
