@@ -18,9 +18,9 @@ CLUSTER = Cluster.rented("h100", 8, 4, network="8x400 infiniband")
 ZERO1 = Strategy.parse("zero1", 32).with_options(overlap_gradients=False)
 
 
-def exposed(to_all: bool, precision: str = "bf16") -> float:
+def exposed(*, to_all: bool) -> float:
     kernels = replace(WORK.kernels, gradients_to_all=to_all, reduce_bytes=4)
-    work = replace(WORK, precision=precision, kernels=kernels)
+    work = replace(WORK, kernels=kernels)
     return step_time(work, ZERO1, CLUSTER).parts[GRADIENTS]
 
 
