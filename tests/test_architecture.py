@@ -46,6 +46,7 @@ ORDER = (
         "verifying",
         "compare",
         "engines",
+        "pages",
         "cli",
     ),
 )

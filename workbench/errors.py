@@ -63,3 +63,10 @@ class StorageError(WorkbenchError, OSError):
 
 class HostError(WorkbenchError):
     """This host lacks something that the job needs; the message says how to get it."""
+
+
+def sentence(error: Exception) -> str:
+    """The message of an error made for people; of any other, its type too."""
+    if isinstance(error, WorkbenchError | ValueError) and str(error):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

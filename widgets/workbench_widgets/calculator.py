@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import traitlets
 
 import workbench as wb
-from workbench_widgets.face import Face, sentence
+from workbench.errors import sentence
+from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 
 

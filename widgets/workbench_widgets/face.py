@@ -7,7 +7,6 @@ from typing import Any
 import anywidget
 import traitlets
 
-import workbench as wb
 from workbench_widgets import assets
 
 
@@ -40,10 +39,3 @@ class Face(anywidget.AnyWidget):
         if data is not None:
             data["text/plain"] = repr(self)
         return bundle
-
-
-def sentence(error: Exception) -> str:
-    """The message of an error made for people; of any other, its type too."""
-    if isinstance(error, wb.WorkbenchError | ValueError) and str(error):
-        return str(error)
-    return f"{type(error).__name__}: {error}"

@@ -51,6 +51,11 @@ COMMANDS = {
         "attach",
         "Watch a run live in this terminal; Ctrl-C leaves it running.",
     ),
+    "ui": Source(
+        "ui",
+        "ui",
+        "Show runs and their live dashboards in a browser, without Jupyter.",
+    ),
     "stop": Source(
         "run_commands",
         "stop",

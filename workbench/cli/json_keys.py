@@ -183,6 +183,7 @@ FORMS: Final = {
         "merged logits_difference loads notes"
     ),
     "generate": JsonForm("run checkpoint prompt trained base"),
+    "ui": JsonForm("url token store"),
     "submit": JsonForm(f"{_STARTED} engine"),
     "submit --wait": JsonForm(f"{_STARTED} engine {_SHOW}"),
     "submit --dry-run": JsonForm("run dir script"),

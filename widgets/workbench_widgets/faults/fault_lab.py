@@ -10,7 +10,7 @@ from typing import Any
 import ipywidgets as widgets
 
 import workbench as wb
-from workbench_widgets.face import sentence
+from workbench.errors import sentence
 from workbench_widgets.faults import faults
 from workbench_widgets.launch.launcher import close_tree
 from workbench_widgets.note import Note

@@ -12,11 +12,12 @@ import traitlets
 
 import workbench as wb
 from workbench.compare.calibration.calibrate import USUAL_SECONDS, calibrate, kept
+from workbench.errors import sentence
 from workbench.estimate import calibration as measured
 from workbench.estimate.calibration_check import Line, amount, lines, troubles
 from workbench.store import stack_calibrations
 from workbench.units import format_ratio, format_seconds
-from workbench_widgets.face import Face, sentence
+from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 

@@ -16,9 +16,10 @@ from workbench.compare.studies.bench import LAUNCHED, Progress
 from workbench.compare.studies.sizes import Sizes
 from workbench.compare.studies.study import StudyStoppedError
 from workbench.describe.option import declared, text_of
+from workbench.errors import sentence
 from workbench.recipes import recipes
 from workbench.units import format_seconds
-from workbench_widgets.face import Face, sentence
+from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 

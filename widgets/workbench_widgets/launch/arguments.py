@@ -11,6 +11,7 @@ from typing import Any
 import traitlets
 
 import workbench as wb
+from workbench.errors import sentence
 from workbench.launching.prepare.targets import Target, resolve
 from workbench.script_options.checks import problems_in
 from workbench.script_options.from_run import WHAT_IT_DOES
@@ -18,7 +19,7 @@ from workbench.script_options.reading import read_options
 from workbench.script_options.typed_text import Value, values_in, with_value
 from workbench.script_options.values import Reading
 from workbench.store.measurements import is_batch_option
-from workbench_widgets.face import Face, sentence
+from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.launch.folders import listing
 from workbench_widgets.launch.forecast import forecast

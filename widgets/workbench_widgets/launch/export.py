@@ -16,9 +16,9 @@ from workbench.engines.exporting import RefusedError, export, slug
 from workbench.engines.job import EngineJob
 from workbench.engines.limits import ABSENT
 from workbench.engines.refusals import ENGINES, RENTING, places, refusals
+from workbench.errors import sentence
 from workbench_widgets.calculator import Calculator
 from workbench_widgets.controls import Field, gpu_field, of_option, select, text
-from workbench_widgets.face import sentence
 from workbench_widgets.launch.export_choice import LIMITS, MACHINES, OPTIONS, ExportChoice
 
 TITLES = {

@@ -11,9 +11,10 @@ import ipywidgets as widgets
 import traitlets
 
 import workbench as wb
+from workbench.errors import sentence
 from workbench.launching.prepare.accelerate_config import CPU_RANKS
 from workbench.units import format_bytes
-from workbench_widgets.face import Face, sentence
+from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.launch.launch_form import LaunchForm
 from workbench_widgets.launch.measure_note import MeasureNote

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import ipywidgets as widgets
 
 import workbench as wb
+from workbench.errors import sentence
 from workbench.launching.prepare.targets import MODULE
-from workbench_widgets.face import sentence
 
 
 class _StoppedError(Exception):

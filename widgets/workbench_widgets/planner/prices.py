@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.describe import live_prices
 from workbench.describe.live_prices import ProviderAnswer
-from workbench_widgets.face import sentence
+from workbench.errors import sentence
 
 SECONDS = 15.0
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from workbench.cli.plan_values import Question
+from workbench.errors import sentence
 from workbench.planning import Plans, plan
-from workbench_widgets.face import sentence
 
 _KEPT = 6  # answers; a planner goes back and forth between a few settings
 

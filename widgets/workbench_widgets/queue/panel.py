@@ -11,8 +11,9 @@ from typing import Any
 import traitlets
 
 import workbench as wb
+from workbench.errors import sentence
 from workbench.queueing import Queue
-from workbench_widgets.face import Face, sentence
+from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 

@@ -5,25 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from workbench.store.files import read_json
+from workbench.pages.run_rows import about_run
 from workbench_widgets.fallback_output import store_config
 
 
 def run_config(run: Any, *, face: str, **own: Any) -> dict[str, Any]:
     """Everything the front end needs to find the run, and what is known before its first view."""
     directory, run_id = Path(run.directory), str(run.id)
-    about = read_json(directory / "run.json") or {}
     served = own["transport"] == "auto"
     config = store_config(directory.parent, face=face, served=served, run=run_id, **own)
     store_path = config["store_path"]
     config["run_path"] = (
         None if store_path is None else f"{store_path}/{directory.name}".lstrip("/")
     )
-    config["about"] = {
-        "name": about.get("name") or run_id,
-        "strategy": about.get("strategy_name"),
-        "processes": about.get("processes"),
-        "device": about.get("device"),
-        "steps_total": about.get("steps_total"),
-    }
+    config["about"] = about_run(directory)
     return config

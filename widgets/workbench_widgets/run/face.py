@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import functools
 import threading
-from dataclasses import asdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import WorkbenchError
+from workbench.pages import actions
+from workbench.pages.file_parts import file_part
+from workbench.pages.questions import QUESTIONS, answer, status_message
 from workbench.store.layout import RunPaths
-from workbench.store.status import read_status
-from workbench_widgets.face import Face, sentence
+from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import show
-from workbench_widgets.run.file_parts import file_part
-from workbench_widgets.run.questions import QUESTIONS
 from workbench_widgets.run.snapshots import SnapshotPusher
 
 _TRANSPORTS = ("auto", "comm")
@@ -27,6 +26,7 @@ class RunFace(Face):
 
     def __init__(self, run: Any, config: dict[str, Any]) -> None:
         self.run = run
+        self._paths = RunPaths(Path(run.directory))
         self._resuming = threading.Lock()
         self._pusher = SnapshotPusher(run, self._push)
         super().__init__(config)
@@ -35,43 +35,40 @@ class RunFace(Face):
         self.send(snapshot)
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
-        if kind == "subscribe":
-            if self._pusher is not None:
-                self._pusher.start()
-        elif kind == "status":
-            threading.Thread(target=self._send_status, name="workbench-status", daemon=True).start()
+        if kind in {"subscribe", "rest", "wake"}:
+            self._pace(kind)
         elif kind in QUESTIONS:
-            ask = functools.partial(self._answer, kind, message)
-            threading.Thread(target=ask, name="workbench-question", daemon=True).start()
-        elif kind == "stop":
-            now = bool(message.get("now"))
-            stop = functools.partial(self._stop, now=now)
-            threading.Thread(target=stop, name="workbench-stop", daemon=True).start()
-        elif kind == "part":
-            send = functools.partial(self._send_part, message)
-            threading.Thread(target=send, name="workbench-part", daemon=True).start()
-        elif kind == "adopt":
-            threading.Thread(target=self._adopt, name="workbench-adopt", daemon=True).start()
-        elif kind == "profile":
-            threading.Thread(target=self._profile, name="workbench-profile", daemon=True).start()
-        elif kind == "resume":
-            name = message.get("checkpoint")
-            wanted = name if isinstance(name, str) else None
-            resume = functools.partial(self._resume_once, wanted)
-            threading.Thread(target=resume, name="workbench-resume", daemon=True).start()
+            self._begin("question", functools.partial(self._answer, kind, message))
+        else:
+            acts: dict[str, Callable[[dict[str, Any]], None]] = {
+                "status": self._send_status,
+                "part": self._send_part,
+                "stop": self._stop,
+                "adopt": self._adopt,
+                "resume": self._resume_once,
+                "profile": self._profile,
+            }
+            if kind in acts:
+                self._begin(kind, functools.partial(acts[kind], message))
 
-    def _send_status(self) -> None:
-        """Answer with what the command line would say of the run's state now."""
-        status = read_status(RunPaths(Path(self.run.directory)))
-        self.send({"type": "status", **asdict(status)})
+    def _begin(self, what: str, act: Callable[[], None]) -> None:
+        """Leave it to a thread: the kernel is not held up."""
+        threading.Thread(target=act, name=f"workbench-{what}", daemon=True).start()
+
+    def _pace(self, kind: str) -> None:
+        """A page wants snapshots, or fewer of them while nobody looks at it."""
+        if self._pusher is not None:
+            if kind == "subscribe":
+                self._pusher.start()
+            else:
+                self._pusher.rest(resting=kind == "rest")
+
+    def _send_status(self, _message: dict[str, Any]) -> None:
+        self.send(status_message(self._paths))
 
     def _answer(self, kind: str, message: dict[str, Any]) -> None:
-        """What the page asked of the store's files; None where they do not tell."""
-        try:
-            value = QUESTIONS[kind](RunPaths(Path(self.run.directory)), message)
-        except (OSError, ValueError, WorkbenchError):
-            value = None
-        self.send({"type": "answer", "id": message.get("id"), "value": value})
+        """What the page asked of the store's files."""
+        self.send(answer(kind, self._paths, message))
 
     def _send_part(self, message: dict[str, Any]) -> None:
         """Answer with bytes of one of the run's files, as Jupyter's ``/files/`` would."""
@@ -80,50 +77,39 @@ class RunFace(Face):
         buffers = [] if part is None else [part.data]
         self.send({"type": "part", "id": message.get("id"), **about}, buffers)
 
-    def _stop(self, *, now: bool) -> None:
-        try:
-            self.run.request_stop(now=now)
-        except Exception as error:  # noqa: BLE001 - another user's run, a full disk: say it
-            text = f"Not stopped: {sentence(error)}"
-            self.send({"type": "resumed", "bad": True, "run": self.run.id, "text": text})
+    def _stop(self, message: dict[str, Any]) -> None:
+        self._say(actions.stop(self.run, now=bool(message.get("now"))))
 
-    def _adopt(self) -> None:
+    def _adopt(self, _message: dict[str, Any]) -> None:
         """Have a run watched again whose supervisor is gone."""
-        try:
-            watched = self.run.adopt()
-            text = "The run has a supervisor again." if watched else "It is watched already."
-            said = {"bad": False, "text": text}
-        except Exception as error:  # noqa: BLE001 - another user's run, a full disk: say it
-            said = {"bad": True, "text": f"Not watched: {sentence(error)}"}
+        said = actions.adopt(self.run)
         if self._pusher is not None:
             self._pusher.resumed()
-        self.send({"type": "resumed", "run": self.run.id, **said})
+        self._say(said)
 
-    def _resume_once(self, checkpoint: str | None) -> None:
+    def _say(self, said: actions.Message | None) -> None:
+        if said is not None:
+            self.send({"type": "resumed", **said})
+
+    def _resume_once(self, message: dict[str, Any]) -> None:
+        name = message.get("checkpoint")
         if not self._resuming.acquire(blocking=False):
             return  # a double click is one resumption
         try:
-            self.send({"type": "resumed", **self.resume(checkpoint)})
+            self._say(self.resume(name if isinstance(name, str) else None))
         finally:
             self._resuming.release()
 
     def resume(self, checkpoint: str | None = None) -> dict[str, Any]:
         """Resume the run from `checkpoint`, or from its newest complete one; returns the result."""
-        try:
-            resumed = self.run.resume(checkpoint=checkpoint)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the face has to say it
-            return {"bad": True, "run": self.run.id, "text": f"Not resumed: {sentence(error)}"}
-        if self._pusher is not None:
+        said = actions.resume(self.run, checkpoint)
+        if not said["bad"] and self._pusher is not None:
             self._pusher.resumed()
-        here = resumed.id == self.run.id
-        text = "Resumed." if here else f"Resumed as {resumed.id}; open it in the list of runs."
-        return {"bad": False, "run": resumed.id, "text": text}
+        return said
 
-    def _profile(self) -> None:
+    def _profile(self, _message: dict[str, Any]) -> None:
         """Trace the next steps, and say in a sentence what came of it."""
-        from workbench_widgets.run.profile import trace_and_send  # noqa: PLC0415 - it shows runs, too
-
-        trace_and_send(self.run, self.send)
+        actions.profile(self.run, self.send)
 
     def close(self) -> None:
         """End the widget. The run goes on."""

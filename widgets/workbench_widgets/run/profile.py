@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +14,9 @@ from workbench.compare.profile.analysis import profiles, read_profile
 from workbench.compare.profile.merge import merged_trace
 from workbench.compare.profile.values import Profile as ProfileValues
 from workbench.compare.profile.values import RankProfile
+from workbench.errors import sentence
 from workbench.store.layout import RunPaths
-from workbench_widgets.face import Face, sentence
+from workbench_widgets.face import Face
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.run.config import run_config
 
@@ -99,17 +99,6 @@ class Profile(Face):
         lines += [f"  {one['says']}" for one in self.profile["ranks"]]
         lines += [f"  {text}" for text in self.profile["sentences"]]
         return "\n".join(lines)
-
-
-def trace_and_send(run: Any, send: Callable[[dict[str, Any]], None]) -> None:
-    """Trace the next 5 steps for a dashboard, and say what came of it."""
-    send({"type": "profiled", "text": "Tracing 5 steps …", "busy": True})
-    try:
-        profile = tracing.trace(run)
-        text = "\n".join([str(profile), *(["Full profile: Profile(run)"] if profile.ranks else [])])
-    except (wb.WorkbenchError, OSError) as error:
-        text = f"Not profiled: {sentence(error)}"
-    send({"type": "profiled", "text": text, "busy": False})
 
 
 def _drawn(profile: ProfileValues) -> dict[str, Any]:

@@ -50,8 +50,10 @@ class Line {
 }
 
 export class Checkpoints {
-  /** @param {(checkpoint: string|null) => void} resume @param {boolean} kernel */
-  constructor(resume, kernel) {
+  /** @param {(checkpoint: string|null) => void} resume @param {boolean} kernel
+   * @param {string} [refusal] why this page may not act */
+  constructor(resume, kernel, refusal = "") {
+    this.refusal = refusal;
     this.resume = resume;
     this.kernel = kernel;
     this.body = element("tbody");
@@ -78,7 +80,7 @@ export class Checkpoints {
     const checkpoints = view.checkpoints ?? [];
     if ((view.attempt ?? 0) !== this.attempt) this.say(""); // the message of the attempt before
     this.attempt = view.attempt ?? 0;
-    const refused = whyNot(view, unheard, this.kernel);
+    const refused = this.refusal || whyNot(view, unheard, this.kernel);
     const names = new Set(checkpoints.map((one) => one.name));
     for (const name of [...this.lines.keys()].filter((one) => !names.has(one))) this.lines.delete(name);
     const rows = checkpoints.map((one) => {

@@ -34,8 +34,10 @@ function drawFact(node, [, text, title = ""]) {
 
 export class Header {
   /** @param {string} name
-   * @param {{stop: (now: boolean) => Promise<void>, resume: () => void, show: () => void, profile: () => void, adopt?: () => void, openLog?: (rank: number) => void, kernel: () => boolean}} actions */
-  constructor(name, actions) {
+   * @param {{stop: (now: boolean) => Promise<void>, resume: () => void, show: () => void, profile: () => void, adopt?: () => void, openLog?: (rank: number) => void, kernel: () => boolean}} actions
+   * @param {string} [refusal] why this page may not act */
+  constructor(name, actions, refusal = "") {
+    this.refusal = refusal;
     this.kernel = actions.kernel;
     this.resume = new ResumeButton("Resume", actions.resume);
     this.resumeNote = { text: "", bad: false };
@@ -100,11 +102,11 @@ export class Header {
     this.drawnAttempt = view.attempt ?? 0;
     this.stop.phase(view.phase, this.drawnAttempt, this.unreachable(now));
     this.resume.node.hidden = !resumable(view);
-    this.resume.refuse(whyNot(view, false, this.kernel()));
+    this.resume.refuse(this.refusal || whyNot(view, false, this.kernel()));
     this.watch.hidden = !now.unwatched;
-    this.watch.disabled = !this.kernel();
-    if (this.watch.disabled) this.watch.title = "It needs the notebook's kernel. Run the cell again.";
-    this.profile.hidden = !this.kernel() || !now.followed || view.phase !== "running";
+    this.watch.disabled = this.refusal !== "" || !this.kernel();
+    if (this.watch.disabled) this.watch.title = this.refusal || "It needs the notebook's kernel. Run the cell again.";
+    this.profile.hidden = this.refusal !== "" || !this.kernel() || !now.followed || view.phase !== "running";
     this.profile.disabled = this.profileNote.busy;
     if (view.phase !== "ended" && !now.unwatched && now.followed) this.resumeNote = { text: "", bad: false };
     const attempt = attemptText(view);
@@ -117,6 +119,7 @@ export class Header {
 
   /** Why Stop would reach nobody from here; "" when it can. @param {RunState} now */
   unreachable(now) {
+    if (this.refusal) return this.refusal;
     if (now.followed || now.ended || this.kernel()) return "";
     return "No kernel is connected to stop this run. Run the cell again, or use `workbench stop` in a terminal.";
   }

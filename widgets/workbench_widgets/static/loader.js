@@ -14,7 +14,7 @@
  *   openable?: boolean}} Config
  * @typedef {{get: (name: string) => any, on: Function, off: Function, send: Function}} Model
  * @typedef {{config: Config, model: Model|null, connected?: () => boolean, plotly: () => Promise<any>,
- *   url: (path: string|null, version?: string) => string|null,
+ *   url: (path: string|null, version?: string) => string|null, refusal?: string, server?: string, changes?: boolean,
  *   mount?: (element: HTMLElement, config: any, model: Model|null) => Promise<() => void>}} Context
  */
 

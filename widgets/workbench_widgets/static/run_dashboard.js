@@ -51,8 +51,8 @@ class Dashboard {
       adopt: () => this.adopt(),
       openLog: (rank) => this.logs.open(rank),
       kernel: () => this.source.kernelLink() !== "none" && this.source.kernelLink() !== "gone",
-    });
-    this.checkpoints = new Checkpoints((name) => this.resume(name), context.model !== null);
+    }, context.refusal);
+    this.checkpoints = new Checkpoints((name) => this.resume(name), context.model !== null, context.refusal);
     this.source.onResumed = (text, bad) => this.sayResume(text, bad);
     this.source.onProfiled = (text, busy) => {
       this.header.profileNote = { text, busy };

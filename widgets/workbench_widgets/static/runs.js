@@ -70,8 +70,9 @@ class Line {
     this.node = element("tr", {}, element("td", { class: "wb-check" }, this.check), ...this.cells, actions);
   }
 
-  /** @param {any} row @param {boolean} selected @param {boolean} opened @param {boolean} trees */
-  draw(row, selected, opened, trees) {
+  /** @param {any} row @param {boolean} selected @param {boolean} opened @param {boolean} trees
+   * @param {string} [refusal] why this page may not stop it */
+  draw(row, selected, opened, trees, refusal = "") {
     COLUMNS.forEach((column, index) => index === 1 || setText(this.cells[index], column.text(row)));
     const { state, text } = stateOf(row);
     setAttribute(this.badge, "data-state", state);
@@ -82,7 +83,7 @@ class Line {
     this.cells[0].style.paddingLeft = depth ? `${8 + 14 * depth}px` : "";
     this.cells[0].title = row.from ? `${row.run}: ${row.from}` : row.run;
     this.check.checked = selected;
-    this.stop.phase(isLive(row) ? row.state : "ended");
+    this.stop.phase(isLive(row) ? row.state : "ended", 0, refusal);
     setAttribute(this.node, "aria-current", String(opened));
   }
 }
@@ -153,7 +154,7 @@ class RunsTable {
     const nodes = rows.map((row) => {
       const line = this.lines.get(row.run) ?? new Line(row, this);
       this.lines.set(row.run, line);
-      line.draw(row, this.selected.includes(row.run), row.run === opened, trees);
+      line.draw(row, this.selected.includes(row.run), row.run === opened, trees, this.context.refusal);
       return line.node;
     });
     const same = nodes.length === this.body.children.length && nodes.every((node, at) => node === this.body.children[at]);

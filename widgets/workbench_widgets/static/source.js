@@ -7,6 +7,7 @@
  * @typedef {{view: any, ageSeconds: number|null}} Snapshot
  */
 
+import { KeptView } from "./changes.js";
 import { get, Questions } from "./questions.js";
 
 const GIVE_UP_AFTER = 3; // failed polls before the connection is called lost
@@ -40,9 +41,10 @@ export class RunSource {
     this.askedAt = 0;
     this.answeredAt = 0;
     this.questions = new Questions(this);
+    this.kept = new KeptView();
     this.onMessage = this.onMessage.bind(this);
     this.context.model?.on("msg:custom", this.onMessage);
-    this.wake = () => document.hidden || this.schedule(0);
+    this.wake = () => this.seen();
     document.addEventListener("visibilitychange", this.wake);
   }
 
@@ -55,7 +57,8 @@ export class RunSource {
   /** Chooses the transport once, then polls. */
   async start() {
     const wanted = this.context.config.transport;
-    if (wanted !== "comm" && (await this.reachable())) this.transport = "http";
+    if (wanted === "http") this.transport = "http";
+    else if (wanted !== "comm" && (await this.reachable())) this.transport = "http";
     else if (this.context.model) this.transport = "comm";
     else this.transport = "none";
     if (this.closed) return;
@@ -75,6 +78,12 @@ export class RunSource {
     }
   }
 
+  /** Somebody looks at the page again, or has turned away: then its kernel pushes less often. */
+  seen() {
+    if (!document.hidden) this.schedule(0);
+    if (this.transport === "comm" && this.kernelLink() !== "gone") this.context.model?.send({ type: document.hidden ? "rest" : "wake" });
+  }
+
   /** @param {number} delay */
   schedule(delay) {
     clearTimeout(this.timer);
@@ -86,12 +95,17 @@ export class RunSource {
     const url = this.url("view.json");
     if (!url || this.closed) return;
     try {
-      const response = await get(url);
+      const response = await get(this.context.changes ? `${url}?since=${encodeURIComponent(this.kept.version ?? "")}` : url);
       const now = Date.parse(response.headers.get("Date") ?? "") / 1000;
       const text = await response.text();
-      const view = JSON.parse(text);
+      const answer = JSON.parse(text);
+      const view = this.context.changes ? this.kept.take(answer) : answer;
       this.bytes = text.length;
       this.answered();
+      if (view === null) {
+        this.kept = new KeptView(); // a run that has just begun, or a server that has
+        return this.schedule(this.context.config.refresh_ms);
+      }
       const end = view.phase === "ended" && view.processes_left === undefined ? await this.readEnd() : null;
       this.deliver({ ...view, ...end }, Number.isFinite(now) && view.written_at ? now - view.written_at : null);
     } catch (error) {
@@ -114,7 +128,7 @@ export class RunSource {
   failed() {
     this.failures += 1;
     if (this.failures === GIVE_UP_AFTER) {
-      this.onLost("Jupyter does not respond; retrying. Training is not affected.");
+      this.onLost(`${this.context.server ?? "Jupyter"} does not respond; retrying. Training is not affected.`);
     }
   }
 
@@ -139,7 +153,10 @@ export class RunSource {
     if (message?.type === "status") this.readStatus(message);
     if (message?.type === "answer") this.questions.answered(message);
     if (message?.type !== "snapshot" || this.transport === "http") return;
-    this.deliver(message.view, message.age_seconds);
+    const view = this.kept.take(message);
+    if (view === null) this.context.model?.send({ type: "subscribe" });
+    else this.deliver(view, message.age_seconds);
+    if (message.slow && !document.hidden) this.context.model?.send({ type: "wake" });
   }
 
   /** Whether the kernel can be asked: it may be another one than the cell's by now.
@@ -280,7 +297,8 @@ export class RunSource {
  * @param {string} folder @param {string} name */
 export async function dropFile(folder, name) {
   const node = document.getElementById("jupyter-config-data");
-  const base = JSON.parse(node?.textContent || "{}").baseUrl ?? "/";
+  if (!node) throw new Error("this page is not Jupyter's");
+  const base = JSON.parse(node.textContent || "{}").baseUrl ?? "/";
   const xsrf = /(?:^|;\s*)_xsrf=([^;]*)/.exec(document.cookie)?.[1] ?? "";
   /** @param {string} path @param {object} model */
   const put = (path, model) =>

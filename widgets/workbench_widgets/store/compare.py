@@ -17,13 +17,14 @@ from workbench.compare.deletion import check_deletable, delete, size
 from workbench.compare.filters import choose
 from workbench.compare.runs import MOST
 from workbench.compare.runs import compare as set_beside
+from workbench.errors import sentence
 from workbench.observe.curves import Curve
 from workbench.observe.series import Series, read_series
 from workbench.observe.thinning import Number, round_significant
 from workbench.observe.view_json import finite
 from workbench.store.labels import change_labels
 from workbench.units import format_bytes
-from workbench_widgets.face import Face, sentence
+from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 

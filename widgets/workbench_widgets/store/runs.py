@@ -11,31 +11,14 @@ from typing import Any
 import traitlets
 
 import workbench as wb
-from workbench.compare import index
-from workbench.compare.lineage import origin_text, trees
-from workbench.store.files import read_json
+from workbench.pages.run_rows import read_rows, series_message
 from workbench_widgets import assets
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 
 _OPTIONS = ("store", "refresh_seconds")
-_OF_VIEW = ("run", "name", "started_at", "usd_per_hour", "attempts")
 _OPENED = "run_dashboard.js"
-_ROWS_MAX = 200  # newest first; the command line lists the rest
-_COLUMNS = (
-    "run",
-    "name",
-    "state",
-    "outcome",
-    "strategy",
-    "processes",
-    "world_size",
-    "steps",
-    "loss_last",
-    "started_at",
-    "ended_at",
-)
 
 
 class Runs(Face):
@@ -93,17 +76,9 @@ class Runs(Face):
             for callback in self._on_open:
                 callback(run)
         elif kind == "series":
-            self._send_series(str(run))
+            self.send(series_message(self.store / str(run)))
         elif kind == "stop":
             stop_in_background(str(run), self.store, now=bool(message.get("now")))
-
-    def _send_series(self, run: str) -> None:
-        view = read_json(self.store / run / "view.json") or {}
-        wanted = {name: view.get(name) for name in _OF_VIEW}
-        columns = view.get("series") or {}
-        needed = ("step", "time", "loss", "tokens_per_second", "step_seconds")
-        series = {name: columns.get(name, []) for name in needed}
-        self.send({"type": "series", "view": {**wanted, "series": series}})
 
     def close(self) -> None:
         """End the widget. The runs go on."""
@@ -119,25 +94,6 @@ class Runs(Face):
             for row in self.rows[:10]
         ]
         return "\n".join(lines)
-
-
-def read_rows(store: Path) -> list[dict[str, Any]]:
-    """The newest runs of a store, each below the one that it began from; the table's columns only.
-
-    Empty when it cannot be read.
-    """
-    try:
-        rows = index.table(wb.Store(store))
-    except wb.WorkbenchError:
-        return []
-    return [
-        {
-            **{name: branch.row.get(name) for name in _COLUMNS},
-            "depth": branch.depth,
-            "from": origin_text(branch.row),
-        }
-        for branch in trees(rows[:_ROWS_MAX])
-    ]
 
 
 def stop_in_background(run: str, store: Path, *, now: bool) -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import traitlets
 
 import workbench as wb
+from workbench.errors import sentence
 from workbench.units import UNKNOWN
 from workbench_widgets.calculator import Calculator
-from workbench_widgets.face import sentence
 from workbench_widgets.strategy.advice import advice_lines
 from workbench_widgets.strategy.choice import StrategyChoice
 from workbench_widgets.strategy.fields import fields

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import workbench as wb
+from workbench.errors import sentence
 from workbench.launching.prepare.build_request import MAX_CPU_RANKS
 from workbench.planning.pick import Picked, pick
-from workbench_widgets.face import sentence
 from workbench_widgets.strategy.choice import HAND, StrategyChoice
 
 _DECIDE_NOTHING = ("name", "warm")

@@ -12,6 +12,7 @@ from typing import Any
 import traitlets
 
 import workbench as wb
+from workbench.errors import sentence
 from workbench.launching.prepare.options import NAMES
 from workbench.observe.view_json import finite
 from workbench.sweeping import Sweep as Handle
@@ -20,7 +21,7 @@ from workbench.sweeping.figures import figures
 from workbench.sweeping.plan import labels
 from workbench.sweeping.prepared import Prepared
 from workbench_widgets import assets
-from workbench_widgets.face import Face, sentence
+from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.sweep import form

@@ -11,6 +11,7 @@ from typing import Any
 
 import traitlets
 
+from workbench.errors import sentence
 from workbench.store.layout import RunPaths
 from workbench.store.printable import printable
 from workbench.trained_model.conversation import (
@@ -23,7 +24,7 @@ from workbench.trained_model.conversation import (
 )
 from workbench.trained_model.process import ModelProcessError
 from workbench.trained_model.source import trained_model
-from workbench_widgets.face import Face, sentence
+from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 

@@ -1,15 +1,18 @@
-"""What the page of a run asks of the store's files, with the kernel's help."""
+"""What the page of a run asks of the store's files, with a Python process's help."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
+from workbench.errors import WorkbenchError
 from workbench.observe.current_view import current_view
 from workbench.observe.curve_window import curve_window
 from workbench.observe.view_json import finite
 from workbench.store.layout import RunPaths
 from workbench.store.runs import Store
+from workbench.store.status import read_status
 
 _RUNS = 300
 
@@ -27,6 +30,20 @@ def _runs(paths: RunPaths, _message: Mapping[str, Any]) -> list[str]:
 def _view(paths: RunPaths, message: Mapping[str, Any]) -> Any:
     """Another run's view."""
     return finite(current_view(Store(paths.directory.parent).find(str(message["run"]))))
+
+
+def answer(kind: str, paths: RunPaths, message: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer to one of `QUESTIONS`; its value is None where the files do not tell."""
+    try:
+        value = QUESTIONS[kind](paths, message)
+    except (OSError, ValueError, TypeError, LookupError, WorkbenchError):
+        value = None
+    return {"type": "answer", "id": message.get("id"), "value": value}
+
+
+def status_message(paths: RunPaths) -> dict[str, Any]:
+    """What the command line would say of the run's state now."""
+    return {"type": "status", **asdict(read_status(paths))}
 
 
 QUESTIONS: dict[str, Callable[[RunPaths, Mapping[str, Any]], Any]] = {

@@ -1,4 +1,4 @@
-"""Bytes of a run's files for a page that has no ``/files/``: logs and samples, a part at a time."""
+"""Bytes of the files of a run that pages read: logs and samples, a part at a time."""
 
 from __future__ import annotations
 

@@ -1,0 +1,59 @@
+"""What a page may do with a run: stop, resume, watch again, profile. Each says what came of it.
+
+The run itself refuses what is not its user's (`workbench.store.ownership`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from workbench.compare.profile import tracing
+from workbench.errors import WorkbenchError, sentence
+
+Message = dict[str, Any]
+ACTIONS = ("stop", "adopt", "resume", "profile")
+
+
+def stop(run: Any, *, now: bool) -> Message | None:
+    """Ask for a stop; None: it was asked for, and the run's view tells the rest."""
+    try:
+        run.request_stop(now=now)
+    except Exception as error:  # noqa: BLE001 - another user's run, a full disk: say it
+        return _said(run, f"Not stopped: {sentence(error)}", bad=True)
+    return None
+
+
+def adopt(run: Any) -> Message:
+    """Have a run watched again whose supervisor is gone."""
+    try:
+        watched = run.adopt()
+    except Exception as error:  # noqa: BLE001 - another user's run, a full disk: say it
+        return _said(run, f"Not watched: {sentence(error)}", bad=True)
+    return _said(run, "The run has a supervisor again." if watched else "It is watched already.")
+
+
+def resume(run: Any, checkpoint: str | None) -> Message:
+    """Resume the run from `checkpoint`, or from its newest complete one."""
+    try:
+        resumed = run.resume(checkpoint=checkpoint)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
+        return _said(run, f"Not resumed: {sentence(error)}", bad=True)
+    here = resumed.id == run.id
+    text = "Resumed." if here else f"Resumed as {resumed.id}; open it in the list of runs."
+    return _said(resumed, text)
+
+
+def profile(run: Any, send: Callable[[Message], None]) -> None:
+    """Trace the next 5 steps, and say what came of it."""
+    send({"type": "profiled", "text": "Tracing 5 steps …", "busy": True})
+    try:
+        traced = tracing.trace(run)
+        text = "\n".join([str(traced), *(["Full profile: Profile(run)"] if traced.ranks else [])])
+    except (WorkbenchError, OSError) as error:
+        text = f"Not profiled: {sentence(error)}"
+    send({"type": "profiled", "text": text, "busy": False})
+
+
+def _said(run: Any, text: str, *, bad: bool = False) -> Message:
+    return {"bad": bad, "run": run.id, "text": text}

@@ -1,0 +1,71 @@
+"""The table of a store as its page shows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from workbench.compare import index
+from workbench.compare.lineage import origin_text, trees
+from workbench.errors import WorkbenchError
+from workbench.store.files import read_json
+from workbench.store.runs import Store
+
+_ROWS_MAX = 200  # newest first; the command line lists the rest
+_OF_VIEW = ("run", "name", "started_at", "usd_per_hour", "attempts")
+_CURVES = ("step", "time", "loss", "tokens_per_second", "step_seconds")
+_COLUMNS = (
+    "run",
+    "name",
+    "state",
+    "outcome",
+    "strategy",
+    "processes",
+    "world_size",
+    "steps",
+    "loss_last",
+    "started_at",
+    "ended_at",
+)
+
+
+def read_rows(store: Path) -> list[dict[str, Any]]:
+    """The newest runs of a store, each below the one that it began from; the table's columns only.
+
+    Empty when it cannot be read.
+    """
+    try:
+        rows = index.table(Store(store))
+    except WorkbenchError:
+        return []
+    return [
+        {
+            **{name: branch.row.get(name) for name in _COLUMNS},
+            "depth": branch.depth,
+            "from": origin_text(branch.row),
+        }
+        for branch in trees(rows[:_ROWS_MAX])
+    ]
+
+
+def about_run(directory: Path) -> dict[str, Any]:
+    """What is known of a run before its first view."""
+    about = read_json(directory / "run.json") or {}
+    return {
+        "name": about.get("name") or directory.name,
+        "strategy": about.get("strategy_name"),
+        "processes": about.get("processes"),
+        "device": about.get("device"),
+        "steps_total": about.get("steps_total"),
+    }
+
+
+def series_message(directory: Path) -> dict[str, Any]:
+    """The curves by which the table compares a run with others."""
+    view = read_json(directory / "view.json") or {}
+    columns = view.get("series") or {}
+    series = {name: columns.get(name, []) for name in _CURVES}
+    return {
+        "type": "series",
+        "view": {**{name: view.get(name) for name in _OF_VIEW}, "series": series},
+    }
