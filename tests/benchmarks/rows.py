@@ -319,6 +319,31 @@ def paint_latency(size: Size) -> Iterator[Row]:
     )
 
 
+def page_cost(size: Size) -> Iterator[Row]:
+    from tests.benchmarks.page import measure
+
+    found = measure(seconds=size.of(60, 25, 4))
+    yield (
+        "traffic of a live dashboard, 8 GPUs, a step a second, over the comm",
+        f"{found.live_bytes_per_second / 1e3:.1f} kB/s",
+        "<= 20 kB/s",
+        found.live_bytes_per_second <= 20_000,
+    )
+    alone = f"the notebook alone {found.notebook_cores:.2%}"
+    yield (
+        f"its CPU time in a hidden tab, of a core, beyond the notebook's ({alone})",
+        f"{found.hidden_cores - found.notebook_cores:.2%}",
+        "<= 1 %",
+        found.hidden_cores - found.notebook_cores <= 0.01,
+    )
+    yield (
+        "its CPU time in a visible tab, of a core, the notebook included (software rendering)",
+        f"{found.live_cores:.1%}",
+        "<= 30 %",
+        found.live_cores <= 0.30,
+    )
+
+
 def memory_calculators(size: Size) -> Iterator[Row]:
     from tests.benchmarks.peers import cases, per_second, show
     from workbench.estimate import training_memory
@@ -361,6 +386,7 @@ BENCHMARKS: dict[str, Callable[[Size], Iterator[Row]]] = {
     "supervisor": supervisor_cost,
     "view": view_size,
     "paint": paint_latency,
+    "page": page_cost,
     "memory": memory_calculators,
     "time": time_calculators,
     "plan": planner,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -251,7 +252,9 @@ class Page:
         for entry in self.driver.get_log("performance"):
             message = json.loads(entry["message"])["message"]
             if message["method"] == "Network.webSocketFrameReceived":
-                total += len(message["params"]["response"]["payloadData"])
+                frame = message["params"]["response"]
+                text = frame["payloadData"]
+                total += len(text) if frame["opcode"] == 1 else len(base64.b64decode(text))
         return total
 
     def errors(self) -> list[str]:

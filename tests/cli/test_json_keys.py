@@ -26,6 +26,7 @@ from workbench.cli import (
     scaling,
     started,
     sweep,
+    ui,
 )
 from workbench.cli.commands import COMMANDS, load
 from workbench.cli.json_keys import FORMS
@@ -89,6 +90,7 @@ LITERAL: dict[str, tuple[tuple[Any, str], ...]] = {
     "fork": ((started, "show_started"), (branching, "fork")),
     "generate": ((generating, "generate"),),
     "submit": ((nodes, "_submit"),),
+    "ui": ((ui, "ui"),),
     "submit --dry-run": ((nodes, "_show_script"),),
     "calibrate": ((calibrating, "document"),),
     "calibrate --from": ((calibrating, "stack_document"),),

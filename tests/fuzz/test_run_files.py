@@ -109,8 +109,8 @@ def diagnose(paths: RunPaths) -> None:
 
 def draw_page(paths: RunPaths) -> None:
     pytest.importorskip("workbench_widgets")
-    from workbench_widgets.run.snapshots import snapshot_of
-    from workbench_widgets.store.runs import read_rows
+    from workbench.pages.run_rows import read_rows
+    from workbench.pages.snapshots import snapshot_of
 
     json.dumps(read_rows(paths.directory.parent))
     snapshot_of(paths.directory)

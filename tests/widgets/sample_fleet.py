@@ -117,16 +117,21 @@ class SampleFleet:
             builder._take(self.row(step))
         for rank in range(min(self.ranks, 70)):
             self.paths.rank_log(rank).write_text(f"[rank {rank}] step 300 loss 2.41\n" * 30)
+        self.publish(builder, STEPS)
+        return builder
+
+    def publish(self, builder: ViewBuilder, steps: int) -> None:
+        """view.json as it is after so many steps."""
         alive = {"alive": True, "ended": None, "phase": "forward"}
         told = {rank: {"pid": 4000 + rank, **alive} for rank in range(self.ranks)}
         for rank, now in builder.stream.ranks.items():
-            now.step, now.loss, now.memory_bytes = STEPS, 2.4 + rank * 1e-3, 60 * 10**9
+            now.step, now.loss, now.memory_bytes = steps, 2.4 + rank * 1e-3, 60 * 10**9
             now.late_seconds = 0.031 if rank == self.ranks * 3 // 4 else 0.0004
         moment = {
             "phase": "running",
             "started_at": self.started,
             "ended_at": None,
-            "elapsed_seconds": float(STEPS),
+            "elapsed_seconds": float(steps),
             "world_size": self.ranks,
             "restarts": 0,
             "findings": [],
@@ -134,7 +139,18 @@ class SampleFleet:
             "ranks": told,
         }
         write_bytes_atomic(self.paths.view, builder.encoded(moment))
-        return builder
+
+    def grow(self, builder: ViewBuilder, steps: int) -> None:
+        """One more step and sample of one machine, and a line of each rank's log."""
+        line = self.sample(0, self.started + steps)
+        with self.paths.system.open("a", encoding="utf-8") as samples:
+            samples.write(json.dumps(line, separators=(",", ":")) + "\n")
+        builder.add_sample(line)
+        builder._take(self.row(steps))
+        for rank in range(self.ranks):
+            with self.paths.rank_log(rank).open("a", encoding="utf-8") as log:
+                log.write(f"[rank {rank}] step {steps} loss {2.2 + 1e-3 * rank:.4f}\n")
+        self.publish(builder, steps)
 
     def row(self, step: int) -> StepRow:
         noise, at = self.noise, self.started + step

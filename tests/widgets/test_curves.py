@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench_widgets.run.questions import QUESTIONS
 
 from tests.observe.test_series import say
 from tests.observe.test_view import now, run_document
 from tests.widgets.test_page_state import run
 from workbench.observe.curves import read_curve
 from workbench.observe.view import ViewBuilder
+from workbench.pages.questions import QUESTIONS
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 

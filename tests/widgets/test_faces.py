@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from tests.pages.applied import views
+
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import Launcher, RunDashboard, Runs, Workbench, assets
-from workbench_widgets.run.snapshots import SnapshotPusher, snapshot_of
+from workbench_widgets.run.snapshots import SnapshotPusher
 
 import workbench as wb
 from tests.conftest import until as wait_until
@@ -22,6 +24,7 @@ from tests.widgets.sample_runs import SampleRun
 from workbench.describe.option import declared, flattened
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.warm import client
+from workbench.pages.snapshots import snapshot_of
 
 BUDGET_BYTES = 300_000
 
@@ -118,14 +121,16 @@ def test_comm_pushes_each_snapshot_once_and_ends_with_the_run(run: SampleRun) ->
     run.write(130)
     until(lambda: len(sent) == 2, "the next one")
     run.write(140, phase="ended", outcome="succeeded")
-    until(lambda: sent[-1]["view"]["phase"] == "ended", "the last one, with how it ended")
-    assert sent[-1]["view"]["processes_left"] == 0  # of exit.json: the sample's view is an old one
+    until(lambda: views(sent)[-1]["phase"] == "ended", "the last one, with how it ended")
+    assert views(sent)[-1]["processes_left"] == 0  # of exit.json: the sample's view is an old one
     until(
         lambda: "workbench-snapshots" not in {one.name for one in threading.enumerate()}, "its end"
     )
-    assert [one["view"]["steps"] for one in sent] == [120, 130, 140]
+    assert [one["steps"] for one in views(sent)] == [120, 130, 140]
+    assert ["view" in one for one in sent] == [True, False, False]  # then what changed alone
     pusher.start()  # a reloaded page asks again
     until(lambda: len(sent) == 4, "the last snapshot again")
+    assert sent[-1]["view"]["steps"] == 140  # whole: a reloaded page has nothing
 
 
 def test_a_snapshot_is_at_most_one_view(run: SampleRun) -> None:

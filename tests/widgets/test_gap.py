@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import RunDashboard
-from workbench_widgets.run.snapshots import snapshot_of
 
 from tests.widgets.sample_gap import STEADY, comparison
 from tests.widgets.sample_runs import SampleRun
+from workbench.pages.snapshots import snapshot_of
 
 
 def test_the_text_form_says_what_was_off(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from workbench_widgets.run.file_parts import file_part
 
 from tests.widgets.sample_fleet import SampleFleet
 from tests.widgets.test_page_state import run
 from workbench.observe.coded import coded, decoded
+from workbench.pages.file_parts import file_part
 
 
 def view_of(folder: Path, **shape: Any) -> dict[str, Any]:

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from tests.pages.applied import views
+
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import Checkpoints, FaultLab, RunDashboard
@@ -102,11 +104,11 @@ def test_after_a_resume_snapshots_are_pushed_again(run: Resumable) -> None:
     widget = RunDashboard(run, transport="comm")
     sent = sent_by(widget)
     widget._on_message(widget, {"type": "subscribe"}, None)
-    until(lambda: sent and sent[-1]["view"]["phase"] == "ended", 10, "the last snapshot")
+    until(lambda: sent and views(sent)[-1]["phase"] == "ended", 10, "the last snapshot")
     assert widget.resume() == {"bad": False, "run": "sample", "text": "Resumed."}
     (run.directory / "exit.json").unlink()
     run.write(95, phase="running", checkpoints=[checkpoint(90)])
-    until(lambda: sent[-1]["view"]["steps"] == 95, 10, "the next one")
+    until(lambda: views(sent)[-1]["steps"] == 95, 10, "the next one")
     widget.close()
 
 

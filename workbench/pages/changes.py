@@ -5,8 +5,8 @@ A change is one of these, and ``static/changes.js`` applies it:
 - ``{"is": VALUE}``: another value;
 - ``{"in": {KEY: CHANGE}, "gone": [KEY]}``: the same object, with other members;
 - ``{"at": {INDEX: CHANGE}}``: an array of as many objects, some of them changed;
-- ``{"from": A, "keep": N, "add": [VALUE]}``: an array: ``old[A : A + N]``, then what is new. It
-  covers what grows at its end, what slides, and a last row that is rewritten.
+- ``{"from": A, "keep": N, "add": [VALUE]}``: an array: ``old[A : A + N]``, then what is new; A is
+  0 where it is not there. It covers what grows, what slides, and a last row that is rewritten.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def changes(old: Any, new: Any) -> Change:
     """What makes `new` of `old`; both are JSON, `NOTHING` where they are equal.
 
     >>> changes({"step": [1, 2], "name": "a"}, {"step": [1, 2, 3], "name": "a"})
-    {'in': {'step': {'from': 0, 'keep': 2, 'add': [3]}}}
+    {'in': {'step': {'keep': 2, 'add': [3]}}}
     """
     if isinstance(old, dict) and isinstance(new, dict):
         return _of_objects(cast("dict[str, Any]", old), cast("dict[str, Any]", new))
@@ -49,7 +49,7 @@ def _of_arrays(old: list[Any], new: list[Any]) -> Change:
         found = {str(at): changes(was, now) for at, (was, now) in pairs}
         return {"at": {at: change for at, change in found.items() if change}}
     start, kept = _longest(old, new)
-    return {"from": start, "keep": kept, "add": new[kept:]}
+    return {**({"from": start} if start else {}), "keep": kept, "add": new[kept:]}
 
 
 def _longest(old: list[Any], new: list[Any]) -> tuple[int, int]:

@@ -82,7 +82,7 @@ class SnapshotPusher:
             self._wake.wait(max(least, bytes_sent / BYTES_PER_SECOND))
 
     def _send_news(self) -> int:
-        """Push what the page does not have; returns its size."""
+        """Push what the page does not have; returns the size of changes. A whole view is rare."""
         with self._lock:
             snapshot = self._snapshots.since(self._sent)
             if snapshot is None or snapshot["version"] == self._sent:
@@ -91,4 +91,4 @@ class SnapshotPusher:
         if self._resting:
             snapshot["slow"] = True
         self._push(snapshot)
-        return len(json.dumps(snapshot))
+        return len(json.dumps(snapshot)) if "changes" in snapshot else 0
