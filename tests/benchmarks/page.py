@@ -36,7 +36,7 @@ class PageCost:
     live_cores: float
     """CPU time of all of Chromium per second, the dashboard seen."""
     hidden_cores: float
-    """The same, its tab behind another one."""
+    """The same while it is hidden."""
     notebook_cores: float
     """The same of a hidden notebook without a dashboard."""
 
@@ -50,10 +50,8 @@ def measure(seconds: float) -> PageCost:
         fleet = SampleFleet(folder / "elsewhere", "fleet", each=8)
         try:
             page.open(lab.notebook("page.ipynb", CELL.format(folder=str(fleet.directory))))
-            seen = page.driver.current_window_handle
-            with behind_another(page, seen):
+            with out_of_sight(page):
                 notebook = cores(page, seconds)
-            page.driver.switch_to.window(seen)
             with growing(fleet):
                 page.run_cell(0)
                 page.until("the first curve", lambda: page.points() >= 100, 120)
@@ -62,7 +60,7 @@ def measure(seconds: float) -> PageCost:
                 begun = time.monotonic()
                 live = cores(page, seconds)
                 received = page.comm_bytes() / (time.monotonic() - begun)
-                with behind_another(page, seen):
+                with out_of_sight(page):
                     hidden = cores(page, seconds)
             return PageCost(
                 live_bytes_per_second=received,
@@ -96,20 +94,17 @@ def growing(fleet: SampleFleet) -> Iterator[None]:
 
 
 @contextmanager
-def behind_another(page: Page, seen: str) -> Iterator[None]:
-    """The page's tab is hidden by an empty one."""
-    page.driver.switch_to.new_window("tab")
-    other = page.driver.current_window_handle
-    page.driver.switch_to.window(seen)
-    page.until("its tab is hidden", lambda: page.js(HIDDEN))
-    time.sleep(3)  # until the new tab has been drawn
+def out_of_sight(page: Page) -> Iterator[None]:
+    """The browser's window is minimised: the page is hidden, as behind another tab."""
+    page.driver.minimize_window()
+    page.until("it is hidden", lambda: page.js(HIDDEN))
+    time.sleep(3)
     try:
         yield
     finally:
-        page.driver.switch_to.window(other)
-        page.driver.close()
-        page.driver.switch_to.window(seen)
-        page.driver.execute_cdp_cmd("Page.bringToFront", {})
+        window = page.driver.execute_cdp_cmd("Browser.getWindowForTarget", {})["windowId"]
+        bounds = {"windowId": window, "bounds": {"windowState": "normal"}}
+        page.driver.execute_cdp_cmd("Browser.setWindowBounds", bounds)
         page.until("it is seen again", lambda: not page.js(HIDDEN))
 
 

@@ -83,6 +83,8 @@ def test_who_waited_for_whom_in_words(lab: Lab, page: Page, store: Path) -> None
     run = SampleRun(store, "waits")
     run.write(121, **TROUBLES)
     opened(lab, page, store, "waits", "RunDashboard(sample('waits'))")
+    panel = page.one(".wb-area-waits")  # below the devices: a panel is drawn once it is in sight
+    page.js("arguments[0].scrollIntoView({block: 'center'})", panel)
     words = page.until("bars", lambda: page.js(WORDS))
     late = "step 119: rank 1 entered backward 31.3 ms after the first; the others waited"
     assert late in words

@@ -266,8 +266,9 @@ def test_which_hosts_are_ours() -> None:
 
 
 def test_who_reads() -> None:
-    def refused(access: Access, own: bool | None, /, **headers: str) -> bool:
-        asked = Request(headers=headers, query_token=None, own_user=own)
+    def refused(access: Access, own_user: object, **headers: str) -> bool:
+        assert own_user in {True, False, None}
+        asked = Request(headers=headers, query_token=None, own_user=own_user)  # type: ignore[arg-type]
         return access.refused(asked) != ""
 
     at_home = Access(token="t", port=1, open_to_own=True)

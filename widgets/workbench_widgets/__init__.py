@@ -23,25 +23,29 @@
 
 from __future__ import annotations
 
-from workbench_widgets.cost.calculator import CostCalculator
-from workbench_widgets.faults.fault_lab import FaultLab
-from workbench_widgets.host.calibration import Calibration
-from workbench_widgets.host.scaling_study import ScalingStudy
-from workbench_widgets.launch.export import Export
-from workbench_widgets.launch.launcher import Launcher
-from workbench_widgets.memory.calculator import MemoryCalculator
-from workbench_widgets.planner.planner import Planner
-from workbench_widgets.queue.panel import QueuePanel
-from workbench_widgets.queue.picker import DevicePicker
-from workbench_widgets.run.checkpoints import Checkpoints
-from workbench_widgets.run.dashboard import RunDashboard
-from workbench_widgets.run.profile import Profile
-from workbench_widgets.store.compare import Compare
-from workbench_widgets.store.runs import Runs
-from workbench_widgets.strategy.picker import StrategyPicker
-from workbench_widgets.sweep.panel import Sweep
-from workbench_widgets.talk.talk import Talk
-from workbench_widgets.workbench import Workbench
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench_widgets.cost.calculator import CostCalculator
+    from workbench_widgets.faults.fault_lab import FaultLab
+    from workbench_widgets.host.calibration import Calibration
+    from workbench_widgets.host.scaling_study import ScalingStudy
+    from workbench_widgets.launch.export import Export
+    from workbench_widgets.launch.launcher import Launcher
+    from workbench_widgets.memory.calculator import MemoryCalculator
+    from workbench_widgets.planner.planner import Planner
+    from workbench_widgets.queue.panel import QueuePanel
+    from workbench_widgets.queue.picker import DevicePicker
+    from workbench_widgets.run.checkpoints import Checkpoints
+    from workbench_widgets.run.dashboard import RunDashboard
+    from workbench_widgets.run.profile import Profile
+    from workbench_widgets.store.compare import Compare
+    from workbench_widgets.store.runs import Runs
+    from workbench_widgets.strategy.picker import StrategyPicker
+    from workbench_widgets.sweep.panel import Sweep
+    from workbench_widgets.talk.talk import Talk
+    from workbench_widgets.workbench import Workbench
 
 __all__ = [
     "Calibration",
@@ -64,3 +68,38 @@ __all__ = [
     "Talk",
     "Workbench",
 ]
+_HOMES = {
+    "Calibration": "host.calibration",
+    "Checkpoints": "run.checkpoints",
+    "Compare": "store.compare",
+    "CostCalculator": "cost.calculator",
+    "DevicePicker": "queue.picker",
+    "Export": "launch.export",
+    "FaultLab": "faults.fault_lab",
+    "Launcher": "launch.launcher",
+    "MemoryCalculator": "memory.calculator",
+    "Planner": "planner.planner",
+    "Profile": "run.profile",
+    "QueuePanel": "queue.panel",
+    "RunDashboard": "run.dashboard",
+    "Runs": "store.runs",
+    "ScalingStudy": "host.scaling_study",
+    "StrategyPicker": "strategy.picker",
+    "Sweep": "sweep.panel",
+    "Talk": "talk.talk",
+    "Workbench": "workbench",
+}
+"""Face -> its module: a face is loaded when it is used, all of them would take seconds."""
+
+
+def __getattr__(name: str) -> Any:
+    """Load a face on first use."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'workbench_widgets' has no attribute {name!r}")
+    face = getattr(importlib.import_module(f"workbench_widgets.{_HOMES[name]}"), name)
+    globals()[name] = face
+    return face
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

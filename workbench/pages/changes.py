@@ -29,7 +29,8 @@ def changes(old: Any, new: Any) -> Change:
         return _of_objects(cast("dict[str, Any]", old), cast("dict[str, Any]", new))
     if isinstance(old, list) and isinstance(new, list):
         return _of_arrays(cast("list[Any]", old), cast("list[Any]", new))
-    return NOTHING if old == new and type(old) is type(new) else {"is": new}
+    same = bool(old == new) and isinstance(old, bool) == isinstance(new, bool)
+    return NOTHING if same else {"is": new}
 
 
 def _of_objects(old: dict[str, Any], new: dict[str, Any]) -> Change:
@@ -44,7 +45,7 @@ def _of_objects(old: dict[str, Any], new: dict[str, Any]) -> Change:
 def _of_arrays(old: list[Any], new: list[Any]) -> Change:
     if old == new:
         return NOTHING
-    if len(old) == len(new) and all(isinstance(one, dict) for one in (*old, *new)):
+    if len(old) == len(new) and all(type(one) is dict for one in (*old, *new)):
         pairs = enumerate(zip(old, new, strict=True))
         found = {str(at): changes(was, now) for at, (was, now) in pairs}
         return {"at": {at: change for at, change in found.items() if change}}

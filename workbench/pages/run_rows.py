@@ -63,7 +63,7 @@ def about_run(directory: Path) -> dict[str, Any]:
 def series_message(directory: Path) -> dict[str, Any]:
     """The curves by which the table compares a run with others."""
     view = read_json(directory / "view.json") or {}
-    columns = view.get("series") or {}
+    columns: dict[str, Any] = view.get("series") or {}
     series = {name: columns.get(name, []) for name in _CURVES}
     return {
         "type": "series",

@@ -9,6 +9,7 @@ import os
 import re
 import socket
 import sys
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, cast
@@ -85,7 +86,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Requests are not logged: a page asks each second, and addresses may hold the token."""
 
     def do_GET(self) -> None:
-        self._handle(lambda path, query, acts: self._page.routes.get(path, query, acts=acts))
+        self._handle(self._page.routes.get)
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -96,13 +97,17 @@ class _Handler(BaseHTTPRequestHandler):
             self.close_connection = True  # what is left of the body is not read
             return self._send(refused)
         post = self._page.routes.post
-        return self._handle(lambda path, _query, acts: post(path, message, acts=acts))
+
+        def answer(path: str, _query: dict[str, str], *, acts: bool) -> Answer:
+            return post(path, message, acts=acts)
+
+        return self._handle(answer)
 
     @property
     def _page(self) -> PageServer:
         return cast("PageServer", self.server)
 
-    def _handle(self, route: Any) -> None:
+    def _handle(self, route: Callable[..., Answer]) -> None:
         address = urlsplit(self.path)
         query = dict(parse_qsl(address.query, keep_blank_values=True))
         headers = {name.lower(): text for name, text in self.headers.items()}
@@ -119,7 +124,7 @@ class _Handler(BaseHTTPRequestHandler):
         acts = access.has_token(asked)
         if address.path == "/" and query.get("token") and acts:
             return self._send(self._with_cookie(access))
-        return self._send(route(unquote(address.path), query, acts))
+        return self._send(route(unquote(address.path), query, acts=acts))
 
     def _with_cookie(self, access: Access) -> Answer:
         """The page without the token in its address, where histories would keep it."""
