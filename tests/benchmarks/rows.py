@@ -339,8 +339,8 @@ def page_cost(size: Size) -> Iterator[Row]:
     yield (
         "its CPU time in a visible tab, of a core, the notebook included (software rendering)",
         f"{found.live_cores:.1%}",
-        "<= 30 %",
-        found.live_cores <= 0.30,
+        "<= 15 %",
+        found.live_cores <= 0.15,
     )
 
 

@@ -38,6 +38,8 @@ def test_it_shows_what_the_files_say(tmp_path: Path) -> None:
     assert (so_far["finished"], so_far["pruned"]) == (len(finished), len(pruned))
     assert (so_far["failed"], so_far["running"], so_far["waiting"]) == (1, 0, 1)
     assert shown["predicted"] == PREDICTED
+    assert shown["sweep"] == "lr"  # at once; the figures follow
+    panel.refresh()
     assert set(panel.figures) == {"Best so far", "Parallel coordinates", "Importance", "Looks"}
     steps = panel.figures["Best so far"]["data"][1]["y"]
     assert steps[-1] == pytest.approx(shown["best"]["value"])
@@ -68,6 +70,7 @@ def test_higher_is_better_has_the_highest_as_its_best(tmp_path: Path) -> None:
     panel = Sweep(store=tmp_path)
     finished = [row["value"] for row in panel.shown["trials"] if row["state"] == "finished"]
     assert panel.shown["best"]["value"] == max(finished)
+    panel.refresh()
     assert panel.figures["Best so far"]["data"][1]["y"][-1] == pytest.approx(max(finished))
     panel.close()
 

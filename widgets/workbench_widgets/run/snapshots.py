@@ -79,7 +79,8 @@ class SnapshotPusher:
                         self._thread = None
                         return
             least = REST_SECONDS if self._resting else PUSH_SECONDS
-            self._wake.wait(max(least, bytes_sent / BYTES_PER_SECOND))
+            pause = min(LONGEST_SECONDS, bytes_sent / BYTES_PER_SECOND)
+            self._wake.wait(max(least, pause))
 
     def _send_news(self) -> int:
         """Push what the page does not have; returns the size of changes. A whole view is rare."""

@@ -23,6 +23,8 @@ import * as timeline from "./timeline.js";
 /** @typedef {import("./loader.js").Context} Context
  * @typedef {import("./source.js").Snapshot} Snapshot */
 
+const HIDDEN_SECONDS = 16; // two pauses between the snapshots of a hidden page
+
 function makePanels() {
   return [
     { panel: new Panel("Utilisation", { area: "device" }), draw: devices.utilisation },
@@ -130,7 +132,9 @@ class Dashboard {
     const since = (performance.now() - this.receivedAt) / 1000;
     const age = ageSeconds === null ? null : ageSeconds + since;
     const now = runState(view, age, this.source.link(), this.source.status());
-    if (this.source.needsStatus(late(view, age))) this.source.askStatus();
+    // A hidden page hears less often, which is no reason to ask.
+    const unheard = age !== null && document.hidden ? Math.max(0, age - HIDDEN_SECONDS) : age;
+    if (this.source.needsStatus(late(view, unheard))) this.source.askStatus();
     this.mark.draw(view, now);
     if (document.hidden) return;
     this.header.draw(view, age, now);

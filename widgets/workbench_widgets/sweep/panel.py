@@ -83,7 +83,7 @@ class Sweep(Face):
             assets.publish(self.store, _OPENED)  # Open shows it below the table
             config["opens"] = assets.bundle_name(_OPENED)
         super().__init__(config)
-        self.refresh()
+        self._read(draw=False)  # the figures follow: Optuna and plotly take half a second to load
         self._closed = threading.Event()
         threading.Thread(
             target=_keep_reading,
@@ -109,6 +109,9 @@ class Sweep(Face):
 
     def refresh(self) -> None:
         """Read the files now; what has not changed is not sent again."""
+        self._read(draw=True)
+
+    def _read(self, *, draw: bool) -> None:
         with self._working:
             found = {one.name: one for one in sweeps(self.store)}
             kept = {
@@ -129,12 +132,12 @@ class Sweep(Face):
                 self._opened = next(iter(found), "")
             one = self._handles.get(self._opened)
             try:
-                self._show(one)
+                self._show(one, draw=draw)
             except wb.HostError as error:  # without Optuna there is nothing to read trials with
                 self.shown, self.figures = {}, {}
                 self.said = {"text": str(error), "bad": True}
 
-    def _show(self, one: Handle | None) -> None:
+    def _show(self, one: Handle | None, *, draw: bool) -> None:
         if one is None:
             self.shown, self.figures, self._drawn = {}, {}, None
             return
@@ -145,7 +148,9 @@ class Sweep(Face):
         ended = about["so_far"]
         looked = [row["value"] for row in about["trials"]] if about["first_look"] else None
         key = [one.plan.id, ended["finished"], ended["pruned"], ended["failed"], looked]
-        if key != self._drawn:  # importance takes a while: only when there is something new
+        if (
+            draw and key != self._drawn
+        ):  # importance takes a while: only when there is something new
             drawn = figures(one)
             self.figures = {title: json.loads(figure.to_json()) for title, figure in drawn.items()}
             self._drawn = key
@@ -234,7 +239,7 @@ def _keep_reading(
     widget: weakref.ref[Sweep], closed: threading.Event, least_seconds: float
 ) -> None:
     """Refresh until the widget is closed or forgotten; spends at most 5 % of its time."""
-    pause = least_seconds
+    pause = 0.0  # the figures of the first reading
     while not closed.wait(pause):
         face = widget()
         if face is None:
