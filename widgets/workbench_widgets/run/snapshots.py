@@ -15,7 +15,7 @@ _LEAVES_ENDED_SECONDS = 60.0  # a resumed run's view may say "ended" until its s
 PUSH_SECONDS = 1.0  # at most one message a second: each costs about 1 kB of header
 REST_SECONDS = 8.0  # while nobody looks at the page
 LONGEST_SECONDS = 5.0  # between two messages to a page that is seen
-BYTES_PER_SECOND = 3_000  # of changes: what changes much is drawn slowly, so it comes less often
+BYTES_PER_SECOND = 2_400  # of changes: what changes much is drawn slowly, so it comes less often
 
 
 class SnapshotPusher:

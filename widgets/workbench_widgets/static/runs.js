@@ -2,11 +2,11 @@
 /** The store as a table: sort, open, stop, and lay the loss curves of ticked runs over each other. */
 
 import { Comparison } from "./compare.js";
+import { dropFile } from "./contents.js";
 import { element, setAttribute, setText } from "./dom.js";
 import { count, known, moment, number, seconds } from "./format.js";
 import { InPlace } from "./in_place.js";
 import { badge } from "./state.js";
-import { dropFile } from "./source.js";
 import { StopButton } from "./stop_button.js";
 
 /** @typedef {import("./loader.js").Context} Context
