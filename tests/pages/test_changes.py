@@ -43,7 +43,7 @@ CASES: list[tuple[Any, Any]] = [
 
 
 @given(old=TREES, new=TREES)
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_a_change_makes_the_new_value_of_the_old_one(old: Any, new: Any) -> None:
     change = changes(old, new)
     assert applied(old, json.loads(json.dumps(change))) == new

@@ -280,3 +280,21 @@ def test_who_reads() -> None:
     assert [refused(outside, own, **token) for own in (True, False, None)] == [False, True, False]
     assert is_loopback("::ffff:127.0.0.1")
     assert not is_loopback("10.1.2.3")
+
+
+def test_the_base_install_is_enough() -> None:
+    """No library of Jupyter, no plotly, no torch: without plotly.js the page has no charts."""
+    code = (
+        "import sys, tempfile\n"
+        "for name in 'anywidget ipywidgets IPython traitlets tornado jupyter_core plotly numpy torch'.split():\n"
+        "    sys.modules[name] = None\n"
+        "from pathlib import Path\n"
+        "from workbench.pages.server import http\n"
+        "with tempfile.TemporaryDirectory() as store:\n"
+        "    with http.PageServer(Path(store), '127.0.0.1', 0, token='t', names=[]) as server:\n"
+        "        assert server.routes.get('/api/runs', {}, acts=False).data == b'{\"rows\":[]}'\n"
+        "        page = server.routes.get('/', {}, acts=False).data.decode()\n"
+        "assert '\"plotly\": null' in page, page\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
