@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from workbench.errors import WorkbenchError, sentence
 from workbench.pages.server.access import Access, Request, own_user
 from workbench.pages.server.routes import Answer, Routes, problem
 
@@ -124,7 +125,11 @@ class _Handler(BaseHTTPRequestHandler):
         acts = access.has_token(asked)
         if address.path == "/" and query.get("token") and acts:
             return self._send(self._with_cookie(access))
-        return self._send(route(unquote(address.path), query, acts=acts))
+        try:
+            answer = route(unquote(address.path), query, acts=acts)
+        except (OSError, WorkbenchError) as error:  # a store that went away, a full disk
+            answer = problem(500, sentence(error))
+        return self._send(answer)
 
     def _with_cookie(self, access: Access) -> Answer:
         """The page without the token in its address, where histories would keep it."""
