@@ -460,3 +460,30 @@ def test_a_described_job_is_exported_as_it_is(tmp_path: Path) -> None:
         export_request.export(described, "slurm", nodes=3)
     with pytest.raises(UsageError, match="max_hours must be above 0"):
         export_request.export(described, "slurm", max_hours=0)
+
+
+def test_code_goes_along_as_it_is_and_a_key_in_it_is_told(tmp_path: Path) -> None:
+    code = (
+        "import helper\n"
+        "authorization = helper.build(key=lambda one: one[0], token=helper.read())\n"
+        'headers = {"Authorization": f"Bearer {authorization}"}\n'
+        f'pinned = dict(revision="{"ab12cd34ef" * 4}")  # key===value\n'
+    )
+    (tmp_path / "train.py").write_text(code)
+    (tmp_path / "helper.py").write_text("def build(**_):\n    return 1\n")
+    one = job(script=str(tmp_path / "train.py"))
+    for engine in ("accelerate", "kubeflow"):
+        made = export(one, engine)
+        assert not [note for note in made.notes if "secret" in note and "line" in note]
+        made.write(tmp_path / engine)
+        if engine == "kubeflow":
+            data = yaml.safe_load((tmp_path / engine / "files.yaml").read_text())["data"]
+            assert code in data.values()
+        else:
+            assert (tmp_path / engine / "code" / "train.py").read_text() == code
+    (tmp_path / "train.py").write_text(code + f'api_key = "{SECRET}"\n')
+    made = export(one, "kubeflow")
+    assert SECRET not in made.files["files.yaml"]
+    assert any("code/train.py, line 5" in note and "config map" in note for note in made.notes)
+    copied = export(one, "accelerate")
+    assert any("code/train.py, line 5" in note and "as it is" in note for note in copied.notes)

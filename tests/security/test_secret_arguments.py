@@ -138,7 +138,7 @@ def test_what_was_hidden_is_hidden_wherever_it_is_written_later(
         told = secrets.hide_known(f"the script said {VALUE} and {DRAWN}")
     finally:
         secrets.learn({})
-        secrets._own_values.cache_clear()
+        secrets.known_values.cache_clear()
     assert told == f"the script said {HIDDEN} and {HIDDEN}"
 
 
@@ -221,6 +221,6 @@ def test_findings_that_are_worked_out_again_quote_no_secret(
     write_json_atomic(paths.run, {"run": "failed", "processes": 1, "device": "cpu"})
     told = Finding(kind="x", evidence=f"at s3://u:{VALUE}@h/x", cause=VALUE, next="", confidence=1)
     monkeypatch.setattr(offline, "diagnose_offline", lambda _: [told])
-    monkeypatch.setattr(secrets, "_own_values", lambda: frozenset({VALUE}))
+    monkeypatch.setattr(secrets, "known_values", lambda: frozenset({VALUE}))
     (finding,) = offline.diagnose(paths)
     assert (finding.evidence, finding.cause) == (f"at s3://{HIDDEN}@h/x", HIDDEN)

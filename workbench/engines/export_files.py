@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from workbench.errors import StoreError
-from workbench.store.files import read_file, write_text_atomic
+from workbench.store.files import read_file, write_bytes_atomic, write_text_atomic
 from workbench.store.python_source import parse_python
 
 FOLDER = "code"
@@ -77,7 +77,7 @@ def write_all(folder: Path, texts: Mapping[str, str], copies: Mapping[str, Path]
             _check(folder, name, content, ours)
         for name, text in texts.items():
             path = _place(folder, name)
-            write_text_atomic(path, text)
+            write_bytes_atomic(path, text.encode(), hide=False)  # exact: `ship` has looked
             path.chmod(0o755 if name.endswith(".sh") else 0o644)
         for name, source in copies.items():
             _copy(source, _place(folder, name))

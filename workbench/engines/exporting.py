@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from workbench.engines.refusals import ENGINES, Refusal, refusals
 from workbench.errors import UsageError
 from workbench.launching.prepare.placement import check_address
 from workbench.store.secrets import HIDDEN, hide_known, redact_arguments, redact_environment
+from workbench.store.secrets_in_code import hide_in_code, lines_with_secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +85,7 @@ def export(job: EngineJob, engine: str, *, address: str | None = None) -> Export
     if reasons:
         raise RefusedError(engine, reasons)
     shipped, copies = ship(job)
-    notes = tuple(_notes(job, shipped))
+    notes = (*_notes(job, shipped), *_secret_notes(copies, engine))
     if engine in {"torchrun", "accelerate"}:
         made = _plain(shipped, engine, address)
     elif engine == "slurm":
@@ -130,11 +131,13 @@ def _check_secrets(job: EngineJob) -> None:
             f"{', '.join(secret_names)}: the value is a secret. Give the name alone, among the "
             "secrets."
         )
-    if any(hide_known(one) != one for one in (*job.setup, job.checkpoint_uri or "", job.name)):
-        raise UsageError(
-            "A setup line, the storage or the name holds a secret. Read it from a variable there "
-            "and name that as a secret."
-        )
+    for one in fields(job):  # the files that are made of these texts are written as they are
+        text = str(getattr(job, one.name))
+        if hide_known(text) != text:
+            raise UsageError(
+                f"The job's {one.name.replace('_', ' ')} holds a secret. Read it from a variable "
+                "there and name that as a secret."
+            )
 
 
 def _with_storage(job: EngineJob, *, is_recipe: bool) -> tuple[str, ...]:
@@ -179,6 +182,20 @@ def _notes(job: EngineJob, shipped: EngineJob) -> list[str]:
             "shared storage with --checkpoints."
         )
     return notes
+
+
+def _secret_notes(copies: Mapping[str, Path], engine: str) -> Iterator[str]:
+    """Keys that stand in the code itself: copies are exact, a config map is read by many."""
+    for name, path in copies.items():
+        lines = lines_with_secrets(path.read_text(encoding="utf-8", errors="replace"))
+        if lines:
+            where = ", ".join(map(str, lines[:5]))
+            hidden = engine == "kubeflow"
+            how = "is [redacted] in the config map" if hidden else "goes along as it is"
+            yield (
+                f"{name}, line {where}: what looks like a secret {how}. Read it from a variable "
+                "and name that as a secret."
+            )
 
 
 def _plain(job: EngineJob, launcher: str, address: str | None) -> Export:
@@ -252,7 +269,7 @@ def _rented(job: EngineJob, engine: str, copies: Mapping[str, Path]) -> Export:
 
 
 def _texts(copies: Mapping[str, Path]) -> dict[str, str]:
-    return {name: path.read_text(encoding="utf-8") for name, path in copies.items()}
+    return {name: hide_in_code(path.read_text(encoding="utf-8")) for name, path in copies.items()}
 
 
 __all__ = ["ENGINES", "Export", "RefusedError", "checkpoint_folder", "export", "ship", "slug"]

@@ -23,11 +23,13 @@ from workbench.provenance.git import Checkout, checkout
 from workbench.store.files import write_bytes_atomic
 from workbench.store.run_record import ProvenanceDoc
 from workbench.store.secrets import HIDDEN, hide_bytes, is_secret
+from workbench.store.secrets_in_code import hide_in_code
 
 CHANGES = "changes.diff"
 _INSTALLED = re.compile(r"(.+?)-([^-]+?)(?:-py3\.\d+)?\.(?:dist|egg)-info")
 _GIT_SECONDS = 0.7
 _DATA_SECONDS = 0.2
+_EACH_FILE = re.compile(rb"^(?=diff --git )", re.MULTILINE)
 _ASSIGNED = re.compile(r"""([A-Za-z_][\w.-]*)(["']?\s*[:=]\s*)(["'])([^"'\n]+)\3""")
 
 
@@ -148,21 +150,32 @@ def _relative(path: Path, folder: Path) -> str:
 
 
 def _write(keep: Path, texts: Mapping[str, bytes]) -> list[str]:
-    redacted = {name: _without_secrets(text) for name, text in texts.items()}
+    redacted = {name: _without_secrets(name, text) for name, text in texts.items()}
     try:
         for name, text in redacted.items():
             (keep / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            write_bytes_atomic(keep / name, text)
+            write_bytes_atomic(keep / name, text, hide=False)
     except OSError as error:
         return [f"Source files cannot be kept: {error}."]
     hidden = [name for name, text in texts.items() if redacted[name] != text]
     return [f"Secrets are hidden in source/{name}." for name in hidden]
 
 
-def _without_secrets(text: bytes) -> bytes:
-    """Also of literals that are assigned to a secret's name."""
+def _without_secrets(name: str, text: bytes) -> bytes:
+    """Python stays Python; of other files also what is assigned to a secret's name."""
+    if name == CHANGES:
+        parts = _EACH_FILE.split(text)
+        return b"".join(_without_secrets(_named_in(part), part) for part in parts)
+    if name.endswith((".py", ".pyi")):
+        code = hide_in_code(text.decode("utf-8", "surrogateescape"))
+        return code.encode("utf-8", "surrogateescape")
     plain = hide_bytes(text).decode("utf-8", "surrogateescape")
     return _ASSIGNED.sub(_hide_assigned, plain).encode("utf-8", "surrogateescape")
+
+
+def _named_in(part: bytes) -> str:
+    """The file that a part of the changes is about."""
+    return part.partition(b"\n")[0].decode("utf-8", "replace").rstrip('"')
 
 
 def _hide_assigned(match: re.Match[str]) -> str:

@@ -53,7 +53,7 @@ _TEXT = {
 # A 40-digit hexadecimal number is W&B's old key, but also a git commit: not where it is part of a
 # path, as in a model's snapshot folder. Before the start of a key may stand JSON's escaped newline.
 _START = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf]))"
-_SHAPES = re.compile(
+SHAPES = re.compile(
     rf"{_START}(?:hf_[A-Za-z0-9]{{20,}}|sk-[A-Za-z0-9_-]{{20,}}|gh[pousr]_[A-Za-z0-9]{{30,}}"
     r"|github_pat_[A-Za-z0-9_]{30,}|glpat-[A-Za-z0-9_-]{20,}|npm_[A-Za-z0-9]{30,}"
     r"|(?:AKIA|ASIA)[0-9A-Z]{16}|xox[abeprs]-[A-Za-z0-9-]{20,}|rpa_[A-Za-z0-9]{20,}"
@@ -69,19 +69,19 @@ _SHAPES = re.compile(
     re.DOTALL,
 )
 # Fields of an address: …?token=…&sig=…
-_QUERY = re.compile(r"(?<=[?&;#])([\w.%~-]+)=([^&;#\s\"'<>]+)")
-_QUERY_NAMES = {"key", "sig", "signature", "sas", "code", "awsaccesskeyid"}
-_HEADER = re.compile(
+QUERY = re.compile(r"(?<=[?&;#])([\w.%~-]+)=([^&;#\s\"'<>]+)")
+QUERY_NAMES = {"key", "sig", "signature", "sas", "code", "awsaccesskeyid"}
+HEADER = re.compile(
     r"(?i)(\b(?:proxy-)?authorization\\?[\"']?\s*[:=]\s*\\?[\"']?)"
     r"((?:basic|bearer|token|digest|negotiate|apikey)\s+)?[^\s\"',;\\]+"
 )
-_BASIC = re.compile(r"(?<=[Bb]asic )[A-Za-z0-9+/_-]{8,}={0,2}")
-_HEXADECIMAL = re.compile(r"(?:(?<![\w/@.-])|(?<=\\[nrtbf]))[0-9a-f]{40}(?![\w/-])")
+BASIC = re.compile(r"(?<=[Bb]asic )[A-Za-z0-9+/_-]{8,}={0,2}")
+HEXADECIMAL = re.compile(r"(?:(?<![\w/@.-])|(?<=\\[nrtbf]))[0-9a-f]{40}(?![\w/-])")
 _LEARNT = set[str]()  # beside those of this process's own environment
 _TO_ZERO = bytes.maketrans(b"0123456789abcdef", b"0" * 16)
 _RUN_OF_40 = b"0" * 40
 _OF_NUMBERS = b'0123456789.,[]{}"'
-# One of these is in whatever _SHAPES finds; looking for them is thirty times as fast.
+# One of these is in whatever SHAPES finds; looking for them is thirty times as fast.
 _SIGNS = tuple(
     sign.translate(None, _OF_NUMBERS)
     for sign in (
@@ -92,7 +92,7 @@ _SIGNS = tuple(
 )
 _LEAST_DRAWN = 16
 _SWITCHES = {"", "true", "false", "none", "null", "yes", "no", "on", "off", "1", "0"}
-_COMMIT = {"revision", "commit", "sha", "rev", "hash", "checksum"}
+COMMIT = {"revision", "commit", "sha", "rev", "hash", "checksum"}
 # A named value inside an argument: {'token': '…'}, api_key=…; not what follows the : of an address.
 _NAMED = re.compile(
     r"([A-Za-z][\w.-]*)(\\?[\"']?\s*[:=]\s*)(?!//)"
@@ -173,23 +173,23 @@ def hide(text: str, values: frozenset[str] = frozenset()) -> str:
     # Most of what is written is numbers: without them the signs are looked for in a tenth of it.
     words = text.encode("utf-8", errors="replace").translate(None, _OF_NUMBERS)
     if any(sign in words for sign in _SIGNS):
-        text = _SHAPES.sub(HIDDEN, text)
-        text = _QUERY.sub(_hide_query, text)
-        text = _HEADER.sub(rf"\1\2{HIDDEN}", text)
-        text = _BASIC.sub(_hide_basic, text)
+        text = SHAPES.sub(HIDDEN, text)
+        text = QUERY.sub(_hide_query, text)
+        text = HEADER.sub(rf"\1\2{HIDDEN}", text)
+        text = BASIC.sub(hide_basic, text)
     if _RUN_OF_40 in text.encode("utf-8", errors="replace").translate(_TO_ZERO):
-        text = _HEXADECIMAL.sub(HIDDEN, text)
+        text = HEXADECIMAL.sub(HIDDEN, text)
     return text
 
 
 def _hide_query(match: re.Match[str]) -> str:
     name, value = match.groups()
     words = set(re.split(r"[^a-z0-9]+", name.lower()))
-    secret = is_secret(name, value) or words & _QUERY_NAMES
+    secret = is_secret(name, value) or words & QUERY_NAMES
     return f"{name}={HIDDEN}" if secret else match[0]
 
 
-def _hide_basic(match: re.Match[str]) -> str:
+def hide_basic(match: re.Match[str]) -> str:
     """HTTP's user:password in base 64."""
     try:
         text = base64.b64decode(match[0] + "=" * (-len(match[0]) % 4), altchars=b"-_").decode()
@@ -200,7 +200,7 @@ def _hide_basic(match: re.Match[str]) -> str:
 
 def hide_known(text: str) -> str:
     """Like `hide`, with the secrets of this process's environment and those it learnt."""
-    return hide(text, _own_values())
+    return hide(text, known_values())
 
 
 def hide_bytes(data: bytes) -> bytes:
@@ -211,7 +211,7 @@ def hide_bytes(data: bytes) -> bytes:
         return data
     with contextlib.suppress(ValueError, RecursionError):
         if text.startswith(("{", "[")):
-            document = _hide_in(json.loads(text), _own_values())
+            document = _hide_in(json.loads(text), known_values())
             indent = 2 if text.startswith(("{\n", "[\n")) else None
             hidden = json.dumps(
                 document, indent=indent, separators=None if indent else (",", ":")
@@ -225,7 +225,7 @@ def hide_failure(document: dict[str, Any], arguments: Iterable[str]) -> dict[str
     `arguments`: the script's. A quoted value of a secret's name is one, too: `api_key="…"`.
     """
     learn({}, secret_values(arguments))
-    return _hide_in(document, _own_values(), quoted=True)
+    return _hide_in(document, known_values(), quoted=True)
 
 
 def _hide_in(value: Any, known: frozenset[str], *, quoted: bool = False) -> Any:
@@ -254,11 +254,11 @@ def learn(environment: Mapping[str, str], values: Iterable[str] = ()) -> None:
     """
     _LEARNT.update(values_of(environment))
     _LEARNT.update(one for one in values if len(one) >= _LEAST_LENGTH)
-    _own_values.cache_clear()
+    known_values.cache_clear()
 
 
 @cache
-def _own_values() -> frozenset[str]:
+def known_values() -> frozenset[str]:
     """Also as they read inside JSON and HTML."""
     values = values_of(os.environ) | _LEARNT
     return values | {json.dumps(one)[1:-1] for one in values} | {html.escape(one) for one in values}
@@ -276,7 +276,7 @@ def redact_arguments(arguments: Iterable[str]) -> list[str]:
     for argument in arguments:
         if _is_secret_value(before, argument):
             result.append(HIDDEN)
-        elif _COMMIT & set(re.split(r"[^a-z]+", (before + argument.partition("=")[0]).lower())):
+        elif COMMIT & set(re.split(r"[^a-z]+", (before + argument.partition("=")[0]).lower())):
             result.append(argument)
         else:
             result.append(_redact_inside(argument, known))
