@@ -40,8 +40,8 @@ DELAYS = (0.15, 0.5, 3.0)
 WORK = 0.12
 STEPS = 36
 _LOST = frozenset({"straggler", "input-bound", "imbalanced-work", "communication-bound", "hang"})
-_SAID = {"host": "paused"}
-_OWN = frozenset({"ddp", "tp", "pp", "cp"})  # started as DDP; the script does the rest
+SAID = {"host": "paused"}
+OWN = frozenset({"ddp", "tp", "pp", "cp"})  # started as DDP; the script does the rest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def run(cell: Cell, store: Path) -> wb.Run:
     lag = cell.delay * WORK
     words = ["--strategy", cell.strategy, "--phase", cell.phase, "--rank", str(cell.rank)]
     words += ["--lag", f"{lag:.4f}", "--work", str(WORK), "--steps", str(STEPS)]
-    strategy = "ddp" if cell.strategy in _OWN else cell.strategy
+    strategy = "ddp" if cell.strategy in OWN else cell.strategy
     started = wb.launch(
         SCRIPT, words, cpu=True, store=store, warm=True, processes=cell.ranks,
         strategy=strategy, name=cell.name,
@@ -188,7 +188,7 @@ def page(results: list[Result]) -> str:
     named = [one for one in faults if one.named is not None]
     wrong = [one for one in results if one.wrong]
     precision = len(named) / max(1, len(named) + sum(len(one.wrong) for one in results))
-    told = [_SAID.get(one.cell.phase, one.cell.phase) == one.phase for one in named]
+    told = [SAID.get(one.cell.phase, one.cell.phase) == one.phase for one in named]
     steps = sorted(one.named for one in named if one.named)
     versions = f"torch {importlib.metadata.version('torch')}, Python {platform.python_version()}"
     today = f"{dt.datetime.now(tz=dt.UTC):%Y-%m-%d}"

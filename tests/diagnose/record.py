@@ -33,7 +33,8 @@ def record(directory: Path) -> dict[str, str]:
             if key in start
         }
         kept[f"metrics/rank-{rank}.start.json"] = json.dumps(told)
-        kept[f"metrics/rank-{rank}.jsonl"] = paths.rank_metrics(rank).read_text()
+        if paths.rank_metrics(rank).exists():
+            kept[f"metrics/rank-{rank}.jsonl"] = paths.rank_metrics(rank).read_text()
         if paths.rank_arrivals(rank).exists():
             kept[f"metrics/rank-{rank}.arrivals.json"] = paths.rank_arrivals(rank).read_text()
     return kept

@@ -32,6 +32,9 @@ _ENTER, _LEAVE = 0.06, 0.04  # of the others' own work in a step
 _LEAST_SECONDS = 0.002  # of a step: less is told only where it is `_CLEAR_SHARE`
 _SURE = 4.0  # standard errors of the mean
 _LOOKS = 0.75  # of the looks in which its work took longer: contention comes in bursts
+_WAITED_FOR = 0.1  # of what it costs is seen as longer waiting of the others
+_OF_LAST, _BEYOND_CHANCE = 0.3, 1.3  # of the steps that anybody is late in; times an even share
+_OF_QUEUE = 0.12  # of the mean wait for a core: contention slows work that runs, too, by chance
 PAUSED = "paused"
 _OFTEN = 0.2  # stops of the process in a step
 _STAGES = 0.25  # in a pipeline: its stages are seldom quite equal
@@ -161,7 +164,24 @@ def late_rank(evidence: Evidence) -> Late | None:
     if share.stops >= _OFTEN or share.throttled >= 0.5 * lost:
         phase, others = PAUSED, 0.0
     found = Late(rank=rank, window=window, lost=lost, phase=phase, others=others)
-    return found if _steady(evidence, found) else None
+    return found if _waited_for(found) and _steady(evidence, found) else None
+
+
+def _waited_for(found: Late) -> bool:
+    """Whether the others do wait for it.
+
+    Its own work is what is left of its step, so that has more in it where there is contention: the
+    end of an exchange that another rank holds up, since its threads have no core.
+    """
+    ranks, own = found.window.ranks, found.window.ranks[found.rank]
+    others = [one for rank, one in ranks.items() if rank != found.rank]
+    if min(one.wait for one in others) - own.wait < _WAITED_FOR * found.lost:
+        return False
+    queued = (own.queued + sum(one.queued for one in others)) / len(ranks)
+    if found.lost < _OF_QUEUE * queued:
+        return False
+    last = sum(one.last for one in ranks.values())
+    return own.last >= max(_OF_LAST, _BEYOND_CHANCE / len(ranks)) * last
 
 
 def _lateness(window: ArrivalWindow, rank: int) -> float:
@@ -209,7 +229,7 @@ def late(evidence: Evidence) -> Iterator[Finding]:
     found = late_rank(evidence)
     if found is None:
         return
-    stages = (evidence.strategy("pp") or 1) > 1
+    stages = (evidence.strategy("pp") or 1) > 1 or found.window.by_messages
     kind = _kind(evidence, found, stages=stages)
     enter = _STAGES if kind == "imbalanced-work" and stages else _ENTER
     if found.slowness < evidence.bound(kind, found.rank, enter, _LEAVE / _ENTER * enter):

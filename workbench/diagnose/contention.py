@@ -5,20 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from statistics import median
 
-from workbench.diagnose.arrival_order import QUOTA, RAISE, late_rank, recent
+from workbench.diagnose.arrival_order import PAUSED, QUOTA, RAISE, late_rank, recent
 from workbench.diagnose.evidence import Evidence
 from workbench.observe.arrival_window import ArrivalWindow
 from workbench.store.findings import Finding
 from workbench.units import format_seconds
 
 _LEAST_STEPS = 16
+_LEAST_SECONDS = 20.0
 _ENTER, _LEAVE = 0.25, 0.15  # of a step
 _EXPLAINED = 0.6
 _APART = 2.0  # times what the others wait for a core: it is this rank's cores alone
 
 
 def contended(evidence: Evidence) -> Iterator[Finding]:
-    """A quarter of the step is waiting for ranks that wait for a core."""
+    """A quarter of the step is waiting for ranks that wait for a core.
+
+    An observation of the host, of which a short run need not hear: it has to last, unless a quota
+    is the cause.
+    """
     window = recent(evidence)
     if window is None or window.steps < _LEAST_STEPS or late_rank(evidence) is not None:
         return
@@ -29,7 +34,10 @@ def contended(evidence: Evidence) -> Iterator[Finding]:
         return
     if queued < _EXPLAINED * window.late_seconds:
         return
-    cause, move = _advice(window, rank)
+    held = rank is not None and window.ranks[rank].throttled >= 0.5 * window.ranks[rank].queued
+    if not held and evidence.arrivals[-1].time - evidence.arrivals[0].time < _LEAST_SECONDS:
+        return
+    cause, move = _advice(rank, held=held)
     who = "The ranks wait" if rank is None else f"Rank {rank} waits"
     yield Finding(
         kind="host-contention",
@@ -42,6 +50,7 @@ def contended(evidence: Evidence) -> Iterator[Finding]:
         f"{format_seconds(window.late_seconds)} ({share:.0%}, {window.steps} steps).",
         cause=cause,
         next=move,
+        phase=PAUSED if held else None,
         lost_share=round(share, 4),
     )
 
@@ -53,13 +62,13 @@ def _alone(window: ArrivalWindow) -> int | None:
     return rank if window.ranks[rank].queued >= _APART * others else None
 
 
-def _advice(window: ArrivalWindow, rank: int | None) -> tuple[str, str]:
+def _advice(rank: int | None, *, held: bool) -> tuple[str, str]:
     if rank is None:
         return (
-            "The host has fewer free cores than the ranks need; none of them is slow by itself.",
+            "The host has fewer free cores than the ranks need; no rank is slow by itself.",
             "Start fewer ranks, end other programs on the host, or give each rank fewer threads.",
         )
-    if window.ranks[rank].throttled >= 0.5 * window.ranks[rank].queued:
+    if held:
         return QUOTA.format(rank=rank), RAISE.format(rank=rank)
     return (
         f"The cores that rank {rank} may use are taken by others; its own work is not slower.",

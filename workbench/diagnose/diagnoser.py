@@ -84,7 +84,7 @@ _HOLD_SECONDS = {
     "low-utilisation": 10.0,
     "scaling": 10.0,
     "input-bound": 2.0,
-    "host-contention": 0.0,
+    "host-contention": 10.0,
 }
 _BY_ARRIVAL = frozenset({"straggler", "communication-bound", "input-bound", "imbalanced-work"})
 _CLEAR_SOONER = dict.fromkeys(HANGS | {EXIT_HANG}, 2.0)  # over as soon as the ranks go on
@@ -240,6 +240,8 @@ class Diagnoser:
         """Where the order of arrival is known, the rules count steps themselves."""
         if self.evidence.arrivals and finding.kind in _BY_ARRIVAL:
             return 0.0
+        if finding.kind == "host-contention" and finding.phase == arrival_order.PAUSED:
+            return 0.0  # a quota does not come and go
         return _HOLD_SECONDS.get(finding.kind, 0.0)
 
     def _follow_kills(self, facts: Facts) -> None:

@@ -66,6 +66,8 @@ class ArrivalWindow:
     """Middle own work of all ranks, by phase."""
     others_queued: float = 0.0
     """Middle wait of all ranks for a core."""
+    by_messages: bool = False
+    """Whether the ranks exchange messages and hardly any collectives: stages of a pipeline."""
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form, with rounded seconds; `read_window` takes it back."""
@@ -119,6 +121,7 @@ def combined(windows: Iterable[ArrivalWindow]) -> ArrivalWindow | None:
             phase: mean(one.others_own.get(phase, 0.0) for one in some) for phase in PHASES
         },
         others_queued=mean(one.others_queued for one in some),
+        by_messages=all(one.by_messages for one in some),
     )
 
 

@@ -84,7 +84,12 @@ def join(
     for (_, row), account in zip(usual, accounts, strict=True):
         _leave_out_queues(account, row.step, held)
     window = _window(usual, accounts, held)
-    return replace(window, first=steps[0][1].step, last=steps[-1][1].step)
+    return replace(
+        window,
+        first=steps[0][1].step,
+        last=steps[-1][1].step,
+        by_messages=_seldom(calls, rows),
+    )
 
 
 def _without_pauses(steps: list[tuple[StepRow, StepRow]]) -> list[tuple[StepRow, StepRow]]:
