@@ -9,7 +9,8 @@ import lzma
 from pathlib import Path
 
 from workbench.diagnose.evidence import WARM_UP
-from workbench.observe.arrivals import join, read_rank
+from workbench.observe.arrival_calls import read_rank
+from workbench.observe.arrivals import join
 from workbench.observe.events import recorded_rows
 from workbench.store.files import append_line
 from workbench.store.layout import RunPaths

@@ -11,8 +11,9 @@ import pytest
 from tests.diagnose.sample import STEP, Replay, kinds, row
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts
+from workbench.observe.arrival_calls import Call, read_rank
 from workbench.observe.arrival_window import ArrivalWindow, RankShare, read_window
-from workbench.observe.arrivals import Call, clock_shifts, join, read_rank
+from workbench.observe.arrivals import clock_shifts, join
 from workbench.observe.core_time import CoreTime
 from workbench.observe.events import StepRow
 from workbench.store.layout import RunPaths
@@ -175,13 +176,16 @@ def test_a_thousand_ranks_take_less_than_a_second(tmp_path: Path) -> None:
     run = RunRecord.of({"run": "many", "processes": ranks, "device": "cpu", "created_at": 1000.0})
     diagnoser = Diagnoser(paths, run)
     diagnoser.rows(rows)
-    for second in range(2):
+    told: list = []
+    for second in range(60):  # the files are read in parts
         begun = time.process_time()
         facts = Facts(phase="running", elapsed_seconds=9.0, started_at=1000.0, world_size=ranks,
                       monotonic=time.monotonic() + second, time=1010.0)  # fmt: skip
         told = diagnoser.look(facts)
         took = time.process_time() - begun
         assert took < 1.0, took
+        if told:
+            break
     late = [(one.kind, one.rank) for one in told if one.kind in {"straggler", "input-bound"}]
     assert late == [("straggler", 7)]
     assert diagnoser.problems == {}

@@ -9,20 +9,14 @@ of the entry of the backward pass alone, and no cause is named that was not seen
 
 from __future__ import annotations
 
-import json
 import math
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from workbench.diagnose.evidence import Evidence
-from workbench.observe.arrival_window import PAUSE, PHASES, ArrivalWindow, combined, read_window
-from workbench.observe.arrivals import join, read_rank
-from workbench.observe.rank_count import rank_count
-from workbench.store.files import LineReader, append_line
+from workbench.observe.arrival_window import PAUSE, PHASES, ArrivalWindow, combined
 from workbench.store.findings import Finding
-from workbench.store.layout import RunPaths
 from workbench.units import format_seconds, format_usd
 
 _STEPS = 40  # compared
@@ -39,68 +33,6 @@ PAUSED = "paused"
 _OFTEN = 0.2  # stops of the process in a step
 _STAGES = 0.25  # in a pipeline: its stages are seldom quite equal
 _SAME = 0.8  # of the steps that anybody is late in
-_LIVE_SECONDS = 1.0
-_COST = 20  # times what a look took pass until the next one
-_OLD_SECONDS = 200.0  # lines of a run come further apart by its age, a two hundredth of it
-
-
-class ArrivalWatch:
-    """Joins what the ranks wrote into `Evidence.arrivals`, or reads what was joined live."""
-
-    def __init__(self, paths: RunPaths, *, live: bool) -> None:
-        self._paths, self._live = paths, live
-        self._due = self._written_at = 0.0
-        self._joined_to = 0
-        self._recorded = self._read()
-        self._next = None if live else next(self._recorded, None)
-
-    def look(self, evidence: Evidence, *, final: bool = False) -> None:
-        """Bring `evidence` up to date."""
-        if not self._live:
-            while self._next is not None and self._next.time <= evidence.facts.time + 0.5:
-                evidence.arrivals.append(self._next)
-                self._next = next(self._recorded, None)
-            return
-        now = time.monotonic()
-        if (
-            evidence.processes < 2
-            or evidence.run.device == "cuda"
-            or not (final or now >= self._due)
-        ):
-            return
-        self._join(evidence, final=final)
-        took = time.monotonic() - now
-        self._due = now + max(_LIVE_SECONDS, _COST * took)
-
-    def _join(self, evidence: Evidence, *, final: bool) -> None:
-        if not evidence.rows:
-            return
-        if not (evidence.rows[-1].waited_seconds or self._paths.rank_arrivals(0).exists()):
-            return
-        if evidence.steps < self._joined_to:  # steps are done again
-            self._joined_to = 0
-        ranks = range(rank_count(self._paths, evidence.run.processes))
-        told = {rank: read_rank(self._paths.rank_arrivals(rank)) for rank in ranks}
-        calls = {rank: one[0] for rank, one in told.items()}
-        core_times = {rank: one[1] for rank, one in told.items()}
-        starts = evidence.starts.items()
-        hosts = {rank: one.process["boot_id"] for rank, one in starts if one.process}
-        window = join(
-            calls, list(evidence.rows), self._joined_to, hosts=hosts, core_times=core_times
-        )
-        if window is None:
-            return
-        self._joined_to = window.last
-        evidence.arrivals.append(window)
-        if final or window.time - self._written_at >= evidence.facts.elapsed_seconds / _OLD_SECONDS:
-            self._written_at = window.time
-            text = json.dumps(window.document(), separators=(",", ":"))
-            append_line(self._paths.arrivals, text.encode())
-
-    def _read(self) -> Iterator[ArrivalWindow]:
-        reader = LineReader(self._paths.arrivals)
-        while lines := reader.read():
-            yield from (window for line in lines if (window := read_window(line)) is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

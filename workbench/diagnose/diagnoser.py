@@ -24,7 +24,7 @@ from workbench.diagnose import (
     speed,
     weights,
 )
-from workbench.diagnose.arrival_order import ArrivalWatch
+from workbench.diagnose.arrival_watch import ArrivalWatch
 from workbench.diagnose.evidence import Evidence, single_rank_seconds
 from workbench.diagnose.facts import Facts
 from workbench.diagnose.hang.detection import HangWatch

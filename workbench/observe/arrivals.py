@@ -15,44 +15,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise, zip_longest
-from pathlib import Path
 from statistics import median
 
+from workbench.observe.arrival_calls import MOST_CALLS, MOST_STEPS, Call
 from workbench.observe.arrival_window import PAUSE, PHASES, ArrivalWindow, RankShare
-from workbench.observe.core_time import CoreTime, read_core_time
+from workbench.observe.core_time import CoreTime
 from workbench.observe.events import StepRow
-from workbench.store.files import read_json
 
-_COLUMNS = ("group", "number", "waits", "micros")
 _CLEAR = 0.05  # of a step: a rank is the last one of a step by more than that
-_MOST_CALLS = 24_000  # joined at one look, over all ranks
-_MOST_STEPS = 64
 _SHOWN_RANKS = 16  # those who wait least; of all others their middle
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One collective as one rank entered it."""
-
-    key: tuple[str, int]  # process group and number: equal ones belong together
-    at: float  # Unix seconds on the rank's host
-    waits: bool  # the rank goes on only when it is over
-
-
-def read_rank(path: Path) -> tuple[list[Call], CoreTime]:
-    """The latest calls of one rank's file, and what kept it; nothing where none can be read."""
-    document = read_json(path) or {}
-    try:
-        core_time = read_core_time(document)
-        names, base = document["groups"], float(document["base"])
-        columns = zip(*(document[one] for one in _COLUMNS), strict=True)
-        calls = [
-            Call((str(names[group]), number), base + micros / 1e6, bool(waits))
-            for group, number, waits, micros in columns
-        ]
-    except (KeyError, TypeError, ValueError, IndexError):
-        return [], CoreTime()
-    return calls, core_time
 
 
 def join(
@@ -109,10 +80,10 @@ def _steps(
     ranks, seldom = len(calls), _seldom(calls, rows)
     counted = [one.queued for one in held.values() if one.queued]
     found: list[tuple[StepRow, StepRow]] = []
-    budget, first = _MOST_CALLS, next(iter(calls))
+    budget, first = MOST_CALLS, next(iter(calls))
     times = [call.at for call in calls[first]]
     for before, row in reversed(list(pairwise(rows))):
-        if row.step <= after or len(found) >= _MOST_STEPS:
+        if row.step <= after or len(found) >= MOST_STEPS:
             break
         if row.step != before.step + 1 or not len(row.ended_at) == len(before.ended_at) == ranks:
             continue

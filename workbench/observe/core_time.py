@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any, cast
 
 TURNS_OF_A_STOP = 2
@@ -45,16 +46,17 @@ class CoreTime:
         return share * (last.stops - first.stops), share * (last.throttled - first.throttled)
 
 
-def read_core_time(document: Mapping[str, Any]) -> CoreTime:
-    """What a rank's file of arrivals holds of it; nothing where it holds none.
+def read_core_time(document: Mapping[str, Any], since: int = 0) -> CoreTime:
+    """What a rank's file of arrivals holds of it, from step `since` on; nothing where it has none.
 
     Raises:
         TypeError, ValueError, IndexError: it is damaged.
     """
     rows = cast("list[list[int]]", document.get("core_time", []))
     queued: dict[int, tuple[float, float, float]] = {}
-    before: list[int] = []
-    for differences in rows:
+    begin = max(0, bisect_left(list(accumulate(row[0] for row in rows)), since) - 1)
+    before = [sum(column) for column in zip(*rows[:begin], strict=True)]
+    for differences in rows[begin:]:
         row = [a + b for a, b in zip(before or [0] * len(differences), differences, strict=True)]
         if before and row[0] == before[0] + 1:
             end, entered, optimizing, now = before[6], row[2], row[4], row[6]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
 import math
 import os
 import time
@@ -22,7 +23,7 @@ _NUMBER = (int, float)
 _BLOCK_BYTES = 1 << 16
 _VALUES = ("time", "loss", "lr", "grad_norm", "step_seconds")  # of a row that `metrics` prints
 _PASS = 1 << 48  # more than any step: steps of a later pass come after all before it
-_PATIENCE_SECONDS = 3.0  # after that a step is taken with the ranks that reported it
+_PATIENCE_SECONDS = 3.0  # then a step is taken with the ranks that reported it
 
 
 @dataclass(slots=True)
@@ -121,21 +122,20 @@ class MetricStream:
         """Rows that became complete, in step order. `final` also returns what is incomplete.
 
         `recorded`: nobody is waited for; a row is complete when all ranks have gone beyond it.
-
         Always reads on from the rank that is furthest behind, so that ranks whose lines differ in
-        length stay together; not `final`, it stops after a bounded number of chunks.
+        length stay together; not `final`, it stops after so many chunks.
         """
-        rows: list[StepRow] = []
-        unread = dict(self._readers)
-        chunks = 0
+        rows, chunks = list[StepRow](), 0
+        unread = [(self.ranks[rank].place, rank) for rank in self._readers]
+        heapq.heapify(unread)  # the one furthest behind first: there may be thousands
         while unread and (final or chunks < 2 * len(self._readers)):
-            rank = min(unread, key=lambda rank: self.ranks[rank].place)
-            for line in unread[rank].read():
+            rank = heapq.heappop(unread)[1]
+            for line in self._readers[rank].read():
                 self.take(rank, line)
             chunks += 1
-            if unread[rank].at_end:
-                del unread[rank]
-            passed = min((self.ranks[one].place for one in unread), default=0) if recorded else 0
+            if not self._readers[rank].at_end:
+                heapq.heappush(unread, (self.ranks[rank].place, rank))
+            passed = unread[0][0] if recorded and unread else 0
             rows += self._ready(at_end=not unread, passed=passed)
         self.at_end = not unread
         return [*rows, *self.rest()] if final else rows
