@@ -143,6 +143,8 @@ def looks(paths: RunPaths, ranks: int, count: int) -> tuple[list[float], list[Fi
             )
         )  # fmt: skip
         took.append(time.process_time() - begun)
+        if found and look > 3:
+            break
     return took, found, diagnoser
 
 
