@@ -40,7 +40,7 @@ DELAYS = (0.15, 0.5, 3.0)
 WORK = 0.12
 STEPS = 36
 _LOST = frozenset({"straggler", "input-bound", "imbalanced-work", "communication-bound", "hang"})
-SAID = {"host": "paused"}
+SAID = {"host": "paused", "quota": "paused"}
 OWN = frozenset({"ddp", "tp", "pp", "cp"})  # started as DDP; the script does the rest
 
 
@@ -87,6 +87,20 @@ class Result:
     """Share of it for which a rank waited for a core; the rank that waited most."""
     load: float
     """Of the host over the last minute of the run: processes that compute or want to."""
+
+
+QUOTAS = tuple(
+    Cell(strategy=strategy, ranks=ranks, phase="quota", rank=rank, delay=delay)
+    for strategy, ranks, rank, delay in (
+        *(("ddp", 2, 1, 3.0), ("fsdp", 4, 2, 3.0), ("zero2", 2, 0, 3.0), ("tp", 2, 1, 3.0)),
+    )
+)
+"""Ranks whose cgroup has a quota, so that what they compute takes as much longer."""
+
+
+def can_limit() -> bool:
+    """Whether cgroups can be made here."""
+    return os.access("/sys/fs/cgroup/cpu", os.W_OK) or os.access("/sys/fs/cgroup", os.W_OK)
 
 
 def cells(count: int, seed: int = 1) -> list[Cell]:
@@ -167,14 +181,19 @@ def _queued(window: ArrivalWindow) -> float:
 
 
 def lost_time(findings: Iterable[Finding]) -> list[Finding]:
-    """Those on time that the ranks lose."""
-    return [one for one in findings if one.kind in _LOST]
+    """Those on time that the ranks lose, and that a quota takes from them."""
+    return [one for one in findings if one.kind in _LOST or _held(one)]
+
+
+def _held(finding: Finding) -> bool:
+    return finding.kind == "host-contention" and finding.phase == "paused"
 
 
 def right(cell: Cell, finding: Finding) -> bool:
     """Whether it is about the slow rank, and sends nobody to the data loader for another phase."""
     loader = finding.kind == "input-bound" and cell.phase not in {"input", "host"}
-    return finding.kind in _LOST and finding.rank == cell.rank and not loader
+    held = cell.phase == "quota" and _held(finding)
+    return (finding.kind in _LOST or held) and finding.rank == cell.rank and not loader
 
 
 def _told(finding: Finding) -> str:
@@ -259,7 +278,8 @@ def main() -> None:
     parser.add_argument("--page", type=Path, default=PAGE)
     parser.add_argument("--keep", type=Path, help="keep the recordings in this .json.xz")
     options = parser.parse_args()
-    chosen = [one for one in cells(options.cells, options.seed) if options.only in one.name]
+    all_cells = [*cells(options.cells, options.seed), *(QUOTAS if can_limit() else ())]
+    chosen = [one for one in all_cells if options.only in one.name]
     found: list[Result] = []
     kept: dict[str, dict[str, str]] = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -8,11 +8,25 @@ import argparse
 import os
 import subprocess
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 parser = argparse.ArgumentParser()
+GROUPS = next(
+    one for one in map(Path, ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup", "/")) if one.exists()
+)
+
+
+def in_group(folder, *settings):
+    """Put this process into a cgroup, made with these settings; needs root."""
+    folder.mkdir(exist_ok=True)
+    for name, value in (*settings, ("cgroup.procs", os.getpid())):
+        if (folder / name).exists():
+            (folder / name).write_text(str(value))
+
+
 parser.add_argument("--strategy", default="ddp")
 parser.add_argument("--phase", default="none")
 parser.add_argument("--rank", type=int, default=1)
@@ -25,6 +39,18 @@ if options.strategy in {"tp", "cp", "pp"}:
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 SLOW = options.rank == RANK
 WIDTH, BLOCKS, BATCH = 64, 4, 8
+QUOTA = GROUPS / f"workbench-grid-{os.getpid()}" if SLOW and options.phase == "quota" else None
+if QUOTA:  # of a core, so that what is computed takes as much longer as the lag says
+    share = int(100_000 / (1 + options.lag / options.work))
+    in_group(QUOTA, ("cpu.cfs_quota_us", share), ("cpu.max", f"{share} 100000"))
+
+
+def work(seconds):
+    """Slept, but where a quota is to be felt."""
+    begun = time.thread_time()
+    while options.phase == "quota" and time.thread_time() - begun < seconds / 2:
+        pass
+    time.sleep(seconds / 2 if options.phase == "quota" else seconds)
 
 
 def lag(phase, share=1.0):
@@ -40,13 +66,13 @@ class Sleeps(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, x, anchor):
-        time.sleep(options.work / 3 / len(MINE))
+        work(options.work / 3 / len(MINE))
         lag("forward", 1 / len(MINE))
         return x.clone()
 
     @staticmethod
     def backward(ctx, gradient):
-        time.sleep(2 * options.work / 3 / len(MINE))
+        work(2 * options.work / 3 / len(MINE))
         lag("backward", 1 / len(MINE))
         return gradient, None
 
@@ -201,6 +227,9 @@ elif options.strategy == "cp":
     plain(torch.nn.parallel.DistributedDataParallel(layers), backward)
 else:
     data_parallel()
+if QUOTA:
+    in_group(GROUPS)
+    QUOTA.rmdir()
 if pauses is not None:
     pauses.kill()
     pauses.wait()

@@ -28,7 +28,7 @@ _SURE = 4.0  # standard errors of the mean
 _LOOKS = 0.75  # of the looks in which its work took longer: contention comes in bursts
 _WAITED_FOR = 0.1  # of what it costs is seen as longer waiting of the others
 _OF_LAST, _BEYOND_CHANCE = 0.3, 1.3  # of the steps that anybody is late in; times an even share
-_OF_QUEUE = 0.12  # of the mean wait for a core: contention slows work that runs, too, by chance
+_OF_QUEUE = 0.12  # of the mean wait for a core in `_STEPS`: contention slows what runs, too
 PAUSED = "paused"
 _OFTEN = 0.2  # stops of the process in a step
 _STAGES = 0.25  # in a pipeline: its stages are seldom quite equal
@@ -110,7 +110,7 @@ def _waited_for(found: Late) -> bool:
     if min(one.wait for one in others) - own.wait < _WAITED_FOR * found.lost:
         return False
     queued = (own.queued + sum(one.queued for one in others)) / len(ranks)
-    if found.lost < _OF_QUEUE * queued:
+    if found.lost < _OF_QUEUE * math.sqrt(max(1.0, _STEPS / found.window.steps)) * queued:
         return False
     last = sum(one.last for one in ranks.values())
     return own.last >= max(_OF_LAST, _BEYOND_CHANCE / len(ranks)) * last
