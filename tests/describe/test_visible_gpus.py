@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from tests.pod.place import Placed
-from tests.pod.timeline import PROFILES, Pod, Slice
 from workbench.describe import detection
 from workbench.observe.gpu import GpuSampler
+from workbench.rehearsing.driver.pod import PROFILES, Pod, Slice
 from workbench.units import GIB
 
 Put = Callable[[Pod], Placed]

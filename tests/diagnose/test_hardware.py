@@ -11,11 +11,11 @@ import pytest
 from tests.diagnose.sample import Replay, gpu, kinds, row, sample
 from tests.faults.matrix import record
 from tests.pod.place import Placed
-from tests.pod.timeline import Pod
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.hardware import GpuErrors
 from workbench.launching.multinode.agent import NodeAgent
 from workbench.launching.multinode.node_view import NodeView
+from workbench.rehearsing.driver.pod import Pod
 from workbench.store.findings import Finding
 
 GPUS = [{"index": 2}, {"index": 3}]

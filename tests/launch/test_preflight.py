@@ -16,11 +16,11 @@ import pytest
 
 import workbench as wb
 from tests.pod.place import Placed
-from tests.pod.timeline import Pod
 from workbench.errors import HostError, UsageError
 from workbench.launching.prepare import preflight, preflight_warnings
 from workbench.observe.gpu import GpuHolder
 from workbench.recover import Recovery
+from workbench.rehearsing.driver.pod import Pod
 
 
 def asked(store: Path, *arguments: str, **options: Any) -> wb.Request:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.pod.place import Placed, forget, place
-from tests.pod.timeline import Pod
+from workbench.rehearsing.driver.pod import Pod
 
 
 @pytest.fixture

@@ -3,40 +3,24 @@
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import os
-import shutil
-import subprocess
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.pod.timeline import AMD_PROFILES, Pod
 from workbench.describe import detection
+from workbench.rehearsing.driver import library as driver
+from workbench.rehearsing.driver.pod import AMD_PROFILES, Pod
 
-SOURCE = Path(__file__).with_name("nvml.c")
-NAME = "libnvidia-ml.so.1"
-AMD = SOURCE.with_name("amd")
+AMD = Path(__file__).with_name("amd")
 """Folder of the module that stands in for AMD's library."""
 
 
 def library() -> Path:
-    """The library, built where it is not yet; one folder for each text of it."""
-    compiler = shutil.which("cc")
-    if compiler is None:
+    """The library; without a compiler the test is skipped."""
+    if driver.compiler() is None:
         pytest.skip("no C compiler (cc): the simulated driver cannot be built")
-    mark = hashlib.sha256(SOURCE.read_bytes()).hexdigest()[:16]
-    folder = Path(tempfile.gettempdir()) / f"workbench-pod-{os.getuid()}-{mark}"
-    folder.mkdir(mode=0o700, exist_ok=True)
-    built = folder / NAME
-    if not built.exists():
-        new = folder / f"{NAME}.{os.getpid()}"
-        options = ("-O1", "-shared", "-fPIC", f"-Wl,-soname,{NAME}", "-Wall", "-Wextra", "-Werror")
-        subprocess.run([compiler, *options, "-o", new, SOURCE, "-lpthread"], check=True)
-        new.replace(built)  # another test process may build it, too
-    return built
+    return driver.library()
 
 
 class Placed:
@@ -63,15 +47,8 @@ class Placed:
     @property
     def environment(self) -> Mapping[str, str]:
         """What a process needs to see the pod."""
-        before = os.environ.get("LD_LIBRARY_PATH")
-        own = str(library().parent)
-        return {
-            "LD_LIBRARY_PATH": own if not before else f"{own}:{before}",
-            "POD_TIMELINE": str(self.timeline),
-            "POD_CLOCK": str(self._clock),
-            "POD_CALLS": str(self._calls),
-            **self._of_amd(),
-        }
+        known = driver.environment(self.timeline, self._clock)
+        return {**known, "POD_CALLS": str(self._calls), **self._of_amd()}
 
     def _of_amd(self) -> dict[str, str]:
         if self.pod.gpu.id not in AMD_PROFILES:

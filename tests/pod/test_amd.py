@@ -13,7 +13,6 @@ import workbench as wb
 from tests.conftest import SCRIPTS, until
 from tests.diagnose.sample import Replay, row
 from tests.pod.place import Placed
-from tests.pod.timeline import Pod
 from workbench.describe.detection import detect_host, vendor, visible_gpus
 from workbench.describe.torch_build import why_no_cuda
 from workbench.diagnose.facts import RankFacts
@@ -23,6 +22,7 @@ from workbench.launching.prepare.launcher_process import shown_gpus, visible
 from workbench.observe import doctor
 from workbench.observe.devices import read_devices
 from workbench.observe.gpu import GpuSampler
+from workbench.rehearsing.driver.pod import Pod
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 

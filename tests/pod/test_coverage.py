@@ -15,12 +15,12 @@ import pytest
 from tests.diagnose.sample import Replay, row
 from tests.pod.place import Placed, library
 from tests.pod.symbols import called_symbols
-from tests.pod.timeline import Pod, Slice
 from workbench.describe.detection import detect_host
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.hardware import GpuErrors
 from workbench.observe import doctor
 from workbench.observe.gpu import GpuSampler
+from workbench.rehearsing.driver.pod import Pod, Slice
 
 
 def test_it_has_every_function_that_the_workbench_calls() -> None:

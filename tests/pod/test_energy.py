@@ -13,10 +13,10 @@ import pytest
 import workbench as wb
 from tests.conftest import SCRIPTS, until
 from tests.pod.place import Placed
-from tests.pod.timeline import Pod
 from workbench.launching.prepare import preflight
 from workbench.observe.gpu import GpuSampler
 from workbench.recover.policy import Recovery
+from workbench.rehearsing.driver.pod import Pod
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 

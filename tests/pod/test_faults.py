@@ -15,7 +15,6 @@ import pytest
 from tests.diagnose.sample import Replay, row, sample
 from tests.pod.place import Placed, forget
 from tests.pod.symbols import called_symbols
-from tests.pod.timeline import Pod
 from workbench.describe.detection import detect_host, nvml
 from workbench.describe.in_time import InTime
 from workbench.diagnose.facts import RankFacts
@@ -24,6 +23,7 @@ from workbench.observe import doctor
 from workbench.observe.device_fleet import Devices
 from workbench.observe.devices import read_devices
 from workbench.observe.gpu import GpuSampler, PatientGpuSampler, gpus_of_record
+from workbench.rehearsing.driver.pod import Pod
 
 Put = Callable[[Pod], Placed]
 CODES = (*range(1, 20), 999)

@@ -11,9 +11,9 @@ import pytest
 
 from tests.diagnose.sample import Replay, kinds, row, sample
 from tests.pod.place import Placed
-from tests.pod.timeline import PROFILES, Pod
 from workbench.describe.detection import detect_host
 from workbench.observe.gpu import PatientGpuSampler
+from workbench.rehearsing.driver.pod import PROFILES, Pod
 from workbench.store.findings import Finding
 
 Put = Callable[[Pod], Placed]

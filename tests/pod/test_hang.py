@@ -12,7 +12,6 @@ import pytest
 import workbench as wb
 from tests.conftest import SCRIPTS, until
 from tests.pod.place import Placed
-from tests.pod.timeline import Pod
 from workbench.describe.detection import detect_host, nvml, silent_gpus, visible_gpus
 from workbench.describe.in_time import DRIVER, InTime, driver_silence
 from workbench.describe.torch_build import cuda_version, why_no_cuda
@@ -20,6 +19,7 @@ from workbench.launching.prepare import preflight
 from workbench.observe import doctor
 from workbench.observe.devices import read_devices
 from workbench.observe.gpu import gpu_holders
+from workbench.rehearsing.driver.pod import Pod
 
 Put = Callable[[Pod], Placed]
 TORCH = {"cuda": "12.8", "torch": "2.13", "available": True, "gpus": 2, "archs": [], "nccl": "2"}

@@ -10,9 +10,9 @@ import pytest
 import workbench as wb
 from tests.conftest import SCRIPTS, until
 from tests.pod.place import Placed
-from tests.pod.timeline import Pod
 from workbench.launching.prepare import preflight
 from workbench.observe.devices import read_devices
+from workbench.rehearsing.driver.pod import Pod
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 

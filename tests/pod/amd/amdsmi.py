@@ -1,4 +1,4 @@
-"""A stand-in for AMD's library for its GPUs, on the timeline of `tests.pod.timeline`.
+"""A stand-in for AMD's library for its GPUs, on the timeline of `workbench.rehearsing.driver.pod`.
 
 It answers the functions that the workbench calls, with the fields and units of AMD's reference of
 the Python interface. A reading that the timeline does not have is "N/A", as there.

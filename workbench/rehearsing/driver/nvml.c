@@ -5,7 +5,9 @@
  * in the order of their seconds; for each key the last line that is due counts. What the functions
  * mean is NVIDIA's public description; the structures are as callers pass them.
  *
- *   POD_TIMELINE  the timeline; without it the library says that no driver is loaded
+ *   POD_TIMELINE  the timeline; without it the library says that no driver is loaded. Whoever
+ *                 replaces the file changes the cards at once, for all processes; its events must
+ *                 stay in it, in their order
  *   POD_CLOCK     a file with the seconds since the start; without it the line "epoch" (Unix
  *                 seconds) says when the timeline began
  *   POD_CALLS     a file that the name of each called function is appended to
@@ -16,6 +18,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -37,25 +40,40 @@ typedef struct { device_t device; ull type, data; uint instance, compute; } even
 int workbench_simulated_pod = 1; /* by this name a caller can tell it from the driver's library */
 
 static struct device cards[DEVICES], slices[DEVICES][SLICES];
-static line_t lines[LINES];
-static int count_of_lines, loaded;
+/* Two of them: while one is filled, calls that are under way read the other. */
+static struct { int count; line_t line[LINES]; } tables[2];
+static int shown, loaded;
+static struct stat known;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static int changed(void) {
+    struct stat about;
+    const char *path = getenv("POD_TIMELINE");
+    if (!path || stat(path, &about)) return 0;
+    return about.st_ino != known.st_ino || about.st_size != known.st_size ||
+           about.st_mtim.tv_sec != known.st_mtim.tv_sec ||
+           about.st_mtim.tv_nsec != known.st_mtim.tv_nsec;
+}
 
 static void load(void) {
     const char *path = getenv("POD_TIMELINE");
     FILE *file = path ? fopen(path, "r") : NULL;
     char text[4096], value[4096];
-    count_of_lines = loaded = 0; /* values of an earlier timeline may still be read: not freed */
+    int next = !shown, count = 0;
+    loaded = 0; /* values of an earlier timeline may still be read: not freed */
     if (!file) return;
-    while (count_of_lines < LINES && fgets(text, sizeof text, file)) {
-        line_t *one = &lines[count_of_lines];
+    fstat(fileno(file), &known);
+    while (count < LINES && fgets(text, sizeof text, file)) {
+        line_t *one = &tables[next].line[count];
         value[0] = 0;
         if (sscanf(text, "%lf %d %23s %4095[^\n]", &one->at, &one->device, one->key, value) < 3)
             continue;
         one->value = strdup(value);
-        count_of_lines++;
+        count++;
     }
     fclose(file);
+    tables[next].count = count;
+    shown = next;
     for (int i = 0; i < DEVICES; i++) {
         cards[i] = (struct device){i, -1};
         for (int k = 0; k < SLICES; k++) slices[i][k] = (struct device){i, k};
@@ -70,8 +88,9 @@ static _Thread_local double this_call; /* one moment for all that a call looks u
 static const char *find(int device, const char *key, const char *about) {
     double second = strcmp(key, "epoch") ? this_call : 0;
     size_t length = about ? strlen(about) : 0;
-    for (int i = count_of_lines - 1; i >= 0; i--) {
-        line_t *one = &lines[i];
+    int table = shown;
+    for (int i = tables[table].count - 1; i >= 0; i--) {
+        line_t *one = &tables[table].line[i];
         if (one->at > second || one->device != device || strcmp(one->key, key)) continue;
         if (!about) return one->value;
         if (!strncmp(one->value, about, length) && one->value[length] == ' ')
@@ -128,6 +147,11 @@ static int enter(const char *function, device_t device) {
         close(file);
     }
     if (!loaded || !getenv("POD_TIMELINE")) return UNINITIALIZED;
+    if (changed()) {
+        pthread_mutex_lock(&lock);
+        if (changed()) load();
+        pthread_mutex_unlock(&lock);
+    }
     this_call = now();
     int error = scripted(-1, function);
     if (!getenv("POD_TIMELINE")) return UNINITIALIZED; /* taken away while it waited */
@@ -425,13 +449,15 @@ int nvmlDeviceRegisterEvents(device_t device, ull types, set_t set) {
 }
 int nvmlEventSetWait_v2(set_t set, event_t *to, uint milliseconds) {
     HOST;
-    for (; set->next < count_of_lines; set->next++) {
-        line_t *one = &lines[set->next];
+    int table = shown, passed = 0;
+    for (int i = 0; i < tables[table].count; i++) { /* those before `next` were told */
+        line_t *one = &tables[table].line[i];
         if (one->at > this_call) break;
-        if (strcmp(one->key, "xid") || one->device < 0 || one->device >= DEVICES) continue;
+        if (strcmp(one->key, "xid") || passed++ < set->next) continue;
+        set->next++;
+        if (one->device < 0 || one->device >= DEVICES) continue;
         if (!set->registered[one->device] || one->at <= set->since[one->device]) continue;
         *to = (event_t){&cards[one->device], 8, strtoull(one->value, NULL, 0), ~0u, ~0u};
-        set->next++;
         return SUCCESS;
     }
     wait_for(milliseconds / 1000.0);
