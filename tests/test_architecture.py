@@ -44,6 +44,7 @@ ORDER = (
         "sweeping",
         "measuring",
         "verifying",
+        "rehearsing",
         "compare",
         "engines",
         "pages",

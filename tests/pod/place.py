@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -78,6 +77,7 @@ def place(pod: Pod, folder: Path, patch: pytest.MonkeyPatch) -> Placed:
     if pod.gpu.id in AMD_PROFILES:
         patch.syspath_prepend(str(AMD))
     # The loader has read LD_LIBRARY_PATH already; it knows a loaded library by its own name.
-    ctypes.CDLL(str(library()), mode=ctypes.RTLD_GLOBAL)
+    library()
+    driver.take_place()
     forget()
     return placed

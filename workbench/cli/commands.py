@@ -141,6 +141,11 @@ COMMANDS = {
         "plan",
         "Rank machines and layouts by dollars and hours to finish a run.",
     ),
+    "rehearse": Source(
+        "rehearse",
+        "rehearse",
+        "Play a planned run on a simulated clock: interruptions, faults and dollars, no training.",
+    ),
     "advise": Source(
         "advising",
         "advise_command",

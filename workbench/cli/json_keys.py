@@ -14,7 +14,7 @@ from typing import Final
 _RUN = "run name state outcome"
 _SPEED = "tokens_per_second samples_per_second"
 _SHOW = (
-    f"{_RUN} message exit_code failed_rank strategy processes world_size device script steps "
+    f"{_RUN} message rehearsal exit_code failed_rank strategy processes world_size device script steps "
     "steps_redone loss_first loss_last nonfinite_step step_seconds_median "
     f"{_SPEED} throughput_upper_bound peak_memory_bytes predicted comparison usd_so_far "
     "energy restarts attempts elapsed_seconds started_at ended_at dir command findings read_only"
@@ -66,7 +66,7 @@ FORMS: Final = {
     "launch SCRIPT -- --help": JsonForm("recipe help read complete note options"),
     "runs": JsonForm(
         f"{_RUN} strategy processes world_size steps loss_first loss_last nonfinite_step {_SPEED} "
-        "started_at ended_at message resumed_from resumed_step rerun_of sweep trial tags note "
+        "started_at ended_at message rehearsal resumed_from resumed_step rerun_of sweep trial tags note "
         "archived",
         array=True,
     ),
@@ -118,6 +118,7 @@ FORMS: Final = {
         array=True,
     ),
     "replay": JsonForm("run until steps looks elapsed_seconds said findings view"),
+    "rehearse": JsonForm(f"{_SHOW} rehearsal_of"),
     "memory": JsonForm(
         f"{_MEMORY} host_memory_bytes host_fits cautions headroom fits_with_headroom explanation "
         "switches largest_micro_batch longest_sequence fits_on options"
@@ -125,13 +126,14 @@ FORMS: Final = {
     "memory --inference": JsonForm(f"{_MEMORY} cache_bytes_per_token"),
     "cost": JsonForm(
         "terms usd usd_known usd_low usd_high hours wall_hours wall_hours_low wall_hours_high "
+        "lost_hours lost_hours_low lost_hours_high "
         "gpu_hours steps tokens usd_per_step usd_per_million_tokens usd_per_month hours_per_month "
         "idle_usd_per_hour tokens_per_second mfu checkpoint_interval_seconds interruptions step "
         "spot offer assumptions model strategy gpu fits notes trainer"
     ),
     "plan": JsonForm(
         "plans pareto rejected rejected_total rejected_by_reason combinations global_batch "
-        "explanation sensitivity model workload seconds misses notes trainer"
+        "explanation sensitivity model workload run seconds misses notes trainer"
     ),
     "advise": JsonForm(
         "rule holds verdict reason next steps condition evidence numbers source corrects",

@@ -72,6 +72,7 @@ def answer(options: PlanOptions) -> Planned:
     return Planned(
         options=options,
         workload=search.workload,
+        run=search.run,
         plans=plans,
         seconds=time.perf_counter() - began,
         notes=(*search.notes, *_calibration_notes(plans)),
@@ -118,6 +119,7 @@ def document(report: Planned) -> dict[str, Any]:
     return result | {
         "model": report.workload.model.name,
         "workload": asdict(report.workload),
+        "run": asdict(report.run),
         "seconds": report.seconds,
         "misses": list(report.plans.misses),
         "notes": list(report.notes),

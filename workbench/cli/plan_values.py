@@ -88,6 +88,8 @@ class Planned:
     """The options."""
     workload: Workload
     """What is trained."""
+    run: RunPlan
+    """How long, and what else a run needs beside its steps."""
     plans: Plans
     """The answer."""
     seconds: float

@@ -106,7 +106,19 @@ class _Kept:
 class Diagnoser:
     """The findings of one run. Feed it rows and samples, then `look`."""
 
-    def __init__(self, paths: RunPaths, run: RunRecord, *, keep: bool = True) -> None:
+    def __init__(
+        self,
+        paths: RunPaths,
+        run: RunRecord,
+        *,
+        keep: bool = True,
+        gpu_errors: bool | None = None,
+    ) -> None:
+        """`keep`: write what is found, by this host's clock; else all clocks are the facts' own.
+
+        `gpu_errors`: ask the driver for Xids and memory errors; None = where `keep`, for a recorded
+        run's errors are not those of the cards of this host.
+        """
         self._paths, self._keep = paths, keep
         created = run.created_at or time.time()
         first = Facts(phase="starting", elapsed_seconds=0.0, started_at=created)
@@ -121,8 +133,8 @@ class Diagnoser:
         self._compared = False
         self._arrivals = ArrivalWatch(paths, live=keep)
         self._kills = OomKills(paths) if keep else None
-        # A recorded run's errors are not those of the cards of this host.
-        self._gpu_errors = (hardware.GpuErrors().rule,) if keep else ()
+        asks = keep if gpu_errors is None else gpu_errors
+        self._gpu_errors = (hardware.GpuErrors().rule,) if asks else ()
         self._rules: tuple[Rule, ...] = (
             HangWatch().rule,
             ExitWatch().rule,

@@ -281,7 +281,9 @@ def single_rank_seconds(paths: RunPaths, run: RunRecord) -> float | None:
     for folder in _newest(paths.directory):
         other = RunPaths(folder)
         record = read_run(other)
-        if record is None or record.processes != 1 or same(record) != same(run):
+        if record is None or record.rehearsal or record.processes != 1:
+            continue
+        if same(record) != same(run):
             continue
         view = read_json(other.view) or {}
         seconds, steps = view.get("step_seconds_median"), view.get("steps")

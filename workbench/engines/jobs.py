@@ -98,6 +98,11 @@ def job_from_run(
         UsageError: the strategy does not go with the new size; the message says which would.
     """
     run = read_record(paths, TO_EXPORT)
+    if run.rehearsal is not None:
+        raise UsageError(
+            f"{run.run} is a rehearsal and started nothing. Export the plan: "
+            "workbench export SCRIPT --to ENGINE --plan plans.json"
+        )
     if run.recipe not in recipes.recipes():  # an export copies the file it names
         check_own(paths, "exported")
         check_accepted(paths, run)

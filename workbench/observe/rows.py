@@ -31,7 +31,7 @@ ENERGY = ("kwh", "tokens_per_joule", "co2e_grams")
 LISTED = (
     *("run", "name", "state", "outcome", "strategy", "processes", "world_size", "steps"),
     *("loss_first", "loss_last", "nonfinite_step", "tokens_per_second"),
-    *("samples_per_second", "started_at", "ended_at", "message"),
+    *("samples_per_second", "started_at", "ended_at", "message", "rehearsal"),
 )
 """The keys of ``workbench runs --json`` (a contract); `row` adds to them."""
 COLUMNS = (
@@ -106,7 +106,7 @@ def _restarts(summary: Mapping[str, Any]) -> int:
 
 
 def _memory_ratio(summary: Mapping[str, Any]) -> float | None:
-    measured = peak_memory(summary)
+    measured = None if summary["rehearsal"] else peak_memory(summary)
     predicted = predicted_peak(summary["predicted"], summary["device"])
     return measured / predicted if measured is not None and predicted else None
 

@@ -94,6 +94,7 @@ def summarise(paths: RunPaths) -> dict[str, Any]:
         "state": status.state,
         "outcome": status.outcome,
         "message": status.message,
+        "rehearsal": run.rehearsal is not None,
         "exit_code": ended.get("exit_code"),
         "failed_rank": ended.get("failed_rank"),
         "strategy": run.strategy_name or None,

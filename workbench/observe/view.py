@@ -238,6 +238,7 @@ class ViewBuilder:
             "written_at": round(written_at, 3),
             "run": self.run.run,
             "name": self.run.name,
+            "rehearsal": self.run.rehearsal is not None,
             "strategy": self.run.strategy_name,
             "processes": self.run.processes,
             "nodes": self.run.nodes,

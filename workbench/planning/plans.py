@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from workbench.describe import Cluster, Strategy, Workload
@@ -98,6 +98,8 @@ class Plan:
             "hours": self.hours,
             "usd": self.usd,
             "usd_per_hour": self.cost.idle_usd_per_hour,
+            "network": self.cluster.network and asdict(self.cluster.network),
+            "link": self.cluster.link,
             "tokens_per_second": self.step.tokens_per_second,
             "step_seconds": self.step.step_seconds,
             "mfu": self.step.mfu,

@@ -15,4 +15,6 @@ no comparison takes it for one.
 =================  =================================================================
 """
 
+from workbench.rehearsing.rehearse import Rehearsal, rehearse
 
+__all__ = ["Rehearsal", "rehearse"]

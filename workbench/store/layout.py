@@ -189,6 +189,11 @@ class RunPaths:
         return self.directory / "attempts.jsonl"
 
     @property
+    def rehearsal(self) -> Path:
+        """What happened on a rehearsal's clock (`schema.RehearsedLine`)."""
+        return self.directory / "rehearsal.jsonl"
+
+    @property
     def actions(self) -> Path:
         """What programs did with the run for somebody (`schema.ActionLine`)."""
         return self.directory / "actions.jsonl"

@@ -24,6 +24,7 @@ class Row(TypedDict):
     started_at: float | None
     ended_at: float | None
     message: str | None
+    rehearsal: bool
     device: str | None
     recipe: str | None
     script: str

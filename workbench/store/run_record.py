@@ -46,6 +46,40 @@ class SweepDoc(TypedDict, total=False):
     values: dict[str, str]  # parameter -> value, as the script's option takes it
 
 
+class RehearsalDoc(TypedDict, total=False):
+    """A planned run that is played on a simulated clock: nothing is trained, nothing measured.
+
+    ``rehearsal.jsonl`` has its events. Its times are what the plan said.
+    """
+
+    seed: int
+    speed: float | None  # seconds of the run per second; null = as fast as it computes
+    trace: str | None  # the file that the interruptions are from; null = drawn from the rates
+    faults: list[str]  # that were asked for, as they were given
+    driver: bool  # whether the first machine's GPUs were read through the simulated driver
+    notes: list[str]
+    provider: str
+    spot: bool
+    usd_per_machine_hour: float | None
+    billing_seconds: float  # what a machine's time is rounded up to
+    minimum_seconds: float  # least billed time of a machine
+    idle_seconds: float  # machines that are kept after the end
+    storage_usd_per_hour: float | None
+    once_usd: float | None  # at the end: stopped disks, egress
+    step_seconds: float
+    seconds_per_step: float  # with the plan's shares of evaluation and failed attempts
+    saving_seconds: float
+    interval_steps: int  # between two checkpoints
+    start_seconds: float
+    restart_seconds: float
+    machine_hours: float | None  # mean life of a spot machine; null = not spot
+    planned: dict[str, float | None]  # hours, usd and lost_hours, each with _low and _high
+
+
+REHEARSED = "rehearsal: nothing was trained"
+"""What every face says of such a run."""
+
+
 class CpuThreadsDoc(TypedDict, total=False):
     """The threads of a rank on the CPU."""
 
@@ -167,6 +201,7 @@ class RunRecord:
     resumed_from: OriginDoc | None = None
     rerun_of: str | None = None  # the run that this one starts again
     sweep: SweepDoc | None = None  # null = no trial of a sweep
+    rehearsal: RehearsalDoc | None = None  # null = a run that trains
     provenance: ProvenanceDoc | None = None  # null = recorded by an earlier version
     as_read: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
     """The document it was made from: lacks what its version had not, keeps what a later one has."""

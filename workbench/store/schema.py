@@ -26,6 +26,8 @@ file                       content                                     written b
 ``metrics/waits-P-C``      there while process C, which rank           C (the capture hook)
                            process P started, waits for a group
 ``attempts.jsonl``         one :class:`AttemptLine` per start and end  the supervisor
+``rehearsal.jsonl``        one :class:`RehearsedLine` per event of a   the rehearsal
+                           run that is played and trains nothing
 ``actions.jsonl``          one :class:`ActionLine` per launch, stop or  the agents' server
                            resume that an agent asked for
 ``checkpoints.jsonl``      one :class:`SavedLine` per checkpoint seen  rank 0 (the capture hook)
@@ -121,6 +123,18 @@ class AttemptLine(TypedDict, total=False):
     message: str | None  # end: what happened
 
 
+class RehearsedLine(TypedDict, total=False):
+    """``rehearsal.jsonl``: what happened on the simulated clock."""
+
+    time: float  # Unix seconds of the run's clock, which runs ahead of the host's
+    event: str  # rented, released, working, saved, interrupted, throttled, finished
+    node: int  # rented, released: the machine's place in the job
+    why: str  # released: returned, taken, failed; interrupted: spot, gpu-lost, ecc, host, trace
+    gpu: int  # interrupted, throttled
+    step: int  # steps done
+    seconds: float  # saved: what it held the training up
+
+
 class ActionLine(TypedDict):
     """``actions.jsonl``: what was done with the run, and who asked."""
 
@@ -145,6 +159,7 @@ class StateDoc(TypedDict):
     started_at: float
     port: int | None
     restarts: int
+    rehearsal: bool  # it is played on a simulated clock; absent in runs of earlier versions
     warm: bool  # the present attempt's launcher and ranks are forks of a warm server
     attempt: int
     world_size_asked: int
@@ -296,6 +311,7 @@ class ViewDoc(TypedDict):
     failed_rank: int | None
     traceback: str | None
     processes_left: int | None
+    rehearsal: bool  # nothing is trained or measured; its clock runs ahead of the host's
     strategy: str
     processes: int
     nodes: int  # ``host`` is that of node 0

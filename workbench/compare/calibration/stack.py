@@ -83,6 +83,8 @@ def _of_run(store: Store, text: str) -> StackMeasurement:
     check_own(paths, "used to calibrate")
     run, summary = read_run(paths) or RunRecord(), summarise(paths)
     name = paths.directory.name
+    if run.rehearsal is not None:
+        raise UsageError(f"{name} is a rehearsal: it measured nothing. Take a run that trained.")
     if summary["ended_at"] is None:
         raise UsageError(f"{name} has not ended ({summary['state']}). Wait for it, or stop it.")
     gap = read_prediction_error(paths)

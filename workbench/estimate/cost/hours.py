@@ -7,7 +7,11 @@ from dataclasses import dataclass
 
 from workbench.describe.price import Offer, Terms
 from workbench.estimate.cost.plan import HOUR, RunPlan
-from workbench.estimate.interruptions import daly_interval, expected_wall_seconds
+from workbench.estimate.interruptions import (
+    daly_interval,
+    expected_wall_seconds,
+    wall_range_seconds,
+)
 
 COARSEST_SECONDS = 3600.0
 """Billing unit where a provider's is unknown: full hours, the coarsest in use."""
@@ -81,8 +85,9 @@ class Job:
         *,
         factor: float = 1.0,
         billing_seconds: float = COARSEST_SECONDS,
+        luck: int = 0,
     ) -> RunHours:
-        """Expected hours when a machine is taken away every `machine_hours` on average.
+        """Hours when a machine is taken away every `machine_hours` on average.
 
         Machines are taken independently of each other, and one is enough to stop the job.
 
@@ -90,6 +95,8 @@ class Job:
             machine_hours: inf = never.
             factor: step time over the estimate's.
             billing_seconds: billing unit where the provider's is unknown.
+            luck: 0 = as expected; 1 and -1 = the ends between which four of five runs lie, for
+                interruptions come at random.
 
         Raises:
             UsageError: interruptions so frequent that the run never ends.
@@ -105,8 +112,9 @@ class Job:
         saved = total / interval * saving
         run = total + saved
         if rate:
-            mean, restart = HOUR / rate, plan.restart_seconds
-            run = expected_wall_seconds(total, saving, interval, mean, restart)
+            terms = (total, saving, interval, HOUR / rate, plan.restart_seconds)
+            run = expected_wall_seconds(*terms)
+            run = run if not luck else wall_range_seconds(*terms)[0 if luck > 0 else 1]
         used = plan.start_seconds + run + plan.idle_hours * HOUR
         billed = self._billed(used, run, machine_hours * HOUR, billing_seconds)
         return RunHours(

@@ -42,7 +42,7 @@ class RunCost:
     amounts: Mapping[str, float | None]
     """Term -> dollars; None where a price is unknown."""
     low: Bound
-    """Step time and price at their lower ends, no interruptions where their rate is unknown."""
+    """Step time, price and interruptions at their lower ends; none where their rate is unknown."""
     high: Bound
     """At their upper ends; a machine taken every hour where the rate is unknown."""
 
@@ -97,6 +97,14 @@ class RunCost:
         """Every term on its own line."""
         return lines(self.job, self.hours, self.amounts, spot=self.spot)
 
+    def lost_range(self) -> tuple[float | None, float | None]:
+        """Hours lost to interruptions between which four of five runs lie; None: it never ends.
+
+        At the planned step time: only chance and an unknown rate are in it.
+        """
+        best, _, worst = _machine_hours(self.job)
+        return _lost(self.job, best, 1), _lost(self.job, worst, -1)
+
     def spot_answer(self) -> SpotAnswer:
         """Spot against on-demand for this run, whichever was chosen."""
         return against_on_demand(self.job)
@@ -119,6 +127,7 @@ class RunCost:
         """Plain JSON form, as printed by ``workbench cost --json``."""
         job, step, offer = self.job, self.step, self.job.offer
         names = ("name", "usd", "how", "source", "date")
+        lost_low, lost_high = self.lost_range()
         return {
             "terms": [{name: getattr(term, name) for name in names} for term in self.terms],
             "usd": self.usd,
@@ -129,6 +138,9 @@ class RunCost:
             "wall_hours": self.wall_hours,
             "wall_hours_low": self.low.wall_hours,
             "wall_hours_high": self.high.wall_hours,
+            "lost_hours": self.hours.lost,
+            "lost_hours_low": lost_low,
+            "lost_hours_high": lost_high,
             "gpu_hours": self.gpu_hours,
             "steps": job.steps,
             "tokens": self.tokens,
@@ -198,8 +210,8 @@ def run_cost(
         tokens=tokens,
         hours=hours,
         amounts=amounts(job, hours, spot=plan.spot),
-        low=_bound(job, best, step.low, price_range[0], billing_seconds=1.0),
-        high=_bound(job, worst, step.high, price_range[1], billing_seconds=COARSEST_SECONDS),
+        low=_bound(job, best, step.low, price_range[0], billing_seconds=1.0, luck=1),
+        high=_bound(job, worst, step.high, price_range[1], luck=-1),
     )
 
 
@@ -212,14 +224,27 @@ def _machine_hours(job: Job) -> tuple[float, float, float]:
 
 
 def _bound(
-    job: Job, machine_hours: float, factor: float, price: float, *, billing_seconds: float
+    job: Job,
+    machine_hours: float,
+    factor: float,
+    price: float,
+    *,
+    billing_seconds: float = COARSEST_SECONDS,
+    luck: int,
 ) -> Bound:
     try:
-        hours = job.hours(machine_hours, factor=factor, billing_seconds=billing_seconds)
+        hours = job.hours(machine_hours, factor=factor, billing_seconds=billing_seconds, luck=luck)
     except UsageError:
         return Bound(usd=None, wall_hours=None)
     bill = amounts(job, hours, spot=job.plan.spot, price_factor=price)
     return Bound(usd=total(bill), wall_hours=hours.wall)
+
+
+def _lost(job: Job, machine_hours: float, luck: int) -> float | None:
+    try:
+        return job.hours(machine_hours, luck=luck).lost
+    except UsageError:
+        return None
 
 
 def offer_document(offer: Offer) -> dict[str, Any]:

@@ -151,9 +151,15 @@ def startable_record(paths: RunPaths) -> RunRecord:
     Raises:
         ForeignRunError: it is another user's, others can write to it, or its record is not ours.
         StoreError: it cannot be read.
+        UsageError: it is a rehearsal.
     """
     check_own(paths, "resumed")
     run = read_record(paths)
+    if run.rehearsal is not None:
+        raise UsageError(
+            f"{run.run} is a rehearsal: nothing was trained, so there is nothing to go on from. "
+            "Play it again: workbench rehearse. To train: workbench launch."
+        )
     check_accepted(paths, run)
     return run
 

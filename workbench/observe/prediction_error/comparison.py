@@ -39,7 +39,13 @@ from workbench.observe.summary import (
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
-from workbench.store.run_record import OriginDoc, PredictedTimeDoc, RangeDoc, RunRecord
+from workbench.store.run_record import (
+    REHEARSED,
+    OriginDoc,
+    PredictedTimeDoc,
+    RangeDoc,
+    RunRecord,
+)
 
 MEMORY_RANGE = (0.90, 1.10)
 """Measured ÷ predicted peak within which memory is as predicted."""
@@ -71,7 +77,11 @@ def compare(run: RunRecord, view: Mapping[str, Any], steady: Steady) -> Predicti
         run: Its record.
         view: A `schema.ViewDoc`; peaks, devices, elapsed time and bill are taken from it.
         steady: The steps' medians.
+
+    Of a rehearsal there is nothing to set beside: its times are the prediction's own.
     """
+    if run.rehearsal is not None:
+        return PredictionError(explanation=f"{REHEARSED.capitalize()}, so nothing was measured.")
     time = predicted_time(run.predicted)
     rows = [
         *_time_rows(run, time, steady),

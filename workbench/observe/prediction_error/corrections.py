@@ -137,6 +137,8 @@ def correction_lines(
 
 def why_no_measure(run: RunRecord, gap: PredictionError, findings: Sequence[Finding]) -> str | None:
     """Why a run measured something else than its stack on its machine; None = it did."""
+    if run.rehearsal is not None:
+        return "it is a rehearsal, which measures nothing"
     if gap.steady_steps < FEWEST_STEPS:
         return f"it has {gap.steady_steps} steady steps, fewer than {FEWEST_STEPS}"
     troubles = [one.kind for one in findings if one.kind in _TROUBLES]

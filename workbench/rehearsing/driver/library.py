@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import shutil
@@ -9,11 +10,13 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from workbench.errors import HostError
 
 SOURCE = Path(__file__).with_name("nvml.c")
 NAME = "libnvidia-ml.so.1"
+_MARK = "workbench_simulated_pod"  # a symbol that only it has
 _OPTIONS = ("-O1", "-shared", "-fPIC", f"-Wl,-soname,{NAME}", "-Wall", "-Wextra", "-Werror")
 
 
@@ -68,3 +71,21 @@ def environment(timeline: Path, clock: Path | None = None) -> Mapping[str, str]:
         "POD_TIMELINE": str(timeline),
         **clocked,
     }
+
+
+def take_place() -> None:
+    """Load it under the driver's name; the loader knows a loaded library by its own name.
+
+    Raises:
+        HostError: see `library`.
+    """
+    ctypes.CDLL(str(library()), mode=ctypes.RTLD_GLOBAL)
+
+
+def is_simulated(nvml: Any) -> bool:
+    """Whether nvidia-ml-py, as `detection.nvml` gives it, speaks to the simulated driver."""
+    loaded = getattr(nvml, "nvmlLib", None)
+    try:
+        return loaded is not None and bool(ctypes.c_int.in_dll(loaded, _MARK).value)
+    except (ValueError, TypeError):
+        return False

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, final
 
 from workbench.describe import catalog
 from workbench.units import MIB
@@ -44,19 +45,21 @@ class Slice:
     used_bytes: int = 0
 
 
+@final
 class Pod:
     """A node of `count` equal GPUs that are idle, until `at` and its neighbours change that."""
 
     def __init__(
         self, gpu: str, count: int = 8, *, driver: str = "570.86.15", cuda: int = 12080
     ) -> None:
-        """`gpu`: one of `PROFILES`; `cuda`: the driver's, as 12080 for 12.8."""
+        """`gpu`: one of `PROFILES`, or another of the catalogue, which then tells no clocks;
+        `cuda`: the driver's, as 12080 for 12.8."""
         self._lines: list[tuple[float, int, str, object]] = []
         self.gpu, self.count = catalog.gpu(gpu), count
         self.driver_name = next(
             (one for one in self.gpu.aliases if one.startswith(("NVIDIA ", "Tesla ", "AMD "))), gpu
         )
-        self.max_clock = _MAX_CLOCK_MHZ[gpu]
+        self.max_clock = _MAX_CLOCK_MHZ.get(self.gpu.id)
         self.host(0, driver=driver, cuda=cuda, count=count)
         if gpu in AMD_PROFILES:
             self.error(0, "nvmlInitWithFlags", 9)
@@ -80,10 +83,10 @@ class Pod:
             energy_mj=5_000_000 + index,  # of the time before
             power_limit_mw=power,
             temperature=31,
-            clock=self.max_clock // 5,
-            clock_max=self.max_clock,
             throttle=1,
         )
+        if self.max_clock is not None:
+            self.at(0, index, clock=self.max_clock // 5, clock_max=self.max_clock)
         per_link = _LINK_BYTES_PER_SECOND.get(gpu.link.partition("+")[0])
         if per_link and gpu.link_bytes_per_second:
             self.at(0, index, nvlinks=round(gpu.link_bytes_per_second / per_link))
@@ -110,7 +113,9 @@ class Pod:
         """What a training card shows; `values` are different."""
         power = round(900 * (self.gpu.tdp_w or 0))
         usual = {"util": 97, "used": self.gpu.memory_bytes * 3 // 4, "power_mw": power}
-        usual |= {"temperature": 62, "clock": round(0.9 * self.max_clock), "throttle": 4}
+        usual |= {"temperature": 62, "throttle": 4}
+        if self.max_clock is not None:
+            usual["clock"] = round(0.9 * self.max_clock)
         return self.at(second, device, **{**usual, **values})
 
     def processes(self, second: float, device: int, held: Mapping[int, int | None]) -> Pod:
@@ -155,9 +160,21 @@ class Pod:
         self._lines += [(second, device, key, value) for key, value in values.items()]
         return self
 
+    def reading(self, device: int) -> dict[str, Any]:
+        """What a sampler reads of a card when all changes are due: `observe.gpu.GpuSample`."""
+        last = {key: value for _, index, key, value in self._lines if index == device}
+        names = {"util": "util", "memory_bytes": "used", "temperature_c": "temperature"}
+        names |= {"sm_clock_mhz": "clock", "throttle_reasons": "throttle"}
+        lost = bool(last.get("lost"))
+        read = {name: None if lost else last.get(key) for name, key in names.items()}
+        power = last.get("power_mw")
+        known = isinstance(power, int) and not lost
+        return {"index": device, **read, "power_w": power / 1000 if known else None}
+
     def write(self, path: Path) -> Path:
         """Write what the library reads; of the same second the later change counts."""
         ordered = sorted(self._lines, key=lambda line: line[0])
         text = "".join(f"{at:g} {device} {key} {value}\n" for at, device, key, value in ordered)
-        path.write_text(text, encoding="ascii")
-        return path
+        new = path.with_name(f"{path.name}.new")  # processes that read it find a whole one
+        new.write_text(text, encoding="ascii")
+        return new.replace(path)

@@ -1,0 +1,114 @@
+"""``workbench rehearse``: a planned run on a simulated clock, for every face, without training."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from typing import Any
+
+from workbench.cli.describing import with_options
+from workbench.cli.live import follow
+from workbench.cli.rehearse_values import RehearseOptions, rehearsed
+from workbench.cli.tables import print_json
+from workbench.cli.terminal import console, errors
+from workbench.launching.run import Run
+from workbench.rehearsing.player import Player
+from workbench.rehearsing.rehearse import Rehearsal, prepare
+from workbench.store.run_record import REHEARSED
+from workbench.units import format_seconds, format_usd
+
+
+@with_options
+def rehearse(options: RehearseOptions) -> None:
+    """Play a planned run on a simulated clock: interruptions, faults and dollars, no training.
+
+    The run directory is a normal one, and says "rehearsal" everywhere. Interruptions are drawn from
+    the plan's rates, or come from --trace. Nothing of it counts as a measurement.
+    """
+    what = rehearsed(options)
+    how = Rehearsal(
+        speed=options.speed,
+        seed=options.seed,
+        trace=options.trace,
+        faults=tuple(options.fault or ()),
+        name=options.name,
+        driver=True,
+    )
+    notes = (*([what.problem] if what.problem else []), *what.notes)
+    if options.background and os.fork():  # the child is what is watched
+        if not options.as_json:
+            errors.print(f"{REHEARSED}; watch it: workbench attach {options.name}", markup=False)
+        return
+    if options.background:
+        _detach()
+    player = prepare(what.job, what.cost, how, store=options.store, notes=notes)
+    run = Run(player.journal.paths)
+    _stop_on_signals(run)
+    if options.as_json or options.background or options.speed is None:
+        player.play()
+    else:
+        _watched(run, player)
+    if options.background:
+        return
+    summary = {**run.summary(), "rehearsal_of": run.document["rehearsal"]}
+    if options.as_json:
+        print_json(summary)
+    else:
+        _say(summary, notes)
+
+
+def _watched(run: Run, player: Player) -> None:
+    thread = threading.Thread(target=player.play, name="rehearsal")
+    thread.start()
+    follow(run, console)
+    thread.join()
+
+
+def _detach() -> None:
+    """Go on without the terminal."""
+    os.setsid()
+    null = os.open(os.devnull, os.O_RDWR)
+    for number in (0, 1, 2):
+        os.dup2(null, number)
+
+
+def _stop_on_signals(run: Run) -> None:
+    """Ctrl-C and SIGTERM end the rehearsal as `workbench stop` does."""
+
+    def stop(_number: int, _frame: object) -> None:
+        (run.directory / "control" / "stop").touch()
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+
+
+def _say(summary: dict[str, Any], notes: tuple[str, ...]) -> None:
+    """The run beside its plan."""
+    for note in notes:
+        errors.print(f"note: {note}", markup=False, soft_wrap=True)
+    planned = summary["rehearsal_of"]["planned"]
+    seconds = summary["elapsed_seconds"]
+    lines = {
+        "run": f"{summary['run']} ({summary['outcome']}; {REHEARSED})",
+        "hours": f"{format_seconds(seconds)}; planned {_range(planned, 'hours', 3600.0)}",
+        "dollars": f"{format_usd(summary['usd_so_far'])}; planned {_range(planned, 'usd')}",
+        "restarts": str(summary["restarts"]),
+        "read it": f"workbench show {summary['run']}; {summary['dir']}/report.html",
+    }
+    for name, text in lines.items():
+        console.print(f"{name:<10}{text}", markup=False, soft_wrap=True)
+    sys.stdout.flush()
+
+
+def _range(planned: dict[str, float | None], name: str, factor: float | None = None) -> str:
+    def text(value: float | None) -> str:
+        if factor is None:
+            return format_usd(value)
+        return format_seconds(None if value is None else factor * value)
+
+    ends = (text(planned[f"{name}{end}"]) for end in ("_low", "_high"))
+    return f"{text(planned[name])} ({' to '.join(ends)})"
+
+

@@ -1,0 +1,148 @@
+"""The options of ``workbench rehearse``, and the plan that it plays."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from workbench.cli.cost import answer
+from workbench.cli.cost_values import Costed, CostOptions
+from workbench.cli.describing import option
+from workbench.cli.terminal import StoreOption
+from workbench.compare.calibration.calibrate import measured_conditions
+from workbench.describe import Cluster, Strategy, Workload, prices
+from workbench.describe.hardware import Network
+from workbench.describe.job import Job
+from workbench.describe.option import Option
+from workbench.describe.price import Offer, Terms
+from workbench.describe.recorded import from_document
+from workbench.engines.export_request import plan_entry
+from workbench.errors import UnknownNameError, UsageError
+from workbench.estimate.cost import RunPlan, checkpoint_bytes, run_cost
+from workbench.estimate.step_time import step_time
+
+_DIFFERS = 0.01
+_OF_A_PLAN = ("interruption_hours", "checkpoint_minutes", "checkpoint_seconds")
+_PLAN_HELP = "plans.json, as workbench plan --json writes it; without it the job of the options."
+
+
+@dataclass(frozen=True, kw_only=True)
+class RehearseOptions(CostOptions):
+    """The options of ``workbench rehearse``: those of ``workbench cost``, and how it is played."""
+
+    what: Annotated[Path | None, typer.Argument(metavar="[PLAN]", help=_PLAN_HELP)] = None
+    rank: Annotated[int, option("Number of the plan in PLAN, from 1.")] = 1
+    speed: Annotated[
+        float | None,
+        Option(help="Seconds of the run per second [default: as fast as it computes]."),
+    ] = None
+    seed: Annotated[int, Option(help="Of all that is drawn.")] = 0
+    trace: Annotated[
+        Path | None,
+        option("Interruptions from a file: seconds of uptime, one a line.", metavar="FILE"),
+    ] = None
+    fault: Annotated[
+        list[str] | None,
+        option(
+            "KIND@TIME[:GPU], such as throttle@2h:5; kinds: throttle, ecc, gpu-lost, spot. May be "
+            "repeated.",
+            metavar="FAULT",
+        ),
+    ] = None
+    name: Annotated[str, Option(help="Name of the run.")] = "rehearsal"
+    background: Annotated[
+        bool, option("Return at once; watch it with workbench attach or the dashboard.")
+    ] = False
+    store: StoreOption = None
+
+
+def rehearsed(options: RehearseOptions) -> Costed:
+    """The job and bill of number `rank` in PLAN, or of the options.
+
+    Raises:
+        UsageError: no such plan, options beside it that it has itself, or no job.
+    """
+    if options.what is None:
+        return answer(options)
+    given = [name for name in options.job if options.job[name] is not None]
+    given += [name for name in ("tokens", "steps", "epochs") if getattr(options, name) is not None]
+    if given:
+        raise UsageError(
+            f"{options.what} says {', '.join(given)} itself. Leave the options out, or the file."
+        )
+    return _planned(options.what, options)
+
+
+def _planned(path: Path, options: RehearseOptions) -> Costed:
+    entry = plan_entry(path, options.rank)
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        job, offer = _job(entry, document["workload"]), _offer(entry)
+        plan = from_document(RunPlan, document["run"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{path} is not output of this version's workbench plan --json ({error}). Write it "
+            "again: workbench plan … --json > plans.json"
+        ) from error
+    assert isinstance(job.cluster, Cluster)
+    changes: dict[str, Any] = {"checkpoint_bytes": checkpoint_bytes(job.workload, job.strategy)}
+    if options.interruption_hours is not None:
+        changes["interruption_hours"] = options.interruption_hours
+    if options.checkpoint_minutes is not None:
+        changes["checkpoint_interval_seconds"] = options.checkpoint_minutes * 60
+    if options.checkpoint_seconds is not None:
+        changes["checkpoint_seconds"] = options.checkpoint_seconds
+    plan = replace(plan, spot=bool(entry["spot"]), **changes)
+    step = step_time(job.workload, job.strategy, job.cluster, measured_conditions(job.cluster))
+    cost = run_cost(step, offer, job.cluster.nodes, _terms(offer.provider), plan)
+    notes: list[str] = []
+    planned = entry.get("step_seconds")
+    if planned and abs(step.step_seconds / planned - 1) > _DIFFERS:
+        notes.append(
+            f"This machine estimates {step.step_seconds:.4g} s a step; the plan said {planned:.4g}."
+        )
+    return Costed(job=job, cost=cost, notes=tuple(notes))
+
+
+def _job(entry: Mapping[str, Any], workload: Mapping[str, Any]) -> Job:
+    sizes = {name: entry[name] for name in ("micro_batch", "accumulate")}
+    nodes, network = int(entry["nodes"]), entry["network"]
+    return Job(
+        workload=replace(from_document(Workload, workload), **sizes),
+        strategy=Strategy.parse(entry["strategy"], entry["gpus"]).with_options(
+            recompute=entry["recompute"],
+            recompute_parts=tuple(entry["recompute_parts"]),
+            offload=tuple(entry["offload"]),
+        ),
+        cluster=Cluster.rented(
+            entry["gpu"],
+            gpus=entry["gpus"] // nodes,
+            nodes=nodes,
+            network=network and from_document(Network, network),
+            link=entry["link"],
+        ),
+    )
+
+
+def _offer(entry: Mapping[str, Any]) -> Offer:
+    """The machines at the price that the plan was made with."""
+    known = {field.name for field in fields(Offer)}
+    hourly = entry["usd_per_hour"]
+    price = None if hourly is None else hourly / entry["nodes"]
+    kind = "spot_usd_per_hour" if entry["spot"] else "usd_per_hour"
+    own = {name: entry[name] for name in ("provider", "gpu") if name in known}
+    machine = {"name": entry["offer"], "gpus": entry["gpus"] // entry["nodes"]}
+    dated = {"source": entry["price_source"], "date": entry["price_date"]}
+    return Offer(**{"usd_per_hour": None, **own, **machine, **dated, kind: price})
+
+
+def _terms(provider: str) -> Terms:
+    try:
+        return prices.terms(provider)
+    except UnknownNameError:
+        return Terms(provider=provider)

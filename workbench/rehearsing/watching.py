@@ -1,0 +1,147 @@
+"""What a supervisor would see of a rehearsed run: rules, samples and the view, on its clock."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast, final
+
+from workbench.diagnose.diagnoser import Diagnoser
+from workbench.diagnose.facts import Facts, RankFacts
+from workbench.observe.events import StepRow
+from workbench.observe.view import ViewBuilder
+from workbench.rehearsing.cards import Cards, SimulatedDriver
+from workbench.rehearsing.journal import Journal
+from workbench.store.files import append_line, write_bytes_atomic, write_json_atomic
+from workbench.store.findings import Finding, worst_first
+from workbench.store.schema import OF_THE_END, ExitDoc, SystemLine
+
+_TOLD = 20  # findings in the view
+
+
+@dataclass(frozen=True, slots=True)
+class _Saved:
+    """A rehearsed checkpoint, as the rules need it."""
+
+    step: int | None
+    saved_at: float | None
+
+
+@final
+class Watcher:
+    """Feeds the same view and rules as a supervisor, and writes what they say."""
+
+    def __init__(self, journal: Journal, cards: Cards, driver: SimulatedDriver | None) -> None:
+        self._journal, self._cards, self._driver = journal, cards, driver
+        self._run, self._paths = journal.run, journal.paths
+        self.builder = ViewBuilder(self._paths, self._run)
+        self._diagnoser = self._new_diagnoser()
+        self._past: list[Finding] = []
+        self._present: list[Finding] = []
+        self._shown: Mapping[int, str] | None = None
+        self._kept: list[Finding] | None = None
+        self.usd: float | None = None
+
+    def _new_diagnoser(self) -> Diagnoser:
+        errors = self._driver is not None
+        return Diagnoser(self._paths, self._run, keep=False, gpu_errors=errors)
+
+    @property
+    def findings(self) -> list[Finding]:
+        """All so far, worst first."""
+        return worst_first([*self._present, *self._past])
+
+    def begin_attempt(self, at: float) -> None:
+        """What stood then was of the attempt before."""
+        now = round(self._journal.began + at, 3)
+        old = [replace(one, cleared_at=one.cleared_at or now) for one in self._present]
+        known = {one.key: one for one in [*self._past, *old]}
+        self._past, self._present = list(known.values()), []
+        self._diagnoser = self._new_diagnoser()
+
+    def sample(self, at: float, states: Mapping[int, str]) -> None:
+        """One hardware sample of every machine."""
+        pods = [self._cards.pod(node, states, at) for node in range(max(1, self._run.nodes))]
+        if self._driver is not None:
+            if states != self._shown:
+                self._driver.show(pods[0], at)
+                self._shown = dict(states)
+            self._driver.tick(at)
+        for node, pod in enumerate(pods):
+            drives = node == 0 and self._driver is not None
+            read = self._driver.sample() if drives and self._driver is not None else None
+            gpus = read or [pod.reading(index) for index in range(self._cards.machine.count)]
+            line = _line(self._journal.began + at, gpus)
+            append_line(self._paths.node_system(node), json.dumps(line).encode())
+            if node == 0:
+                self.builder.add_sample(line)
+                self._diagnoser.sample(line)
+            else:
+                known = self._run.cluster["gpus"]
+                told: Any = {"host": f"machine-{node}", "gpus": known, "sample": line}
+                self.builder.add_node(node, told)
+
+    def rows(self, rows: Sequence[StepRow]) -> None:
+        """Steps that were done."""
+        self.builder.add_rows(rows)
+        self._diagnoser.rows(rows)
+        for row in rows[-1:]:
+            first = min(row.backward_at.values(), default=row.time)
+            for rank, now in self.builder.stream.ranks.items():
+                now.step, now.loss = row.step, row.losses.get(rank)
+                now.late_seconds = row.backward_at.get(rank, first) - first
+
+    def look(self, at: float, attempt: int, saved: Sequence[tuple[float, int]]) -> None:
+        """Let the rules look."""
+        began = self._journal.began
+        self._present = self._diagnoser.look(
+            Facts(
+                phase="running",
+                elapsed_seconds=at,
+                started_at=began,
+                attempt=attempt,
+                world_size=self._run.processes,
+                ranks={0: RankFacts()},
+                checkpoints=[_Saved(step, began + when) for when, step in reversed(saved[-20:])],
+                monotonic=began + at,
+                time=began + at,
+            )
+        )
+
+    def end(self, outcome: str) -> None:
+        """The run is over."""
+        self._present = self._diagnoser.end(outcome, None)
+
+    def write(self, at: float, phase: str, attempt: int, end: ExitDoc | None = None) -> None:
+        """view.json and findings.json; `end`: how it ended."""
+        told: Mapping[str, object] = end or {"message": self._journal.message}
+        name = self._paths.directory.name
+        data = self.builder.encoded(
+            {
+                "phase": phase,
+                **{key: told.get(key) for key in OF_THE_END},
+                "started_at": self._journal.began,
+                "elapsed_seconds": round(at, 1),
+                "world_size": self._run.processes,
+                "restarts": max(0, attempt - 1),
+                "attempt": attempt,
+                "attempts": self._journal.told_attempts(),
+                "checkpoints": list[Any](),
+                "findings": [one.answer(name) for one in self.findings[:_TOLD]],
+                "ranks": {},
+                "usd_so_far": None if self.usd is None else round(self.usd, 2),
+            }
+        )
+        write_bytes_atomic(self._paths.view, data)
+        if self.findings != self._kept:
+            self._kept = self.findings
+            found = [one.document() for one in self._kept]
+            write_json_atomic(self._paths.findings, {"schema": 1, "findings": found})
+
+
+def _line(at: float, gpus: list[dict[str, Any]]) -> SystemLine:
+    """A sample of which the host's part is not known."""
+    names = ("cpu_percent", "memory_used_bytes", "run_rss_bytes", "run_cpu_percent")
+    unknown = dict.fromkeys((*names, "disk_free_bytes", "net_bytes_per_second"))
+    return cast("SystemLine", {"time": round(at, 3), **unknown, "gpus": gpus})
