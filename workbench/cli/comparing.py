@@ -147,10 +147,11 @@ def _tables(
     document: Mapping[str, Any], rows: Mapping[str, Mapping[str, Any]]
 ) -> list[tuple[str, Table]]:
     runs = list(rows)  # ids head the columns: a run's name may be the id of another
-    settings = _table("", runs)
+    heads = [f"{run} (rehearsal)" if rows[run].get("rehearsal") else run for run in runs]
+    settings = _table("", heads)
     for row in document["configuration"]:
         settings.add_row(escape(row["what"]), *(_value(row["values"][run]) for run in runs))
-    results = _table("", runs)
+    results = _table("", heads)
     for row in document["results"]:
         what = row["what"]
         label = _RESULT_NAMES.get(what, what)
@@ -161,13 +162,13 @@ def _tables(
         else:
             cells = [result_text(what, row["values"][run]) for run in runs]
         results.add_row(label, *cells)
-    logged = _table("", runs)
+    logged = _table("", heads)
     for row in document["logged"]:
         cells = [_last_and_best(row["last"][run], row["best"][run]) for run in runs]
         logged.add_row(escape(row["name"]), *cells)
     aligned, target = document["aligned"], document["reach"]
     by = aligned["by"]
-    losses = _table("seconds" if by == "time" else by, runs)
+    losses = _table("seconds" if by == "time" else by, heads)
     for index, at in enumerate(aligned["at"]):
         cells = [number(aligned["loss"][run][index]) for run in runs]
         losses.add_row(_AXIS_TEXT[by](at), *cells)

@@ -68,8 +68,9 @@ def _nonfinite(run_id: str, view: dict[str, Any]) -> list[str]:
 
 def one_line(view: dict[str, Any], state: str) -> str:
     """The run in one line, for logs and CI."""
+    said = "  rehearsal" if view.get("rehearsal") else ""
     return (
-        f"{state}  step {view.get('steps', 0)}  loss {number(view.get('loss_last'))}  "
+        f"{state}{said}  step {view.get('steps', 0)}  loss {number(view.get('loss_last'))}  "
         f"{throughput_text(view)}  "
         f"elapsed {format_seconds(view.get('elapsed_seconds'))}  "
         f"left {format_seconds(view.get('eta_seconds'))}  "
@@ -93,7 +94,8 @@ def render(
     if message:
         parts.append(Text(message, style=style))
     parts += [Text(line, style="red") for line in _nonfinite(run_id, view)]
-    title = f"[bold]{escape(run_id)}[/] [{style}]{label}[/]"
+    said = ", rehearsal: nothing is trained" if view.get("rehearsal") else ""
+    title = f"[bold]{escape(run_id)}[/] [{style}]{label}[/]{said}"
     return Panel(Group(*parts), title=title, title_align="left", border_style=style)
 
 

@@ -110,5 +110,3 @@ def _range(planned: dict[str, float | None], name: str, factor: float | None = N
 
     ends = (text(planned[f"{name}{end}"]) for end in ("_low", "_high"))
     return f"{text(planned[name])} ({' to '.join(ends)})"
-
-

@@ -41,10 +41,10 @@ STYLES = {
 _RUN_COLUMNS = ("run", "state", "strategy", "ranks", "steps", "loss", "tokens/s", "started")
 
 
-def badge(state: str, outcome: str | None) -> str:
+def badge(state: str, outcome: str | None, *, rehearsal: bool = False) -> str:
     """Coloured outcome, or state while there is none."""
     text = outcome or state
-    return f"[{STYLES.get(text, 'white')}]{escape(text)}[/]"
+    return f"[{STYLES.get(text, 'white')}]{escape(text)}[/]" + ", rehearsal" * rehearsal
 
 
 def print_json(document: Any) -> None:
@@ -84,7 +84,7 @@ def runs_table(rows: list[dict[str, Any]], *, as_trees: bool = False) -> Table:
         started = run["started_at"]
         table.add_row(
             f"[dim]{branch.prefix}[/]{escape(run['run'])}",
-            badge(run["state"], run["outcome"]),
+            badge(run["state"], run["outcome"], rehearsal=bool(run["rehearsal"])),
             escape(str(run["strategy"])),
             str(run["world_size"] or run["processes"] or "n/a"),
             "n/a" if run["steps"] is None else str(run["steps"]),
@@ -143,7 +143,7 @@ def summary_table(
     table.add_column(overflow="fold")
     started, ended = summary["started_at"], summary["ended_at"]
     elapsed = (ended or time.time()) - started if started else None
-    elapsed = summary["elapsed_seconds"] if ended else elapsed
+    elapsed = summary["elapsed_seconds"] if ended or summary["rehearsal"] else elapsed
     gap = PredictionError.read(summary.get("comparison") or {})
     rows = {
         "run": escape(f"{summary['run']}  ({summary['name']})"),

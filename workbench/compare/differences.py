@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from workbench.compare.lineage import origin, origin_text
 from workbench.provenance.differences import described, is_of_provenance
-from workbench.store.run_record import RunRecord
+from workbench.store.run_record import REHEARSED, RunRecord
 
 _SECTIONS = {
     "strategy": "strategy",
@@ -161,6 +161,9 @@ def _group(name: str) -> str:
 def results(rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """``{"what", "unit", "values": {run: value}}`` for each result that a run has."""
     differing_rows: list[dict[str, Any]] = []
+    if any(row.get("rehearsal") for row in rows.values()):  # their results are no measurements
+        said = {run: REHEARSED if row.get("rehearsal") else "trained" for run, row in rows.items()}
+        differing_rows.append({"what": "rehearsal", "unit": "", "values": said})
     for key, unit in RESULTS.items():
         values = {run: row.get(key) for run, row in rows.items()}
         if any(value is not None for value in values.values()):

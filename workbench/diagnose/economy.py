@@ -22,6 +22,8 @@ _FACTOR = 3.0  # the cost of a wrong interval is flat: three times too long wast
 def no_checkpoint(evidence: Evidence) -> Iterator[Finding]:
     """An hour of training that nothing could be resumed from."""
     facts = evidence.facts
+    if evidence.run.rehearsal is not None:  # it saves nothing
+        return
     if facts.checkpoints or facts.elapsed_seconds < _HOUR or not evidence.steps_seen:
         return
     yield Finding(

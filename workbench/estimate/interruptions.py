@@ -172,9 +172,13 @@ def _renewals(
     saved += dense * _gamma(power - 1, at)
     above = 2 * scale / unit * _gamma(2 * power - 1, at)
     squared += dense * (above - (2 * restart / unit + 1) * _gamma(power - 1, at))
-    crossed += dense * scale * sum(
-        math.factorial(power) / math.factorial(i) * _gamma(power - 1 + i, at)
-        for i in range(power + 1)
+    crossed += (
+        dense
+        * scale
+        * sum(
+            math.factorial(power) / math.factorial(i) * _gamma(power - 1 + i, at)
+            for i in range(power + 1)
+        )
     )
     if not saved:
         return math.inf, math.inf

@@ -119,7 +119,12 @@ def _live_records(store: Path, besides: str | None) -> Iterator[RunRecord]:
         if run_id == besides or paths.exit.exists():
             continue
         run = read_run(paths)
-        if run is None or run.engine or run.rehearsal or run.cluster.get("name") not in {None, host}:
+        if (
+            run is None
+            or run.engine
+            or run.rehearsal
+            or run.cluster.get("name") not in {None, host}
+        ):
             continue  # it runs elsewhere, or not at all
         status = read_status(paths)
         if status.live and status.state != "queued":

@@ -23,7 +23,7 @@ from workbench.observe.svg import Line, chart
 from workbench.store.files import read_json, read_tail, write_text_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
-from workbench.store.run_record import RunRecord
+from workbench.store.run_record import REHEARSED, RunRecord
 from workbench.store.schema import ExitDoc
 from workbench.units import GIB, format_bytes, format_joules, format_ratio
 
@@ -68,8 +68,8 @@ def write_report(paths: RunPaths, end: ExitDoc) -> None:
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         '<meta name="viewport" content="width=device-width">',
-        f"<title>{name}: {outcome}</title><style>{_STYLE}{TROUBLE_STYLE}{SAMPLES_STYLE}</style>",
-        f'<h1>{name} <span class="badge {outcome}">{outcome}</span></h1>',
+        f"<title>{name}: {outcome}{', rehearsal' * (run.rehearsal is not None)}</title><style>{_STYLE}{TROUBLE_STYLE}{SAMPLES_STYLE}</style>",
+        f'<h1>{name} <span class="badge {outcome}">{outcome}</span>{_rehearsed(run)}</h1>',
         f"<p>{html.escape(str(end['message']))}</p>",
         f"<p><code>{html.escape(_script(run))}</code></p>",
         troubles(paths, view),
@@ -84,6 +84,10 @@ def write_report(paths: RunPaths, end: ExitDoc) -> None:
         f'<p class="mute">workbench {version}, {written}. This page needs no other file.',
     ]
     write_text_atomic(paths.report, "\n".join(parts))
+
+
+def _rehearsed(run: RunRecord) -> str:
+    return f' <span class="badge stopped">{REHEARSED}</span>' if run.rehearsal else ""
 
 
 def _script(run: RunRecord) -> str:

@@ -76,7 +76,9 @@ class Cards:
         if state in {"saving", "waiting", "ecc"}:
             pod.at(0, index, util=8 if state == "saving" else 100, power_mw=round(0.3 * watts))
         if state == "hot":
-            slow = {} if pod.max_clock is None else {"clock": round(THROTTLED_CLOCK * pod.max_clock)}
+            slow = (
+                {} if pod.max_clock is None else {"clock": round(THROTTLED_CLOCK * pod.max_clock)}
+            )
             pod.at(0, index, throttle=_THERMAL, temperature=_HOT, **slow)
         if state == "ecc":
             pod.at(0, index, ecc=1)

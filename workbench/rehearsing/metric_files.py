@@ -49,17 +49,15 @@ class MetricFiles:
     paths: RunPaths
     ranks: int
     curve: Curve
-    memory_bytes: int
-    """Peak of a rank."""
     chance: random.Random
     began: float
     """Unix seconds at which the run's clock began."""
-    _waiting: list[tuple[int, list[bytes]]] = field(
-        default_factory=list[tuple[int, list[bytes]]]
-    )
+    _waiting: list[tuple[int, list[bytes]]] = field(default_factory=list[tuple[int, list[bytes]]])
     _written: int = 0
 
-    def add(self, step: int, end: float, seconds: float, usual: float, hot: frozenset[int]) -> StepRow:
+    def add(
+        self, step: int, end: float, seconds: float, usual: float, hot: frozenset[int]
+    ) -> StepRow:
         """One step of all ranks.
 
         Args:
@@ -82,8 +80,7 @@ class MetricFiles:
             row.data_seconds[rank] = 0.001 * usual
             lines.append(
                 b'{"step":%d,"time":%.3f,"step_seconds":%.5f,"backward_at":%.4f,"loss":%.5f,'
-                b'"data_seconds":%.5f,"memory_bytes":%d}\n'
-                % (step, at, took, into, loss, 0.001 * usual, self.memory_bytes)
+                b'"data_seconds":%.5f}\n' % (step, at, took, into, loss, 0.001 * usual)
             )
         row.loss = sum(row.losses.values()) / self.ranks
         self._waiting.append((step, lines))

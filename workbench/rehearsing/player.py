@@ -139,7 +139,7 @@ class Player:
         self.watcher.sample(at, states)
         self._record_steps(attempt, segment, at)
         if close or self._looked % _RULES == 0:
-            self.watcher.look(at, attempt.number, self.plan.saved[: self._saved])
+            self.watcher.look(at, attempt.number)
         self.watcher.usd = self.bill.usd(self.plan, at)
         self._write_sometimes(attempt.number)
 
@@ -163,7 +163,8 @@ class Player:
             return
         first = self._step + 1 if done - self._step <= _MOST_STEPS else done
         rows = [
-            self._row(step, found) for step in range(first, done + 1)
+            self._row(step, found)
+            for step in range(first, done + 1)
             if (found := _segment_of(attempt, step)) is not None
         ]
         self._step = done

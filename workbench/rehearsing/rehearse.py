@@ -147,7 +147,6 @@ def prepare(
         paths=paths,
         ranks=record.processes,
         curve=curve,
-        memory_bytes=round(memory.allocated_bytes),
         chance=random.Random(how.seed + 1),
         began=record.created_at,
     )
@@ -183,6 +182,10 @@ def _record(
         "created_at": time.time(),
         "workbench_version": __version__,
         "script": f"({REHEARSED})",
+        "arguments": [],
+        "command": [],
+        "environment": {},
+        "working_directory": "",
         "strategy": job.strategy.options(),
         "strategy_name": job.strategy.name,
         "processes": plan.work.gpus,

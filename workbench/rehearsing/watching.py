@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast, final
 
 from workbench.diagnose.diagnoser import Diagnoser
@@ -18,14 +18,6 @@ from workbench.store.findings import Finding, worst_first
 from workbench.store.schema import OF_THE_END, ExitDoc, SystemLine
 
 _TOLD = 20  # findings in the view
-
-
-@dataclass(frozen=True, slots=True)
-class _Saved:
-    """A rehearsed checkpoint, as the rules need it."""
-
-    step: int | None
-    saved_at: float | None
 
 
 @final
@@ -92,7 +84,7 @@ class Watcher:
                 now.step, now.loss = row.step, row.losses.get(rank)
                 now.late_seconds = row.backward_at.get(rank, first) - first
 
-    def look(self, at: float, attempt: int, saved: Sequence[tuple[float, int]]) -> None:
+    def look(self, at: float, attempt: int) -> None:
         """Let the rules look."""
         began = self._journal.began
         self._present = self._diagnoser.look(
@@ -103,7 +95,6 @@ class Watcher:
                 attempt=attempt,
                 world_size=self._run.processes,
                 ranks={0: RankFacts()},
-                checkpoints=[_Saved(step, began + when) for when, step in reversed(saved[-20:])],
                 monotonic=began + at,
                 time=began + at,
             )
@@ -128,6 +119,7 @@ class Watcher:
                 "attempt": attempt,
                 "attempts": self._journal.told_attempts(),
                 "checkpoints": list[Any](),
+                "throughput_upper_bound": False,
                 "findings": [one.answer(name) for one in self.findings[:_TOLD]],
                 "ranks": {},
                 "usd_so_far": None if self.usd is None else round(self.usd, 2),

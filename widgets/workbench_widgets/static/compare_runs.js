@@ -201,7 +201,7 @@ class Face {
     check.checked = picked.includes(row.run);
     check.addEventListener("change", () =>
       this.pick(check.checked ? [...picked, row.run] : picked.filter((run) => run !== row.run)));
-    const { state, text } = badge({ phase: row.outcome ? "ended" : row.state, outcome: row.outcome ?? null });
+    const { state, text } = badge({ phase: row.outcome ? "ended" : row.state, outcome: row.outcome ?? null, rehearsal: row.rehearsal });
     const edit = element("button", { type: "button", class: "wb-button", "aria-label": `Edit ${row.name}`, "data-key": `edit ${row.run}` }, "Edit");
     edit.addEventListener("click", () => {
       this.editing = this.editing === row.run ? "" : row.run;

@@ -96,7 +96,7 @@ export class Header {
     setText(this.badge, now.badge.text);
     const world = view.world_size ?? view.processes;
     const processes = `${count(world)} ${world === 1 ? "process" : "processes"}`;
-    const where = [view.strategy, processes, view.device === "cuda" ? "GPU" : "CPU", view.run];
+    const where = [view.strategy, processes, view.device === "cuda" ? "GPU" : "CPU", view.rehearsal ? "rehearsal" : "", view.run];
     setText(this.detail, where.filter(Boolean).join("  ·  "));
     if ((view.attempt ?? 0) !== this.drawnAttempt) this.profileNote = { text: "", busy: false };
     this.drawnAttempt = view.attempt ?? 0;
@@ -185,6 +185,7 @@ export class Header {
       sentences.push(now.sentence);
       tone = "warn";
     }
+    if (view.rehearsal) sentences.push("Rehearsal: a plan is played on a simulated clock. Nothing is trained, nothing is measured.");
     const message = now.ended && now.silent ? "" : view.message;
     if (message) sentences.push(message);
     if (["failed", "interrupted", "no-steps", "preempted"].includes(view.outcome)) tone = "bad";

@@ -41,7 +41,7 @@ const COLUMNS = [
 /** @param {any} row */
 function stateOf(row) {
   const phase = row.outcome ? "ended" : row.state;
-  return badge({ phase, outcome: row.outcome ?? null });
+  return badge({ phase, outcome: row.outcome ?? null, rehearsal: row.rehearsal });
 }
 
 /** @param {any} left @param {any} right unknown values come last in either direction */

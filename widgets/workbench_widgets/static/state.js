@@ -40,9 +40,10 @@ const GONE_AFTER_SECONDS = 30; // workbench.store.status.HEARTBEAT_FRESH_SECONDS
 /** @param {any} view @returns {{state: string, text: string}} */
 export function badge(view) {
   const outcome = /** @type {any} */ (OUTCOMES)[view.outcome];
-  if (view.phase === "ended" && outcome) return { state: view.outcome, text: outcome };
+  const more = view.rehearsal ? ", rehearsal" : "";
+  if (view.phase === "ended" && outcome) return { state: view.outcome, text: outcome + more };
   const text = /** @type {any} */ (PHASES)[view.phase] ?? "Waiting";
-  return { state: view.phase ?? "starting", text };
+  return { state: view.phase ?? "starting", text: text + more };
 }
 
 /** Whether nothing goes on by itself. @param {any} view */
@@ -97,7 +98,7 @@ function unwatched(view, { state, outcome: told, message }, age) {
   const ended = state === "ended" || state === "interrupted";
   const old = state === "unsupervised" && known(age) ? ` The figures are ${seconds(age)} old.` : "";
   return {
-    badge: badge(ended ? { phase: "ended", outcome } : { phase: state }),
+    badge: badge(ended ? { phase: "ended", outcome, rehearsal: view.rehearsal } : { phase: state, rehearsal: view.rehearsal }),
     sentence: (message ?? "") + old,
     phase: ended ? "ended" : view.phase,
     followed: false,

@@ -32,7 +32,7 @@ _OPTIONS = ("store", "runs", "where")
 _ROWS_MAX = 300  # what a page can list; a condition brings up the others
 _COLUMNS = (
     *("run", "name", "state", "outcome", "strategy", "processes", "steps", "loss_last", "hours"),
-    *("usd", "started_at", "tags", "note", "archived"),
+    *("usd", "started_at", "rehearsal", "tags", "note", "archived"),
 )
 _CURVE = ("step", "tokens", "seconds", "usd", "loss")
 _LOSS = "loss"

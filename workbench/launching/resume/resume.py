@@ -46,7 +46,7 @@ from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
 from workbench.store.queue_files import QueueFiles
-from workbench.store.record import read_record
+from workbench.store.record import read_record, read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.secrets import redact_environment
 from workbench.store.signatures import vouch
@@ -154,12 +154,13 @@ def startable_record(paths: RunPaths) -> RunRecord:
         UsageError: it is a rehearsal.
     """
     check_own(paths, "resumed")
-    run = read_record(paths)
-    if run.rehearsal is not None:
+    run = read_run(paths)
+    if run is not None and run.rehearsal is not None:
         raise UsageError(
             f"{run.run} is a rehearsal: nothing was trained, so there is nothing to go on from. "
             "Play it again: workbench rehearse. To train: workbench launch."
         )
+    run = read_record(paths)
     check_accepted(paths, run)
     return run
 

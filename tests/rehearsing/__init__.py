@@ -1,0 +1,1 @@
+"""Planned runs on a simulated clock, recounted from what they wrote."""
