@@ -15,7 +15,7 @@ RUN = PATH="$(VENV):$$PATH" $(VENV)
 ROOT_ARGS = $(shell test "$$(id -u)" -ne 0 || echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv wheelhouse demo lab test test-all check bench fit strategies faults diagnose-grid engines gpu matrix soak agents clean
+.PHONY: help venv wheelhouse demo lab pod test test-all check bench fit strategies faults diagnose-grid engines gpu matrix soak agents clean
 
 help: ## list the targets (this text)
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
@@ -33,6 +33,13 @@ demo: venv ## train a small model here and show it live
 
 lab: venv ## open the start notebook in JupyterLab (first free port from 8888, token on)
 	@WORKBENCH_STORE="$(STORE)" $(RUN)/python -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ROOT_ARGS) $(LAB_ARGS)
+
+# GPU=a100-80, GPUS=4: others. The rehearsal of an 8B run has an overheated and a lost GPU in it.
+GPU ?= h100-sxm
+GPUS ?= 8
+REHEARSAL ?= --model llama-3-8b --gpu $(GPU) --gpus $(GPUS) --strategy fsdp --tokens 1B --usd-per-hour 20 --checkpoint-minutes 30 --speed 60 --fault throttle@20m:3 --fault gpu-lost@80m:5 --name pod
+pod: venv ## open JupyterLab on simulated GPUs, with a rehearsed run on them (no GPU needed)
+	@WORKBENCH_STORE="$(STORE)" $(RUN)/python -m workbench.rehearsing.driver --gpu $(GPU) --count $(GPUS) -- sh -c '"$(VENV)/workbench" rehearse $(REHEARSAL) --background && exec "$(VENV)/python" -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ROOT_ARGS) $(LAB_ARGS)'
 
 # Two streams of tests beside each other; one that has nothing left takes tests of the other.
 # WORKERS=0 for one stream in this process. What fails is not run again: a flake is a fault.

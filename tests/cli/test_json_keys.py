@@ -53,6 +53,10 @@ QUICK = {
     "stop": ("stop", "a"),
     "adopt": ("adopt", "a"),
     "checkpoints": ("checkpoints", "a"),
+    "rehearse": (
+        *("rehearse", "--model", "llama-3.2-1b", "--gpu", "l40s", "--gpus", "2"),
+        *("--strategy", "ddp", "--steps", "20", "--usd-per-hour", "2"),
+    ),
     "diagnose": ("diagnose", "a"),
     "replay": ("replay", "a"),
     "compare": ("compare", "a", "b"),

@@ -1,6 +1,6 @@
 """Rehearse a 70B run on 64 spot GPUs under interruptions that its planner did not see.
 
-    python -m tests.rehearsing [--runs 100] [--store DIR]
+    python -m tests.rehearsing [--runs 100] [--first 0] [--store DIR]
 
 Traces: Weibull lifetimes of shape 0.5 and 0.7, bursts, and lifetimes bounded at a day, each of the
 mean that the planner was given. Hours and dollars are recounted from the runs' journals.
@@ -84,7 +84,7 @@ def one(plan: Costed, seed: int, folder: Path) -> tuple[str, Recount]:
     chance = random.Random(1000 + seed)
     mean = 3600 * plan.cost.hours.mean_hours
     trace = folder / f"trace-{seed}.txt"
-    trace.write_text("\n".join(f"{one:.3f}" for one in TRACES[name](chance, mean)))
+    trace.write_text("\n".join(f"{max(one, 0.001):.3f}" for one in TRACES[name](chance, mean)))
     how = Rehearsal(seed=seed, trace=trace, name=f"rehearsal-{seed}")
     paths = rehearse(plan.job, plan.cost, how, store=str(folder / "runs"))
     return name, recount(paths.directory)
@@ -93,13 +93,14 @@ def one(plan: Costed, seed: int, folder: Path) -> tuple[str, Recount]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=100)
+    parser.add_argument("--first", type=int, default=0, help="seed of the first")
     parser.add_argument("--store", type=Path)
     given = parser.parse_args()
     folder = given.store or Path(tempfile.mkdtemp())
     plan = planned()
     cost, held, seconds = plan.cost, dict[str, list[bool]](), []
     by_trace: dict[str, list[bool]] = {}
-    for seed in range(given.runs):
+    for seed in range(given.first, given.first + given.runs):
         began = time.process_time()
         name, found = one(plan, seed, folder)
         seconds.append(time.process_time() - began)

@@ -14,10 +14,10 @@ from typing import Final
 _RUN = "run name state outcome"
 _SPEED = "tokens_per_second samples_per_second"
 _SHOW = (
-    f"{_RUN} message rehearsal exit_code failed_rank strategy processes world_size device script steps "
-    "steps_redone loss_first loss_last nonfinite_step step_seconds_median "
-    f"{_SPEED} throughput_upper_bound peak_memory_bytes predicted comparison usd_so_far "
-    "energy restarts attempts elapsed_seconds started_at ended_at dir command findings read_only"
+    f"{_RUN} message rehearsal exit_code failed_rank strategy processes world_size device script "
+    "steps steps_redone loss_first loss_last nonfinite_step step_seconds_median "
+    f"{_SPEED} throughput_upper_bound peak_memory_bytes predicted comparison usd_so_far energy "
+    "restarts attempts elapsed_seconds started_at ended_at dir command findings read_only"
 )
 _STARTED = "run dir command config_files"
 _MEMORY = (
@@ -66,8 +66,8 @@ FORMS: Final = {
     "launch SCRIPT -- --help": JsonForm("recipe help read complete note options"),
     "runs": JsonForm(
         f"{_RUN} strategy processes world_size steps loss_first loss_last nonfinite_step {_SPEED} "
-        "started_at ended_at message rehearsal resumed_from resumed_step rerun_of sweep trial tags note "
-        "archived",
+        "started_at ended_at message rehearsal resumed_from resumed_step rerun_of sweep trial tags "
+        "note archived",
         array=True,
     ),
     "show": JsonForm(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
 import threading
+from collections.abc import Generator
 from typing import Any
 
 from workbench.cli.describing import with_options
@@ -45,11 +47,11 @@ def rehearse(options: RehearseOptions) -> None:
         _detach()
     player = prepare(what.job, what.cost, how, store=options.store, notes=notes)
     run = Run(player.journal.paths)
-    _stop_on_signals(run)
-    if options.as_json or options.background or options.speed is None:
-        player.play()
-    else:
-        _watched(run, player)
+    with _stopped_by_signals(run):
+        if options.as_json or options.background or options.speed is None:
+            player.play()
+        else:
+            _watched(run, player)
     if options.background:
         return
     summary = {**run.summary(), "rehearsal_of": run.document["rehearsal"]}
@@ -74,14 +76,20 @@ def _detach() -> None:
         os.dup2(null, number)
 
 
-def _stop_on_signals(run: Run) -> None:
+@contextlib.contextmanager
+def _stopped_by_signals(run: Run) -> Generator[None]:
     """Ctrl-C and SIGTERM end the rehearsal as `workbench stop` does."""
 
     def stop(_number: int, _frame: object) -> None:
         (run.directory / "control" / "stop").touch()
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, stop)
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _say(summary: dict[str, Any], notes: tuple[str, ...]) -> None:

@@ -68,7 +68,8 @@ def write_report(paths: RunPaths, end: ExitDoc) -> None:
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
         '<meta name="viewport" content="width=device-width">',
-        f"<title>{name}: {outcome}{', rehearsal' * (run.rehearsal is not None)}</title><style>{_STYLE}{TROUBLE_STYLE}{SAMPLES_STYLE}</style>",
+        f"<title>{name}: {outcome}{', rehearsal' * (run.rehearsal is not None)}</title>",
+        f"<style>{_STYLE}{TROUBLE_STYLE}{SAMPLES_STYLE}</style>",
         f'<h1>{name} <span class="badge {outcome}">{outcome}</span>{_rehearsed(run)}</h1>',
         f"<p>{html.escape(str(end['message']))}</p>",
         f"<p><code>{html.escape(_script(run))}</code></p>",

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from workbench.estimate.cost.hours import COARSEST_SECONDS
 from workbench.estimate.cost.hours import Job as CostJob
-from workbench.estimate.cost.terms import EGRESS, STOPPED, paid_gb
 from workbench.estimate.cost.run_cost import RunCost
+from workbench.estimate.cost.terms import EGRESS, STOPPED, paid_gb
 from workbench.rehearsing.schedule import Schedule
 
 HOUR = 3600.0

@@ -12,14 +12,12 @@ from workbench.describe import detection
 from workbench.errors import HostError
 from workbench.observe.gpu import GpuSampler, gpus_of_record
 from workbench.rehearsing.driver import library
-from workbench.rehearsing.driver.pod import PROFILES, Pod
+from workbench.rehearsing.driver.pod import MOST_CARDS, POD, PROFILES, SIMULATED, Pod, pod_name
 from workbench.rehearsing.interruptions import ECC, LOST
 from workbench.rehearsing.schedule import THROTTLED_CLOCK, Attempt, Schedule, Segment
 
 _XIDS = {LOST: 79, ECC: 48}
 _HOT, _THERMAL = 93, 0x40  # degrees Celsius; NVML's software thermal slowdown
-MOST_CARDS = 16
-"""Of a machine whose driver is simulated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +39,7 @@ class Cards:
     def __init__(self, machine: Machine, plan: Schedule) -> None:
         self.machine, self._plan = machine, plan
         self._xids: list[tuple[float, int, int]] = []
+        self._readings: dict[str, dict[str, Any]] = {}
         for attempt in plan.attempts:
             event = attempt.event
             if event is not None and event.cause in _XIDS:
@@ -59,13 +58,29 @@ class Cards:
 
     def pod(self, node: int, states: Mapping[int, str], at: float) -> Pod:
         """One machine's GPUs at that moment."""
-        first, pod = node * self.machine.count, Pod(self.machine.gpu, self.machine.count)
+        count = self.machine.count
+        first, pod = node * count, Pod(self.machine.gpu, count, driver=SIMULATED)
         for index in range(self.machine.count):
             self._show(pod, index, states.get(first + index, "idle"))
         for second, gpu, number in self._xids:
             if second <= at and first <= gpu < first + self.machine.count:
                 pod.xid(second, gpu - first, number)
         return pod
+
+    def readings(self, node: int, states: Mapping[int, str]) -> list[dict[str, Any]]:
+        """What a sampler reads of one machine's GPUs in those states."""
+        first = node * self.machine.count
+        return [
+            {**self._reading(states.get(first + index, "idle")), "index": index}
+            for index in range(self.machine.count)
+        ]
+
+    def _reading(self, state: str) -> dict[str, Any]:
+        if state not in self._readings:
+            pod = Pod(self.machine.gpu, 1)
+            self._show(pod, 0, state)
+            self._readings[state] = pod.reading(0)
+        return self._readings[state]
 
     def _show(self, pod: Pod, index: int, state: str) -> None:
         used = self.machine.used_bytes
@@ -90,15 +105,23 @@ class Cards:
 class SimulatedDriver:
     """The first machine's GPUs, shown to this process and to others by the simulated NVML."""
 
-    def __init__(self, folder: Path, cluster: Mapping[str, Any], first: Pod) -> None:
+    def __init__(self, folder: Path, cluster: Mapping[str, Any], idle: Pod) -> None:
         """Put the driver in place for this process, which must not have asked another one.
+
+        On a simulated machine of the same GPUs it is that machine's own, which all its processes
+        see; else its files lie in `folder`.
 
         Raises:
             HostError: it cannot be built, or this process has the host's driver already.
         """
         self._timeline, self._clock = folder / "timeline", folder / "clock"
-        folder.mkdir(mode=0o700, exist_ok=True)
-        self.show(first, 0.0)
+        if os.environ.get(POD) == pod_name(idle.gpu.id, idle.count):
+            self._timeline = Path(os.environ["POD_TIMELINE"])
+            self._clock = Path(os.environ["POD_CLOCK"])
+        else:
+            folder.mkdir(mode=0o700, exist_ok=True)
+        self._idle = idle
+        self.show(idle, 0.0)
         os.environ.update(library.environment(self._timeline, self._clock))
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         library.take_place()
@@ -120,6 +143,10 @@ class SimulatedDriver:
         new = self._clock.with_suffix(".new")
         new.write_text(f"{at:.3f}", encoding="ascii")
         new.replace(self._clock)
+
+    def rest(self) -> None:
+        """The GPUs are idle again."""
+        self._idle.write(self._timeline)
 
     def sample(self) -> list[dict[str, Any]]:
         """What a supervisor reads."""

@@ -1,4 +1,4 @@
-"""When the job is interrupted, and by what: drawn from a plan's rates, from a trace, or asked for."""
+"""When a job is interrupted, and by what: drawn from a plan's rates, traced, or asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays a schedule into a run directory: as fast as it computes, or at a speed that people watch."""
+"""Plays a schedule into a run directory, as fast as it computes or at a speed to watch."""
 
 from __future__ import annotations
 
@@ -181,7 +181,8 @@ class Player:
         if now - self._written < (_FAST_WRITE_SECONDS if self.speed is None else _WRITE_SECONDS):
             return
         self._written = now
-        number = attempt or len(self.journal.attempts) and self.journal.attempts[-1]["attempt"]
+        known = self.journal.attempts
+        number = attempt or (known[-1]["attempt"] if known else 1)
         self.journal.state("running", number)
         if self.speed is not None:
             self.metrics.flush()
@@ -190,7 +191,7 @@ class Player:
     def _finish(self, attempt: Attempt) -> ExitDoc:
         """View, report and row of the whole run, exit.json last."""
         plan, at, paths = self.plan, self._now, self.journal.paths
-        outcome, text = self._outcome(attempt)
+        outcome, text = self._outcome()
         self.metrics.flush()
         if self._stopped:
             for lease in plan.leases:
@@ -209,7 +210,7 @@ class Player:
         keep_row(paths)
         return end
 
-    def _outcome(self, attempt: Attempt) -> tuple[str, str]:
+    def _outcome(self) -> tuple[str, str]:
         if self._stopped:
             return "stopped", f"It was stopped after {format_seconds(self._now)} of the run."
         if not self.plan.finished:

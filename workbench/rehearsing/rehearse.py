@@ -64,7 +64,7 @@ class Rehearsal:
         Raises:
             UsageError: a fault or the trace cannot be read.
         """
-        work, chance = Work.of(cost), random.Random(self.seed)
+        work, chance = Work.of(cost), random.Random(self.seed)  # noqa: S311
         faults = [read_fault(text) for text in self.faults]
         for one, text in zip(faults, self.faults, strict=True):
             if one.gpu >= work.gpus:
@@ -147,7 +147,7 @@ def prepare(
         paths=paths,
         ranks=record.processes,
         curve=curve,
-        chance=random.Random(how.seed + 1),
+        chance=random.Random(how.seed + 1),  # noqa: S311
         began=record.created_at,
     )
     journal.state("starting", 1)

@@ -54,16 +54,9 @@ class Watcher:
 
     def sample(self, at: float, states: Mapping[int, str]) -> None:
         """One hardware sample of every machine."""
-        pods = [self._cards.pod(node, states, at) for node in range(max(1, self._run.nodes))]
-        if self._driver is not None:
-            if states != self._shown:
-                self._driver.show(pods[0], at)
-                self._shown = dict(states)
-            self._driver.tick(at)
-        for node, pod in enumerate(pods):
+        for node in range(max(1, self._run.nodes)):
             drives = node == 0 and self._driver is not None
-            read = self._driver.sample() if drives and self._driver is not None else None
-            gpus = read or [pod.reading(index) for index in range(self._cards.machine.count)]
+            gpus = self._driven(at, states) if drives else self._cards.readings(node, states)
             line = _line(self._journal.began + at, gpus)
             append_line(self._paths.node_system(node), json.dumps(line).encode())
             if node == 0:
@@ -73,6 +66,15 @@ class Watcher:
                 known = self._run.cluster["gpus"]
                 told: Any = {"host": f"machine-{node}", "gpus": known, "sample": line}
                 self.builder.add_node(node, told)
+
+    def _driven(self, at: float, states: Mapping[int, str]) -> list[dict[str, Any]]:
+        """The first machine's GPUs, as the simulated driver tells them."""
+        assert self._driver is not None
+        if states != self._shown:
+            self._driver.show(self._cards.pod(0, states, at), at)
+            self._shown = dict(states)
+        self._driver.tick(at)
+        return self._driver.sample()
 
     def rows(self, rows: Sequence[StepRow]) -> None:
         """Steps that were done."""
@@ -102,6 +104,8 @@ class Watcher:
 
     def end(self, outcome: str) -> None:
         """The run is over."""
+        if self._driver is not None:
+            self._driver.rest()
         self._present = self._diagnoser.end(outcome, None)
 
     def write(self, at: float, phase: str, attempt: int, end: ExitDoc | None = None) -> None:

@@ -29,10 +29,25 @@ _MAX_CLOCK_MHZ = {
 AMD_PROFILES = ("mi300x",)
 """For the stand-in of AMD's library (`tests/pod/amd/amdsmi.py`); NVML finds no driver there."""
 PROFILES = tuple(name for name in _MAX_CLOCK_MHZ if name not in AMD_PROFILES)
+MOST_CARDS = 16
+"""Of a machine."""
+SIMULATED = "570.86.15 (simulated)"
+"""Version of a driver that people look at."""
+POD = "WORKBENCH_POD"
+"""Variable of processes that run on such a machine: `pod_name` of it."""
 _LINK_BYTES_PER_SECOND = {"NVLink3": 25e9, "NVLink4": 25e9, "NVLink5": 50e9}
 _RESERVED = 600 * MIB  # what the driver keeps; the older memory call counts it as used
 _NO_ECC = {"rtx-4090"}
 _MIG = {"a100-sxm-80", "h100-sxm", "h200-sxm", "b200-sxm"}
+
+
+def pod_name(gpu: str, count: int) -> str:
+    """Value of `POD`.
+
+    >>> pod_name("h100-sxm", 8)
+    'h100-sxm:8'
+    """
+    return f"{gpu}:{count}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +67,10 @@ class Pod:
     def __init__(
         self, gpu: str, count: int = 8, *, driver: str = "570.86.15", cuda: int = 12080
     ) -> None:
-        """`gpu`: one of `PROFILES`, or another of the catalogue, which then tells no clocks;
-        `cuda`: the driver's, as 12080 for 12.8."""
+        """One of `PROFILES`, or another GPU of the catalogue, which then tells no clocks.
+
+        `cuda`: the driver's, as 12080 for 12.8.
+        """
         self._lines: list[tuple[float, int, str, object]] = []
         self.gpu, self.count = catalog.gpu(gpu), count
         self.driver_name = next(

@@ -1,0 +1,156 @@
+"""Rehearsed runs as every face reads them: right hours and dollars, and never a measurement."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench as wb
+from tests.conftest import until
+from tests.rehearsing.__main__ import inside, one, planned
+from tests.rehearsing.recount import recount
+from workbench.cli.cost_values import Costed
+from workbench.compare.calibration.stack import calibrate
+from workbench.compare.runs import set_beside
+from workbench.observe.devices import read_devices
+from workbench.rehearsing import Rehearsal, rehearse
+from workbench.rehearsing.driver import library
+from workbench.rehearsing.rehearse import prepare
+from workbench.store.layout import RunPaths
+
+
+@pytest.fixture(scope="module")
+def plan() -> Costed:
+    """A day on two of the machines."""
+    return planned("1B", nodes=2)
+
+
+@pytest.fixture(scope="module")
+def rehearsed(plan: Costed, tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+    """With an overheated and a lost GPU."""
+    faults = ("throttle@2h:3", "gpu-lost@5h:1")
+    how = Rehearsal(seed=4, faults=faults, name="spot run")
+    return rehearse(plan.job, plan.cost, how, store=str(tmp_path_factory.mktemp("runs")))
+
+
+def test_it_ends_as_its_journals_say(plan: Costed, rehearsed: RunPaths) -> None:
+    run, found = wb.Run(rehearsed), recount(rehearsed.directory)
+    view = run.view()
+    assert run.outcome == "succeeded"
+    assert view["steps"] == view["steps_total"] == plan.cost.job.steps
+    assert found.hours == pytest.approx(view["elapsed_seconds"] / 3600, rel=1e-4)
+    assert found.usd == pytest.approx(view["usd_so_far"], abs=0.02)
+    assert found.interruptions == view["restarts"] >= 1
+    rows = run.metrics()
+    assert {row["step"] for row in rows if row["step"] > plan.cost.job.steps} == set()
+    assert [row["step"] for row in rows] == sorted({row["step"] for row in rows})
+
+
+def test_its_findings_are_those_of_its_faults(rehearsed: RunPaths) -> None:
+    kinds = {found.kind for found in wb.Run(rehearsed).findings()}
+    assert (
+        {"thermal-throttling", "gpu-lost"}
+        <= kinds
+        <= {*("thermal-throttling", "gpu-lost", "slow-clock", "straggler", "slow-down")}
+    )
+
+
+def test_it_is_the_same_again(plan: Costed, rehearsed: RunPaths, tmp_path: Path) -> None:
+    faults = ("throttle@2h:3", "gpu-lost@5h:1")
+    again = rehearse(plan.job, plan.cost, Rehearsal(seed=4, faults=faults), store=str(tmp_path))
+    assert recount(again.directory) == pytest.approx(recount(rehearsed.directory), rel=1e-6)
+
+
+def test_every_face_says_that_it_is_a_rehearsal(rehearsed: RunPaths) -> None:
+    run, store = wb.Run(rehearsed), wb.Store(rehearsed.directory.parent)
+    assert run.view()["rehearsal"] is True
+    assert run.summary()["rehearsal"] is True
+    assert json.loads(rehearsed.state.read_text())["rehearsal"] is True
+    assert "Rehearsal: nothing was trained" in run.status.message
+    assert "rehearsal: nothing was trained" in rehearsed.report.read_text()
+    assert [row["rehearsal"] for row in wb.runs(store.root)] == [True]
+    assert [one["text"] for one in run.view()["grid"]["outliers"]] == []
+
+
+def test_it_is_no_measurement(rehearsed: RunPaths, tmp_path: Path) -> None:
+    run, store = wb.Run(rehearsed), rehearsed.directory.parent
+    summary = run.summary()
+    assert summary["comparison"]["rows"] == []
+    assert summary["predicted"] == {}
+    assert not [one for one in summary["peak_memory_bytes"] if one is not None]
+    with pytest.raises(wb.UsageError, match="is a rehearsal"):
+        calibrate(run=run.id, store=str(store))
+    for act in (run.resume, run.rerun, run.fork):
+        with pytest.raises(wb.UsageError, match="is a rehearsal"):
+            act()
+    with pytest.raises(wb.UsageError, match="is a rehearsal"):
+        wb.export(run, "slurm")
+    assert not list(store.glob(".*calibration*"))
+
+
+def test_beside_a_run_that_trained_it_is_named(
+    plan: Costed, rehearsed: RunPaths, tmp_path: Path
+) -> None:
+    from tests.compare.made_runs import make_run
+
+    make_run(tmp_path, "real", steps=20)
+    rehearse(plan.job, plan.cost, Rehearsal(seed=5), store=str(tmp_path))
+    beside = set_beside(wb.Store(tmp_path), ["real", "rehearsal"])
+    row = next(row for row in beside.results if row["what"] == "rehearsal")
+    assert row["values"] == {"real": "trained", "rehearsal": "rehearsal: nothing was trained"}
+
+
+def test_a_stop_ends_it_where_it_is(plan: Costed, tmp_path: Path) -> None:
+    player = prepare(plan.job, plan.cost, Rehearsal(speed=900.0), store=str(tmp_path))
+    thread = threading.Thread(target=player.play)
+    thread.start()
+    run = wb.Run(player.journal.paths)
+    until(lambda: run.state == "running" and run.view().get("steps", 0) > 3)
+    assert all(not device.holders for device in read_devices(tmp_path, cuda=False))
+    run.stop()
+    thread.join()
+    assert run.outcome == "stopped"
+    assert recount(run.directory).usd <= plan.cost.usd
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_traces_that_the_planner_did_not_see(plan: Costed, tmp_path: Path, seed: int) -> None:
+    _, found = one(plan, seed, tmp_path)
+    fits = inside(plan.cost, found)
+    assert fits["hours"]
+    assert fits["dollars"]
+
+
+@pytest.mark.full
+def test_a_hundred_of_a_long_run(tmp_path: Path) -> None:
+    long = planned()
+    held: dict[str, int] = {}
+    for seed in range(100):
+        _, found = one(long, seed, tmp_path)
+        for what, fits in inside(long.cost, found).items():
+            held[what] = held.get(what, 0) + fits
+    assert min(held.values()) >= 80, held
+
+
+@pytest.mark.slow
+def test_the_driver_tells_of_memory_errors(tmp_path: Path) -> None:
+    if library.compiler() is None:
+        pytest.skip("no C compiler (cc)")
+    words = ["--model", "llama-3.2-1b", "--gpu", "h100", "--gpus", "4", "--strategy", "ddp"]
+    words += ["--tokens", "5B", "--usd-per-hour", "10", "--fault", "ecc@30m:2", "--json"]
+    made = subprocess.run(
+        [sys.executable, "-m", "workbench.cli", "rehearse", *words, "--store", str(tmp_path)],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    summary: dict[str, Any] = json.loads(made.stdout)
+    assert summary["rehearsal_of"]["driver"] is True
+    assert {"xid-48", "ecc-errors"} <= {one["kind"] for one in summary["findings"]}
+    assert {one["rank"] for one in summary["findings"]} == {2}
