@@ -17,7 +17,7 @@ from tests.rehearsing.__main__ import inside, one, planned
 from tests.rehearsing.recount import recount
 from workbench.cli.cost_values import Costed
 from workbench.compare.calibration.stack import calibrate
-from workbench.compare.runs import set_beside
+from workbench.compare.runs import compare as set_beside
 from workbench.observe.devices import read_devices
 from workbench.rehearsing import Rehearsal, rehearse
 from workbench.rehearsing.driver import library

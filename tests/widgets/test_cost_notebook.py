@@ -77,6 +77,13 @@ def test_spot_failures_and_the_plan(run) -> None:
     steady = 24 * said.number(r"(\d+) d \d+ h on 8 GPUs") + said.number(r"d (\d+) h on 8 GPUs")
     assert 1.4 < wall / steady < 1.6  # "half as long again"
     assert 0.8 * wall > steady  # at 20 % off it costs more than on demand
+    planned = said.number(r"^planned: ([\d,.]+) h")
+    low, high = said.number(r"lost \(([\d.]+) to"), said.number(r"lost \([\d.]+ to ([\d.]+)\)")
+    lost = said.number(r"of them ([\d.]+) lost")
+    for seed in range(3):  # "each differs from the plan"
+        hours = said.number(rf"^seed {seed}: .* ([\d,.]+) h, \$")
+        assert low - lost < hours - planned < high - lost + 5
+        assert hours != planned
     said.within(15, r"16384 GPUs: .* ([\d.]+)% lost", 20)  # "a sixth on top"
     assert said.number(r"^ +256 GPUs: .* ([\d.]+)% lost") < 3
     said.has(
