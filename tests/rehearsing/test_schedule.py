@@ -122,7 +122,7 @@ def test_a_job_that_never_ends_is_given_up() -> None:
 
 @pytest.mark.parametrize(
     ("text", "says"),
-    [("", "no numbers"), ("12\nsoon\n", "line 2"), ("-4", "no time"), ("nan", "no time")],
+    [("", "no numbers"), ("12\nsoon\n", "line 2"), ("-4", "not a time"), ("nan", "not a time")],
 )
 def test_a_trace_that_is_none(tmp_path: Any, text: str, says: str) -> None:
     path = tmp_path / "trace"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from workbench.observe.emissions import energy_text
@@ -25,7 +25,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import REHEARSED, RunRecord
 from workbench.store.schema import ExitDoc
-from workbench.units import GIB, format_bytes, format_joules, format_ratio
+from workbench.units import GIB, format_bytes, format_joules, format_ratio, format_usd
 
 _STYLE = """
 :root{color-scheme:light dark;--fg:#1f2328;--mute:#656d76;--bg:#fff;--card:#f6f8fa;--rule:#d0d7de;
@@ -74,7 +74,8 @@ def write_report(paths: RunPaths, end: ExitDoc) -> None:
         f"<p>{html.escape(str(end['message']))}</p>",
         f"<p><code>{html.escape(_script(run))}</code></p>",
         troubles(paths, view),
-        _prediction(read_prediction_error(paths), run, view, end.get("exit_code")),
+        _rehearsal(run, view)
+        or _prediction(read_prediction_error(paths), run, view, end.get("exit_code")),
         _energy(view.get("energy")),
         f'<h2>Curves</h2><div class="charts">{_charts(view)}</div>',
         samples(view),
@@ -121,6 +122,32 @@ def _prediction(
         f'<h2>Predicted and measured</h2>{why}<table class="gap">{head}{"".join(rows)}</table>'
         f'<p class="mute">{html.escape(_basis(gap))}</p>'
     )
+
+
+def _rehearsal(run: RunRecord, view: Mapping[str, Any]) -> str:
+    """What was planned beside what a rehearsal came to; "" for a run that trains."""
+    if run.rehearsal is None:
+        return ""
+    planned = run.rehearsal.get("planned") or {}
+    elapsed = view.get("elapsed_seconds")
+    came: dict[str, tuple[Callable[[float | None], str], float | None]] = {
+        "hours": (_hours, None if elapsed is None else elapsed / 3600),
+        "usd": (format_usd, view.get("usd_so_far")),
+    }
+    rows = "".join(
+        f'<tr><td>{"dollars" if name == "usd" else name}</td><td class="n">'
+        f"{text(planned.get(name))}<br><small>{text(planned.get(f'{name}_low'))} to "
+        f'{text(planned.get(f"{name}_high"))}</small></td><td class="n">{text(value)}</td></tr>'
+        for name, (text, value) in came.items()
+    )
+    return (
+        f"<h2>Planned and rehearsed</h2><table><tr><th></th><th>planned</th><th>rehearsed</th></tr>"
+        f'{rows}</table><p class="mute">Nothing was trained, so nothing was measured.</p>'
+    )
+
+
+def _hours(value: float | None) -> str:
+    return "n/a" if value is None else f"{value:,.1f} h"
 
 
 def _basis(gap: PredictionError) -> str:

@@ -82,7 +82,7 @@ def _second(path: Path, number: int, word: str) -> float:
         value = math.nan
     if not 0 < value < math.inf:
         raise UsageError(
-            f"{path}, line {number}: {word!r} is no time. Write seconds of uptime above 0."
+            f"{path}, line {number}: {word!r} is not a time. Write seconds of uptime above 0."
         )
     return value
 

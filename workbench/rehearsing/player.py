@@ -215,7 +215,7 @@ class Player:
             return "stopped", f"It was stopped after {format_seconds(self._now)} of the run."
         if not self.plan.finished:
             took = format_seconds(self.plan.end)
-            return "failed", f"It was interrupted so often that it was not done after {took}."
+            return "failed", f"Interruptions came too often: it had not ended after {took}."
         again = len(self.plan.attempts) - 1
         return "succeeded", (
             f"The planned run ended after {format_seconds(self.plan.end)} and {again} "
