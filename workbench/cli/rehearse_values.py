@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,7 +27,6 @@ from workbench.estimate.cost import RunPlan, checkpoint_bytes, run_cost
 from workbench.estimate.step_time import step_time
 
 _DIFFERS = 0.01
-_OF_A_PLAN = ("interruption_hours", "checkpoint_minutes", "checkpoint_seconds")
 _PLAN_HELP = "plans.json, as workbench plan --json writes it; without it the job of the options."
 
 
@@ -131,14 +130,18 @@ def _job(entry: Mapping[str, Any], workload: Mapping[str, Any]) -> Job:
 
 def _offer(entry: Mapping[str, Any]) -> Offer:
     """The machines at the price that the plan was made with."""
-    known = {field.name for field in fields(Offer)}
     hourly = entry["usd_per_hour"]
     price = None if hourly is None else hourly / entry["nodes"]
-    kind = "spot_usd_per_hour" if entry["spot"] else "usd_per_hour"
-    own = {name: entry[name] for name in ("provider", "gpu") if name in known}
-    machine = {"name": entry["offer"], "gpus": entry["gpus"] // entry["nodes"]}
-    dated = {"source": entry["price_source"], "date": entry["price_date"]}
-    return Offer(**{"usd_per_hour": None, **own, **machine, **dated, kind: price})
+    return Offer(
+        provider=entry["provider"],
+        name=entry["offer"],
+        gpu=entry["gpu"],
+        gpus=entry["gpus"] // entry["nodes"],
+        usd_per_hour=None if entry["spot"] else price,
+        spot_usd_per_hour=price if entry["spot"] else None,
+        source=entry["price_source"],
+        date=entry["price_date"],
+    )
 
 
 def _terms(provider: str) -> Terms:

@@ -86,7 +86,7 @@ class Cards:
         used = self.machine.used_bytes
         if state == "idle":
             return
-        pod.busy(0, index, used=used)
+        pod.busy(0, index, used=used, throttle=0)
         watts = round(1000 * (pod.gpu.tdp_w or 0))
         if state in {"saving", "waiting", "ecc"}:
             pod.at(0, index, util=8 if state == "saving" else 100, power_mw=round(0.3 * watts))

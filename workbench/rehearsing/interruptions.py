@@ -116,7 +116,7 @@ def drawn(rates: Rates, gpus: int, chance: random.Random) -> Iterator[Event]:
     while rates.per_second:
         at += chance.expovariate(rates.per_second)
         spot = chance.random() * rates.per_second < rates.spot_per_second
-        names, weights = zip(*FAILURES, strict=True)
+        names, weights = [name for name, _ in FAILURES], [count for _, count in FAILURES]
         cause = SPOT if spot else chance.choices(names, weights)[0]
         yield Event(at=at, cause=cause, gpu=chance.randrange(gpus))
 

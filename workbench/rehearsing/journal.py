@@ -29,7 +29,9 @@ class Journal:
     attempts: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Lines of attempts.jsonl."""
     process: ProcessDoc | None = field(default_factory=lambda: processes.identify(os.getpid()))
-    message: str = REHEARSED.capitalize() + "."
+    message: str = (
+        "Rehearsal: a plan is played on a simulated clock. Nothing is trained, nothing is measured."
+    )
 
     @property
     def began(self) -> float:

@@ -106,7 +106,8 @@ export class Header {
     this.watch.hidden = !now.unwatched;
     this.watch.disabled = this.refusal !== "" || !this.kernel();
     if (this.watch.disabled) this.watch.title = this.refusal || "It needs the notebook's kernel. Run the cell again.";
-    this.profile.hidden = this.refusal !== "" || !this.kernel() || !now.followed || view.phase !== "running";
+    const profiled = !view.rehearsal && now.followed && view.phase === "running";
+    this.profile.hidden = this.refusal !== "" || !this.kernel() || !profiled;
     this.profile.disabled = this.profileNote.busy;
     if (view.phase !== "ended" && !now.unwatched && now.followed) this.resumeNote = { text: "", bad: false };
     const attempt = attemptText(view);
@@ -185,7 +186,6 @@ export class Header {
       sentences.push(now.sentence);
       tone = "warn";
     }
-    if (view.rehearsal) sentences.push("Rehearsal: a plan is played on a simulated clock. Nothing is trained, nothing is measured.");
     const message = now.ended && now.silent ? "" : view.message;
     if (message) sentences.push(message);
     if (["failed", "interrupted", "no-steps", "preempted"].includes(view.outcome)) tone = "bad";

@@ -185,8 +185,8 @@ class Pod:
         lost = bool(last.get("lost"))
         read = {name: None if lost else last.get(key) for name, key in names.items()}
         power = last.get("power_mw")
-        known = isinstance(power, int) and not lost
-        return {"index": device, **read, "power_w": power / 1000 if known else None}
+        watts = power / 1000 if isinstance(power, int) and not lost else None
+        return {"index": device, **read, "power_w": watts}
 
     def write(self, path: Path) -> Path:
         """Write what the library reads; of the same second the later change counts."""
