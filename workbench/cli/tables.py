@@ -152,7 +152,7 @@ def summary_table(
         "arguments": escape(_arguments(summary)),
         "code": escape(_code(run or {})),
         "begun from": escape(origin_text(origin(run or {}))),
-        "state": badge(summary["state"], summary["outcome"]),
+        "state": badge(summary["state"], summary["outcome"], rehearsal=bool(summary["rehearsal"])),
         "message": escape(summary["message"] or ""),
         "read only": escape(summary.get("read_only") or ""),
         "strategy": escape(
