@@ -60,7 +60,7 @@ TRACES: dict[str, Trace] = {
 
 
 def planned(tokens: str = "40B", nodes: int = 8) -> Costed:
-    """Llama 3 70B on 8 x 8 H100 spot machines: eight to ten days."""
+    """Llama 3 70B on 8 x 8 H100 spot machines: eight and a half days of steps, ten on the clock."""
     job = {"model": "llama-3-70b", "gpu": "h100", "gpus": 8, "nodes": nodes, "strategy": "fsdp"}
     job |= {"accumulate": 4}
     own = {"usd_per_hour": "30", "spot_usd_per_hour": 12.0, "interruption_hours": 24.0}
