@@ -56,6 +56,24 @@ COMMANDS = {
         "ui",
         "Show runs and their live dashboards in a browser, without Jupyter.",
     ),
+    "set": Source(
+        "steering",
+        "set_values",
+        "Change lr, or another number of the optimizer, while a run trains: all ranks at one step.",
+    ),
+    "look": Source(
+        "steering",
+        "look",
+        "Show statistics of a module's weights, gradients and activations in one step, per rank.",
+    ),
+    "checkpoint": Source(
+        "steering", "checkpoint", "Have a run save a checkpoint now, and train on."
+    ),
+    "evaluate": Source(
+        "steering",
+        "evaluate",
+        "Have a run evaluate now: of transformers' Trainer and of the recipes that evaluate.",
+    ),
     "stop": Source(
         "run_commands",
         "stop",

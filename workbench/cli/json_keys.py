@@ -32,6 +32,7 @@ _SWEEP = (
     "sweep state message parameters metric direction stop first_look sampler planned predicted "
     "so_far best trials dir"
 )
+_ANSWER = "run action arguments at done why ranks"
 _TARGET = "name address findings"
 _SERVER = "pid python modules threads started running cpu_seconds idle_seconds memory_bytes"
 
@@ -81,6 +82,10 @@ FORMS: Final = {
     ),
     "metrics --samples": JsonForm("step prompt answer", array=True),
     "stop": JsonForm("run outcome processes_left"),
+    "set": JsonForm(_ANSWER),
+    "look": JsonForm(_ANSWER),
+    "checkpoint": JsonForm(_ANSWER),
+    "evaluate": JsonForm(_ANSWER),
     "demo": JsonForm(_SHOW),
     "doctor": JsonForm("ok checks"),
     "resume": JsonForm(f"{_STARTED} notes nodes"),

@@ -16,7 +16,9 @@ import workbench as wb
 from workbench.cli.commands import COMMANDS, load
 from workbench.cli.mcp_answers import ask, last_lines, run_command, short
 from workbench.cli.mcp_limits import AgentLimits, Predicted, check_options
+from workbench.cli.steering import steered
 from workbench.errors import UnknownNameError, WorkbenchError
+from workbench.launching.capture.steering import ACTIONS
 from workbench.store.actions import record_action
 from workbench.store.layout import RunPaths
 from workbench.version import __version__
@@ -46,7 +48,7 @@ def server(limits: AgentLimits, store: str) -> MCPServer[Any]:
     tools = Tools(limits, store)
     reading = (tools.doctor, tools.help, tools.memory, tools.cost, tools.plan, tools.runs)
     reading += (tools.show, tools.metrics, tools.logs, tools.diagnose, tools.compare, tools.dry_run)
-    for tool in (*reading, tools.launch, tools.stop, tools.resume):
+    for tool in (*reading, tools.launch, tools.stop, tools.steer, tools.resume):
         made.add_tool(_said(tool), structured_output=False)
     return made
 
@@ -172,6 +174,20 @@ class Tools:
         self._record(handle, "stop", words, context)
         return short(ask("stop", [*self._store, *words]))
 
+    def steer(
+        self,
+        action: str,
+        context: Context[Any, Any],
+        run: str = "last",
+        words: Words | None = None,
+    ) -> str:
+        """Ask a live run: set ["lr=1e-4"], look ["MODULE"], checkpoint or evaluate, at one step."""
+        self._limits.require_launch()
+        if action not in ACTIONS:
+            raise wb.UsageError(f"{action!r} cannot be asked: choose from {', '.join(ACTIONS)}.")
+        handle = wb.attach(run, self._store[1])
+        return short(steered(action, handle, list(words or ()), by=_client(context)).document())
+
     def resume(
         self,
         context: Context[Any, Any],
@@ -213,15 +229,20 @@ class Tools:
         return short(said)
 
     def _record(self, run: wb.Run, action: str, words: Words, context: Context[Any, Any]) -> None:
-        asked = context.session.client_params
-        client = "" if asked is None else f": {asked.client_info.name}"
         record_action(
             RunPaths(run.directory),
-            by=f"mcp{client}"[:80],
+            by=_client(context),
             action=action,
             arguments=words,
             limits=str(self._limits),
         )
+
+
+def _client(context: Context[Any, Any]) -> str:
+    """Who asks, for the run's journal."""
+    asked = context.session.client_params
+    client = "" if asked is None else f": {asked.client_info.name}"
+    return f"mcp{client}"[:80]
 
 
 def _predicted(dry: dict[str, Any]) -> Predicted:

@@ -35,7 +35,7 @@ from workbench.compare.lineage import origin
 from workbench.engines.slurm_run import cancel_waiting, settle
 from workbench.observe.series import Series
 from workbench.storage.mirror_state import read_mirror
-from workbench.store.actions import read_actions
+from workbench.store.actions import outcome, read_actions
 from workbench.store.labels import read_labels
 from workbench.store.layout import RunPaths
 from workbench.store.printable import printable
@@ -75,7 +75,7 @@ def _show_actions(actions: list[dict[str, Any]]) -> None:
         words = " ".join(map(str, one.get("arguments") or []))
         at = one.get("time")
         when = clock(at) if isinstance(at, int | float) else "n/a"
-        line = f"{when}  {one.get('by')}: {one.get('action')} {words}"
+        line = f"{when}  {one.get('by')}: {one.get('action')} {words}{outcome(one)}"
         console.print(printable(line), markup=False, soft_wrap=True)
 
 

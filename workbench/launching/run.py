@@ -18,6 +18,7 @@ from workbench.launching.prepare.options import keywords
 from workbench.launching.resume.branch import fork, rerun
 from workbench.launching.resume.resume import Resumed, resume, why_not_resumable
 from workbench.launching.start.supervisor_process import spawn_supervisor
+from workbench.launching.steering import Answer, ask, look, set_values
 from workbench.launching.supervise import direct_stop
 from workbench.launching.supervise.reattach import may_adopt
 from workbench.observe.current_view import current_view
@@ -230,6 +231,26 @@ class Run:
         """
         left = direct_stop.stop(self._paths, now=now, timeout=timeout)
         return {"run": self.id, "outcome": self.outcome, "processes_left": left}
+
+    def set(self, *, hold: bool = False, **values: Any) -> Answer:
+        """Change ``lr=`` or other numbers of the optimizer, on all ranks after one step.
+
+        The schedule goes on, scaled to the new rate; `hold` keeps it constant. Restarts and
+        resumes keep it. `at`, `wait`, `timeout`, `by` as of `launching.steering.ask`, which raises.
+        """
+        how = {name: values.pop(name) for name in ("at", "wait", "timeout", "by") if name in values}
+        return set_values(self._paths, values, hold=hold, **how)
+
+    def look(self, module: str = "", kinds: Sequence[str] = (), **how: Any) -> Answer:
+        """Statistics of weights, gradients and activations of a module in one step, per rank.
+
+        `module`: a name or pattern, "" = name all. `how` as of `launching.steering.ask`.
+        """
+        return look(self._paths, module, kinds, **how)
+
+    def ask(self, action: str, **how: Any) -> Answer:
+        """Have it "checkpoint" or "evaluate" now, and train on: see `launching.steering.ask`."""
+        return ask(self._paths, action, **how)
 
     def checkpoints(self, *, check: bool = False) -> list[Checkpoint]:
         """What this run could be resumed from, newest first; what its script wrote too.

@@ -26,6 +26,7 @@ from workbench.observe.view_json import (
     extreme_ranks,
     shown_peaks,
 )
+from workbench.store.actions import step_marks
 from workbench.store.layout import RunPaths
 from workbench.store.node_schema import NodeDoc
 from workbench.store.run_record import RunRecord
@@ -58,6 +59,7 @@ _HOST_COLUMNS: dict[str, Rule] = {
     "disk_free_bytes": "min",
 }
 _REQUIRED = ("step", "time")  # columns that are there without a value
+_ACTIONS = 20  # the latest that were done at step boundaries
 _ALL_RANKS = 64  # up to so many are told of one by one
 
 
@@ -265,6 +267,7 @@ class ViewBuilder:
             "rank_grid": self._rank_grid.document(len(self.stream.ranks), self.stream.begun),
             "grid": self._devices.grid(),
             "text_samples": self._logged.samples.document(),
+            "actions": step_marks(self.paths, _ACTIONS),
             **now,
             **self._ranks(now.get("ranks", {})),
         }

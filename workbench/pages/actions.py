@@ -1,4 +1,4 @@
-"""What a page may do with a run: stop, resume, watch again, profile. Each says what came of it.
+"""What a page may do with a run: stop, resume, watch again, profile, steer. Each says what came of it.
 
 The run itself refuses what is not its user's (`workbench.store.ownership`).
 """
@@ -9,10 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench.compare.profile import tracing
-from workbench.errors import WorkbenchError, sentence
+from workbench.errors import UsageError, WorkbenchError, sentence
+from workbench.launching.steering import Answer
 
 Message = dict[str, Any]
-ACTIONS = ("stop", "adopt", "resume", "profile")
+ACTIONS = ("stop", "adopt", "resume", "profile", "steer")
+_BY = "dashboard"  # who asked, in the run's journal
 
 
 def stop(run: Any, *, now: bool) -> Message | None:
@@ -53,6 +55,32 @@ def profile(run: Any, send: Callable[[Message], None]) -> None:
     except (WorkbenchError, OSError) as error:
         text = f"Not profiled: {sentence(error)}"
     send({"type": "profiled", "text": text, "busy": False})
+
+
+def steer(run: Any, message: Message) -> Message:
+    """Ask the training for something after one of its next steps, and wait for what came of it."""
+    try:
+        answer = _asked(run, message)
+    except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
+        return {"type": "steered", "text": sentence(error), "bad": True}
+    said: Message = {"type": "steered", "text": answer.sentence, "bad": answer.done is False}
+    return said | ({"ranks": list(answer.ranks)} if answer.action == "look" and answer.done else {})
+
+
+def _asked(run: Any, message: Message) -> Answer:
+    action = str(message.get("action"))
+    if action == "set":
+        text = str(message.get("value") or "").strip()
+        try:
+            rate = float(text)
+        except ValueError:
+            raise UsageError(f"{text!r} is not a learning rate. Give a number, as 1e-4.") from None
+        return run.set(lr=rate, hold=bool(message.get("hold")), by=_BY)
+    if action == "look":
+        return run.look(str(message.get("module") or "").strip(), by=_BY)
+    if action in {"checkpoint", "evaluate"}:
+        return run.ask(action, by=_BY)
+    raise UsageError(f"A run cannot be asked to {action!r}.")
 
 
 def _said(run: Any, text: str, *, bad: bool = False) -> Message:

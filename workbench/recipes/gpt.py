@@ -3,12 +3,12 @@
     python gpt.py --minutes 2
     torchrun --nproc-per-node 8 gpt.py --size 12 --seq-len 1024 --precision bf16 --steps 2000
 
-It needs torch, accelerate and the files beside it: corpus.py, gpt_model.py, data_parallel.py,
-samples.py, skipped_data.py, and model_parallel.py when the model itself is split. What Accelerate
-can do to any script (DDP, FSDP, DeepSpeed) is chosen outside, with `accelerate launch`; what a
-script has to do itself (tensor, pipeline and context parallelism, the options of DDP) are flags
-here. Everything above `import torch` needs only the standard library: a wrong flag is answered at
-once, and a tool can execute that part to learn the shape.
+It needs torch, accelerate and the files beside it: asked.py, corpus.py, gpt_model.py,
+data_parallel.py, samples.py, skipped_data.py, and model_parallel.py when the model itself is split.
+What Accelerate can do to any script (DDP, FSDP, DeepSpeed) is chosen outside, with `accelerate
+launch`; what a script has to do itself (tensor, pipeline and context parallelism, the options of
+DDP) are flags here. Everything above `import torch` needs only the standard library: a wrong flag
+is answered at once, and a tool can execute that part to learn the shape.
 """
 
 # ruff: noqa: E402 - the command line is read before torch is loaded, see above
@@ -165,6 +165,7 @@ if __name__ == "__main__":
     OPTIONS = options_or_exit(lambda: with_checkpoint(parse_options))
 
 import torch
+from asked import asked_to
 from checkpointing import Alarm, Checkpoints
 from corpus import micro_batch, read_corpus
 from data_parallel import Accelerated, Batch
@@ -213,7 +214,8 @@ class Trainer:
         """What is due after this many steps: answers to the prompts, the loss on held-out text."""
         if self.samples.due(step) and isinstance(self.engine, Accelerated):
             self.samples.take(step, self.engine.model, self.engine.model)
-        if step and self.options.eval_every and step % self.options.eval_every == 0:
+        every = self.options.eval_every
+        if asked_to("evaluate") or (step and every and step % every == 0):
             loss = self.evaluate()
             tell(step, eval_loss=loss, eval_perplexity=math.exp(loss))
             self.accelerator.print(f"step {step:6d} | validation loss {loss:.4f}")

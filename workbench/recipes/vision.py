@@ -67,9 +67,11 @@ if __name__ == "__main__":
 
 import torch
 from accelerate import Accelerator
+from asked import asked_to
 from checkpointing import Checkpoints
 from ending import end
 from library_state import prepare
+from samples import tell
 from shapes import CLASSES, draw
 from skipped_data import data_step, skipped_ranges
 from torch import Tensor, nn
@@ -258,6 +260,10 @@ def main(options: argparse.Namespace) -> None:
             loss, hits = torch.as_tensor(accelerator.reduce(result, "mean")).tolist()
             lr = learning_rate(step, options)
             say(f"step {step + 1:6d} | loss {loss:.4f} | accuracy {hits:.1%} | lr {lr:.2e}")
+        if asked_to("evaluate"):
+            right, seen = trainer.evaluate()
+            tell(step + 1, eval_accuracy=right / seen)
+            say(f"step {step + 1:6d} | held-out accuracy {right / seen:.1%} of {seen} images")
         if checkpoints.due(step + 1):
             loss = torch.as_tensor(accelerator.reduce(result, "mean"))[0].item()
             checkpoints.save(step + 1, loss)

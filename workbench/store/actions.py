@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.errors import StoreError
@@ -13,7 +13,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.schema import ActionLine
 from workbench.store.secrets import redact_arguments
 
-_READ_BYTES, _SHOWN = 100_000, 50
+_READ_BYTES, _SHOWN, _TEXT = 100_000, 50, 80
 
 
 def record_action(
@@ -42,3 +42,29 @@ def read_actions(paths: RunPaths) -> list[dict[str, Any]]:
     lines = read_tail(paths.actions, _READ_BYTES).splitlines()
     read = [parse_line(line.encode())[0] for line in lines]
     return [one for one in read if one is not None][-_SHOWN:]
+
+
+def outcome(line: Mapping[str, Any]) -> str:
+    """The end of the sentence of a line that says what came of something asked; "" = of others.
+
+    >>> outcome({"action": "set", "step": 120, "done": True})
+    ' (done after step 120)'
+    """
+    if "done" not in line or not isinstance(line.get("step"), int):
+        return ""
+    if line["done"] is True:
+        return f" (done after step {line['step']:,})"
+    return f" (not done at step {line['step']:,}: {line.get('why') or 'n/a'})"
+
+
+def step_marks(paths: RunPaths, most: int) -> list[dict[str, Any]]:
+    """What was done at step boundaries, as the curves are marked: ``{"step", "text", "time"}``."""
+    done = [one for one in read_actions(paths) if outcome(one) and one["done"] is True]
+    return [
+        {
+            "step": one["step"],
+            "text": " ".join(map(str, (one.get("action"), *(one.get("arguments") or ()))))[:_TEXT],
+            "time": one.get("time"),
+        }
+        for one in done[-most:]
+    ]

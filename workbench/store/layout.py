@@ -145,6 +145,11 @@ class RunPaths:
         return self.logs / "supervisor.log"
 
     @property
+    def steering(self) -> Path:
+        """Folder of what was asked of the training at step boundaries, a folder each."""
+        return self.directory / "steering"
+
+    @property
     def lock(self) -> Path:
         """Held (flock) by the run's one supervisor."""
         return self.control / "supervisor.lock"

@@ -36,6 +36,9 @@ file                       content                                     written b
                            ``dump`` (empty files), ``stop-at`` (a      ``terminating`` by the
                            step), ``terminating``                      supervisor, read by the ranks
 ``control/profile``        which steps to trace                        a client, read by the ranks
+``control/steer``          names in ``steering/``, one a line          clients, read by the ranks
+``steering/NAME/``         something asked of the training after a     a client: ``request.json``;
+                           step, see :class:`SteeringRequest`          the ranks: all else
 ``profiles/step-N/``       a trace, see :class:`ProfiledRank`          the ranks, its first reader
 ``checkpoints/``           what the script or a graceful stop saved    the ranks
 ``nodes/order.json``       what each of several machines has to do     the supervisor
@@ -135,14 +138,40 @@ class RehearsedLine(TypedDict, total=False):
     seconds: float  # saved: what it held the training up
 
 
-class ActionLine(TypedDict):
-    """``actions.jsonl``: what was done with the run, and who asked."""
+class ActionLine(TypedDict, total=False):
+    """``actions.jsonl``: what was done with the run, and who asked.
+
+    What is asked at a step boundary has two lines: when it is asked, and, by rank 0, what came of
+    it. The last three keys are of that one alone.
+    """
 
     time: float
-    by: str  # "mcp", and the name of the client that it serves
-    action: str  # launch, stop, resume
+    by: str  # "mcp", and the name of the client that it serves; cli, python, dashboard
+    action: str  # launch, stop, resume; set, look, checkpoint, evaluate
     arguments: list[str]  # the command's, without secrets
     limits: str  # what it had to keep to, as a sentence
+    step: int  # the optimizer step after which it was done
+    done: bool
+    why: str  # it was not done
+
+
+class SteeringRequest(TypedDict, total=False):
+    """``steering/NAME/request.json``. Beside it, of each rank R: ``heard-R`` ("in time", "late").
+
+    ``decision`` is written once, by the first rank that knows all answers: "go", or why not.
+    ``result-R.json``: {"rank", "done", "at", "why"} and "changes" (`capture.overrides.Override`),
+    "tensors", "modules" or "path".
+    """
+
+    action: str  # set, look, checkpoint, evaluate
+    at: int  # after this optimizer step
+    ranks: int  # how many have to answer
+    words: list[str]  # for the journal
+    by: str
+    values: dict[str, float]  # set: by their names in the optimizer's groups
+    hold: bool  # set: the learning rate stays there, whatever the schedule says
+    module: str  # look: its name; "" = name them all
+    kinds: list[str]  # look: weights, gradients, activations
 
 
 class StateDoc(TypedDict):
@@ -327,6 +356,7 @@ class ViewDoc(TypedDict):
     stride: int
     rewinds: list[dict[str, Any]]  # {first last time}: steps that the script did again, the latest
     steps_redone: int  # in all rewinds; ``steps`` and ``series`` have each step once
+    actions: list[dict[str, Any]]  # {step text time}: asked for while it trained, the latest
     loss_first: float | None
     loss_last: float | None
     nonfinite_step: int | None  # first step with a NaN or infinite loss

@@ -47,6 +47,7 @@ class RunFace(Face):
                 "adopt": self._adopt,
                 "resume": self._resume_once,
                 "profile": self._profile,
+                "steer": self._steer,
             }
             if kind in acts:
                 self._begin(kind, functools.partial(acts[kind], message))
@@ -110,6 +111,10 @@ class RunFace(Face):
     def _profile(self, _message: dict[str, Any]) -> None:
         """Trace the next steps, and say in a sentence what came of it."""
         actions.profile(self.run, self.send)
+
+    def _steer(self, message: dict[str, Any]) -> None:
+        """Ask the training for something, and say in a sentence what came of it."""
+        self.send(actions.steer(self.run, message))
 
     def close(self) -> None:
         """End the widget. The run goes on."""

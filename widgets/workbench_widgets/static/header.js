@@ -5,6 +5,7 @@ import { element, setAttribute, setText } from "./dom.js";
 import { Alarm } from "./findings.js";
 import { count, grams, joules, known, number, percent, seconds, usd } from "./format.js";
 import { ResumeButton, resumable, whyNot } from "./resume.js";
+import { Steer } from "./steer.js";
 import { StopButton } from "./stop_button.js";
 import { rateText, rateUnit } from "./traces.js";
 
@@ -34,7 +35,7 @@ function drawFact(node, [, text, title = ""]) {
 
 export class Header {
   /** @param {string} name
-   * @param {{stop: (now: boolean) => Promise<void>, resume: () => void, show: () => void, profile: () => void, adopt?: () => void, openLog?: (rank: number) => void, kernel: () => boolean}} actions
+   * @param {{stop: (now: boolean) => Promise<void>, resume: () => void, show: () => void, profile: () => void, steer: (wish: import("./steer.js").Wish) => void, adopt?: () => void, openLog?: (rank: number) => void, kernel: () => boolean}} actions
    * @param {string} [refusal] why this page may not act */
   constructor(name, actions, refusal = "") {
     this.refusal = refusal;
@@ -45,6 +46,7 @@ export class Header {
     this.profile.title = "Trace the next steps on every rank: where their time goes";
     this.profile.addEventListener("click", actions.profile);
     this.profileNote = { text: "", busy: false };
+    this.steer = new Steer(actions.steer);
     this.watch = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button wb-watch", hidden: "" }, "Watch again"));
     this.watch.title = "Start a supervisor for the run: restarts, alarms and a recorded end again";
     this.watch.addEventListener("click", () => actions.adopt?.());
@@ -77,6 +79,7 @@ export class Header {
       this.attempt,
       this.progress,
       this.facts,
+      this.steer.node,
       this.banner,
       this.traceback,
       this.alarm.node,
@@ -109,6 +112,7 @@ export class Header {
     const profiled = !view.rehearsal && now.followed && view.phase === "running";
     this.profile.hidden = this.refusal !== "" || !this.kernel() || !profiled;
     this.profile.disabled = this.profileNote.busy;
+    this.steer.show(!this.profile.hidden);
     if (view.phase !== "ended" && !now.unwatched && now.followed) this.resumeNote = { text: "", bad: false };
     const attempt = attemptText(view);
     setText(this.attempt, attempt);

@@ -50,12 +50,14 @@ class Dashboard {
       resume: () => this.resume(null),
       show: () => this.findings.show(),
       profile: () => this.source.profile(),
+      steer: (wish) => this.source.steer(wish),
       adopt: () => this.adopt(),
       openLog: (rank) => this.logs.open(rank),
       kernel: () => this.source.kernelLink() !== "none" && this.source.kernelLink() !== "gone",
     }, context.refusal);
     this.checkpoints = new Checkpoints((name) => this.resume(name), context.model !== null, context.refusal);
     this.source.onResumed = (text, bad) => this.sayResume(text, bad);
+    this.source.onSteered = (said) => this.header.steer.say(said);
     this.source.onProfiled = (text, busy) => {
       this.header.profileNote = { text, busy };
       this.guard(() => this.tick());

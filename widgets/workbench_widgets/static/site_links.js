@@ -1,7 +1,7 @@
 // @ts-check
 /** What stands for a notebook's model on the page of `workbench ui`: messages go by HTTP. */
 
-const ACTIONS = ["stop", "resume", "adopt", "profile"];
+const ACTIONS = ["stop", "resume", "adopt", "profile", "steer"];
 
 /** @param {string} path @param {RequestInit} [options] */
 export async function request(path, options = {}) {
@@ -54,6 +54,7 @@ class Link {
   failed(run, message, error) {
     if (message.id !== undefined) this.emit("msg:custom", { type: "answer", id: message.id, value: null });
     else if (message.type === "profile") this.emit("msg:custom", { type: "profiled", text: `Not profiled: ${error.message}`, busy: false });
+    else if (message.type === "steer") this.emit("msg:custom", { type: "steered", text: `Not done: ${error.message}`, bad: true });
     else if (ACTIONS.includes(message.type)) this.emit("msg:custom", { type: "resumed", bad: true, run, text: `Not done: ${error.message}` });
   }
 }

@@ -36,6 +36,8 @@ export class RunSource {
     this.onResumed = () => {};
     /** What came of asking for a profile. @type {(text: string, busy: boolean) => void} */
     this.onProfiled = () => {};
+    /** What came of asking the training for something. @type {(said: import("./steer.js").Said) => void} */
+    this.onSteered = () => {};
     /** What the kernel read from the run's files, and when it was asked.
      * @type {{answer: import("./state.js").Answer, at: number}|null} */
     this.lastStatus = null;
@@ -150,6 +152,7 @@ export class RunSource {
   onMessage(message) {
     if (message?.type === "resumed") this.resumed(message);
     if (message?.type === "profiled") this.onProfiled(String(message.text ?? ""), Boolean(message.busy));
+    if (message?.type === "steered") this.onSteered(message);
     if (message) this.answeredAt = Date.now();
     if (message?.type === "status") this.readStatus(message);
     if (message?.type === "answer") this.questions.answered(message);
@@ -206,6 +209,11 @@ export class RunSource {
   /** Asks the kernel for a trace of the next steps. */
   profile() {
     this.context.model?.send({ type: "profile" });
+  }
+
+  /** Asks the training for something after one of its next steps. @param {import("./steer.js").Wish} wish */
+  steer(wish) {
+    this.context.model?.send({ type: "steer", ...wish });
   }
 
   /** Asks the kernel for a supervisor of a run that has lost its own. */

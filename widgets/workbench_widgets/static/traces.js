@@ -64,7 +64,7 @@ export function loss(view, options) {
  * @param {any} view @param {Theme} theme */
 function marks(view, theme) {
   const [first, second] = [restarts(view, theme), nonfinite(view, theme)];
-  const points = [...saved(view, theme), ...found(view, theme)];
+  const points = [...saved(view, theme), ...found(view, theme), ...steered(view, theme)];
   return { shapes: [...first.shapes, ...second.shapes], annotations: [...first.annotations, ...second.annotations, ...points] };
 }
 
@@ -84,6 +84,11 @@ function saved(view, theme) {
 function found(view, theme) {
   const placed = (view.findings ?? []).filter((/** @type {any} */ one) => known(one.step) && one.step > 0);
   return placed.slice(0, 6).map((/** @type {any} */ one) => sign(one.step, "⚑", `${one.kind}, step ${one.step}: ${one.cause ?? ""}`, theme.bad, 1));
+}
+
+/** What somebody changed or asked for while it trained, at the top. @param {any} view @param {Theme} theme */
+function steered(view, theme) {
+  return (view.actions ?? []).map((/** @type {any} */ one) => sign(one.step, "◆", `after step ${one.step}: ${one.text}`, theme.ink, 1));
 }
 
 const NAMED_RESTARTS = 3; // more names would lie over one another; the rules stay

@@ -10,6 +10,8 @@ until the script itself has imported torch or accelerate.
 - ``recorder.py`` keeps the step's account and appends the metric lines.
 - ``patches.py`` observes backward, optimizer steps, gradient norms and the process group.
 - ``pipelines.py`` does so for pipelines, where no rank calls backward itself.
+- ``steering.py`` does what is asked at a step boundary, on all ranks or on none; ``overrides.py``
+  has changed learning rates, ``tensor_looks.py`` statistics of a module's tensors.
 - ``reader.py`` reads values off a GPU without waiting for it.
 """
 

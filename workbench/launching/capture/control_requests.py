@@ -17,6 +17,7 @@ import time
 from typing import Any
 
 from . import profiling
+from . import steering as steering_of
 from .flight_recorder import FlightRecorder
 from .recorder import Recorder
 
@@ -41,6 +42,8 @@ class ControlRequests:
         )
         self._profile = os.path.join(control, "profile")
         self._profiled: int | None = None
+        self._steer = os.path.join(control, steering_of.BELL)
+        self._steered: int | None = None
         self._trace = os.path.join(folder, "metrics", f"rank-{rank}.trace.json")
         self._stack = os.path.join(folder, "metrics", f"rank-{rank}.stack")
         self._recorder = recorder
@@ -120,6 +123,7 @@ class ControlRequests:
             self._profiled = profile
             with open(self._profile, encoding="utf-8") as file:
                 profiling.ask(self._recorder, file.read())
+        self._hear()
         unheard = (
             self._requested_at is not None
             and time.monotonic() - self._requested_at > _UNHEARD_SECONDS
@@ -136,6 +140,17 @@ class ControlRequests:
 
             ctypes.CDLL(None).signal(int(signal.SIGTERM), None)
             os.kill(self._owner, signal.SIGTERM)
+
+    def _hear(self) -> None:
+        """What somebody asks of the training itself."""
+        changed, recorder = _changed_at(self._steer), self._recorder
+        if recorder is not None and changed not in {None, self._steered}:
+            with open(self._steer, encoding="utf-8") as file:
+                names = file.read()
+            self._steered = changed
+            if recorder.steering is None:
+                recorder.steering = steering_of.Steering(recorder)
+            recorder.steering.hear(names)
 
     def _signalled(self) -> bool:
         """Whether SIGTERM came, also while the main thread sits in C code and cannot know."""

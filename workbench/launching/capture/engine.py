@@ -50,6 +50,8 @@ def _observed_step(recorder: Recorder, function: Any) -> Any:
     @functools.wraps(function)
     def step(self: Any, *args: Any, **kwargs: Any) -> Any:
         before, rate = _counts(self), _rate(self)
+        if recorder.looks is not None and self.is_gradient_accumulation_boundary():
+            recorder.looks.finish()
         recorder.held += 1
         try:
             result = function(self, *args, **kwargs)
@@ -60,7 +62,8 @@ def _observed_step(recorder: Recorder, function: Any) -> Any:
             norm = getattr(self, "_global_grad_norm", None)
             if norm is not None:
                 recorder.grad_norm(norm)
-            recorder.step(rate, self)
+            used = recorder.overrides
+            recorder.step(rate if used is None or used.rate is None else used.rate, self)
         elif after[1] > before[1]:
             recorder.drop_losses()
         return result

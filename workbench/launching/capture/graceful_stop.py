@@ -50,15 +50,24 @@ def _checkpoint(recorder: Recorder, accelerator: Any) -> str:
     final = os.path.join(folder, f"step-{recorder.steps:08d}")
     partial = os.path.join(folder, f"{PARTIAL}step-{recorder.steps:08d}")
     with saving(recorder, "accelerate") as where:
-        saved = str(accelerator.save_state(partial))
-        accelerator.wait_for_everyone()
-        if os.path.abspath(saved) != os.path.abspath(partial):
-            final = saved  # the script's own automatic naming wins
-        elif accelerator.is_main_process:
-            _publish(recorder, partial, final)
-        accelerator.wait_for_everyone()
+        try:  # a rank that fails must not leave the others at a barrier
+            saved = str(accelerator.save_state(partial))
+        finally:
+            accelerator.wait_for_everyone()
+        try:
+            if os.path.abspath(saved) != os.path.abspath(partial):
+                final = saved  # the script's own automatic naming wins
+            elif accelerator.is_main_process:
+                _publish(recorder, partial, final)
+        finally:
+            accelerator.wait_for_everyone()
         where.append(final)
     return final
+
+
+def save_now(recorder: Recorder) -> str:
+    """Save what Accelerate knows how to save and train on; every rank calls it. Where it lies."""
+    return _checkpoint(recorder, recorder.accelerator)
 
 
 def _publish(recorder: Recorder, partial: str, final: str) -> None:

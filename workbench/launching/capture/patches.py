@@ -28,9 +28,9 @@ from . import (
     losses,
     models,
     norms,
+    overrides,
     pipelines,
     rewinds,
-    skipping,
     spawned,
     trainer,
     weight_looks,
@@ -55,6 +55,7 @@ def arm(recorder: Recorder) -> None:
         "torch.distributed.distributed_c10d": _patch_group,
         "accelerate.accelerator": accelerating.patch,
         "checkpointing": _patch_recipes_saves,
+        "asked": _patch_recipes_questions,
         "transformers.trainer": trainer.patch,
         "keras.src.models.model": keras.patch,
         "deepspeed.runtime.engine": engine.patch,
@@ -178,7 +179,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     rewinds.patch(recorder, torch)
     recorder.note(torch=torch.__version__, cuda=torch.version.cuda, nccl=_nccl(torch))
     hook_module = sys.modules["torch.optim.optimizer"]
-    factor, rates = skipping.rate_factor(), dict[int, list[Any]]()
+    replaced: dict[int, overrides.Replaced] = {}  # by optimizer, while it steps
 
     def after_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if torch.compiler.is_compiling():
@@ -196,16 +197,33 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
         except Exception:
             return
         finally:
-            skipping.restore_rates(optimizer, rates.pop(id(optimizer), []))
+            overrides.restore(replaced.pop(id(optimizer), []))
+            if recorder.changed is not None and not replaced:
+                recorder.changed()
 
     def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if not torch.compiler.is_compiling():
             recorder.optimizing()
-            if factor != 1.0 and os.getpid() == recorder.owner:
-                rates[id(optimizer)] = skipping.lower_rates(optimizer, factor)
+            if recorder.looks is not None or recorder.overrides is not None:
+                _steer(recorder, optimizer, replaced)
 
     hook_module.register_optimizer_step_pre_hook(before_step)
     hook_module.register_optimizer_step_post_hook(after_step)
+
+
+def _steer(recorder: Recorder, optimizer: Any, replaced: dict[int, overrides.Replaced]) -> None:
+    """What somebody asked for, just before an optimizer's step."""
+    if os.getpid() != recorder.owner:
+        return
+    if recorder.looks is not None:
+        recorder.looks.finish()
+    if recorder.overrides is None:
+        return
+    overrides.restore(replaced.pop(id(optimizer), []))  # its last step failed
+    if not replaced:  # else it is a step inside another optimizer's
+        step, lead = recorder.steps + 1, recorder.lead()
+        with contextlib.suppress(Exception):
+            replaced[id(optimizer)] = recorder.overrides.apply(optimizer, step, lead)
 
 
 def _nccl(torch: Any) -> str | None:
@@ -244,11 +262,30 @@ def _patch_recipes_saves(recorder: Recorder, module: Any) -> None:
     saves = getattr(module, "Checkpoints", None)
     if getattr(module, "checkpoint_files", None) is None or saves is None:
         return
-    save = saves.save
+    save, due = saves.save, saves.due
 
     @functools.wraps(save)
     def watched(self: Any, *args: Any, **kwargs: Any) -> Any:
         with graceful_stop.saving(recorder, "recipe"):
             return save(self, *args, **kwargs)
 
-    saves.save = watched
+    @functools.wraps(due)
+    def due_or_asked(self: Any, *args: Any, **kwargs: Any) -> Any:
+        is_due = due(self, *args, **kwargs)  # the ranks ask each other: all of them have to
+        return _asked(recorder, "checkpoint") or is_due
+
+    saves.save, saves.due = watched, due_or_asked
+
+
+def _patch_recipes_questions(recorder: Recorder, module: Any) -> None:
+    """Our recipes ask whether somebody wants something now; see recipes/asked.py."""
+    if hasattr(module, "asked_to"):
+        module.asked_to = functools.partial(_asked, recorder)
+
+
+def _asked(recorder: Recorder, action: str) -> bool:
+    """Whether somebody asked for `action` after this step; the loop that calls does it now."""
+    if recorder.steering is None or (asked := recorder.steering.take(action)) is None:
+        return False
+    asked.result(done=True)
+    return True

@@ -16,6 +16,7 @@ from .batches import NOTHING
 from .flight_recorder import FlightRecorder
 from .logged import LoggedValues
 from .nonfinite import FirstNonFinite
+from .overrides import Overrides
 from .plain import Numbers
 from .pulse import BACKWARD, ENDED, FORWARD, SAVING, Pulse
 from .step_line import StepLines, StepRecord
@@ -47,6 +48,7 @@ class Recorder:
         self.loaders: Any = None  # loaders.Loaders once torch.utils.data is there
         self.stops_itself = False  # the loop around (Trainer's) leaves at the agreed step
         self.tracer: Any = None  # profiling.Tracer while a trace is asked for
+        self._not_steered()
         self.obeys_stops = True
         self.held = 0  # an engine's step is under way: what it does inside is no step of its own
         self.stopped_at: int | None = None
@@ -66,8 +68,6 @@ class Recorder:
         self._rewinds_file = f"{metrics}.rewinds.jsonl"
         self._start_file = f"{metrics}.start.json"
         self._stop_file = os.path.join(run_directory, "control", "stop-at")
-        self._stop_at: int | None = None
-        self._next_stop_poll = 0.0
         self._losses: collections.deque[Any] = collections.deque(maxlen=_MAX_LOSSES)
         self._grad_norm: Any = None
         self._backward_at: float | None = None
@@ -82,6 +82,15 @@ class Recorder:
         self._lead: weakref.ref[Any] | None = None
         self._others: weakref.WeakSet[Any] = weakref.WeakSet()
         self._has_others = False  # asking a WeakSet costs two calls a step
+
+    def _not_steered(self) -> None:
+        """Nobody has asked for anything yet."""
+        self._stop_at: int | None = None
+        self._next_stop_poll = 0.0
+        self.steering: Any = None  # steering.Steering once somebody asked for something
+        self.overrides = Overrides.from_environment()  # None: the script's own values
+        self.changed: Any = None  # to be called when an optimizer has stepped with new ones
+        self.looks: Any = None  # tensor_looks.TensorLooks in a step that is looked at
 
     def become(self, rank: int) -> None:
         """In a fork: what its patches report is another rank's from now on, with its own files."""
@@ -179,6 +188,8 @@ class Recorder:
         if self.core_time.on:
             self.core_time.step(self.steps)
         self.pulse.beat(FORWARD, self.steps)
+        if self.steering is not None:
+            self.steering.boundary()
         if self._lines.idle:  # its thread also writes the pulse, where a line waits for a device
             self._lines.rouse()
         self._hand_over(record, losses, norm)
@@ -303,6 +314,8 @@ class Recorder:
             self.arrivals.end()
         if self.tracer is not None and os.getpid() == self.owner:
             self.tracer.finish()
+        if self.steering is not None and os.getpid() == self.owner:
+            self.steering.end()
         if self.reader is not None and os.getpid() == self.owner:
             for ready in self.reader.drain():
                 self._emit(ready)
@@ -324,6 +337,8 @@ class Recorder:
         """Whether the step that all ranks agreed to stop at lies behind this rank."""
         if self.state_changed:
             self._settle()
+        if self.steering is not None and not self.stops_itself:
+            self.steering.before_backward()
         now = time.monotonic()
         if not self.obeys_stops:
             return False

@@ -1,4 +1,4 @@
-"""What a rollback asks of the ranks: data that are left out, and a lower learning rate."""
+"""What a rollback asks of the ranks: data that are left out."""
 
 from __future__ import annotations
 
@@ -50,26 +50,3 @@ class SkippedData:
             if all(one.get(name) == feed.about.get(name) for name in _ABOUT):
                 return int(one.get("batches_a_step") or 1)
         return 0
-
-
-def lower_rates(optimizer: Any, factor: float) -> list[Any]:
-    """Multiply the learning rates of an optimizer's groups for one step; returns what they were."""
-    before = [group.get("lr") for group in optimizer.param_groups]
-    for group, rate in zip(optimizer.param_groups, before, strict=True):
-        if rate is not None:
-            group["lr"] = rate * factor
-    return before
-
-
-def restore_rates(optimizer: Any, rates: list[Any]) -> None:
-    """Give the groups back the learning rates that `lower_rates` returned."""
-    for group, rate in zip(optimizer.param_groups, rates, strict=False):
-        if rate is not None:
-            group["lr"] = rate
-
-
-def rate_factor() -> float:
-    """By how much the learning rate is lowered; 1 = it is not."""
-    with contextlib.suppress(ValueError):
-        return float(os.environ.get("WORKBENCH_LR_FACTOR", "1"))
-    return 1.0

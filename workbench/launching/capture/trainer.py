@@ -39,6 +39,7 @@ def patch(recorder: Recorder, module: Any) -> None:
             _stop_at_the_end(recorder, self)
         outer = recorder.stops_itself
         with contextlib.suppress(Exception):
+            callback.trainer = self
             if callback not in self.callback_handler.callbacks:
                 self.add_callback(callback)
             recorder.stops_itself = True
@@ -97,12 +98,29 @@ def _callback(recorder: Recorder, base: Any) -> Any:
     class Watch(base):
         """Stops at the agreed step: every rank at the same one, with Trainer's own checkpoint."""
 
+        trainer: Any = None
+
         def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> Any:
             if os.getpid() == recorder.owner and recorder.stop_due():
                 recorder.stopped_at = recorder.steps
                 where = os.path.join(args.output_dir, f"checkpoint-{state.global_step}")
                 recorder.checkpoint = os.path.abspath(where)
                 control.should_save = control.should_training_stop = True
+            if recorder.steering is not None and os.getpid() == recorder.owner:
+                _obey(recorder.steering, self.trainer, control)
             return control
 
     return Watch()
+
+
+def _obey(steering: Any, trainer: Any, control: Any) -> None:
+    """Have Trainer save or evaluate now, as somebody asked."""
+    if (asked := steering.take("checkpoint")) is not None:
+        control.should_save = True
+        asked.result(done=True)
+    if (asked := steering.take("evaluate")) is not None:
+        if getattr(trainer, "eval_dataset", None) is None:
+            asked.result(done=False, why="the Trainer has no eval_dataset to evaluate on.")
+        else:
+            control.should_evaluate = True
+            asked.result(done=True)

@@ -19,7 +19,7 @@ from workbench.store.secrets import hide_bytes, redact_arguments
 if TYPE_CHECKING:
     from workbench.recover.checkpoints import Checkpoint
 
-_CONTROL = ("stop-at", "terminating", "dump")
+_CONTROL = ("stop-at", "terminating", "dump", "steer")
 _WISHES = ("stop", "stop-now", "preempt")
 _TOLD = 20  # attempts in the view
 _END_BYTES = 4096

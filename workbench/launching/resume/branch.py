@@ -24,6 +24,7 @@ from workbench.launching.resume.run_options import given_changes, options_of
 from workbench.launching.resume.starting_point import starting_point
 from workbench.launching.start.launch_spec import ResumeSpec, check_not_redacted
 from workbench.launching.start.start import begin, provenance
+from workbench.launching.steered import not_kept
 from workbench.provenance.differences import differences
 from workbench.recover.script_checkpoints import every_checkpoint
 from workbench.store.layout import RunPaths
@@ -52,7 +53,8 @@ def rerun(paths: RunPaths, devices: Sequence[str] = ()) -> Resumed:
             "arguments": list(request.arguments),
         }
     again = begin(request, resume, rerun_of=run.run)
-    return _with_differences(Resumed(paths=again, notes=request.warnings), run)
+    notes = (*request.warnings, *not_kept(paths))
+    return _with_differences(Resumed(paths=again, notes=notes), run)
 
 
 def rerun_request(

@@ -37,6 +37,7 @@ from workbench.launching.start.launch_spec import (
 )
 from workbench.launching.start.start import begin
 from workbench.launching.start.supervisor_process import spawn_supervisor
+from workbench.launching.steered import not_kept
 from workbench.observe.devices import held_by
 from workbench.recover.resuming import given_checkpoint
 from workbench.recover.script_checkpoints import every_checkpoint
@@ -326,7 +327,7 @@ def in_another_layout(
     """
     request, resumed = request_in_another_layout(paths, run, start, words, changes)
     again = begin(request, resumed)
-    return Resumed(paths=again, notes=(*start.notes, *request.warnings))
+    return Resumed(paths=again, notes=(*start.notes, *request.warnings, *not_kept(paths)))
 
 
 def request_in_another_layout(

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from workbench.launching.log import guarded, log
 from workbench.launching.prepare import launcher_process
 from workbench.launching.prepare.launcher_process import Launcher, inherited, shown_gpus
+from workbench.launching.steered import steered_environment
 from workbench.launching.stop_ladder import end_leftovers, stop_message
 from workbench.launching.supervise.protection import set_oom_score
 from workbench.launching.supervise.rank_processes import RankProcesses
@@ -104,6 +105,7 @@ class Supervisor:
             "WORKBENCH_RUN_DIR": str(paths.directory),
             "WORKBENCH_FIRST_STEP": str(first_step),
             **rollback_environment(self.state.attempts.lines, first_step),
+            **steered_environment(paths, first_step),
         }
         return launcher_process.start(
             [*spec["launcher"], *arguments],

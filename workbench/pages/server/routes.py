@@ -12,7 +12,7 @@ Reading::
 
 Acting, with the token::
 
-    POST /api/runs/RUN/act                 {"type": "stop" | "resume" | "adopt" | "profile", …}
+    POST /api/runs/RUN/act                 {"type": "stop" | "resume" | "adopt" | "profile" | "steer", …}
 """
 
 from __future__ import annotations
@@ -208,6 +208,8 @@ class Routes:
         if kind == "profile":
             actions.profile(run, said.append)
             return as_json(said)
+        if kind == "steer":
+            return as_json([actions.steer(run, message)])
         with self._acting:  # a double click is one resumption
             if kind == "stop":
                 outcome = actions.stop(run, now=message.get("now") is True)
