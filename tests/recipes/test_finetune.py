@@ -13,6 +13,7 @@ import workbench as wb
 from tests.training_data.tiny import chat, model_folder, write_lines
 from workbench.estimate.card import CPU_CONTEXT_BYTES
 from workbench.estimate.parts import CONTEXT
+from workbench.launching.prepare.epoch import epoch_of
 from workbench.recipes import shape
 from workbench.units import MIB
 
@@ -69,6 +70,9 @@ def test_what_it_loads_is_what_was_predicted(own: tuple[str, ...]) -> None:
     assert full.workload.model.parameters == held
     assert full.predicted.parts["parameters"] == 4 * held
     assert (full.epoch_steps, full.steps_total) == (7, 14)  # 57 - 6 over 2 ranks of 4
+    epoch = epoch_of(full)
+    assert epoch is not None
+    assert (epoch.steps, epoch.tokens) == (7, 51 * 64)
     assert full.predicted.parts[CONTEXT] > CPU_CONTEXT_BYTES + 200 * MIB  # TRL and what it imports
     adapters = wb.request("finetune", [*words, "--lora-rank", "4"], processes=2, cpu=True)
     assert adapters.predicted is not None

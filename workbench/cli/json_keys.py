@@ -57,7 +57,7 @@ FORMS: Final = {
     "launch --wait": JsonForm(f"{_STARTED} warnings nodes {_SHOW}"),
     "launch --dry-run": JsonForm(
         f"{_STARTED} environment shell predicted predicted_time predicted_usd "
-        "predicted_hours usd_per_hour trainer warnings"
+        "predicted_hours usd_per_hour epoch largest_micro_batch shortest_epoch trainer warnings"
     ),
     "measure": JsonForm(
         "script arguments run batches batch_source precision optimizer parameters micro_batch "

@@ -25,6 +25,7 @@ from workbench.describe.option import Group
 from workbench.diagnose.nodes import node_command
 from workbench.estimate.stack_factor import sentences_of
 from workbench.launching.prepare.build_request import build_request
+from workbench.launching.prepare.epoch import epoch_of, largest_batch, shortest_epoch
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import MODULE, resolve
 from workbench.recipes import recipes
@@ -143,6 +144,7 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
                 "predicted_usd": checked.predicted_usd,
                 "predicted_hours": checked.predicted_hours,
                 "usd_per_hour": checked.usd_per_hour,
+                **_epoch_document(checked),
                 "trainer": checked.trainer and checked.trainer.document(),
                 "warnings": list(checked.warnings),
             }
@@ -157,12 +159,8 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
         console.print(f"# memory predicted per rank:\n{table}", markup=False)
         for one in sentences_of(checked.predicted.assumptions):
             console.print(f"# {one}", markup=False, soft_wrap=True)
-    if checked.epoch_steps is not None and checked.steps_total is not None:
-        console.print(
-            f"# an epoch of the data has {checked.epoch_steps:,} steps; "
-            f"{checked.steps_total:,} steps are trained",
-            markup=False,
-        )
+    for line in _epoch_lines(checked):
+        console.print(f"# {line}", markup=False, soft_wrap=True)
     if checked.predicted_time is not None:
         table = "\n".join(f"#   {line}" for line in str(checked.predicted_time).splitlines())
         console.print(
@@ -180,6 +178,28 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
         "# the exact command; it needs Accelerate alone, not the workbench:", markup=False
     )
     console.print(checked.shell(), markup=False, soft_wrap=True)
+
+
+def _epoch_document(checked: wb.Request) -> dict[str, Any]:
+    epoch, largest = epoch_of(checked), largest_batch(checked)
+    shortest = None if epoch is None else shortest_epoch(checked)
+    return {
+        "epoch": epoch and epoch.document(),
+        "largest_micro_batch": largest and largest.value,
+        "shortest_epoch": shortest and shortest.document(),
+    }
+
+
+def _epoch_lines(checked: wb.Request) -> list[str]:
+    """One pass over the data, and the micro-batches that it wants."""
+    epoch = epoch_of(checked)
+    if epoch is None:
+        return []
+    largest, shortest = largest_batch(checked), shortest_epoch(checked)
+    total = [] if checked.steps_total is None else [f"{checked.steps_total:,} steps are trained"]
+    lines = ["; ".join([str(epoch), *total])]
+    lines += [] if largest is None else [f"largest micro-batch that fits: {largest}"]
+    return [*lines, *([] if shortest is None else [str(shortest)])]
 
 
 def _not_known(checked: wb.Request) -> str:

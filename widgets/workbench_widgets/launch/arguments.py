@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import traitlets
 
 import workbench as wb
 from workbench.errors import sentence
+from workbench.launching.prepare.epoch import shortest_epoch
 from workbench.launching.prepare.targets import Target, resolve
 from workbench.script_options.checks import problems_in
 from workbench.script_options.from_run import WHAT_IT_DOES
@@ -114,6 +115,7 @@ class Arguments(Face):
             self.figure = {
                 "forecast": forecast(look.request) if look.request else "",
                 "batch": self._sized_option(look.request),
+                "epoch": self._batch_option() if self._has_epoch(look.request) else "",
             }
             self._show()
 
@@ -127,6 +129,19 @@ class Arguments(Face):
             return f"No micro-batch to fill in: {found.reason}."
         self._change({name: str(found.value)})
         return f"{found.value} fits: {found.reason}." if found.reason else f"{found.value} fits."
+
+    def shortest_epoch(self) -> str:
+        """Fill in the micro-batch with the shortest epoch; says what was found."""
+        name = self._batch_option()
+        found = shortest_epoch(self._request) if self._request is not None and name else None
+        if found is None:
+            return "The data or the step time are not known: no epoch can be compared."
+        self._change({name: str(found.micro_batch)})
+        return f"{found}."
+
+    @staticmethod
+    def _has_epoch(request: wb.Request | None) -> bool:
+        return request is not None and None not in (request.epoch_steps, request.predicted_time)
 
     def _sized_option(self, request: wb.Request | None) -> str:
         """The option whose largest value can be answered: of a known job on a card; "" = none."""
@@ -144,12 +159,15 @@ class Arguments(Face):
             self.send(listing(str(message.get("folder", ""))))
         elif kind == "read":
             self.read_by_run()
-        elif kind == "largest":
-            threading.Thread(target=self._fill, name="workbench-batch", daemon=True).start()
+        elif kind in {"largest", "shortest"}:
+            find = self.largest_micro_batch if kind == "largest" else self.shortest_epoch
+            threading.Thread(
+                target=self._fill, args=(find,), name="workbench-batch", daemon=True
+            ).start()
 
-    def _fill(self) -> None:
+    def _fill(self, find: Callable[[], str]) -> None:
         try:
-            note = self.largest_micro_batch()
+            note = find()
         except (wb.WorkbenchError, ValueError) as error:
             note = sentence(error)
         self.figure = {**self.figure, "note": note}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import workbench as wb
+from workbench.launching.prepare.epoch import epoch_of
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 
 
@@ -26,4 +27,7 @@ def forecast(request: wb.Request) -> str:
         if steps is not None:
             tokens += f", {format_count(batch * work.seq_len * steps)} in all"
         parts.append(tokens)
+    epoch = epoch_of(request)
+    if epoch is not None:
+        parts.append(str(epoch))
     return " · ".join(parts)

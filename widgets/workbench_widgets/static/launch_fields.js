@@ -63,7 +63,10 @@ class LaunchFields {
     this.largest = element("button", { type: "button", class: "wb-button wbf-largest" }, "Largest micro-batch that fits");
     this.largest.addEventListener("click", () => this.model.send({ type: "largest" }));
     this.sized = element("p", { class: "wbf-note", role: "status" });
-    this.sizing = element("div", { class: "wbf-row" }, this.largest, this.sized);
+    this.shortest = element("button", { type: "button", class: "wb-button" }, "Shortest epoch");
+    this.shortest.title = "The micro-batch with the shortest pass over the data, accumulation unchanged";
+    this.shortest.addEventListener("click", () => this.model.send({ type: "shortest" }));
+    this.sizing = element("div", { class: "wbf-row" }, this.largest, this.shortest, this.sized);
     const label = element("label", { for: this.text.id }, "Arguments");
     this.shell = element(
       "div",
@@ -194,11 +197,13 @@ class LaunchFields {
   }
 
   draw() {
-    const { forecast = "", batch = "", note = "" } = this.model.get("figure");
+    const { forecast = "", batch = "", epoch = "", note = "" } = this.model.get("figure");
     setText(this.forecast, forecast);
     this.forecast.hidden = !forecast;
     setText(this.sized, note);
-    this.sizing.hidden = !batch;
+    this.largest.hidden = !batch;
+    this.shortest.hidden = !epoch;
+    this.sizing.hidden = !batch && !epoch;
   }
 
   closeRows() {

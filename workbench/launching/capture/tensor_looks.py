@@ -171,11 +171,17 @@ def _roots() -> list[Any]:
     """The outermost modules that are alive, with most trained weights first, wrappers taken off."""
     module_type = sys.modules["torch"].nn.Module
     alive: list[Any] = [one for one in gc.get_objects() if issubclass(type(one), module_type)]
-    held = {id(child) for one in alive for child in vars(one).get("_modules", {}).values()}
+    held = {id(child) for one in alive for child in _children(one).values()}
     roots = [one for one in alive if id(one) not in held]
     sized = [(sum(p.numel() for p in one.parameters() if p.requires_grad), one) for one in roots]
     sized = [(size, _unwrapped(one)) for size, one in sized if any(True for _ in one.parameters())]
     return [one for _, one in sorted(sized, key=lambda pair: -pair[0])]
+
+
+def _children(module: Any) -> dict[str, Any]:
+    """By name; of one that is being made there are none yet."""
+    children: dict[str, Any] = vars(module).get("_modules", {})
+    return children
 
 
 def _unwrapped(module: Any) -> Any:

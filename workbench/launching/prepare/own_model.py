@@ -66,19 +66,19 @@ def with_pairs(memory: Estimate, shape: Mapping[str, Any]) -> Estimate:
     return replace(memory, parts=parts, assumptions=(*memory.assumptions, *notes))
 
 
-def epoch_steps(request: Request, shape: Mapping[str, Any]) -> int | None:
-    """Optimizer steps of one pass over the data; None = they are not known.
+def epoch_steps(request: Request, shape: Mapping[str, Any]) -> tuple[int, int] | tuple[None, None]:
+    """Optimizer steps of one pass over the data, and its examples; None = they are not known.
 
     Raises:
         UsageError: nothing in the data can be trained on.
     """
     if shape["data"] is None or shape["packing"]:  # packed examples are known once encoded
-        return None
+        return None, None
     source = locate(shape["data"])
     if sum(path.stat().st_size for path in source.files) > _MOST_BYTES:
-        return None
-    examples = examine(shape["data"]).examples
-    held_out = math.ceil(examples * shape["eval_share"])
-    ranks = request.strategy.data_ranks
-    per_epoch = math.ceil(math.ceil((examples - held_out) / ranks) / shape["micro_batch"])
-    return math.ceil(per_epoch / shape["accumulate"])
+        return None, None
+    every = examine(shape["data"]).examples
+    examples = every - math.ceil(every * shape["eval_share"])
+    per_rank = math.ceil(examples / request.strategy.data_ranks)
+    per_epoch = math.ceil(per_rank / shape["micro_batch"])
+    return math.ceil(per_epoch / shape["accumulate"]), examples

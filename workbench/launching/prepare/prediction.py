@@ -147,7 +147,7 @@ def _of_recipe(request: Request, recipe: str) -> Request:
     if request.options.job is not None:
         workload = request.options.job.workload
         check_trained(recipe, arguments, workload)
-    epoch, steps = epoch_steps(request, shape), shape["steps"]
+    (epoch, examples), steps = epoch_steps(request, shape), shape["steps"]
     if steps is None and epoch is not None:
         steps = math.ceil(epoch * shape["epochs"])
     wrap = request.wrap  # a model given by name says itself what its blocks are
@@ -163,6 +163,7 @@ def _of_recipe(request: Request, recipe: str) -> Request:
         workload=workload,
         trainer=request.trainer if job is None else job.trainer,
         epoch_steps=epoch,
+        epoch_examples=examples,
         steps_total=steps,
         seconds_total=None if shape["minutes"] is None else 60.0 * shape["minutes"],
         checkpoint_every=shape["checkpoint_every"],

@@ -71,6 +71,8 @@ class Request:
     """What that rests on."""
     epoch_steps: int | None = None
     """Optimizer steps of one pass over the user's data; None = not known."""
+    epoch_examples: int | None = None
+    """Examples that such a pass trains on, all ranks together; None = not known."""
     steps_total: int | None = None
     """Optimizer steps asked for, when known."""
     seconds_total: float | None = None
