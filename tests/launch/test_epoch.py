@@ -30,7 +30,8 @@ def on_gpus(tmp_path: Path) -> wb.Request:
 
 def test_an_epoch_has_steps_tokens_time_and_price(on_gpus: wb.Request) -> None:
     epoch, step = epoch_of(on_gpus), on_gpus.predicted_time
-    assert epoch is not None and step is not None
+    assert epoch is not None
+    assert step is not None
     assert (epoch.steps, epoch.tokens) == (63, 500 * 1024)
     assert epoch.seconds == pytest.approx(63 * step.step_seconds)
     assert epoch.usd == pytest.approx(4.0 * 63 * step.step_seconds / 3600)
@@ -39,11 +40,15 @@ def test_an_epoch_has_steps_tokens_time_and_price(on_gpus: wb.Request) -> None:
 
 def test_the_shortest_epoch_is_the_shortest_of_all_that_fit(on_gpus: wb.Request) -> None:
     found, largest = shortest_epoch(on_gpus), largest_batch(on_gpus)
-    assert found is not None and largest is not None and largest.value is not None
+    assert found is not None
+    assert largest is not None
+    assert largest.value is not None
     assert found.micro_batch <= min(largest.value, 250)  # no more than a rank has examples
     work, before = on_gpus.workload, epoch_of(on_gpus)
-    assert work is not None and before is not None
-    assert found.epoch.seconds is not None and before.seconds is not None
+    assert work is not None
+    assert before is not None
+    assert found.epoch.seconds is not None
+    assert before.seconds is not None
     assert found.epoch.seconds <= before.seconds
     for size in (1, 2, 8, 64, 250):
         other = predict(

@@ -139,6 +139,29 @@ def test_a_killed_export_leaves_nothing(tmp_path: Path) -> None:
     assert not (tmp_path / "model").exists()
 
 
+@pytest.mark.slow
+def test_a_disk_that_is_full_leaves_nothing_and_says_so(tmp_path: Path) -> None:
+    run = exported_run(tmp_path)
+    before = sorted(str(one) for one in tmp_path.rglob("*"))
+    code = (
+        "import resource; from pathlib import Path\n"
+        "from workbench.errors import HostError\n"
+        "from workbench.store.layout import RunPaths\n"
+        "from workbench.trained_model.export import export_model\n"
+        "from workbench.trained_model.exported import ModelExport\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        f"run, to = RunPaths(Path({str(run)!r})), {str(tmp_path / 'model')!r}\n"
+        "try:\n    export_model(run, ModelExport(to=to))\n"
+        "except HostError as error:\n    print(error)\n"
+    )
+    done = subprocess.run(
+        [os.sys.executable, "-c", code], check=False, capture_output=True, text=True
+    )
+    assert "The disk is full, or files may not grow so large: nothing was written" in done.stdout
+    assert done.stdout.count("\n") == 1
+    assert sorted(str(one) for one in tmp_path.rglob("*")) == before
+
+
 BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no such step": ({"step": 7}, "no checkpoint of step 7: 2"),
     "no such name": ({"checkpoint": "step-3"}, "Unknown checkpoint 'step-3'"),

@@ -260,3 +260,39 @@ def test_a_template_that_refuses_some_rows_names_them(tmp_path: Path) -> None:
 def test_an_unknown_template_names_those_that_exist(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="chatml"):
         TokenOptions(model=str(tmp_path), template="chatm")
+
+
+def endless_line(folder: Path, size: int) -> Path:
+    """A first row that is well, then one line of `size` bytes, most of them holes of the disk."""
+    path = folder / "a.jsonl"
+    with path.open("wb") as file:
+        file.write(json.dumps(GOOD[0]).encode() + b"\n" + json.dumps(GOOD[1]).encode() + b"\n")
+        file.write(b'{"messages": [{"role": "user", "content": "' + b"x" * 200_000)
+        file.truncate(size)
+        file.seek(0, 2)
+        file.write(b'"}]}\n' + json.dumps(chat(3)).encode() + b"\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    "size", [40 << 20, pytest.param(10 << 30, marks=[pytest.mark.full, pytest.mark.slow])]
+)
+def test_a_line_of_gigabytes_is_one_skipped_row_in_little_memory(size: int, tmp_path: Path) -> None:
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    report = examine(endless_line(tmp_path, size))
+    (problem,) = report.problems
+    assert (problem.row, report.examples) == (3, 3)
+    assert "longer than 16 MiB" in problem.problem
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10  # KiB
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.txt"])
+def test_a_byte_order_mark_is_no_part_of_the_first_row(name: str, tmp_path: Path) -> None:
+    content = {"a.jsonl": '{"text": "é1"}\n', "a.json": '[{"text": "é1"}]', "a.csv": "text\né1\n"}
+    (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + content.get(name, "é1\n").encode())
+    report = examine(tmp_path / name)
+    assert not report.problems
+    assert report.examples == 1
+    assert "\ufeff" not in str(report)

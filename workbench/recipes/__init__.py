@@ -99,6 +99,17 @@ _RECIPES: Mapping[str, Recipe] = {
         ),
         block="Block",
     ),
+    "recsys": Recipe(
+        name="recsys",
+        path=_HERE / "recsys.py",
+        summary="A click model (tables of embeddings and MLPs) on made clicks of a known floor.",
+        cpu_arguments=("--steps", "200"),
+        gpu_arguments=(
+            *("--fields", "26", "--rows", "100000", "--dim", "64", "--width", "512"),
+            *("--micro-batch", "4096", "--precision", "bf16", "--steps", "500"),
+        ),
+        block="Table",
+    ),
     "tensor_parallel": Recipe(
         name="tensor_parallel",
         path=_HERE / "tensor_parallel.py",

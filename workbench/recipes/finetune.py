@@ -131,9 +131,10 @@ if __name__ == "__main__":
 
 import torch
 from ending import end
+from finetune_adapter import with_adapter
 from finetune_data import examples, say
 from finetune_watch import Watch
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 from transformers.trainer_utils import get_last_checkpoint
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer  # pyright: ignore[reportPrivateImportUsage] - loaded lazily
@@ -159,7 +160,7 @@ def make_model(options: argparse.Namespace) -> Any:
         return model
     sharded = "ACCELERATE_USE_FSDP" in os.environ or "ACCELERATE_USE_DEEPSPEED" in os.environ
     if options.adapter:
-        return PeftModel.from_pretrained(model, options.adapter, is_trainable=True)
+        return with_adapter(model, options.adapter, options.model)
     names: Any = [f"{target}_proj" for target in options.lora_targets]
     adapters = LoraConfig(
         task_type="CAUSAL_LM",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import importlib
+import io
 import itertools
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -17,6 +18,7 @@ from workbench.training_data.values import Row, Source
 MOST_ROW_BYTES = 16 << 20
 """A longer row is skipped, and told: no context holds four million tokens."""
 _BLOCK = 1 << 20
+_SKIPPED_BYTES = 4 << 20  # at once, of a longer line
 _TOO_LONG = f"longer than {MOST_ROW_BYTES >> 20} MiB"
 
 
@@ -57,10 +59,18 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
         if len(line) <= MOST_ROW_BYTES:
             yield number, line
             continue
-        rest = line
-        while rest and not rest.endswith(b"\n"):
-            rest = file.readline(_BLOCK)
+        if not line.endswith(b"\n"):
+            _skip_line(file)
         yield number, None
+
+
+def _skip_line(file: BinaryIO) -> None:
+    """To the next line; in large pieces, since the rest of this one may be gigabytes."""
+    while piece := file.read(_SKIPPED_BYTES):
+        end = piece.find(b"\n")
+        if end >= 0:
+            file.seek(end + 1 - len(piece), io.SEEK_CUR)
+            return
 
 
 def _jsonl(path: Path) -> Iterator[Row]:

@@ -33,7 +33,7 @@ _UNKNOWN = {
     "checkpoint": "How this script saves its state is not known: scripts with an Accelerator or "
     "transformers' Trainer and the recipes are asked to. Save in the loop, every so many steps.",
     "evaluate": "How this script evaluates is not known: transformers' Trainer and the recipes "
-    "gpt, vision and finetune are asked to. Evaluate a checkpoint in a process of its own.",
+    "gpt, vision, recsys and finetune are asked. Evaluate a checkpoint in a process of its own.",
 }
 
 

@@ -144,6 +144,9 @@ def _of_recipe(request: Request, recipe: str) -> Request:
     job = of_own_model(request, recipe, shape)
     if job is not None:
         workload = job.workload
+    if workload is None:  # one without layers of tokens is predicted as it was measured
+        measured = measurements.find(request.store, request.script, arguments)
+        workload = measured and measured.workload
     if request.options.job is not None:
         workload = request.options.job.workload
         check_trained(recipe, arguments, workload)
