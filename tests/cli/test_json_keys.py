@@ -34,6 +34,7 @@ from workbench.compare.profile.values import Profile
 from workbench.compare.scaling_study import ScalingStudy
 from workbench.compare.studies.compression import Compression
 from workbench.compare.studies.tuning import Tuning
+from workbench.launching.steering import Answer
 from workbench.launching.warm.server import Server
 from workbench.queueing import Queue
 from workbench.recover.checkpoints import Checkpoint
@@ -89,6 +90,7 @@ WITHOUT_STORE = {
 }
 LITERAL: dict[str, tuple[tuple[Any, str], ...]] = {
     "launch": ((launch, "_start"),),
+    **dict.fromkeys(("set", "look", "checkpoint", "evaluate"), ((Answer, "document"),)),
     "resume": ((started, "show_started"),),
     "rerun": ((started, "show_started"), (branching, "rerun")),
     "fork": ((started, "show_started"), (branching, "fork")),

@@ -125,6 +125,20 @@ def test_names_of_requests_cannot_leave_their_folder(tmp_path: Path) -> None:
     assert heard._known == {"123456-set", "1234567-set"}
 
 
+def test_a_damaged_record_of_changes_starts_no_other_attempt_wrongly(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    change = {"first": 5, "name": "lr", "value": 0.1, "hold": False, "factor": 2.0, "own": 0.05}
+    for number, changes in enumerate(
+        ([change], [7], "x", [{"first": "a"}], [{**change, "first": 50}])
+    ):
+        folder = paths.steering / f"100000{number}-set"
+        folder.mkdir(parents=True)
+        (folder / "decision").write_text("go")
+        (folder / "result-0.json").write_text(json.dumps({"done": True, "changes": changes}))
+    kept = steered.steered(paths, 20)
+    assert [(one["first"], one["factor"]) for one in kept] == [(5, 2.0), (50, None)]
+
+
 def rows(run: wb.Run, rank: int) -> dict[int, dict[str, Any]]:
     return {row["step"]: row for row in run.metrics(rank)}
 

@@ -23,7 +23,7 @@ changed_at, factor = (float(one) for one in options.times.split(":"))
 
 def rate(done):
     """Of the step after `done`: down to a half in 100 steps, as a scheduler computes it."""
-    return (1 - done / 200) * (factor if done + 1 >= changed_at else 1)
+    return max(0.1, 1 - done / 200) * (factor if done + 1 >= changed_at else 1)
 
 
 def model_and_optimizer(model):

@@ -26,7 +26,9 @@ _Timeout = Annotated[float, typer.Option(help="Seconds to wait for the ranks.")]
 _Values = Annotated[
     list[str], typer.Argument(metavar="NAME=VALUE...", help="lr=1e-4, weight_decay=0.1 …")
 ]
-_Hold = Annotated[bool, typer.Option("--hold", help="Keep lr constant; else the schedule goes on.")]
+_Hold = Annotated[
+    bool, typer.Option("--hold", help="Keep lr constant; else the schedule continues.")
+]
 _Module = Annotated[
     str, typer.Argument(metavar="[MODULE]", help="Name or pattern; without: list the names.")
 ]
@@ -47,8 +49,8 @@ def set_values(
 ) -> None:
     """Change lr, or another number of the optimizer, while a run trains: all ranks at one step.
 
-    The schedule goes on, scaled to the new rate; --hold keeps it there. It is kept by restarts and
-    resumes.
+    The schedule continues, scaled to the new rate; --hold keeps it there. Restarts and resumes keep
+    it.
     """
     handle, how = wb.attach(run, store), {"at": at, "wait": wait, "timeout": timeout}
     _tell(steered("set", handle, values, by=_BY, hold=hold, **how), as_json=as_json)

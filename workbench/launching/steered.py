@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
 from typing import Any
 
-from workbench.launching.capture.overrides import STEERED
+from workbench.launching.capture.overrides import STEERED, Override
 from workbench.launching.capture.steering import GO
 from workbench.store.files import read_file, read_json
 from workbench.store.layout import RunPaths
@@ -24,10 +25,11 @@ def steered(paths: RunPaths, first_step: int) -> list[dict[str, Any]]:
         result = read_json(folder / "result-0.json") or {}
         if result.get("done") is not True or _decision(folder) != GO:
             continue
-        known: list[dict[str, Any]] = result.get("changes") or []
-        for change in known:
-            behind = change["first"] <= first_step
-            changes.append(change if behind else {**change, "factor": None, "own": None})
+        for told in result.get("changes") or ():
+            with contextlib.suppress(KeyError, TypeError, ValueError):  # a file that was damaged
+                change = Override.read(told).document()
+                behind = change["first"] <= first_step
+                changes.append(change if behind else {**change, "factor": None, "own": None})
     return changes
 
 

@@ -59,9 +59,15 @@ class Answer:
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
-        names = ("run", "action", "at", "done", "why")
-        listed = {"arguments": list(self.arguments), "ranks": list(self.ranks)}
-        return {name: getattr(self, name) for name in names} | listed
+        return {
+            "run": self.run,
+            "action": self.action,
+            "arguments": list(self.arguments),
+            "at": self.at,
+            "done": self.done,
+            "why": self.why,
+            "ranks": list(self.ranks),
+        }
 
     @property
     def sentence(self) -> str:
@@ -82,7 +88,7 @@ def _change(change: Mapping[str, Any]) -> str:
     was = "n/a" if own is None else f"{own:g}"
     goes_on = "held there"
     if not change["hold"]:
-        goes_on = f"the script's schedule goes on, times {change['factor']:g}"
+        goes_on = f"the script's schedule continues, times {change['factor']:g}"
     return f"{name} is {value:g} instead of {was} from step {change['first']:,} on, {goes_on}"
 
 

@@ -29,7 +29,7 @@ export class Steer {
     const rate = field("Learning rate", { type: "text", inputmode: "decimal", placeholder: "1e-4", size: "8" });
     const module = field("Module", { type: "text", placeholder: "empty: list names", size: "18", spellcheck: "false" });
     const hold = field("hold", { type: "checkbox" });
-    hold.node.title = "Keep the rate constant; else the script's schedule goes on, scaled";
+    hold.node.title = "Keep the rate constant; else the script's schedule continues, scaled";
     this.rate = rate.input;
     this.module = module.input;
     this.hold = hold.input;
