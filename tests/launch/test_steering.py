@@ -263,6 +263,26 @@ def test_ranks_hear_it_from_files_alone(begin: Callable[..., Ranks]) -> None:
     }
 
 
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.parametrize(("recipe", "module"), [("gpt", "head"), ("recsys", "top.0")])
+def test_recipes_evaluate_save_and_show_their_tensors(
+    start: Start, recipe: str, module: str
+) -> None:
+    arguments = ["--steps", "100000", *(["--size", "1"] if recipe == "gpt" else [])]
+    run = start(recipe, arguments, processes=2, strategy="ddp")
+    run.wait(240, steps=2)
+    evaluated, saved = run.ask("evaluate"), run.ask("checkpoint")
+    assert (evaluated.done, saved.done) == (True, True)
+    listed = run.look()
+    assert module in {name for name, _ in listed.ranks[0]["modules"]}
+    assert run.look(module).done
+    until(lambda: "eval_loss" in run.series(), 30, "the loss")
+    assert run.series("eval_loss")["eval_loss"].last_step == evaluated.at
+    assert [one.step for one in run.checkpoints()] == [saved.at]
+    run.stop(now=True)
+
+
 @pytest.fixture
 def ended(start: Start) -> wb.Run:
     run = start("no_steps.py", processes=1)

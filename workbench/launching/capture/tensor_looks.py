@@ -44,8 +44,9 @@ def begin(recorder: Any, asked: Asked) -> None:
     }
     if not found:
         near = difflib.get_close_matches(wanted, named, n=3, cutoff=0.3)
-        hint = f" Nearest: {', '.join(near)}." if near else ""
-        asked.result(done=False, why=f"The model has no module {wanted!r}.{hint}")
+        hint = f" Nearest: {', '.join(near)}" if near and "*" not in wanted else ""
+        hint = f"{hint}. Without a module the names are listed."
+        asked.result(done=False, why=f"The model has no module {wanted!r}{hint}")
         return
     kinds = [one for one in KINDS if one in asked.document.get("kinds", KINDS)]
     recorder.looks = TensorLooks(recorder, asked, found, kinds)
