@@ -75,7 +75,8 @@ def _show_actions(actions: list[dict[str, Any]]) -> None:
         words = " ".join(map(str, one.get("arguments") or []))
         at = one.get("time")
         when = clock(at) if isinstance(at, int | float) else "n/a"
-        line = f"{when}  {one.get('by')}: {one.get('action')} {words}{outcome(one)}"
+        what = f"{one.get('action')} {words}".rstrip()
+        line = f"{when}  {one.get('by')}: {what}{outcome(one)}"
         console.print(printable(line), markup=False, soft_wrap=True)
 
 
