@@ -181,8 +181,8 @@ def _roots() -> list[Any]:
 
 def _children(module: Any) -> dict[str, Any]:
     """By name; of one that is being made there are none yet."""
-    children: dict[str, Any] = vars(module).get("_modules", {})
-    return children
+    children: Any = getattr(module, "_modules", None)
+    return cast("dict[str, Any]", children) or {}
 
 
 def _unwrapped(module: Any) -> Any:
