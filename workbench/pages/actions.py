@@ -1,4 +1,4 @@
-"""What a page may do with a run: stop, resume, watch again, profile, steer. Each says what came of it.
+"""What a page may do with a run: stop, resume, watch again, profile, steer. Each says how it went.
 
 The run itself refuses what is not its user's (`workbench.store.ownership`).
 """

@@ -125,7 +125,7 @@ class SimulatedDriver:
         os.environ.update(library.environment(self._timeline, self._clock))
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
         library.take_place()
-        detection.nvml.cache_clear()
+        detection.forget_driver()
         if not library.is_simulated(detection.nvml()):
             raise HostError(
                 "This process has loaded the host's GPU driver already. Rehearse in a process of "

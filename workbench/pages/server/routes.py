@@ -12,7 +12,7 @@ Reading::
 
 Acting, with the token::
 
-    POST /api/runs/RUN/act                 {"type": "stop" | "resume" | "adopt" | "profile" | "steer", …}
+    POST /api/runs/RUN/act                 {"type": "stop" | "resume" | "adopt" | "profile" | …}
 """
 
 from __future__ import annotations

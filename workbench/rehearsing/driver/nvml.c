@@ -324,8 +324,10 @@ int nvmlDeviceGetPowerUsage(device_t device, uint *to) {
 int nvmlDeviceGetTotalEnergyConsumption(device_t device, ull *to) {
     ENTER(device);
     double total = -1, power = 0, since = 0;
-    for (int i = 0; i < count_of_lines && lines[i].at <= this_call; i++) {
-        line_t *one = &lines[i];
+    int table = shown;
+    for (int i = 0; i < tables[table].count; i++) {
+        line_t *one = &tables[table].line[i];
+        if (one->at > this_call) break;
         int base = !strcmp(one->key, "energy_mj");
         if (one->device != device->index || (!base && strcmp(one->key, "power_mw"))) continue;
         if (base && *one->value == '-') total = -1; /* the driver tells none from here on */
