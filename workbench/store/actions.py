@@ -9,8 +9,8 @@ from typing import Any
 
 from workbench.errors import StoreError
 from workbench.store.files import append_line, parse_line, read_tail
+from workbench.store.journal_schema import ActionLine
 from workbench.store.layout import RunPaths
-from workbench.store.schema import ActionLine
 from workbench.store.secrets import redact_arguments
 
 _READ_BYTES, _SHOWN, _TEXT = 100_000, 50, 80
@@ -38,7 +38,7 @@ def record_action(
 
 
 def read_actions(paths: RunPaths) -> list[dict[str, Any]]:
-    """The latest lines of the journal that are whole (`schema.ActionLine`), in order."""
+    """The latest lines of the journal that are whole (`journal_schema.ActionLine`), in order."""
     lines = read_tail(paths.actions, _READ_BYTES).splitlines()
     read = [parse_line(line.encode())[0] for line in lines]
     return [one for one in read if one is not None][-_SHOWN:]

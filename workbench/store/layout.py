@@ -195,12 +195,12 @@ class RunPaths:
 
     @property
     def rehearsal(self) -> Path:
-        """What happened on a rehearsal's clock (`schema.RehearsedLine`)."""
+        """What happened on a rehearsal's clock (`journal_schema.RehearsedLine`)."""
         return self.directory / "rehearsal.jsonl"
 
     @property
     def actions(self) -> Path:
-        """What programs did with the run for somebody (`schema.ActionLine`)."""
+        """What programs did with the run for somebody (`journal_schema.ActionLine`)."""
         return self.directory / "actions.jsonl"
 
     @property

@@ -26,10 +26,10 @@ file                       content                                     written b
 ``metrics/waits-P-C``      there while process C, which rank           C (the capture hook)
                            process P started, waits for a group
 ``attempts.jsonl``         one :class:`AttemptLine` per start and end  the supervisor
-``rehearsal.jsonl``        one :class:`RehearsedLine` per event of a   the rehearsal
-                           run that is played and trains nothing
-``actions.jsonl``          one :class:`ActionLine` per launch, stop or  the agents' server
-                           resume that an agent asked for
+``rehearsal.jsonl``        `journal_schema.RehearsedLine` per event    the rehearsal
+                           of a run that is played and trains nothing
+``actions.jsonl``          `journal_schema.ActionLine` per launch,     who asked for it; the ranks
+                           stop, resume or step boundary's request
 ``checkpoints.jsonl``      one :class:`SavedLine` per checkpoint seen  rank 0 (the capture hook)
 ``findings.json``          what was diagnosed so far, atomic           the supervisor
 ``control/``               ``stop``, ``stop-now``, ``preempt``,        clients; ``stop-at`` and
@@ -38,7 +38,7 @@ file                       content                                     written b
 ``control/profile``        which steps to trace                        a client, read by the ranks
 ``control/steer``          names in ``steering/``, one a line          clients, read by the ranks
 ``steering/NAME/``         something asked of the training after a     a client: ``request.json``;
-                           step, see :class:`SteeringRequest`          the ranks: all else
+                           step: `journal_schema.SteeringRequest`      the ranks: all else
 ``profiles/step-N/``       a trace, see :class:`ProfiledRank`          the ranks, its first reader
 ``checkpoints/``           what the script or a graceful stop saved    the ranks
 ``nodes/order.json``       what each of several machines has to do     the supervisor
@@ -124,54 +124,6 @@ class AttemptLine(TypedDict, total=False):
     rollback: RollbackDoc  # absent where the run did not go back by itself
     last_step: int  # end: the furthest step that a rank reported
     message: str | None  # end: what happened
-
-
-class RehearsedLine(TypedDict, total=False):
-    """``rehearsal.jsonl``: what happened on the simulated clock."""
-
-    time: float  # Unix seconds of the run's clock, which runs ahead of the host's
-    event: str  # rented, released, working, saved, interrupted, throttled, finished
-    node: int  # rented, released: the machine's place in the job
-    why: str  # released: returned, taken, failed; interrupted: spot, gpu-lost, ecc, host, trace
-    gpu: int  # interrupted, throttled
-    step: int  # steps done
-    seconds: float  # saved: what it held the training up
-
-
-class ActionLine(TypedDict, total=False):
-    """``actions.jsonl``: what was done with the run, and who asked.
-
-    What is asked at a step boundary has two lines: when it is asked, and, by rank 0, what came of
-    it. The last three keys are of that one alone.
-    """
-
-    time: float
-    by: str  # "mcp", and the name of the client that it serves; cli, python, dashboard
-    action: str  # launch, stop, resume; set, look, checkpoint, evaluate
-    arguments: list[str]  # the command's, without secrets
-    limits: str  # what it had to keep to, as a sentence
-    step: int  # the optimizer step after which it was done
-    done: bool
-    why: str  # it was not done
-
-
-class SteeringRequest(TypedDict, total=False):
-    """``steering/NAME/request.json``. Beside it, of each rank R: ``heard-R`` ("in time", "late").
-
-    ``decision`` is written once, by the first rank that knows all answers: "go", or why not.
-    ``result-R.json``: {"rank", "done", "at", "why"} and "changes" (`capture.overrides.Override`),
-    "tensors", "modules" or "path".
-    """
-
-    action: str  # set, look, checkpoint, evaluate
-    at: int  # after this optimizer step
-    ranks: int  # how many have to answer
-    words: list[str]  # for the journal
-    by: str
-    values: dict[str, float]  # set: by their names in the optimizer's groups
-    hold: bool  # set: the learning rate stays there, whatever the schedule says
-    module: str  # look: its name; "" = name them all
-    kinds: list[str]  # look: weights, gradients, activations
 
 
 class StateDoc(TypedDict):
