@@ -162,6 +162,7 @@ same(plainLine("x".repeat(5000)).length, 2002);
 same([number(null), bytes(undefined), seconds(NaN), short(null), percent(null)], Array(5).fill("n/a"));
 same([number(0), bytes(0), percent(0)], ["0", "0 B", "0 %"]);
 same([bytes(1536), seconds(75), seconds(3675), short(41234)], ["1.5 KiB", "1:15", "1:01:15", "41.2 k"]);
+same([seconds(172799), seconds(172800), seconds(1303386)], ["47:59:59", "2 d 00:00", "15 d 02:03"]);
 same(plotText("<b>&"), "&lt;b&gt;&amp;");
 same(smooth([1, null, 1], 0.9).map((one) => one && Math.round(one * 1e9) / 1e9), [1, null, 1]);
 same(smooth([4, 2], 0), [4, 2]);

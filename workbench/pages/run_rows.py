@@ -26,6 +26,7 @@ _COLUMNS = (
     "loss_last",
     "started_at",
     "ended_at",
+    "rehearsal",
 )
 
 

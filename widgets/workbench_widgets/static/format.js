@@ -90,11 +90,14 @@ export function bytes(value) {
   return `${(value / unit.bytes).toLocaleString("en", { maximumSignificantDigits: 3 })} ${unit.name}`;
 }
 
-/** 0.0301 -> "30.1 ms", 95 -> "1:35", 4000 -> "1:06:40". @param {unknown} value */
+/** 95 -> "1:35", 4000 -> "1:06:40", from two days on 200000 -> "2 d 07:33". @param {unknown} value */
 export function seconds(value) {
   if (!known(value) || value < 0) return UNKNOWN;
   const rounded = Math.round(value);
   const two = (/** @type {number} */ part) => String(part).padStart(2, "0");
+  if (rounded >= 172_800) {
+    return `${Math.floor(rounded / 86_400)} d ${two(Math.floor(rounded / 3600) % 24)}:${two(Math.floor(rounded / 60) % 60)}`;
+  }
   if (rounded >= 3600) {
     return `${Math.floor(rounded / 3600)}:${two(Math.floor(rounded / 60) % 60)}:${two(rounded % 60)}`;
   }

@@ -49,8 +49,8 @@ class Dashboard {
       stop: (now) => this.source.requestStop(now),
       resume: () => this.resume(null),
       show: () => this.findings.show(),
-      profile: () => this.source.profile(),
-      steer: (wish) => this.source.steer(wish),
+      profile: () => this.source.act("profile"),
+      steer: (wish) => this.source.act("steer", wish),
       adopt: () => this.adopt(),
       openLog: (rank) => this.logs.open(rank),
       kernel: () => this.source.kernelLink() !== "none" && this.source.kernelLink() !== "gone",
@@ -146,7 +146,7 @@ class Dashboard {
   /** Has the run watched again. */
   adopt() {
     this.sayResume("Starting a supervisor …", false);
-    this.source.adopt();
+    this.source.act("adopt");
   }
 
   /** @param {string|null} checkpoint null: the newest whole one */

@@ -206,19 +206,11 @@ export class RunSource {
     return late || (this.ended && this.transport === "comm");
   }
 
-  /** Asks the kernel for a trace of the next steps. */
-  profile() {
-    this.context.model?.send({ type: "profile" });
-  }
-
-  /** Asks the training for something after one of its next steps. @param {import("./steer.js").Wish} wish */
-  steer(wish) {
-    this.context.model?.send({ type: "steer", ...wish });
-  }
-
-  /** Asks the kernel for a supervisor of a run that has lost its own. */
-  adopt() {
-    this.context.model?.send({ type: "adopt" });
+  /** Asks the kernel for a trace of the next steps ("profile"), for a supervisor of a run that has lost
+   * its own ("adopt"), or for something after one of the next steps ("steer").
+   * @param {"profile"|"adopt"|"steer"} type @param {import("./steer.js").Wish} [wish] */
+  act(type, wish) {
+    this.context.model?.send({ type, ...wish });
   }
 
   /** Asks the kernel to resume the run. @param {string|null} checkpoint null: the newest whole one */
