@@ -66,8 +66,10 @@ async def session(server: StdioServerParameters, store: Path) -> Agent:
         assert json.loads(await agent.ask("metrics", run=run.id, tail=3))["columns"]
         stopped = json.loads(await agent.ask("stop", run=run.id))
         assert stopped["outcome"] == "stopped"
-        found = json.loads(await agent.ask("diagnose", run=run.id))["findings"]
-        assert {one["kind"] for one in found} <= {"host-contention"}, found  # the host may be busy
+        # Which findings a healthy run has while the host is busy, tests/diagnose asks of recordings.
+        for one in json.loads(await agent.ask("diagnose", run=run.id))["findings"]:
+            assert one["id"].startswith(one["kind"])
+            assert one["evidence"]
         again = json.loads(await agent.ask("resume", run=run.id, max_hours=0.5))
         assert again["run"] == run.id
         assert again["stopped_after_hours"] == 0.5

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from workbench.launching import stop_ladder
 from workbench.launching.supervise.outcome import Verdict, judge
 from workbench.launching.supervise.rank_processes import RankProcesses
 from workbench.launching.supervise.run_state import RunState
@@ -159,6 +161,31 @@ def test_a_stop_of_a_run_that_hangs_waits_for_no_step(tmp_path: Path, *, hangs: 
     assert (paths.control / "stop-at").exists() is not hangs
     assert supervisor.state.message is not None
     assert ("rank 1 stands at step 71 (hang)" in supervisor.state.message) is hangs
+
+
+@pytest.mark.parametrize("left", [False, True])
+def test_a_rank_that_hangs_while_it_exits_is_not_waited_for_as_long_as_a_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, left: bool
+) -> None:
+    clock = SimpleNamespace(now=1000.0)
+    monkeypatch.setattr(stop_ladder.time, "monotonic", lambda: clock.now)
+    paths = RunPaths(tmp_path)
+    paths.make_folders()
+    ladder = stop_ladder.StopLadder(paths, list)
+    paths.rank_end(1).write_text("{}")  # of an attempt before
+    os.utime(paths.rank_end(1), (1.0, 1.0))
+    ladder.request(now=False, steps=10, step_seconds=0.1)
+    assert ladder.stop_at is not None
+    if left:
+        paths.rank_end(0).write_text("{}")
+    for second, stage in (
+        (0, "graceful"),
+        (59, "graceful"),
+        (61, "marked" if left else "graceful"),
+    ):
+        clock.now = 1000.0 + second
+        ladder.tick(None, ladder.stop_at, 0.1)
+        assert ladder.stage == stage
 
 
 @pytest.mark.parametrize(

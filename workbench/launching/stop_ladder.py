@@ -22,6 +22,7 @@ _AHEAD_SECONDS = 1.0  # every rank must read the file before it reaches the step
 _AHEAD_OF_NODES_SECONDS = 5.0  # the ranks of other machines are told by their agents
 _SAVE_SECONDS = 180.0  # for the checkpoint of a graceful stop
 _STUCK_SECONDS = 60.0  # without a step (validation takes a while) a graceful stop is hopeless
+_LEAVE_SECONDS = 60.0  # for the other ranks once one has left: a process may hang while it exits
 _MAX_LATE = 3  # times that a stop step which the ranks had already passed is moved on
 _LAUNCHER_SECONDS = 6.0
 _MARKED_SECONDS = 6.0
@@ -47,6 +48,8 @@ class StopLadder:
         self._within: float | None = None
         self._deadline = 0.0
         self._last_step = (0, 0.0)
+        self._asked_at = 0.0  # Unix seconds
+        self._left_at: float | None = None
         self._now = False
         self._late = 0
 
@@ -89,6 +92,7 @@ class StopLadder:
             return
         self.stage = "graceful"
         self._last_step = (steps, time.monotonic())
+        self._asked_at = time.time()
         self._deadline = time.monotonic() + self._of_grace(0.5, _SAVE_SECONDS)
 
     def _of_grace(self, share: float, seconds: float) -> float:
@@ -111,6 +115,18 @@ class StopLadder:
             return False
         return steps > self.stop_at + 2
 
+    def _hangs_at_exit(self, now: float) -> bool:
+        """Whether a rank is still there long after another one has left at the stop step."""
+        if self._left_at is None and self._one_has_left():
+            self._left_at = now
+        return self._left_at is not None and now - self._left_at > _LEAVE_SECONDS
+
+    def _one_has_left(self) -> bool:
+        with contextlib.suppress(OSError):
+            ends = self._paths.metrics.glob("rank-*.end.json")
+            return any(one.stat().st_mtime >= self._asked_at for one in ends)
+        return False
+
     def tick(self, launcher: ProcessDoc | None, steps: int, step_seconds: float | None) -> None:
         """Do what is due now."""
         now = time.monotonic()
@@ -123,7 +139,7 @@ class StopLadder:
             patience = max(_STUCK_SECONDS, 5 * (step_seconds or 0))
             reached = self.stop_at is not None and steps >= self.stop_at
             stuck = not reached and now - self._last_step[1] > patience
-            if stuck or now > self._deadline:
+            if stuck or now > self._deadline or (reached and self._hangs_at_exit(now)):
                 self.stage, self._deadline = "launcher", 0.0
         if self.stage == "launcher":
             with contextlib.suppress(OSError):  # from now on SIGTERM means: end
