@@ -131,6 +131,7 @@ def test_traces_that_the_planner_did_not_see(plan: Costed, tmp_path: Path, seed:
     assert fits["dollars"]
 
 
+@pytest.mark.slow
 @pytest.mark.full
 def test_a_hundred_of_a_long_run(tmp_path: Path) -> None:
     long = planned()
