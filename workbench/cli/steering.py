@@ -84,8 +84,8 @@ def checkpoint(
     as_json: JsonOption = False,
 ) -> None:
     """Have a run save a checkpoint now, and train on."""
-    handle, how = wb.attach(run, store), {"at": at, "wait": wait, "timeout": timeout}
-    _tell(steered("checkpoint", handle, (), by=_BY, **how), as_json=as_json)
+    answer = wb.attach(run, store).ask("checkpoint", at=at, wait=wait, timeout=timeout, by=_BY)
+    _tell(answer, as_json=as_json)
 
 
 def evaluate(
@@ -98,8 +98,8 @@ def evaluate(
     as_json: JsonOption = False,
 ) -> None:
     """Have a run evaluate now: of transformers' Trainer and of the recipes that evaluate."""
-    handle, how = wb.attach(run, store), {"at": at, "wait": wait, "timeout": timeout}
-    _tell(steered("evaluate", handle, (), by=_BY, **how), as_json=as_json)
+    answer = wb.attach(run, store).ask("evaluate", at=at, wait=wait, timeout=timeout, by=_BY)
+    _tell(answer, as_json=as_json)
 
 
 def steered(action: str, run: wb.Run, words: Sequence[str], **how: Any) -> steering.Answer:

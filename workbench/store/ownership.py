@@ -107,6 +107,20 @@ def foreign_folder(folder: Path) -> str | None:
     return None
 
 
+def check_own_folder(folder: Path, what: str) -> None:
+    """Refuse a queue or sweep (`what`) whose files, which say what is started, others could write.
+
+    Raises:
+        ForeignRunError: it is not this user's alone.
+    """
+    reason = foreign_folder(folder)
+    if reason is not None:
+        raise ForeignRunError(
+            f"{user_name(os.geteuid())} cannot use the {what} {folder}: {reason}. Use a store of "
+            "your own: --store DIR."
+        )
+
+
 def user_name(uid: int) -> str:
     """The name of a user; "user 1234" where this machine knows none."""
     try:

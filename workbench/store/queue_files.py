@@ -27,10 +27,10 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import ForeignRunError, StoreError
+from workbench.errors import StoreError
 from workbench.store import names, processes
 from workbench.store.files import read_json, write_json_atomic
-from workbench.store.ownership import foreign_folder, user_name
+from workbench.store.ownership import check_own_folder
 
 FOLDER = ".queue"
 
@@ -166,12 +166,7 @@ class QueueFiles:
         Raises:
             ForeignRunError: it is not this user's alone.
         """
-        reason = foreign_folder(self.folder)
-        if reason is not None:
-            raise ForeignRunError(
-                f"{user_name(os.geteuid())} cannot use the queue {self.folder}: {reason}. Use a "
-                "store of your own: --store DIR."
-            )
+        check_own_folder(self.folder, "queue")
 
 
 _FOLDERS = ("waiting", "starting")

@@ -18,16 +18,15 @@ A trial's run says in its record whose trial it is: that is the link between bot
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import ForeignRunError, StoreError, UnknownNameError, UsageError
+from workbench.errors import StoreError, UnknownNameError, UsageError
 from workbench.store import names, processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
-from workbench.store.ownership import foreign_folder, user_name
+from workbench.store.ownership import check_own_folder
 from workbench.sweeping.plan import SweepPlan
 
 FOLDER = ".sweeps"
@@ -119,12 +118,7 @@ class SweepFiles:
         Raises:
             ForeignRunError: it is not this user's alone.
         """
-        reason = foreign_folder(self.folder)
-        if reason is not None:
-            raise ForeignRunError(
-                f"{user_name(os.geteuid())} cannot use the sweep {self.folder}: {reason}. Use a "
-                "store of your own: --store DIR."
-            )
+        check_own_folder(self.folder, "sweep")
 
 
 def make_folder(root: Path, name: str) -> SweepFiles:
