@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ from workbench.queueing import Queue
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
+from workbench_widgets.rereading import start_rereading
 
 _OPTIONS = ("store", "refresh_seconds")
 
@@ -47,17 +46,18 @@ class QueuePanel(Face):
         self._acting = threading.Lock()
         config = store_config(Path(wb.Store(store).root), face="queue.js")
         super().__init__(config, shown=self.queue.document())
-        self._closed = threading.Event()
-        threading.Thread(
-            target=_keep_reading,
-            args=(weakref.ref(self), self._closed, refresh_seconds),
-            name="workbench-queue",
-            daemon=True,
-        ).start()
+        self._closed = start_rereading(self, "workbench-queue", refresh_seconds)
 
     def refresh(self) -> None:
         """Read the queue now."""
         self.shown = self.queue.document()
+
+    def reread(self) -> None:
+        """Read the queue; where its store has gone, the panel says so."""
+        try:
+            self.refresh()
+        except wb.WorkbenchError as error:
+            self.problem = str(error)
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         """A button was pressed. Runs in the kernel's main thread, so it only hands over."""
@@ -96,21 +96,3 @@ class QueuePanel(Face):
             for one in self.queue.devices()
         ]
         return "\n".join([repr(self.queue), *held])
-
-
-def _keep_reading(
-    widget: weakref.ref[QueuePanel], closed: threading.Event, least_seconds: float
-) -> None:
-    """Refresh until the widget is closed or forgotten; spends at most 5 % of its time."""
-    pause = least_seconds
-    while not closed.wait(pause):
-        face = widget()
-        if face is None:
-            return
-        begun = time.monotonic()
-        try:
-            face.refresh()
-        except wb.WorkbenchError as error:  # the store has gone: say so, look again
-            face.problem = str(error)
-        pause = max(least_seconds, 20 * (time.monotonic() - begun))
-        del face

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-import weakref
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from workbench_widgets import assets
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
+from workbench_widgets.rereading import start_rereading
 from workbench_widgets.sweep import form
 
 _OPTIONS = ("store", "open", "refresh_seconds")
@@ -84,13 +83,7 @@ class Sweep(Face):
             config["opens"] = assets.bundle_name(_OPENED)
         super().__init__(config)
         self._read(draw=False)  # the figures follow: Optuna and plotly take half a second to load
-        self._closed = threading.Event()
-        threading.Thread(
-            target=_keep_reading,
-            args=(weakref.ref(self), self._closed, refresh_seconds),
-            name="workbench-sweep",
-            daemon=True,
-        ).start()
+        self._closed = start_rereading(self, "workbench-sweep", refresh_seconds, at_once=True)
 
     def on_open(self, callback: Any) -> None:
         """Call ``callback(run_id)`` when someone opens a trial's run."""
@@ -184,6 +177,13 @@ class Sweep(Face):
             self.show(made.name)
             return made
 
+    def reread(self) -> None:
+        """Read the sweeps; where their store has gone, the panel says so."""
+        try:
+            self.refresh()
+        except (wb.WorkbenchError, OSError) as error:
+            self.said = {"text": sentence(error), "bad": True}
+
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         """Runs in the kernel's main thread, so it only hands over."""
         if kind == "open":
@@ -233,21 +233,3 @@ class Sweep(Face):
         line = f"Sweep {about['sweep']}: {about['state']}, {ended} of {about['planned']} trials"
         chosen = ", ".join(f"{name}={value}" for name, value in (best.get("values") or {}).items())
         return f"{line}\n  best: {chosen}, {about['metric']} {best['value']:.6g}" if best else line
-
-
-def _keep_reading(
-    widget: weakref.ref[Sweep], closed: threading.Event, least_seconds: float
-) -> None:
-    """Refresh until the widget is closed or forgotten; spends at most 5 % of its time."""
-    pause = 0.0  # the figures of the first reading
-    while not closed.wait(pause):
-        face = widget()
-        if face is None:
-            return
-        begun = time.monotonic()
-        try:
-            face.refresh()
-        except (wb.WorkbenchError, OSError) as error:  # the store has gone: say so, look again
-            face.said = {"text": sentence(error), "bad": True}
-        pause = max(least_seconds, 20 * (time.monotonic() - begun))
-        del face
