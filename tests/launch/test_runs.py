@@ -19,6 +19,7 @@ from tests.faults.matrix import record
 from workbench.compare import index
 from workbench.observe.rows import kept_row
 from workbench.store.layout import RunPaths
+from workbench.store.processes import is_alive
 
 pytestmark = pytest.mark.slow
 Start = Callable[..., wb.Run]
@@ -44,6 +45,7 @@ def test_raw_ddp_is_observed_without_an_edit(start: Start) -> None:
     assert (run.directory / "report.html").stat().st_size > 4000
     state = json.loads((run.directory / "state.json").read_text())
     assert state["phase"] == "ended"
+    assert not is_alive(state["supervisor"])  # nothing is written after `wait`
     assert set(state["ranks"]) == {"0", "1"}
 
 

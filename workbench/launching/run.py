@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,13 @@ from workbench.store.files import read_json, read_texts
 from workbench.store.findings import Finding, read_findings
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
+from workbench.store.processes import is_alive
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.status import Status, read_status
 
 _ADOPT_SECONDS = 5.0
+_LAST_WORDS_SECONDS = 10.0
 _CONFIG_BYTES = 1 << 20
 _QUICK_METRIC_BYTES = 32 << 20  # are read in about a second
 
@@ -331,7 +334,7 @@ class Run:
     def wait(self, timeout: float | None = None, *, steps: int | None = None) -> str | None:
         """Block until the run has ended, or has made `steps` steps; returns its outcome so far.
 
-        Ctrl-C ends the waiting only.
+        The supervisor is given 10 s for its last messages. Ctrl-C ends the waiting only.
 
         Raises:
             WorkbenchError: it did not end within `timeout` seconds.
@@ -343,7 +346,14 @@ class Run:
             if deadline is not None and time.monotonic() > deadline:
                 raise WorkbenchError(f"{self.id} is still {status.state} after {timeout:g} s.")
             time.sleep(0.1)
+        self._wait_for_supervisor(min(deadline or inf, time.monotonic() + _LAST_WORDS_SECONDS))
         return self.outcome
+
+    def _wait_for_supervisor(self, deadline: float) -> None:
+        """Until then it may still write to the directory."""
+        supervisor = (read_json(self._paths.state) or {}).get("supervisor")
+        while is_alive(supervisor) and time.monotonic() < deadline:
+            time.sleep(0.02)
 
     def _steps_now(self) -> int:
         """Of the present attempt's view; the view of the one before may still lie there."""
