@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import subprocess
 import sys
 from typing import Any
@@ -188,6 +189,16 @@ def test_a_layout_that_does_not_fit_is_said(run: Run) -> None:
     result = run("--model", "llama-3-70b", "--gpu", "h100", "--gpus", "8", "--tokens", "1B")
     assert result.code == 0
     assert "This layout does not fit" in result.out.splitlines()[0]
+
+
+@pytest.mark.parametrize(("model", "gpu"), [("llama-3-8b", "h100"), ("llama-2-13b", "a100-80")])
+def test_layouts_that_it_names_do_fit(run: Run, model: str, gpu: str) -> None:
+    given = ("--model", model, "--gpu", gpu, "--gpus", "8", "--tokens", "1B")
+    note = answer(run, *given)["notes"][0]
+    names = re.search(r"These do: (.*)\. Name one with --strategy\.", note)
+    assert names is not None, note
+    for name in names[1].split(", "):
+        assert answer(run, *given, "--strategy", name)["fits"], name
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from workbench.compare.calibration.calibrate import measured_conditions
 from workbench.describe import Cluster
 from workbench.describe.job import Job
 from workbench.errors import UsageError
+from workbench.estimate import sizing
 from workbench.estimate.cost import run_cost
 from workbench.estimate.cost.plan import FAILURE_GPU_HOURS, RunPlan, checkpoint_bytes
 from workbench.estimate.memory import training_memory
@@ -71,7 +72,7 @@ def answer(options: CostOptions) -> Costed:
         needs, card = format_bytes(memory.on_card_bytes), format_bytes(memory.card_bytes)
         problem = (
             f"This layout does not fit: it needs {needs} of {card}. Costs below assume a card with "
-            "enough memory. Run `workbench memory` for layouts that fit."
+            f"enough memory. {_layouts_that_fit(job)}"
         )
     notes = (*priced.notes, *job.notes)
     return Costed(job=job, cost=bill, notes=notes, problem=problem)
@@ -89,6 +90,21 @@ def document(report: Costed) -> dict[str, Any]:
         "notes": [*([report.problem] if report.problem else []), *report.notes],
         "trainer": job.trainer and job.trainer.document(),
     }
+
+
+def _layouts_that_fit(job: Job) -> str:
+    """The next move: data-parallel layouts for these GPUs, else the command that knows more."""
+    gpu = accelerator(job.cluster)
+    options = () if gpu is None else sizing.fewest_gpus(job.workload, gpu)
+    names = [
+        option.strategy.name
+        for option in options
+        if not (option.switches or option.strategy.tp > 1 or option.strategy.pp > 1)
+        and option.gpus <= job.strategy.world_size
+    ]
+    if not names:
+        return "Run `workbench memory` for layouts that fit."
+    return f"These do: {', '.join(names)}. Name one with --strategy."
 
 
 def _length(options: CostOptions) -> dict[str, Any]:
