@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import json
 import os
@@ -20,13 +19,13 @@ from .overrides import Overrides
 from .plain import Numbers
 from .pulse import BACKWARD, ENDED, FORWARD, SAVING, Pulse
 from .step_line import StepLines, StepRecord
+from .step_losses import StepLosses
 from .weight_looks import WeightLooks
 from .writers import LaterLines, LineWriter, write_json
 
 _STOP_POLL_SECONDS = 0.2
 _FLUSH_SECONDS = 2.0
 _VALUES = StepRecord._fields.index("loss")
-_MAX_LOSSES = 1024  # a script without a torch optimizer never takes a step that would empty them
 
 
 class Recorder:
@@ -68,7 +67,7 @@ class Recorder:
         self._rewinds_file = f"{metrics}.rewinds.jsonl"
         self._start_file = f"{metrics}.start.json"
         self._stop_file = os.path.join(run_directory, "control", "stop-at")
-        self._losses: collections.deque[Any] = collections.deque(maxlen=_MAX_LOSSES)
+        self._losses = StepLosses()
         self._grad_norm: Any = None
         self._backward_at: float | None = None
         self._optimizer_at: float | None = None
@@ -148,7 +147,7 @@ class Recorder:
         if value is not None:
             if isinstance(value, float):
                 self.nonfinite.loss(value)
-            self._losses.append(value)
+            self._losses.add(value)
 
     @property
     def has_losses(self) -> bool:
@@ -157,7 +156,7 @@ class Recorder:
 
     def drop_losses(self) -> None:
         """The gradients of the backward passes since the last step are gone without a step."""
-        self._losses.clear()
+        self._losses.drop()
 
     def grad_norm(self, norm: Any) -> None:
         """The gradient norm that the script computed before this step."""
@@ -165,6 +164,7 @@ class Recorder:
 
     def optimizing(self) -> None:
         """An optimizer step begins: the first since the backward pass tells when that was over."""
+        self._losses.step_begins()
         if self._optimizer_at is None:
             self._optimizer_at = time.time()
             if self.core_time.on:
@@ -172,15 +172,15 @@ class Recorder:
 
     def step(self, lr: float | None, optimizer: Any = None) -> None:
         """An optimizer step ended. A second optimizer without a backward of its own is no step."""
+        self._losses.step_ended()
         if self.held or self._backward_at is None or os.getpid() != self.owner:
             return
         if self._logs_steps and optimizer is not None:  # told just before its first backward
             self._logs_steps, self._backward_at = False, None
-            self._losses.clear()
+            self._losses.take()
             return
-        losses, norm = list(self._losses), self._grad_norm
+        losses, norm = self._losses.take(), self._grad_norm
         entered, self._backward_at, self._grad_norm = self._backward_at, None, None
-        self._losses.clear()
         if not self._leads(optimizer):
             return
         self.steps += 1
@@ -269,7 +269,7 @@ class Recorder:
             return
         self.steps = min(step, furthest)
         self.rewound_from = furthest if step < furthest else None
-        self._losses.clear()
+        self._losses.take()
         self._grad_norm = self._previous_end = self._forward_at = None
         self._lead = None
         self._others.clear()

@@ -131,7 +131,8 @@ def _finished(
         return Verdict(
             outcome="no-steps",
             message="The script ended with exit code 0, but no optimizer step was seen. Its log "
-            "says why: many examples leave quietly when they find too few GPUs.",
+            "says why: many examples leave quietly when they find too few GPUs. A script that "
+            "trains without a torch optimizer tells its steps by workbench.log(step=…, loss=…).",
         )
     how = " (the exit code was not seen; every rank reported a clean end)" if unseen else ""
     return Verdict(outcome="succeeded", message=f"Finished after {steps} steps{how}.")
