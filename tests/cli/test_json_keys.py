@@ -203,7 +203,7 @@ def test_values_print_their_fields() -> None:
     assert fields | {"id", "next_command"} == set(FORMS["diagnose"].keys)
     fields = {*Checkpoint.__dataclass_fields__, "name"} - {"manifest"}
     assert fields == set(FORMS["checkpoints"].keys)
-    assert set(Exported.__dataclass_fields__) == set(FORMS["export-model"].keys)
+    assert {*Exported.__dataclass_fields__, "push"} == set(FORMS["export-model"].keys)
     assert set(Pulled.__dataclass_fields__) == set(FORMS["pull"].keys)
     for form in ("warm start", "warm status", "warm stop"):
         assert literal_keys(Server, "_status") - {"read"} == set(FORMS[form].keys)

@@ -236,7 +236,7 @@ COMMANDS = {
     "export-model": Source(
         "model_export",
         "export_model_command",
-        "Write the trained model to a folder: safetensors, config, tokenizer and a model card.",
+        "Write the trained model to a folder or the hub: safetensors, config, tokenizer and card.",
     ),
     "generate": Source(
         "generating",

@@ -187,7 +187,7 @@ FORMS: Final = {
     ),
     "export-model": JsonForm(
         "run checkpoint step path family architecture parameters tensors bytes dtype fingerprint "
-        "merged logits_difference loads notes"
+        "merged logits_difference loads notes push"
     ),
     "generate": JsonForm("run checkpoint prompt trained base"),
     "ui": JsonForm("url token store"),

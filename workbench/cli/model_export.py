@@ -1,4 +1,4 @@
-"""``workbench export-model``: take the trained model home."""
+"""``workbench export-model``: take the trained model home, or to the hub."""
 
 from __future__ import annotations
 
@@ -15,9 +15,14 @@ from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import RunArgument, StoreOption, console, errors
 from workbench.describe.option import Group
 from workbench.store.layout import RunPaths
+from workbench.store.printable import printable
 from workbench.trained_model.export import export_model
 from workbench.trained_model.exported import Exported, ModelExport
+from workbench.trained_model.hub import HubPush, Pushed
+from workbench.trained_model.pushing import push_model
 from workbench.units import format_bytes, format_count
+
+_STOPPED = "Stopped: nothing was committed; the same command goes on where it was."
 
 
 @with_options
@@ -25,49 +30,78 @@ def export_model_command(
     run: RunArgument = "last",
     *,
     wanted: Annotated[dict[str, Any], Group(of=ModelExport)],
+    to_hub: Annotated[dict[str, Any], Group(of=HubPush)],
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Write the trained model to a folder: safetensors, config, tokenizer and a model card.
+    """Write the trained model to a folder or the hub: safetensors, config, tokenizer and card.
 
     Sharded checkpoints (FSDP, ZeRO, TP, PP) are put together; LoRA is merged into its base.
+    --push uploads it with your token (HF_TOKEN or hf auth login): private, one commit, after a
+    --dry-run that shows files, sizes, license and what would be replaced.
     """
-    handle = wb.attach(run, store)
+    push = HubPush(**to_hub)
+    paths, pushed = RunPaths(wb.attach(run, store).directory), None
     try:
         with _progress_bar() as show:
-            exported = export_model(
-                RunPaths(handle.directory), ModelExport(**wanted), on_progress=show
-            )
+            if push.push is None:
+                exported = export_model(paths, ModelExport(**wanted), on_progress=show)
+            else:
+                exported, pushed = push_model(paths, push, ModelExport(**wanted), on_progress=show)
     except KeyboardInterrupt:
-        errors.print("Stopped: nothing was written.", markup=False)
+        errors.print(_STOPPED if push.push else "Stopped: nothing was written.", markup=False)
         raise typer.Exit(130) from None
     if as_json:
-        print_json(exported.document())
-    else:
-        _show(exported)
+        print_json({**exported.document(), "push": pushed and pushed.document()})
+        return
+    _show(exported)
+    if pushed is not None:
+        _show_push(pushed)
+
+
+def _say(text: str) -> None:
+    console.print(text, markup=False, soft_wrap=True)
 
 
 def _show(exported: Exported) -> None:
-    def say(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
     kind = exported.architecture or {"gpt": "GPT of the recipe"}.get(exported.family, "weights")
-    say(f"{exported.path}")
-    say(
+    _say(f"{exported.path}")
+    _say(
         f"  {kind}, {format_count(exported.parameters)} parameters in {exported.tensors} tensors, "
         f"{exported.dtype}, {format_bytes(exported.bytes)}"
     )
-    say(f"  from {exported.checkpoint} of {exported.run}")
-    say("  read again: every name, shape and hash is right")
+    _say(f"  from {exported.checkpoint} of {exported.run}")
+    _say("  read again: every name, shape and hash is right")
     if exported.logits_difference is not None:
-        say(
+        _say(
             f"  adapter merged: logits differ by at most {exported.logits_difference:.1e} from "
             "base and adapter"
         )
     if exported.loads:
-        say("  plain transformers loads it with every weight")
+        _say("  plain transformers loads it with every weight")
     for note in exported.notes:
-        say(f"  note: {note}")
+        _say(f"  note: {note}")
+
+
+def _show_push(pushed: Pushed) -> None:
+    """What would be, or was, uploaded."""
+    seen = "public: everybody can read it" if pushed.public else "private"
+    done = pushed.commit is not None
+    verb = "uploaded to" if done else "would be uploaded to"
+    _say(f"{verb} {printable(pushed.url)} as {printable(pushed.user)}")
+    there = "exists" if pushed.exists else "new"
+    license_name = printable(pushed.license)
+    _say(f"  repository: {there}, {seen}; license: {license_name}")
+    if pushed.license == "unknown":
+        _say("  note: say the license in README.md's header before others use it")
+    for one in pushed.files:
+        _say(f"  {one.state:8} {format_bytes(one.bytes):>10}  {printable(one.path)}")
+    if pushed.stays:
+        _say(f"  stays as it is: {', '.join(map(printable, pushed.stays))}")
+    if done:
+        _say(f"  commit {printable(pushed.commit or '')}, {format_bytes(pushed.bytes)} sent")
+    else:
+        _say("  Nothing was uploaded. Next: the same command without --dry-run.")
 
 
 @contextmanager

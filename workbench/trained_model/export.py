@@ -13,9 +13,9 @@ from typing import Any
 from workbench.errors import StoreError, UsageError
 from workbench.store.layout import RunPaths
 from workbench.trained_model.card import card
-from workbench.trained_model.exported import Exported, ModelExport
+from workbench.trained_model.exported import Exported, ModelExport, read_receipt, write_receipt
 from workbench.trained_model.process import ModelProcess
-from workbench.trained_model.source import trained_model
+from workbench.trained_model.source import TrainedModel, trained_model
 
 OnProgress = Callable[[float, str], None]
 _GB = 1_000_000_000
@@ -33,13 +33,7 @@ def export_model(
         ModelProcessError: the process that does it failed.
     """
     wanted = wanted or ModelExport()
-    model = trained_model(paths, wanted.checkpoint, step=wanted.step, base=wanted.base)
-    if wanted.adapter and not model.adapter:
-        raise UsageError(
-            f"All weights of {model.run} were trained, so there is no adapter: leave --adapter out."
-        )
-    step = "" if model.checkpoint.step is None else f"-step-{model.checkpoint.step}"
-    target = Path(wanted.to or f"{paths.directory.name}{step}").expanduser().absolute()
+    model, target = _meant(paths, wanted)
     with _partial(target) as partial:
         told = _in_process(
             {
@@ -71,7 +65,35 @@ def export_model(
         )
         text = card(paths, model, exported)
         (partial / "README.md").write_text(text, encoding="utf-8")
+        write_receipt(partial, exported, wanted, model.checkpoint)
     return exported
+
+
+def exported_model(
+    paths: RunPaths, wanted: ModelExport | None = None, *, on_progress: OnProgress | None = None
+) -> Exported:
+    """The folder that holds this export already, as it is; else `export_model`.
+
+    Raises:
+        WorkbenchError: as `export_model`.
+    """
+    wanted = wanted or ModelExport()
+    model, target = _meant(paths, wanted)
+    kept = read_receipt(target, wanted, model.checkpoint)
+    if kept is not None and kept.run == model.run:
+        return kept
+    return export_model(paths, wanted, on_progress=on_progress)
+
+
+def _meant(paths: RunPaths, wanted: ModelExport) -> tuple[TrainedModel, Path]:
+    """Which model is written, and where."""
+    model = trained_model(paths, wanted.checkpoint, step=wanted.step, base=wanted.base)
+    if wanted.adapter and not model.adapter:
+        raise UsageError(
+            f"All weights of {model.run} were trained, so there is no adapter: leave --adapter out."
+        )
+    step = "" if model.checkpoint.step is None else f"-step-{model.checkpoint.step}"
+    return model, Path(wanted.to or f"{paths.directory.name}{step}").expanduser().absolute()
 
 
 def _in_process(request: dict[str, Any], on_progress: OnProgress | None) -> dict[str, Any]:

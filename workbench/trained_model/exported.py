@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from workbench.describe.option import Option, check_declared
 from workbench.errors import UsageError
+from workbench.recover.checkpoints import Checkpoint
+from workbench.store.files import read_json
+
+_RECEIPT = ".workbench-export.json"  # hidden: it is no part of the model
+_FORM = ("adapter", "dtype", "base", "shard_gb")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,3 +97,41 @@ class Exported:
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
         return {**asdict(self), "path": str(self.path), "notes": list(self.notes)}
+
+
+def write_receipt(
+    folder: Path, exported: Exported, wanted: ModelExport, checkpoint: Checkpoint
+) -> None:
+    """Keep beside a model what it was made from, so that it is not made twice.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    kept = {**exported.document(), **_origin(folder, wanted, checkpoint)}
+    (folder / _RECEIPT).write_text(json.dumps(kept, indent=2), encoding="utf-8")
+
+
+def read_receipt(folder: Path, wanted: ModelExport, checkpoint: Checkpoint) -> Exported | None:
+    """The export that a folder holds; None = another one, none, or its weights have changed."""
+    kept = read_json(folder / _RECEIPT)
+    if kept is None:
+        return None
+    origin = _origin(folder, wanted, checkpoint)
+    if any(kept.get(name) != value for name, value in origin.items()):
+        return None
+    try:
+        known: dict[str, Any] = {name: kept[name] for name in Exported.__dataclass_fields__}
+        known |= {"path": folder, "notes": tuple(kept["notes"])}
+    except (KeyError, TypeError):
+        return None
+    return Exported(**known)
+
+
+def _origin(folder: Path, wanted: ModelExport, checkpoint: Checkpoint) -> dict[str, Any]:
+    """The checkpoint, the form, and the sizes of the files of weights."""
+    return {
+        "form": {name: getattr(wanted, name) for name in _FORM},
+        "saved_at": checkpoint.saved_at,
+        "checkpoint": checkpoint.name,
+        "weights": {one.name: one.stat().st_size for one in sorted(folder.glob("*.safetensors"))},
+    }

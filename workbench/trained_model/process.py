@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from workbench.errors import HostError, UsageError, WorkbenchError
+from workbench.store.secrets import hide_known
 
 _WORKER = "workbench.trained_model.worker.main"
 _TAIL = 600  # characters of the child's stderr in an error message
@@ -35,7 +36,7 @@ class ModelProcessError(WorkbenchError):
 
 
 class ModelProcess:
-    """A child that exports a model, or loads one and answers prompts; a context manager."""
+    """A child that exports a model, uploads it, or lets it answer prompts; a context manager."""
 
     def __init__(self) -> None:
         path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
@@ -104,7 +105,7 @@ class ModelProcess:
     def _last_words(self) -> str:
         self._errors.seek(0)
         text = self._errors.read().decode(errors="replace").strip()
-        return f" Last output: {text[-_TAIL:]}" if text else ""
+        return f" Last output: {hide_known(text[-_TAIL:])}" if text else ""
 
     def close(self) -> None:
         """End the child and whatever it started."""

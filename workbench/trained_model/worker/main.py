@@ -78,6 +78,10 @@ def _work(request: dict[str, Any], stopped: threading.Event, say: Say) -> None:
         from workbench.trained_model.worker.exporting import export  # noqa: PLC0415
 
         export(request, say)
+    elif task in {"hub-look", "hub-upload"}:
+        from workbench.trained_model.worker import hub  # noqa: PLC0415
+
+        (hub.look if task == "hub-look" else hub.upload)(request, say)
     else:
         from workbench.trained_model.worker.answering import answer  # noqa: PLC0415
 
