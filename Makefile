@@ -45,7 +45,7 @@ pod: venv ## open JupyterLab on simulated GPUs, with a rehearsed run on them (no
 # WORKERS=0 for one stream in this process. What fails is not run again: a flake is a fault.
 WORKERS ?= 2
 PYTEST = $(RUN)/python -m pytest -n $(WORKERS) --dist worksteal
-TEST_EXTRAS = train,lab,dev,deepspeed,lowbit,finetune,keras,trackers,notify,export,sweep,storage,agents
+TEST_EXTRAS = train,lab,dev,deepspeed,lowbit,finetune,image,keras,trackers,notify,export,sweep,storage,agents
 test: ## run the tests that a change needs (15 min on 2 cores)
 	@$(SETUP) --extras $(TEST_EXTRAS)
 	@$(PYTEST) -m 'not full' $(PYTEST_ARGS)

@@ -42,6 +42,7 @@ from workbench.storage.pull import Pulled
 from workbench.store.findings import Finding
 from workbench.sweeping import Sweep
 from workbench.trained_model.exported import Exported
+from workbench.training_data.pictures import PictureReport
 from workbench.verifying.verify import Verification
 
 WITHOUT_JSON = {"logs", "attach", "track", "node", "mcp"}
@@ -107,6 +108,7 @@ LITERAL: dict[str, tuple[tuple[Any, str], ...]] = {
     "sweep show": ((Sweep, "document"),),
     "sweep stop": ((Sweep, "document"),),
     "sweep resume": ((Sweep, "document"),),
+    "data FOLDER": ((PictureReport, "document"),),
     "verify": ((Verification, "document"),),
     "scale": ((ScalingStudy, "document"), (scaling, "scale")),
     "study batch-size": ((Tuning, "document"),),

@@ -14,6 +14,7 @@ from workbench.cli.describing import with_options
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import console
 from workbench.describe.option import Group
+from workbench.store.printable import printable
 from workbench.training_data import (
     DataReport,
     Read,
@@ -23,6 +24,7 @@ from workbench.training_data import (
     token_report,
 )
 from workbench.training_data.forms import FORMS
+from workbench.training_data.pictures import PictureReport, examine_pictures, has_pictures
 
 _PROBLEMS, _LETTERS = 10, 1200  # of an example that are shown
 
@@ -30,13 +32,22 @@ _PROBLEMS, _LETTERS = 10, 1200  # of an example that are shown
 @with_options
 def data(
     file: Annotated[
-        Path, typer.Argument(metavar="FILE", help="A file or folder of training examples.")
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A file or folder of training examples, or of pictures."
+        ),
     ],
     *,
     tokens: Annotated[TokenOptions, Group(of=TokenOptions)],
     as_json: JsonOption = False,
 ) -> None:
-    """Check training examples; with --model show them as it will see them, and count tokens."""
+    """Check training examples; with --model show them as it will see them, and count tokens.
+
+    Of a folder of pictures: their captions, sizes, and which cannot be trained on, and why.
+    """
+    if has_pictures(file):
+        _pictures(examine_pictures(file), as_json=as_json)
+        return
     report = examine(file)
     counted = None if tokens.model is None else token_report(report, tokens)
     if as_json:
@@ -62,6 +73,28 @@ def document(report: DataReport, counted: TokenReport | None) -> dict[str, Any]:
     if counted is not None:
         values["tokens"] = asdict(counted) | {"refused": list(map(_problem, counted.refused))}
     return values
+
+
+def _pictures(report: PictureReport, *, as_json: bool) -> None:
+    """A folder of pictures, as the recipe finetune_image takes it."""
+    found = report.document()
+    if as_json:
+        print_json(found)
+        return
+
+    def say(text: str, **style: Any) -> None:
+        console.print(printable(text), markup=False, soft_wrap=True, **style)
+
+    say(f"{report.path}: pictures, captions from {report.captions}", style="bold")
+    sides = f"{found['smallest_side']} to {found['largest_side']} pixels a side"
+    say(f"{_counted(len(report.pictures), 'picture')} ({sides}), {len(report.problems):,} skipped")
+    for one in report.problems[:_PROBLEMS]:
+        say(f"  {one}", style="yellow")
+    if len(report.problems) > _PROBLEMS:
+        say(f"  and {len(report.problems) - _PROBLEMS:,} more; --json lists them", style="yellow")
+    for one in report.first:
+        say(f"\n{one.path.name}, {one.width} x {one.height}", style="bold")
+        say(one.caption[:_LETTERS])
 
 
 def _problem(read: Read) -> dict[str, Any]:

@@ -169,6 +169,7 @@ FORMS: Final = {
     "data": JsonForm(
         "path kind form columns rows examples first duplicates empty broken problems notes tokens"
     ),
+    "data FOLDER": JsonForm("path captions pictures smallest_side largest_side problems first"),
     "scale": JsonForm("study target device cores curves failed notes rented"),
     "study batch-size": JsonForm(_TUNING),
     "study accumulate": JsonForm(_TUNING),

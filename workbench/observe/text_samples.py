@@ -3,7 +3,8 @@
 A line of `metrics/rank-N.said.jsonl` with the texts `prompt` and `answer` is one sample: the
 recipes write them (`--sample-every`), and so does any script with
 ``workbench.log(step=…, prompt=…, answer=…)``. Those of the lowest rank that logs any count. A
-sample of a step that was done again replaces the first.
+sample of a step that was done again replaces the first. The answer ``samples/NAME.png`` is a
+picture in the run's directory, which pages show in its place.
 """
 
 from __future__ import annotations

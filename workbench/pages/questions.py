@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from typing import Any
@@ -10,11 +12,15 @@ from workbench.errors import WorkbenchError
 from workbench.observe.current_view import current_view
 from workbench.observe.curve_window import curve_window
 from workbench.observe.view_json import finite
+from workbench.store.files import read_file
 from workbench.store.layout import RunPaths
 from workbench.store.runs import Store
 from workbench.store.status import read_status
 
 _RUNS = 300
+PICTURE = r"samples/[\w-]+\.png"
+"""Name of a picture that was logged as a sample."""
+_PICTURE_BYTES = 8 << 20
 
 
 def _window(paths: RunPaths, message: Mapping[str, Any]) -> Any:
@@ -30,6 +36,14 @@ def _runs(paths: RunPaths, _message: Mapping[str, Any]) -> list[str]:
 def _view(paths: RunPaths, message: Mapping[str, Any]) -> Any:
     """Another run's view."""
     return finite(current_view(Store(paths.directory.parent).find(str(message["run"]))))
+
+
+def _picture(paths: RunPaths, message: Mapping[str, Any]) -> str:
+    """A picture of the samples, in base 64."""
+    name = str(message["name"])
+    if not re.fullmatch(PICTURE, name):
+        raise ValueError(name)
+    return base64.b64encode(read_file(paths.directory / name, _PICTURE_BYTES)).decode()
 
 
 def answer(kind: str, paths: RunPaths, message: Mapping[str, Any]) -> dict[str, Any]:
@@ -50,5 +64,6 @@ QUESTIONS: dict[str, Callable[[RunPaths, Mapping[str, Any]], Any]] = {
     "window": _window,
     "runs": _runs,
     "view": _view,
+    "picture": _picture,
 }
 """Question -> what answers it."""

@@ -88,6 +88,15 @@ _RECIPES: Mapping[str, Recipe] = {
         needs=("trl", "datasets", "peft"),
         trainer="trl",
     ),
+    "finetune_image": Recipe(
+        name="finetune_image",
+        path=_HERE / "finetune_image.py",
+        summary="LoRA of a text-to-image model (Stable Diffusion) on your own pictures.",
+        cpu_arguments=(),
+        gpu_arguments=("--precision", "bf16"),
+        block="BasicTransformerBlock",
+        needs=("diffusers", "peft", "transformers"),
+    ),
     "vision": Recipe(
         name="vision",
         path=_HERE / "vision.py",

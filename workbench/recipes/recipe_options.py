@@ -188,10 +188,13 @@ def with_checkpoint(parse: Callable[[], argparse.Namespace]) -> argparse.Namespa
 
 # What makes a model another one, and what makes its curve go on differently.
 _MODEL = (
-    *("layers", "hidden", "heads", "arch", "image", "patch", "model"),
+    *("layers", "hidden", "heads", "arch", "image", "patch", "model", "base"),
     *("lora_rank", "lora_targets", "qlora", "fields", "rows", "dense", "dim", "width"),
 )
-_CURVE = ("seed", "lr", "warmup", "steps", "seq_len", "precision", "optimizer", "images")
+_CURVE = (
+    *("seed", "lr", "warmup", "steps", "seq_len", "precision", "optimizer", "images"),
+    *("pictures", "resolution", "min_snr"),
+)
 RECORD = "options.json"  # beside the weights in every checkpoint of a recipe
 
 

@@ -90,7 +90,7 @@ class Samples:
         """The answers, which one process tells."""
         device = next(model.parameters()).device
         was_training = model.training
-        with _outside_steps() as alive, torch.no_grad():
+        with outside_steps() as alive, torch.no_grad():
             model.eval()
             try:
                 found = greedy(forward, self._tokens, self._count, device, alive)
@@ -112,7 +112,7 @@ def tell(step: int, **values: float | str) -> None:
             workbench.log(step=step, **values)
 
 
-def _outside_steps() -> contextlib.AbstractContextManager[Callable[[], None]]:
+def outside_steps() -> contextlib.AbstractContextManager[Callable[[], None]]:
     """Around work that belongs to no step; gives what tells that this process still works."""
     hook: Any = sys.modules.get("_workbench_capture")
     return contextlib.nullcontext(lambda: None) if hook is None else hook.outside_steps()

@@ -70,6 +70,7 @@ from accelerate import Accelerator
 from asked import asked_to
 from checkpointing import Checkpoints
 from ending import end
+from epoch_order import EpochOrder, positions
 from library_state import prepare
 from samples import tell
 from shapes import CLASSES, draw
@@ -187,21 +188,17 @@ class Trainer:
         self.model, self.optimizer, self.store = prepared
 
     def numbers(self, step: int) -> list[list[int]]:
-        """This process's images of each micro-step: epochs are shuffled, ranks never overlap.
-
-        torch's DistributedSampler repeats images where the ranks do not divide them. Here the steps
-        run on into the next epoch: none is repeated, and the batch is the same for any ranks.
-        """
-        ranks, size = self.accelerator.num_processes, self.options.micro_batch
-        images, global_batch = self.options.images, self.options.accumulate * ranks * size
-        numbers, step = list[int](), data_step(step, skipped_ranges())
-        while len(numbers) < global_batch:
-            epoch, first = divmod(step * global_batch + len(numbers), images)
-            generator = torch.Generator().manual_seed(1_000_003 * self.options.seed + epoch)
-            order = torch.randperm(images, generator=generator)
-            numbers += order[first : first + global_batch - len(numbers)].tolist()
-        rows = [numbers[at : at + size] for at in range(0, global_batch, size)]
-        return rows[self.accelerator.process_index :: ranks]
+        """This process's images of each micro-step: epochs are shuffled, ranks never overlap."""
+        options, accelerator = self.options, self.accelerator
+        order = EpochOrder(options.images, options.seed)
+        rows = positions(
+            data_step(step, skipped_ranges()),
+            size=options.micro_batch,
+            accumulate=options.accumulate,
+            rank=accelerator.process_index,
+            ranks=accelerator.num_processes,
+        )
+        return [[order[position] for position in row] for row in rows]
 
     def logits(self, numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
         """What the model says of these images, and what they are."""

@@ -19,7 +19,7 @@ from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.secrets import hide_known
 from workbench.trained_model.exported import Exported
-from workbench.trained_model.source import GPT, TENSORS, TrainedModel
+from workbench.trained_model.source import GPT, IMAGE_LORA, TENSORS, TrainedModel
 from workbench.units import UNKNOWN, format_bytes, format_count, format_ratio, format_seconds
 from workbench.version import __version__
 
@@ -37,6 +37,11 @@ from transformers import AutoModelForCausalLM
 
 base = AutoModelForCausalLM.from_pretrained("THE_BASE_MODEL")
 model = PeftModel.from_pretrained(base, "THIS_FOLDER")""",
+    IMAGE_LORA: """\
+from diffusers import StableDiffusionPipeline
+
+pipeline = StableDiffusionPipeline.from_pretrained("THE_BASE_MODEL")
+pipeline.load_lora_weights("THIS_FOLDER")""",
     GPT: """\
 import json
 from safetensors.torch import load_file
@@ -58,7 +63,9 @@ def card(paths: RunPaths, model: TrainedModel, exported: Exported) -> str:
     base = _base_name(model.base)
     head = ["---", f"license: {_license(model)}"]
     head += [f"base_model: {json.dumps(base)}"] if base else []
-    head += ["library_name: peft"] if _is_adapter(model, exported) else []
+    if _is_adapter(model, exported):
+        of_images = model.family == IMAGE_LORA
+        head += [f"library_name: {'diffusers' if of_images else 'peft'}"]
     head += ["tags:", "- training-workbench", "---", ""]
     title = _plain(run.name) or exported.run
     body = [f"# {title}", "", *_facts(paths, model, exported, run, base), ""]
@@ -72,9 +79,9 @@ def _is_adapter(model: TrainedModel, exported: Exported) -> bool:
 
 
 def _kind(model: TrainedModel, exported: Exported) -> str:
-    if _is_adapter(model, exported):
-        return "adapter"
-    return model.family if model.family in {GPT, TENSORS} else "full"
+    if model.family in {GPT, IMAGE_LORA, TENSORS}:
+        return model.family
+    return "adapter" if _is_adapter(model, exported) else "full"
 
 
 def _facts(

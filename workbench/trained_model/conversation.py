@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from workbench.describe.option import Option, check_declared
 from workbench.errors import UsageError
 from workbench.trained_model.process import ModelProcess
-from workbench.trained_model.source import GPT, TENSORS, TrainedModel
+from workbench.trained_model.source import GPT, IMAGE_LORA, TENSORS, TrainedModel
 
 TRAINED, BASE = "trained", "base"
 
@@ -68,6 +68,8 @@ def sides_of(model: TrainedModel) -> tuple[str, ...]:
             f"{model.checkpoint.name} holds weights of an unknown class, so it cannot answer. "
             "For a Hugging Face model, name a folder with its config.json with --base."
         )
+    if model.family == IMAGE_LORA:
+        raise UsageError(f"{model.run} trained a model that draws pictures: it cannot answer.")
     return (BASE, TRAINED) if model.adapter else (TRAINED,)
 
 

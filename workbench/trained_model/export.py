@@ -15,7 +15,7 @@ from workbench.store.layout import RunPaths
 from workbench.trained_model.card import card
 from workbench.trained_model.exported import Exported, ModelExport, read_receipt, write_receipt
 from workbench.trained_model.process import ModelProcess
-from workbench.trained_model.source import TrainedModel, trained_model
+from workbench.trained_model.source import IMAGE_LORA, TrainedModel, trained_model
 
 OnProgress = Callable[[float, str], None]
 _GB = 1_000_000_000
@@ -58,7 +58,7 @@ def export_model(
             bytes=facts["bytes"],
             dtype=facts["dtype"],
             fingerprint=facts["fingerprint"],
-            merged=model.adapter and not wanted.adapter,
+            merged=model.adapter and not wanted.adapter and model.family != IMAGE_LORA,
             logits_difference=facts["logits_difference"],
             loads=facts["loads"],
             notes=tuple(told["notes"]),

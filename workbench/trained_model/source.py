@@ -16,6 +16,7 @@ from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 
 GPT, LORA, HUGGINGFACE, TENSORS = "gpt", "lora", "huggingface", "tensors"
+IMAGE_LORA = "finetune_image"
 ADAPTER_FILE, CONFIG_FILE = "adapter_config.json", "config.json"
 _RECORD = "options.json"
 _MAX_BYTES = 8 << 20
@@ -35,7 +36,8 @@ class TrainedModel:
     checkpoint: Checkpoint
     """The one that is meant; every byte of it was checked."""
     family: str
-    """``gpt`` or ``lora`` of the recipes, ``huggingface``, or ``tensors``: no class is known."""
+    """``gpt``, ``lora`` or ``finetune_image`` of the recipes, ``huggingface``, or ``tensors``: of a
+    class that is not known."""
     arguments: tuple[str, ...] = ()
     """Of a recipe: what its model is made from."""
     config: Path | None = None
@@ -82,7 +84,7 @@ def trained_model(
     record = _json(chosen.path / _RECORD)
     own = record is not None and isinstance(record.get("options"), dict)
     final = run.recipe == LORA and (chosen.path / ADAPTER_FILE).is_file()
-    if (own and run.recipe in {GPT, LORA}) or final:
+    if (own and run.recipe in {GPT, LORA, IMAGE_LORA}) or final:
         given = base or _argument(run)
         return TrainedModel(
             run=paths.directory.name,
@@ -90,7 +92,7 @@ def trained_model(
             family=str(run.recipe),
             arguments=tuple(run.arguments),
             base=None if given is None else _resolved(given, run),
-            adapter=final or (run.recipe == LORA and _is_adapter(record)),
+            adapter=final or (run.recipe in {LORA, IMAGE_LORA} and _is_adapter(record)),
         )
     return _of_script(paths, chosen, run, base)
 

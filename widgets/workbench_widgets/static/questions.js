@@ -61,6 +61,14 @@ export class Questions {
     return asked ?? (url ? readWindow(url, first, last).catch(() => null) : null);
   }
 
+  /** Where a picture of the run can be had, or null. @param {string} name @returns {Promise<string|null>} */
+  async picture(name) {
+    const url = this.source.transport === "http" ? this.source.url(name) : null;
+    if (url) return url;
+    const data = await this.question("picture", { name });
+    return data && `data:image/png;base64,${data}`;
+  }
+
   /** Ids of the store's runs, newest first. @returns {Promise<string[]>} */
   async runs() {
     return (await this.question("runs")) ?? (await listRuns(this.source.context.config.store_path).catch(() => []));

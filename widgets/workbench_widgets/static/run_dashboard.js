@@ -67,7 +67,7 @@ class Dashboard {
     for (const { panel } of this.panels) this.curves.follow(panel);
     this.logs = new Logs(this.source);
     this.gap = new Gap();
-    this.samples = new Samples();
+    this.samples = new Samples((name) => this.source.questions.picture(name));
     this.ranks = new Ranks();
     this.devices = new DeviceGrid((name, bytes) => this.source.tail(name, bytes));
     this.devices.again = () => this.drawCharts();

@@ -1,5 +1,5 @@
 // @ts-check
-/** What the model answered to fixed prompts while it trained: one step at a time, the newest first. */
+/** What the model answered to fixed prompts, or drew, while it trained: one step at a time, the newest first. */
 
 import { element, setText } from "./dom.js";
 import { count } from "./format.js";
@@ -7,6 +7,7 @@ import { addRules } from "./memory_style.js";
 
 /** @typedef {{prompts: string[], steps: number[], answers: (string|null)[][], steps_left_out: number}} Found */
 
+const PICTURE = /^samples\/[\w-]+\.png$/; // the same in pages/questions.py
 const CSS = `
 .wb-root .wb-area-samples { grid-column: 1 / -1; }
 .wb-area-samples > header { gap: 6px; }
@@ -16,6 +17,8 @@ const CSS = `
 .wb-root .wb-samples > * { padding: 5px 10px 5px 0; margin: 0; border-top: 1px solid var(--wb-grid); overflow-wrap: anywhere; white-space: pre-wrap; max-height: 12em; overflow-y: auto; }
 .wb-samples dt { color: var(--wb-muted); font-weight: 400; }
 .wb-samples dd { font-family: var(--jp-code-font-family, ui-monospace, monospace); }
+.wb-root .wb-samples img { display: block; max-width: min(100%, 320px); min-width: min(100%, 128px); border: 1px solid var(--wb-border); }
+.wb-root .wb-samples dd.wb-samples-picture { max-height: none; }
 .wb-root[data-size="small"] .wb-samples { grid-template-columns: minmax(0, 1fr); }
 .wb-root[data-size="small"] .wb-samples dd { border-top: 0; padding-top: 0; }
 `;
@@ -28,7 +31,9 @@ function button(text, title, press) {
 }
 
 export class Samples {
-  constructor() {
+  /** @param {(name: string) => Promise<string|null>} picture where a picture of the run can be had */
+  constructor(picture) {
+    this.picture = picture;
     if (typeof document.getElementById === "function") addRules("workbench-samples-style", CSS);
     this.slider = /** @type {HTMLInputElement} */ (element("input", { type: "range", min: "0", step: "1", "aria-label": "Step of the samples" }));
     this.older = button("‹", "Earlier step", () => this.go(this.at - 1));
@@ -61,6 +66,20 @@ export class Samples {
     this.show(this.found);
   }
 
+  /** Its text, or the picture that it names. @param {string} prompt @param {string|null} text */
+  answer(prompt, text) {
+    const node = element("dd", {}, text ?? "no answer at this step");
+    if (text && PICTURE.test(text)) {
+      this.picture(text).then((source) => {
+        if (!source) return;
+        const image = element("img", { src: source, alt: prompt, title: text });
+        image.addEventListener("load", () => node.replaceChildren(image));
+        node.classList.add("wb-samples-picture");
+      });
+    }
+    return node;
+  }
+
   /** @param {Found} found */
   show(found) {
     const { steps, prompts, answers } = found;
@@ -80,7 +99,7 @@ export class Samples {
       this.drawn = now;
       this.list.replaceChildren(...prompts.flatMap((prompt, at) => [
         element("dt", {}, prompt),
-        element("dd", {}, answers[this.at][at] ?? "no answer at this step"),
+        this.answer(prompt, answers[this.at][at]),
       ]));
     }
     const left = found.steps_left_out;

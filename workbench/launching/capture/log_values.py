@@ -24,7 +24,8 @@ def log(*, step: int | None = None, **values: Any) -> None:
     an array's single value is read, which waits for its device), everything else becomes text.
     In a script whose optimizer steps the workbench cannot see (JAX, TensorFlow, a loop of one's
     own), a call with ``loss=`` is a step: it shows in the charts and takes part in stopping.
-    A call with the texts ``prompt=`` and ``answer=`` is a sample: shown step by step.
+    A call with the texts ``prompt=`` and ``answer=`` is a sample: shown step by step. An answer
+    ``samples/NAME.png`` is a picture that the script has written there, in the run's directory.
 
     Args:
         step: The step these values belong to; default the steps counted so far.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from workbench.launching.start.launch_spec import LaunchSpec
     from workbench.launching.supervise.run_state import RunState
 
-SKIPPING_RECIPES = frozenset({"gpt", "lora", "vision", "recsys"})
+SKIPPING_RECIPES = frozenset({"gpt", "lora", "vision", "recsys", "finetune_image"})
 _BEFORE = 2  # steps: the update before the first NaN may have made it
 
 

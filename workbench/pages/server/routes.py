@@ -32,7 +32,7 @@ from workbench.errors import WorkbenchError
 from workbench.launching.run import Run
 from workbench.observe.view_json import finite
 from workbench.pages import actions
-from workbench.pages.questions import QUESTIONS, answer, status_message
+from workbench.pages.questions import PICTURE, QUESTIONS, answer, status_message
 from workbench.pages.run_rows import about_run, read_rows, series_message
 from workbench.pages.server import html, static_files
 from workbench.pages.snapshots import Snapshots
@@ -48,8 +48,13 @@ _VERSIONS_KEPT = 4  # of each: as many pages may lag behind
 _PART = re.compile(
     r"logs/(rank-\d+|launcher|launcher-node-\d+|supervisor)\.log|system\.jsonl"
     r"|nodes/system-\d+\.jsonl|metrics/rank-\d+\.jsonl|report\.html|exit\.json"
+    rf"|{PICTURE}"
 )
-_TYPES = {".html": "text/html; charset=utf-8", ".json": "application/json"}
+_TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".json": "application/json",
+    ".png": "image/png",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,9 @@ class _Export:
             self._said_at = now
             self._say({"progress": done / max(1, total), "text": text})
 
-    def weights(self, tensors: Tensors, names: Mapping[str, str]) -> None:
+    def weights(
+        self, tensors: Tensors, names: Mapping[str, str], *, in_one_file: bool = False
+    ) -> None:
         """Write and verify them, and note what they are."""
         needed = sum(tensors.bytes(old, self.dtype) for old in names.values())
         free = psutil.disk_usage(str(self.folder)).free
@@ -60,7 +62,7 @@ class _Export:
             names,
             self.folder,
             dtype=self.dtype,
-            shard_bytes=self.request["shard_bytes"],
+            shard_bytes=max(needed, 1) if in_one_file else self.request["shard_bytes"],
             progress=progress,
         )
         kinds = {tensors.dtypes[old] for old in names.values()}
@@ -82,7 +84,9 @@ def export(request: Mapping[str, Any], say: Say) -> None:
     job = _Export(request, say)
     job.progress(0, 1, "reading the checkpoint")
     try:
-        if request["adapter_only"]:
+        if request["family"] == "finetune_image":
+            _image_adapter(job)
+        elif request["adapter_only"]:
             _adapter_alone(job)
         elif request["adapter"]:
             _merged(job)
@@ -116,6 +120,21 @@ def _gpt(job: _Export) -> None:
     head, _, rest = source.partition(line)
     before, _, after = rest.partition("\n\n\n")  # imports stay together
     job.text("gpt_model.py", f"{head}{before}\n\n{own}\n\n{after}")
+
+
+def _image_adapter(job: _Export) -> None:
+    """The adapter of a UNet, by the names that diffusers' pipelines load."""
+    tensors = open_tensors(job.checkpoint)
+    names = {
+        f"unet.{name.replace('.default.weight', '.weight')}": name
+        for name in tensors.shapes
+        if name.endswith((".lora_A.default.weight", ".lora_B.default.weight"))
+    }
+    if not names:
+        raise UsageError(f"{job.checkpoint.name} holds no adapter of a UNet.")
+    job.weights(tensors, names, in_one_file=True)
+    (job.folder / "model.safetensors").rename(job.folder / "pytorch_lora_weights.safetensors")
+    job.notes.append("An adapter alone: its base model is loaded beside it, and not merged.")
 
 
 def _plain(job: _Export) -> None:
