@@ -15,7 +15,7 @@ RUN = PATH="$(VENV):$$PATH" $(VENV)
 ROOT_ARGS = $(shell test "$$(id -u)" -ne 0 || echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv wheelhouse demo lab pod test test-all check bench fit strategies faults diagnose-grid engines gpu matrix soak agents clean
+.PHONY: help venv wheelhouse demo lab pod test test-all check bench fit strategies recipe-strategies faults diagnose-grid engines gpu matrix soak agents clean
 
 help: ## list the targets (this text)
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
@@ -91,6 +91,12 @@ strategies: ## run every strategy on CPU ranks and renew tests/strategies.md (ha
 	@$(SETUP) --extras train,lab,dev,deepspeed,lowbit,keras
 	@WORKBENCH_STRATEGY_ROWS="$(ROWS)" $(RUN)/python -m pytest -q tests/launch/test_strategies.py tests/launch/test_model_parallel.py
 	@$(RUN)/python -m tests.launch.strategies_page "$(ROWS)" && rm "$(ROWS)"
+
+RECIPE_ROWS = $(CURDIR)/.recipe-strategies.jsonl
+recipe-strategies: ## run the strategies of recsys and finetune_image and renew their table in tests/strategies.md (5 min)
+	@$(SETUP) --extras train,lab,dev,deepspeed,image
+	@WORKBENCH_STRATEGY_ROWS="$(RECIPE_ROWS)" $(RUN)/python -m pytest -q tests/launch/test_recipe_strategies.py
+	@$(RUN)/python -m tests.launch.strategies_page "$(RECIPE_ROWS)" && rm "$(RECIPE_ROWS)"
 
 FAULTS = $(CURDIR)/.faults.jsonl
 faults: ## inject every fault on CPU ranks and renew tests/faults.md (quarter of an hour)

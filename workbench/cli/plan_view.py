@@ -43,7 +43,7 @@ def plan_view(report: Planned) -> RenderableType:
 
 def launch_line(plan: Plan) -> str | None:
     """What to type on such a machine; None where the launcher does not start the plan."""
-    if not launchable(plan.strategy):
+    if not launchable(plan.strategy, precision=plan.workload.precision):
         return None
     target = "gpt" if why_not(plan.strategy) else "SCRIPT"  # what no script takes, the recipe does
     line = (
@@ -56,7 +56,8 @@ def _launchable(plans: Plans) -> tuple[str, ...]:
     """How the winner is started, or that the launcher does not start it yet and who comes first."""
     first = plans.plans[0]
     lacks = why_not(first.strategy, splits=SPLITS)
-    if launchable(first.strategy):
+    lacks = lacks or f"only recipes start it, and none computes in {first.workload.precision}."
+    if launch_line(first) is not None:
         return (f"On such a machine: {launch_line(first)}", *_to_know(first))
     reason = f"The first plan cannot be launched from here: {lacks}"
     for number, plan in enumerate(plans.plans, start=1):

@@ -18,6 +18,8 @@ from workbench.errors import UsageError
 
 SPLITS = frozenset({"tp", "cp", "pp", "ddp"})
 """What the recipe gpt does itself when told by flags: the launcher starts nothing beyond it."""
+RECIPE_PRECISIONS = ("fp32", "bf16", "fp16")
+"""What the recipes compute in; any other is a script's own affair."""
 
 _SHARDED = ("fsdp", "fsdp-grad-op")
 _DEFAULTS = Strategy(name="").options()
@@ -64,9 +66,12 @@ def why_not(
 
 
 @functools.cache
-def launchable(strategy: Strategy, *, any_script: bool = False) -> bool:
+def launchable(
+    strategy: Strategy, *, any_script: bool = False, precision: str = RECIPE_PRECISIONS[0]
+) -> bool:
     """Whether the launcher starts it on GPUs: with any script, or at least with the recipe gpt."""
-    return not why_not(strategy) or not (any_script or why_not(strategy, splits=SPLITS))
+    only_scripts = any_script or precision not in RECIPE_PRECISIONS
+    return not why_not(strategy) or not (only_scripts or why_not(strategy, splits=SPLITS))
 
 
 def check_supported(

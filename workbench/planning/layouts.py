@@ -162,7 +162,12 @@ def _legal(workload: Workload, strategy: Strategy, batch: int, space: Space) -> 
     named = replace(strategy, name=layout_name(strategy))
     choices = _choices(workload, named, space)
     if not choices:
-        return _named(strategy, why_not(named) or "one GPU shards nothing")
+        reason = why_not(named) or "one GPU shards nothing"
+        if space.launchable and not space.any_script and launchable(named):
+            reason = (
+                f"only the recipe gpt starts it, which does not compute in {workload.precision}"
+            )
+        return _named(strategy, reason)
     return ParallelLayout(strategy=named, micro_batches=sizes, share=share, choices=choices)
 
 
@@ -185,7 +190,7 @@ def _choices(workload: Workload, strategy: Strategy, space: Space) -> tuple[Choi
         for offload in offloads
         for level in levels
     }
-    pairs = [pair for pair, full in made.items() if _proposed(full, space)]
+    pairs = [pair for pair, full in made.items() if _proposed(full, workload.precision, space)]
     return tuple(
         Choice(
             strategy=made[offload, level],
@@ -199,9 +204,11 @@ def _choices(workload: Workload, strategy: Strategy, space: Space) -> tuple[Choi
     )
 
 
-def _proposed(strategy: Strategy, space: Space) -> bool:
+def _proposed(strategy: Strategy, precision: str, space: Space) -> bool:
     """Whether the layout may be a plan: what the launcher refuses is not one."""
-    return not space.launchable or launchable(strategy, any_script=space.any_script)
+    if not space.launchable:
+        return True
+    return launchable(strategy, any_script=space.any_script, precision=precision)
 
 
 def _can_offload(strategy: Strategy, what: tuple[str, ...], space: Space) -> bool:

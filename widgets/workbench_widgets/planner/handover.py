@@ -5,12 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import workbench as wb
+from workbench.describe.supported import RECIPE_PRECISIONS
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.described import missing_gpus
 from workbench.planning import Plan
 from workbench_widgets.launch.launcher import Launcher
-
-_RECIPE_PRECISIONS = ("fp32", "bf16", "fp16")
 
 
 def launch_terms(plan: Plan) -> dict[str, Any]:
@@ -81,7 +80,7 @@ def _flags(plan: Plan, launcher: Launcher) -> dict[str, str]:
         "--accumulate": str(work.accumulate),
         "--seq-len": str(work.seq_len),
     }
-    if work.precision in _RECIPE_PRECISIONS:
+    if work.precision in RECIPE_PRECISIONS:
         flags["--precision"] = work.precision
     return flags
 
