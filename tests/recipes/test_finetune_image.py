@@ -12,6 +12,7 @@ import pytest
 import workbench as wb
 from tests.recipes.tiny_image import model_folder, picture_folder
 from workbench.errors import UsageError
+from workbench.launching.prepare import preflight_warnings as preflight
 from workbench.recipes import shape
 from workbench.store.layout import RunPaths
 from workbench.trained_model.export import export_model
@@ -103,6 +104,17 @@ def test_bad_arguments_are_one_clear_line(tmp_path: Path, more: tuple[str, ...],
     with pytest.raises(UsageError, match=r"finetune_image\.py: ") as error:
         shape([*words, *(one.format(**places) for one in more)], recipe="finetune_image")
     assert said in str(error.value)
+
+
+def test_the_dry_run_shows_what_is_trained_on(tmp_path: Path, store: Path) -> None:
+    (tmp_path / "model_index.json").write_text('{"_class_name": "StableDiffusionPipeline"}')
+    folder = picture_folder(tmp_path / "pictures")
+    (folder / "99.png").write_bytes(b"")
+    words = ["--model", str(tmp_path), "--data", str(folder), *TINY]
+    request = wb.request("finetune_image", words, processes=2, cpu=True, store=store)
+    said = " ".join(preflight.warnings(request))
+    assert "12 pictures with captions from text files, first 00.png: 'a red field" in said
+    assert "99.png has no caption: write it into 99.txt beside it." in said
 
 
 def trained(store: Path, own: tuple[str, ...], *more: str, **how: Any) -> wb.Run:

@@ -19,6 +19,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 METADATA = "metadata.jsonl"
 _CAPTIONS = ("text", "caption", "prompt")
 _FIRST = 3
+_SHOWN = 60  # letters of a caption in a sentence
 _MOST_BYTES = 64 << 20  # of metadata.jsonl
 _MOST_LETTERS = 10_000  # of a caption's file
 
@@ -54,6 +55,13 @@ class PictureReport:
     def first(self) -> tuple[Picture, ...]:
         """The first three."""
         return self.pictures[:_FIRST]
+
+    @property
+    def sentence(self) -> str:
+        """How many there are, and the first three."""
+        shown = "; ".join(f"{one.path.name}: {one.caption[:_SHOWN]!r}" for one in self.first)
+        first = f", first {shown}" if shown else ""
+        return f"{len(self.pictures):,} pictures with captions from {self.captions}{first}."
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from workbench import recipes
 from workbench.describe import Strategy
 from workbench.describe.amd import NOT_RUN
 from workbench.describe.amd import VENDOR as AMD
@@ -20,9 +21,11 @@ from workbench.observe.devices import IN_USE_BYTES
 from workbench.observe.gpu import AT_LAUNCH_SECONDS, GpuHolder, PatientGpuSampler, gpu_holders
 from workbench.observe.host import disk_free, memory_available
 from workbench.observe.throttle import HW_SLOWDOWN, POWER_BRAKE, THERMAL, throttle_text
+from workbench.training_data.pictures import list_pictures
 from workbench.units import GIB, format_bytes
 
 _LITTLE_DISK = 2 * GIB
+_PROBLEMS = 3  # of pictures that are told
 
 
 def warnings(request: Request) -> Iterator[str]:
@@ -42,8 +45,23 @@ def warnings(request: Request) -> Iterator[str]:
         _health,
         _silent,
         _disk,
+        _pictures,
     ):
         yield from look(request)
+
+
+def _pictures(request: Request) -> Iterator[str]:
+    """What a recipe will see of a folder of pictures, and what it will leave out."""
+    if request.recipe is None:
+        return
+    folder = recipes.shape(request.arguments, recipe=request.recipe)["pictures"]
+    if folder is not None:
+        report = list_pictures(Path(folder).expanduser())
+        yield report.sentence
+        yield from report.problems[:_PROBLEMS]
+        if len(report.problems) > _PROBLEMS:
+            more = len(report.problems) - _PROBLEMS
+            yield f"{more:,} more pictures are left out: workbench data {folder} lists them."
 
 
 def _amd(request: Request) -> Iterator[str]:
