@@ -12,7 +12,6 @@ import pytest
 import workbench as wb
 from tests.recipes.tiny_image import model_folder, picture_folder
 from workbench.errors import UsageError
-from workbench.launching.prepare import preflight_warnings as preflight
 from workbench.recipes import shape
 from workbench.store.layout import RunPaths
 from workbench.trained_model.export import export_model
@@ -84,26 +83,41 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
         (("--resolution", "36"), "not a multiple of 8"),
         (("--sample-every", "2"), "belong together"),
         (("--sample-every", "2", "--sample-prompts", *"abcdefghi"), "give at most 8"),
-        (("--model", "./nothing"), "is not there: give a diffusers folder"),
-        (("--model", "{pictures}"), "has no model_index.json"),
-        (("--model", "{other}"), "is a StableDiffusionXLPipeline; this trains a Stable"),
-        (("--data", "./nothing"), "is not a folder: give one of pictures"),
+        (("--lora-rank", "0"), "--lora-rank 0"),
     ],
 )
-def test_bad_arguments_are_one_clear_line(tmp_path: Path, more: tuple[str, ...], said: str) -> None:
-    places = {"pictures": tmp_path / "pictures", "other": tmp_path / "other"}
-    for one in (*places.values(), tmp_path / "model"):
-        one.mkdir()
+def test_bad_arguments_are_one_clear_line(more: tuple[str, ...], said: str) -> None:
+    words = ["--model", "m", "--data", "d"]
+    assert shape(words, recipe="finetune_image")["steps"] == 500
+    with pytest.raises(UsageError, match=r"finetune_image\.py: ") as error:
+        shape([*words, *more], recipe="finetune_image")
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (("--model", "./nothing"), "is not there: give a diffusers folder"),
+        (("--model", "{pictures}"), "has no readable model_index.json"),
+        (("--model", "{other}"), "is a StableDiffusionXLPipeline; this trains a Stable"),
+        (("--data", "./nothing"), "is not a folder: give one of pictures"),
+        (("--data", "{other}"), "holds no picture"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_the_start(
+    tmp_path: Path, store: Path, more: tuple[str, ...], said: str
+) -> None:
+    places = {"pictures": picture_folder(tmp_path / "pictures", 1), "other": tmp_path / "other"}
     for name, kind in (
         ("model", "StableDiffusionPipeline"),
         ("other", "StableDiffusionXLPipeline"),
     ):
+        (tmp_path / name).mkdir()
         (tmp_path / name / "model_index.json").write_text(json.dumps({"_class_name": kind}))
     words = ["--model", str(tmp_path / "model"), "--data", str(places["pictures"])]
-    assert shape(words, recipe="finetune_image")["steps"] == 500
-    with pytest.raises(UsageError, match=r"finetune_image\.py: ") as error:
-        shape([*words, *(one.format(**places) for one in more)], recipe="finetune_image")
-    assert said in str(error.value)
+    words += [word.format(**places) for word in more]
+    with pytest.raises(UsageError, match=said):
+        wb.request("finetune_image", words, processes=1, cpu=True, store=store)
 
 
 def test_the_dry_run_shows_what_is_trained_on(tmp_path: Path, store: Path) -> None:
@@ -112,7 +126,7 @@ def test_the_dry_run_shows_what_is_trained_on(tmp_path: Path, store: Path) -> No
     (folder / "99.png").write_bytes(b"")
     words = ["--model", str(tmp_path), "--data", str(folder), *TINY]
     request = wb.request("finetune_image", words, processes=2, cpu=True, store=store)
-    said = " ".join(preflight.warnings(request))
+    said = " ".join(request.warnings)
     assert "12 pictures with captions from text files, first 00.png: 'a red field" in said
     assert "99.png has no caption: write it into 99.txt beside it." in said
 

@@ -80,6 +80,8 @@ def test_it_arrives_whole_private_and_in_one_commit(
         one.read_text(errors="replace") for one in tmp_path.rglob("*") if one.is_file()
     )
     assert "hf_WWW" not in everything + json.dumps(done.document())
+    receipt = (tmp_path / "model" / ".workbench-export.json").read_text()
+    assert str(run.directory.parent) not in receipt
 
 
 @pytest.mark.full
@@ -132,8 +134,14 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"refuse": {"create": (403, "no create rights")}},
         r"may not write to ann/model \(403\)\. no create rights\. Next: a token",
     ),
-    "taken": ({"name": "bob/model"}, r"bob, which exists and is not yours.*Next: --push ann/model"),
-    "foreign": ({"name": "eve/model"}, r"eve, where you cannot write.*Next: --push ann/model"),
+    "taken": (
+        {"name": "bob/model"},
+        r"bob/model exists and is not yours: it is of bob.*Next: --push ann/model",
+    ),
+    "foreign": (
+        {"name": "eve/model"},
+        r"eve/model cannot be made: it is of eve.*Next: --push ann/model",
+    ),
     "full hub": (
         {"refuse": {"batch": (403, "Private repository storage limit reached")}},
         r"no room for ann/model \(403\).*--dtype bf16",

@@ -77,24 +77,25 @@ def document(report: DataReport, counted: TokenReport | None) -> dict[str, Any]:
 
 def _pictures(report: PictureReport, *, as_json: bool) -> None:
     """A folder of pictures, as the recipe finetune_image takes it."""
-    found = report.document()
+    document = report.document()
     if as_json:
-        print_json(found)
+        print_json(document)
         return
 
     def say(text: str, **style: Any) -> None:
         console.print(printable(text), markup=False, soft_wrap=True, **style)
 
     say(f"{report.path}: pictures, captions from {report.captions}", style="bold")
-    sides = f"{found['smallest_side']} to {found['largest_side']} pixels a side"
+    sides = f"{document['smallest_side']} to {document['largest_side']} pixels a side"
     say(f"{_counted(len(report.pictures), 'picture')} ({sides}), {len(report.problems):,} skipped")
-    for one in report.problems[:_PROBLEMS]:
-        say(f"  {one}", style="yellow")
+    for problem in report.problems[:_PROBLEMS]:
+        say(f"  {problem}", style="yellow")
     if len(report.problems) > _PROBLEMS:
         say(f"  and {len(report.problems) - _PROBLEMS:,} more; --json lists them", style="yellow")
-    for one in report.first:
-        say(f"\n{one.path.name}, {one.width} x {one.height}", style="bold")
-        say(one.caption[:_LETTERS])
+    for picture in report.first:
+        size = f"{picture.width} x {picture.height}"
+        say(f"\n{picture.path.name}, {size}", style="bold")
+        say(picture.caption[:_LETTERS])
 
 
 def _problem(read: Read) -> dict[str, Any]:

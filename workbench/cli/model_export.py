@@ -85,20 +85,20 @@ def _show(exported: Exported) -> None:
 
 def _show_push(pushed: Pushed) -> None:
     """What would be, or was, uploaded."""
-    seen = "public: everybody can read it" if pushed.public else "private"
-    done = pushed.commit is not None
-    verb = "uploaded to" if done else "would be uploaded to"
+    visibility = "public: everybody can read it" if pushed.public else "private"
+    uploaded = pushed.commit is not None
+    verb = "uploaded to" if uploaded else "would be uploaded to"
     _say(f"{verb} {printable(pushed.url)} as {printable(pushed.user)}")
     there = "exists" if pushed.exists else "new"
     license_name = printable(pushed.license)
-    _say(f"  repository: {there}, {seen}; license: {license_name}")
+    _say(f"  repository: {there}, {visibility}; license: {license_name}")
     if pushed.license == "unknown":
         _say("  note: say the license in README.md's header before others use it")
-    for one in pushed.files:
-        _say(f"  {one.state:8} {format_bytes(one.bytes):>10}  {printable(one.path)}")
+    for file in pushed.files:
+        _say(f"  {file.state:8} {format_bytes(file.bytes):>10}  {printable(file.path)}")
     if pushed.stays:
         _say(f"  stays as it is: {', '.join(map(printable, pushed.stays))}")
-    if done:
+    if uploaded:
         _say(f"  commit {printable(pushed.commit or '')}, {format_bytes(pushed.bytes)} sent")
     else:
         _say("  Nothing was uploaded. Next: the same command without --dry-run.")

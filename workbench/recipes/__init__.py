@@ -185,7 +185,7 @@ _SHAPE: Mapping[str, Any] = {
     "checkpoint_dir": None,
     **dict.fromkeys(("seq_len", "micro_batch", "accumulate", "precision", "steps", "minutes")),
     "checkpoint_every": 0,
-    **dict.fromkeys(("data", "epochs", "pictures")),
+    **dict.fromkeys(("data", "epochs", "pictures", "base")),
     "eval_share": 0.0,
     "packing": False,
     "objective": "sft",

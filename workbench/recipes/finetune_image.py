@@ -15,7 +15,6 @@ library, see gpt.py.
 # pyright: reportMissingImports=false, reportPrivateImportUsage=false, reportArgumentType=false, reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 
 import argparse
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,10 +28,10 @@ from recipe_options import (
     learning_rate,
     local,
     options_or_exit,
+    pipeline_problem,
     with_checkpoint,
 )
 
-PIPELINE = "StableDiffusionPipeline"
 _MOST_PROMPTS = 8
 _MAY_BE_ZERO = {"warmup", "seed", "checkpoint_every", "sample_every"}
 
@@ -75,29 +74,25 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def _check(parser: Parser, options: argparse.Namespace) -> None:
-    """Refuse what can be seen to be wrong without opening a picture."""
+    """Refuse what cannot be meant; files are looked at when the run starts."""
     if options.resolution % 8:
         parser.error(f"--resolution {options.resolution} is not a multiple of 8")
     if bool(options.sample_every) != bool(options.sample_prompts):
         parser.error("--sample-every N and --sample-prompts TEXT belong together: give both")
     if len(options.sample_prompts or ()) > _MOST_PROMPTS:
         parser.error(f"--sample-prompts: {len(options.sample_prompts)} prompts; give at most 8")
-    folder = Path(options.base).expanduser()
-    index = folder / "model_index.json"
-    if index.is_file():
-        kind = json.loads(index.read_text("utf-8")).get("_class_name")
-        if kind != PIPELINE:
-            parser.error(f"--model {options.base} is a {kind}; this trains a {PIPELINE}")
-    elif folder.is_dir():
-        parser.error(f"--model {options.base} has no model_index.json: give a diffusers folder")
-    elif options.base.startswith((".", "/", "~")):
-        parser.error(f"--model {options.base} is not there: give a diffusers folder or hub name")
-    if not Path(options.pictures).expanduser().is_dir():
-        parser.error(f"--data {options.pictures} is not a folder: give one of pictures")
+
+
+def started() -> argparse.Namespace:
+    """The command line, its model looked at; ValueError if it cannot be trained."""
+    options = with_checkpoint(parse_options)
+    if problem := pipeline_problem(options.base):
+        raise ValueError(problem)
+    return options
 
 
 if __name__ == "__main__":
-    OPTIONS = options_or_exit(lambda: with_checkpoint(parse_options))
+    OPTIONS = options_or_exit(started)
 
 import torch
 from accelerate import Accelerator
@@ -169,7 +164,7 @@ class Trainer:
         spread = self.vae.encode(images).latent_dist
         latents = spread.mean + spread.std * self.drawn(places, spread.mean.shape[1:], key=1)
         factor = self.vae.config.scaling_factor
-        captions = [one.caption for one in chosen]
+        captions = [picture.caption for picture in chosen]
         length = self.tokenizer.model_max_length
         tokens = self.tokenizer(
             captions, padding="max_length", truncation=True, max_length=length, return_tensors="pt"
@@ -190,13 +185,13 @@ class Trainer:
         latents, captions = self.encoded(places)
         noise = self.drawn(places, latents.shape[1:], key=2)
         count = self.noise.config.num_train_timesteps
-        draws = [torch.randint(count, (), generator=self.generator(one, 0)) for one in places]
+        draws = [torch.randint(count, (), generator=self.generator(place, 0)) for place in places]
         times = torch.stack(draws).to(latents.device)
         noisy = self.noise.add_noise(latents, noise, times)
-        found = self.model(noisy, times, captions).sample.float()
+        predicted = self.model(noisy, times, captions).sample.float()
         by_speed = self.noise.config.prediction_type == "v_prediction"
         wanted = self.noise.get_velocity(latents, noise, times) if by_speed else noise
-        squares = (found - wanted.float()).square().flatten(1).mean(1)
+        squares = (predicted - wanted.float()).square().flatten(1).mean(1)
         if self.options.min_snr:  # arXiv 2303.09556
             snr = compute_snr(self.noise, times)
             squares = squares * snr.clamp(max=self.options.min_snr) / (snr + by_speed)

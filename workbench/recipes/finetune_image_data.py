@@ -29,7 +29,7 @@ def usable(options: argparse.Namespace, accelerator: Accelerator) -> list[Pictur
     listed = list_pictures(Path(options.pictures).expanduser())
     rank, ranks = accelerator.process_index, accelerator.num_processes
     good, broken = open_all(listed.pictures[rank::ranks])
-    pictures: list[Picture] = sorted(gather_object(good), key=lambda one: one.path)
+    pictures: list[Picture] = sorted(gather_object(good), key=lambda picture: picture.path)
     problems: list[str] = [*listed.problems, *sorted(gather_object(broken))]
     if problems and (options.strict or not pictures):
         left = "" if not options.strict else ", or leave --strict out"
@@ -38,10 +38,10 @@ def usable(options: argparse.Namespace, accelerator: Accelerator) -> list[Pictur
             f"{' '.join(problems[:_SHOWN])} Mend them{left}."
         )
     accelerator.print(f"{len(pictures):,} pictures with captions from {listed.captions}")
-    for one in pictures[:3]:
-        caption = one.caption[:_LETTERS]
-        accelerator.print(f"  {one.path.name}: {one.width} x {one.height}, {caption!r}")
-    small = sum(min(one.width, one.height) < options.resolution for one in pictures)
+    for picture in pictures[:3]:
+        caption = picture.caption[:_LETTERS]
+        accelerator.print(f"  {picture.path.name}: {picture.width} x {picture.height}, {caption!r}")
+    small = sum(min(picture.width, picture.height) < options.resolution for picture in pictures)
     if small:
         accelerator.print(f"{small:,} are smaller than {options.resolution} and are scaled up")
     if problems:
@@ -52,12 +52,12 @@ def usable(options: argparse.Namespace, accelerator: Accelerator) -> list[Pictur
 def pixels(pictures: Sequence[Picture], side: int) -> Tensor:
     """Each scaled by its shorter side and cut to its middle: [B, 3, side, side] from -1 to 1."""
     load = loader()
-    return torch.stack([_square(load(one.path), side) for one in pictures])
+    return torch.stack([_square(load(picture.path), side) for picture in pictures])
 
 
 def _square(image: Any, side: int) -> Tensor:
     scale = side / min(image.width, image.height)
-    width, height = (max(side, round(scale * one)) for one in (image.width, image.height))
+    width, height = (max(side, round(scale * length)) for length in (image.width, image.height))
     left, top = (width - side) // 2, (height - side) // 2
     cut = image.resize((width, height)).crop((left, top, left + side, top + side))
     return torch.from_numpy(np.asarray(cut, dtype=np.float32) / 127.5 - 1).permute(2, 0, 1)

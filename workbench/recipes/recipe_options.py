@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 
 VOCABULARY = 256  # bytes, see corpus.py
 _MOST_SAMPLE_TOKENS = 256
+_PIPELINE = "StableDiffusionPipeline"
 OPTIMIZERS = ("adamw-fused", "adamw", "adamw-8bit", "adafactor", "muon", "sgd", "sgd-momentum")
 
 
@@ -119,6 +120,19 @@ def check_samples(parser: Parser, options: argparse.Namespace) -> None:
         parser.error("--sample-every N and --sample-prompts TEXT belong together: give both")
     if options.sample_tokens > _MOST_SAMPLE_TOKENS:
         parser.error(f"--sample-tokens {options.sample_tokens}: at most {_MOST_SAMPLE_TOKENS}")
+
+
+def pipeline_problem(base: str) -> str:
+    """Why a folder is no model that finetune_image.py trains; "" = it is, or it is a hub's name."""
+    folder = Path(base).expanduser()
+    try:
+        kind = dict(json.loads((folder / "model_index.json").read_text("utf-8"))).get("_class_name")
+    except (OSError, ValueError, TypeError):
+        if folder.is_dir():
+            return f"--model {base} has no readable model_index.json: give a diffusers folder"
+        named = base.startswith((".", "/", "~"))
+        return f"--model {base} is not there: give a diffusers folder or hub name" if named else ""
+    return "" if kind == _PIPELINE else f"--model {base} is a {kind}; this trains a {_PIPELINE}"
 
 
 def local(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from workbench.recover.checkpoints import Checkpoint
 from workbench.store.files import read_json
 
 _RECEIPT = ".workbench-export.json"  # hidden: it is no part of the model
-_FORM = ("adapter", "dtype", "base", "shard_gb")
+_FORM = ("adapter", "dtype", "shard_gb")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +109,7 @@ def write_receipt(
         OSError: it cannot be written.
     """
     kept = {**exported.document(), **_origin(folder, wanted, checkpoint)}
+    del kept["path"]  # of this machine
     (folder / _RECEIPT).write_text(json.dumps(kept, indent=2), encoding="utf-8")
 
 
@@ -120,7 +122,8 @@ def read_receipt(folder: Path, wanted: ModelExport, checkpoint: Checkpoint) -> E
     if any(kept.get(name) != value for name, value in origin.items()):
         return None
     try:
-        known: dict[str, Any] = {name: kept[name] for name in Exported.__dataclass_fields__}
+        names = set(Exported.__dataclass_fields__) - {"path"}
+        known: dict[str, Any] = {name: kept[name] for name in names}
         known |= {"path": folder, "notes": tuple(kept["notes"])}
     except (KeyError, TypeError):
         return None
@@ -129,9 +132,12 @@ def read_receipt(folder: Path, wanted: ModelExport, checkpoint: Checkpoint) -> E
 
 def _origin(folder: Path, wanted: ModelExport, checkpoint: Checkpoint) -> dict[str, Any]:
     """The checkpoint, the form, and the sizes of the files of weights."""
+    base = hashlib.sha256(repr(wanted.base).encode()).hexdigest()  # it may be a path
     return {
-        "form": {name: getattr(wanted, name) for name in _FORM},
+        "form": {"base": base, **{name: getattr(wanted, name) for name in _FORM}},
         "saved_at": checkpoint.saved_at,
         "checkpoint": checkpoint.name,
-        "weights": {one.name: one.stat().st_size for one in sorted(folder.glob("*.safetensors"))},
+        "weights": {
+            file.name: file.stat().st_size for file in sorted(folder.glob("*.safetensors"))
+        },
     }

@@ -89,11 +89,11 @@ class Pushed:
     @property
     def bytes(self) -> int:
         """Of all files that are sent."""
-        return sum(one.bytes for one in self.files if one.state != SAME)
+        return sum(file.bytes for file in self.files if file.state != SAME)
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
-        files = [asdict(one) for one in self.files]
+        files = [asdict(file) for file in self.files]
         return {**asdict(self), "files": files, "stays": list(self.stays), "bytes": self.bytes}
 
 
@@ -104,11 +104,11 @@ def check_owner(repository: str, look: Mapping[str, Any]) -> None:
     """
     owner = repository.partition("/")[0]
     names = [look["user"], *look["organisations"]]
-    if owner.lower() not in {one.lower() for one in names}:
-        taken = "which exists and is not yours" if look["exists"] else "where you cannot write"
+    if owner.lower() not in {name.lower() for name in names}:
+        what = "exists and is not yours" if look["exists"] else "cannot be made"
         name = repository.partition("/")[2]
         raise UsageError(
-            f"{repository} belongs to {owner}, {taken}: the token is of {look['user']}. "
+            f"{repository} {what}: it is of {owner}, and the token of {look['user']}. "
             f"Next: --push {look['user']}/{name}"
         )
 
@@ -116,9 +116,9 @@ def check_owner(repository: str, look: Mapping[str, Any]) -> None:
 def compare(folder: Path, push: HubPush, look: Mapping[str, Any]) -> Pushed:
     """What pushing `folder` would change, by the hub's own hashes of what is there."""
     assert push.push is not None
-    there: dict[str, dict[str, Any]] = {one["path"]: one for one in look["files"]}
+    there: dict[str, dict[str, Any]] = {file["path"]: file for file in look["files"]}
     files = [_compared(folder, path, push.push, there.get(path)) for path in files_of(folder)]
-    sent = {one.path for one in files}
+    sent = {file.path for file in files}
     return Pushed(
         repository=push.push,
         url=look["url"],
@@ -139,10 +139,10 @@ def check_replaced(plan: Pushed, push: HubPush) -> None:
             f"{plan.repository} exists and is public: everybody could read what is uploaded. Next: "
             "add --public, or name another repository."
         )
-    if push.yes or not (plan.stays or any(one.state != NEW for one in plan.files)):
+    if push.yes or not (plan.stays or any(file.state != NEW for file in plan.files)):
         return
-    replaced = [one for one in plan.files if one.state == REPLACED]
-    names = ", ".join(f"{one.path} ({format_bytes(one.bytes)})" for one in replaced[:_LISTED])
+    replaced = [file for file in plan.files if file.state == REPLACED]
+    names = ", ".join(f"{file.path} ({format_bytes(file.bytes)})" for file in replaced[:_LISTED])
     more = f" and {len(replaced) - _LISTED} more" if len(replaced) > _LISTED else ""
     what = f"would replace {names}{more}" if replaced else "would replace no file"
     stays = f" and leave {len(plan.stays)} others as they are" if plan.stays else ""
@@ -155,9 +155,9 @@ def check_replaced(plan: Pushed, push: HubPush) -> None:
 def files_of(folder: Path) -> list[str]:
     """What is uploaded: all files but hidden ones and links, by name."""
     names = [
-        one.relative_to(folder).as_posix()
-        for one in folder.rglob("*")
-        if one.is_file() and not one.is_symlink()
+        path.relative_to(folder).as_posix()
+        for path in folder.rglob("*")
+        if path.is_file() and not path.is_symlink()
     ]
     return sorted(name for name in names if not any(p.startswith(".") for p in name.split("/")))
 

@@ -57,7 +57,7 @@ def push_model(
             "hub-upload",
             repository=push.push,
             folder=str(exported.path),
-            files=[one.path for one in plan.files if one.state != SAME],
+            files=[file.path for file in plan.files if file.state != SAME],
             create=not plan.exists,
             public=push.public,
             head=seen["head"],

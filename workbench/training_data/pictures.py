@@ -20,6 +20,7 @@ METADATA = "metadata.jsonl"
 _CAPTIONS = ("text", "caption", "prompt")
 _FIRST = 3
 _SHOWN = 60  # letters of a caption in a sentence
+_HEAD_BYTES = 4096
 _MOST_BYTES = 64 << 20  # of metadata.jsonl
 _MOST_LETTERS = 10_000  # of a caption's file
 
@@ -59,29 +60,39 @@ class PictureReport:
     @property
     def sentence(self) -> str:
         """How many there are, and the first three."""
-        shown = "; ".join(f"{one.path.name}: {one.caption[:_SHOWN]!r}" for one in self.first)
+        shown = "; ".join(
+            f"{picture.path.name}: {picture.caption[:_SHOWN]!r}" for picture in self.first
+        )
         first = f", first {shown}" if shown else ""
         return f"{len(self.pictures):,} pictures with captions from {self.captions}{first}."
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
-        sides = [min(one.width, one.height) for one in self.pictures]
+        sides = [min(picture.width, picture.height) for picture in self.pictures]
         return {
             "path": str(self.path),
             "captions": self.captions,
             "pictures": len(self.pictures),
             "smallest_side": min(sides, default=None),
             "largest_side": max(
-                (max(one.width, one.height) for one in self.pictures), default=None
+                (max(picture.width, picture.height) for picture in self.pictures), default=None
             ),
             "problems": list(self.problems),
-            "first": [{**asdict(one), "path": one.path.name} for one in self.first],
+            "first": [{**asdict(picture), "path": picture.path.name} for picture in self.first],
         }
 
 
 def has_pictures(folder: Path) -> bool:
     """Whether a folder is one of pictures."""
-    return folder.is_dir() and any(one.suffix.lower() in SUFFIXES for one in folder.iterdir())
+    if not folder.is_dir():
+        return False
+    if any(file.suffix.lower() in SUFFIXES for file in folder.iterdir()):
+        return True
+    table = folder / METADATA  # of pictures in folders below
+    if not table.is_file():
+        return False
+    with table.open("rb") as file:
+        return b'"file_name"' in file.read(_HEAD_BYTES)
 
 
 def list_pictures(folder: Path) -> PictureReport:
@@ -92,14 +103,14 @@ def list_pictures(folder: Path) -> PictureReport:
     """
     if not folder.is_dir():
         raise UsageError(f"{folder} is not a folder: give one of pictures with their captions.")
-    files = sorted(one for one in folder.iterdir() if one.suffix.lower() in SUFFIXES)
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES)
     table = folder / METADATA
     by_table = table.is_file()
     captions, problems = _from_table(table) if by_table else ({}, [])
     if not files and not captions:
         known = ", ".join(sorted(SUFFIXES))
         raise UsageError(f"{folder} holds no picture ({known}): give a folder that does.")
-    for name in sorted(set(captions) - {one.name for one in files}):
+    for name in sorted(set(captions) - {file.name for file in files}):
         if (folder / name).suffix.lower() in SUFFIXES and (folder / name).is_file():
             files.append(folder / name)  # of a folder below
         else:
@@ -122,13 +133,13 @@ def list_pictures(folder: Path) -> PictureReport:
 def open_all(pictures: Iterable[Picture]) -> tuple[list[Picture], list[str]]:
     """Decode each: those that can be, with their sizes, and a sentence for each other one."""
     good, problems, load = list[Picture](), list[str](), loader()
-    for one in pictures:
+    for picture in pictures:
         try:
-            image = load(one.path)
+            image = load(picture.path)
         except ValueError as error:
             problems.append(str(error))
         else:
-            good.append(replace(one, width=image.width, height=image.height))
+            good.append(replace(picture, width=image.width, height=image.height))
     return good, problems
 
 
@@ -197,7 +208,7 @@ def _row(value: Any) -> tuple[str, str]:
     name = Path(given)
     if name.is_absolute() or ".." in name.parts:
         raise ValueError(f"{name} lies outside the folder: move the picture into it")
-    caption = next((one for key in _CAPTIONS if isinstance(one := row.get(key), str)), "")
+    caption = next((text for key in _CAPTIONS if isinstance(text := row.get(key), str)), "")
     return name.as_posix(), caption.strip()
 
 

@@ -21,18 +21,19 @@ from workbench.observe.devices import IN_USE_BYTES
 from workbench.observe.gpu import AT_LAUNCH_SECONDS, GpuHolder, PatientGpuSampler, gpu_holders
 from workbench.observe.host import disk_free, memory_available
 from workbench.observe.throttle import HW_SLOWDOWN, POWER_BRAKE, THERMAL, throttle_text
+from workbench.recipes.recipe_options import pipeline_problem
 from workbench.training_data.pictures import list_pictures
 from workbench.units import GIB, format_bytes
 
 _LITTLE_DISK = 2 * GIB
-_PROBLEMS = 3  # of pictures that are told
+_PROBLEMS = 3  # of pictures that are named
 
 
 def warnings(request: Request) -> Iterator[str]:
     """What to know before the start.
 
     Raises:
-        UsageError: the disk cannot hold one checkpoint.
+        UsageError: the disk cannot hold one checkpoint, or a recipe cannot train what it is given.
     """
     for look in (
         _amd,
@@ -52,16 +53,22 @@ def warnings(request: Request) -> Iterator[str]:
 
 def _pictures(request: Request) -> Iterator[str]:
     """What a recipe will see of a folder of pictures, and what it will leave out."""
-    if request.recipe is None:
+    if request.recipe is None or "--resume" in request.arguments:  # that may start elsewhere
         return
-    folder = recipes.shape(request.arguments, recipe=request.recipe)["pictures"]
-    if folder is not None:
-        report = list_pictures(Path(folder).expanduser())
-        yield report.sentence
-        yield from report.problems[:_PROBLEMS]
-        if len(report.problems) > _PROBLEMS:
-            more = len(report.problems) - _PROBLEMS
-            yield f"{more:,} more pictures are left out: workbench data {folder} lists them."
+    shape = recipes.shape(request.arguments, recipe=request.recipe)
+    folder = shape["pictures"]
+    if folder is None:
+        return
+    if problem := pipeline_problem(shape["base"]):
+        raise UsageError(f"{request.script.name}: {problem}.")
+    report = list_pictures(Path(folder).expanduser())
+    if not report.pictures:
+        raise UsageError(f"--data {folder}: no picture has a caption. {report.problems[0]}")
+    yield report.sentence
+    yield from report.problems[:_PROBLEMS]
+    if len(report.problems) > _PROBLEMS:
+        more = len(report.problems) - _PROBLEMS
+        yield f"{more:,} more pictures are left out: workbench data {folder} lists them."
 
 
 def _amd(request: Request) -> Iterator[str]:

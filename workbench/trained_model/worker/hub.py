@@ -67,7 +67,7 @@ def look(request: Mapping[str, Any], say: Say) -> None:
             )
         seen = {
             "user": about["name"],
-            "organisations": [one["name"] for one in about.get("orgs", [])],
+            "organisations": [organisation["name"] for organisation in about.get("orgs", [])],
             "url": f"{constants.ENDPOINT}/{repository}",
             "exists": True,
         }
@@ -76,7 +76,7 @@ def look(request: Mapping[str, Any], say: Say) -> None:
         except RepositoryNotFoundError:
             seen |= {"exists": False, "private": True, "head": None, "files": []}
         else:
-            files = [_file(one) for one in info.siblings or ()]
+            files = [_file(sibling) for sibling in info.siblings or ()]
             seen |= {"private": bool(info.private), "head": info.sha, "files": files}
     say({"end": True, **seen})
 
@@ -88,13 +88,13 @@ def upload(request: Mapping[str, Any], say: Say) -> None:
         api = _api()
         if request["create"]:
             api.create_repo(repository, private=not request["public"])
-        additions = [_addition(folder, one, repository) for one in request["files"]]
-        total = sum(one.upload_info.size for one in additions) or 1
+        additions = [_addition(folder, path, repository) for path in request["files"]]
+        total = sum(addition.upload_info.size for addition in additions) or 1
         done = 0
-        for one in additions:
-            say({"progress": done / total, "text": f"uploading {one.path_in_repo}"})
-            api.preupload_lfs_files(repository, [one], free_memory=False)
-            done += one.upload_info.size
+        for addition in additions:
+            say({"progress": done / total, "text": f"uploading {addition.path_in_repo}"})
+            api.preupload_lfs_files(repository, [addition], free_memory=False)
+            done += addition.upload_info.size
         say({"progress": 1.0, "text": "committing"})
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the card's header; errors in it are raised
@@ -127,13 +127,13 @@ def _addition(folder: Path, path: str, repository: str) -> CommitOperationAdd:
     return CommitOperationAdd(path, str(folder / path) if content is None else content)
 
 
-def _file(one: Any) -> dict[str, Any]:
-    large = one.lfs is not None
+def _file(sibling: Any) -> dict[str, Any]:
+    large = sibling.lfs is not None
     return {
-        "path": one.rfilename,
-        "bytes": one.lfs.size if large else one.size,
+        "path": sibling.rfilename,
+        "bytes": sibling.lfs.size if large else sibling.size,
         "large": large,
-        "hash": one.lfs.sha256 if large else one.blob_id,
+        "hash": sibling.lfs.sha256 if large else sibling.blob_id,
     }
 
 
@@ -154,11 +154,11 @@ def _one_sentence(repository: str) -> Generator[None]:
 
 def _refused(causes: list[BaseException], repository: str) -> str | None:
     """What the hub's answer means."""
-    card = next((one for one in causes if "metadata in README.md" in str(one)), None)
+    card = next((cause for cause in causes if "metadata in README.md" in str(cause)), None)
     if card is not None:
         words = " ".join(str(card).split())
         return f"The hub refuses the card: {words}. Next: mend README.md's header."
-    answer = next((one for one in causes if isinstance(one, HfHubHTTPError)), None)
+    answer = next((cause for cause in causes if isinstance(cause, HfHubHTTPError)), None)
     if answer is None:
         return None
     code = answer.response.status_code
@@ -174,15 +174,15 @@ def _refused(causes: list[BaseException], repository: str) -> str | None:
 
 def _unreachable(causes: list[BaseException]) -> str | None:
     """What is wrong between here and the hub."""
-    for one in causes:
-        if isinstance(one, OfflineModeIsEnabled):
+    for cause in causes:
+        if isinstance(cause, OfflineModeIsEnabled):
             return "HF_HUB_OFFLINE is set, so nothing is sent. Next: unset it."
-        if any(kind.__name__ == "TransportError" for kind in type(one).__mro__):  # httpx, httpx2
+        if any(kind.__name__ == "TransportError" for kind in type(cause).__mro__):  # httpx, httpx2
             return (
-                f"{constants.ENDPOINT} cannot be reached ({type(one).__name__}). Next: look at the "
-                "network, HF_ENDPOINT and proxies, then the same command again."
+                f"{constants.ENDPOINT} cannot be reached ({type(cause).__name__}). Next: look at "
+                "the network, HF_ENDPOINT and proxies, then the same command again."
             )
-        if isinstance(one, OSError) and one.errno in _FULL:
+        if isinstance(cause, OSError) and cause.errno in _FULL:
             return (
                 "The disk is full while it is uploaded. Next: free some space, also below "
                 f"{constants.HF_HOME}, then the same command again."
