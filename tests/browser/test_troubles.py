@@ -72,8 +72,11 @@ def test_findings_appear_lead_to_the_panel_and_clear(lab: Lab, page: Page, store
     page.one(".wb-alarm").send_keys(Keys.ENTER)
     focused = "return document.activeElement.className"
     page.until("the panel has the focus", lambda: "wb-area-findings" in page.js(focused))
-    run.write(130, findings=[{**hang(), "cleared_at": time.time()}])
+    over = {"cleared_at": time.time(), "replaced_by": "deadlock@1"}
+    run.write(130, findings=[{**hang(), **over}])
     page.until("cleared", lambda: page.text(".wb-area-findings .wb-note") == "No open findings")
+    gone = "return document.querySelector('.wb-cleared .wb-circumstances').textContent"
+    assert "replaced by deadlock@1" in page.js(gone)
     assert page.js(HIDDEN, ".wb-alarm")
     assert "pwned" not in page.driver.title
     assert page.errors() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -141,8 +142,13 @@ def diagnose(
     elif not findings:
         console.print(f"No problems found in {handle.id}.", markup=False)
     else:
-        for finding in findings:
-            _print_finding(finding)
+        print_findings(findings)
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Print each finding: what, where and since when; cause, evidence and next move."""
+    for finding in findings:
+        _print_finding(finding)
 
 
 def _print_finding(finding: Finding) -> None:
@@ -150,7 +156,10 @@ def _print_finding(finding: Finding) -> None:
     where = [f"rank {finding.rank}"] if finding.rank is not None else []
     where += [f"step {finding.step}"] if finding.step is not None else []
     where += [f"confidence {finding.confidence:.0%}"]
-    where += [f"resolved at {clock(finding.cleared_at)}"] if finding.cleared_at is not None else []
+    if finding.cleared_at is not None:
+        by = finding.replaced_by
+        how = "resolved" if by is None else f"replaced by {escape(by)}"
+        where += [f"{how} at {clock(finding.cleared_at)}"]
     head = f"[{color}]{finding.severity}[/] [bold]{escape(finding.kind)}[/]  {', '.join(where)}"
     console.print(head)
     table = Table.grid(padding=(0, 2))

@@ -160,7 +160,8 @@ def _line(said: Said) -> str:
     one = said.finding
     where = f" rank {one.rank}" if one.rank is not None else ""
     head = f"step {said.step}, {format_seconds(said.elapsed_seconds)}"
-    text = "resolved" if one.cleared_at is not None else one.cause
+    over = "resolved" if one.replaced_by is None else f"replaced by {one.replaced_by}"
+    text = one.cause if one.cleared_at is None else over
     return f"{head}  [bold]{escape(one.kind)}[/]{where}: {escape(text)}"
 
 

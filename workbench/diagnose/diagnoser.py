@@ -1,7 +1,8 @@
 """`Diagnoser`: looks at a run once a second and keeps what it found.
 
 A finding is raised when its rule gives it and cleared when the rule has not given it for a while,
-so that one that comes and goes with the noise stands instead of flickering.
+so that one that comes and goes with the noise stands instead of flickering. One whose cause turns
+out to be another is replaced in the same look.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from workbench.diagnose.host import MemoryWatch
 from workbench.diagnose.numbers import UnsynchronizedRanks
 from workbench.diagnose.out_of_memory import OomKills
 from workbench.diagnose.progress import ExitWatch
+from workbench.diagnose.replacing import best_explained, better_key
 from workbench.observe.events import StepRow
 from workbench.observe.rank_count import rank_count
 from workbench.observe.rewinds import read_rewinds
@@ -167,14 +169,9 @@ class Diagnoser:
         }
         if facts.monotonic >= self._starts_due:
             self._starts_due = facts.monotonic + _STARTS_SECONDS
-            self.evidence.starts = read_starts(self._paths, self.evidence.run)
-            self.evidence.group_waits = read_group_waits(self._paths, self.evidence.starts)
-            self.evidence.rewinds = read_rewinds(self._paths)
-            if not self._compared and self.evidence.steps_seen >= _COMPARED_AFTER:
-                self._compared = True
-                seconds = single_rank_seconds(self._paths, self.evidence.run)
-                self.evidence.single_rank_seconds = seconds
+            self._read_starts()
         self._follow_arrivals()
+        self._look_for_a_loader()
         self._follow_kills(facts)
         if facts.monotonic >= self._slow_due:
             self._slow_due = facts.monotonic + _SLOW_SECONDS
@@ -182,6 +179,28 @@ class Diagnoser:
         findings = [finding for rule in self._rules for finding in self._ask(rule)] + self._slow
         self._merge(findings, facts)
         return self._write()
+
+    def _look_for_a_loader(self) -> None:
+        """Before a rank is called slow between the steps: does a loader feed it by now?
+
+        It notes its loader in its first step, which may be after the latest reading of the starts.
+        """
+        late = None if self.evidence.has_loader else arrival_order.late_rank(self.evidence)
+        start = None
+        if late is not None and late.phase == "input":
+            start = read_start(self._paths, late.rank)
+        if late is not None and start is not None:
+            self.evidence.starts = {**self.evidence.starts, late.rank: start}
+
+    def _read_starts(self) -> None:
+        """Read what the ranks tell of themselves, and what no step tells."""
+        self.evidence.starts = read_starts(self._paths, self.evidence.run)
+        self.evidence.group_waits = read_group_waits(self._paths, self.evidence.starts)
+        self.evidence.rewinds = read_rewinds(self._paths)
+        if not self._compared and self.evidence.steps_seen >= _COMPARED_AFTER:
+            self._compared = True
+            seconds = single_rank_seconds(self._paths, self.evidence.run)
+            self.evidence.single_rank_seconds = seconds
 
     def begin_attempt(self) -> list[Finding]:
         """A new attempt begins: what stood then was of the one before."""
@@ -223,9 +242,10 @@ class Diagnoser:
         self._follow_arrivals(final=True)
         at_once = (*_AT_ONCE, *self._gpu_errors)  # the Xid that has ended the run
         raised = [one for rule in at_once for one in self._ask(rule)]
-        for one in raised:
+        for one in best_explained(raised, self.evidence.standing):
             if not self._hold_seconds(one):
                 self._merge_one(one, facts)
+        self._withdraw(facts)
         noisy = [
             one
             for rule in (
@@ -243,10 +263,13 @@ class Diagnoser:
                 kept.finding = replace(kept.finding, cleared_at=round(facts.time, 3))
 
     def _follow_arrivals(self, *, final: bool = False) -> None:
+        known = bool(self.evidence.arrivals)
         try:
             self._arrivals.look(self.evidence, final=final)
         except Exception as error:  # noqa: BLE001  (nor must a file that nobody can make sense of)
             self.problems.setdefault("arrivals", repr(error))
+        if self.evidence.arrivals and not known:
+            self._slow_due = 0.0  # rules that know less leave the word to those of the order
 
     def _hold_seconds(self, finding: Finding) -> float:
         """Where the order of arrival is known, the rules count steps themselves."""
@@ -272,15 +295,29 @@ class Diagnoser:
 
     def _merge(self, raised: Sequence[Finding], facts: Facts) -> None:
         now = facts.monotonic
+        raised = best_explained(raised, self.evidence.standing)
         self._pending = {one.key: self._pending.get(one.key, now) for one in raised}
         for finding in raised:
             hold = self._hold_seconds(finding)
             if finding.key in self.evidence.standing or now - self._pending[finding.key] >= hold:
                 self._merge_one(finding, facts)
+        self._withdraw(facts)
         for kept in self._kept.values():
             patience = _CLEAR_SOONER.get(kept.finding.kind, _CLEAR_SECONDS)
             if kept.finding.cleared_at is None and facts.monotonic - kept.raised_at > patience:
                 kept.finding = replace(kept.finding, cleared_at=round(facts.time, 3))
+
+    def _withdraw(self, facts: Facts) -> None:
+        """What has a better explanation by now has gone, at once, and says what replaces it."""
+        standing = {key for key, kept in self._kept.items() if kept.finding.cleared_at is None}
+        for key in standing:
+            better, kept = better_key(key, standing), self._kept[key]
+            if better is not None:
+                kept.finding = replace(
+                    kept.finding,
+                    cleared_at=round(facts.time, 3),
+                    replaced_by=self._kept[better].finding.id,
+                )
 
     def _merge_one(self, finding: Finding | None, facts: Facts) -> None:
         if finding is None:

@@ -38,14 +38,27 @@ GIVE_UP_SECONDS = 600.0
 """After the end of a run: how long a target that does not answer is tried."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Waiting:
+    """A message that is not sent yet."""
+
+    message: Message
+    findings: tuple[Finding, ...] = ()  # that it is about
+
+
 @dataclass(slots=True, kw_only=True)
 class _Outbox:
     """What one target is still to get."""
 
     target: Target
-    waiting: list[Message] = field(default_factory=list[Message])
+    waiting: list[_Waiting] = field(default_factory=list[_Waiting])
     due: float = 0.0
     failures: int = 0
+
+    @property
+    def unsent(self) -> set[str]:
+        """Ids of the findings that wait."""
+        return {finding.id for one in self.waiting for finding in one.findings}
 
 
 class Follower:
@@ -97,7 +110,9 @@ class Follower:
         return bool(left)
 
     def _take_findings(self, now: float) -> bool:
-        standing = [one for one in read_findings(self._paths) or [] if one.cleared_at is None]
+        listed = read_findings(self._paths) or []
+        standing = [one for one in listed if one.cleared_at is None]
+        replaced = {one.id: one for one in listed if one.cleared_at and one.replaced_by}
         never = -AGAIN_SECONDS - 1.0
         fresh = [
             one for one in standing if now - self._told.get(_key(one), now + never) > AGAIN_SECONDS
@@ -105,11 +120,31 @@ class Follower:
         for one in standing:
             self._told[_key(one)] = now  # counted from when it was last seen to stand
         for box in self._boxes:
+            before = {
+                str(one.replaced_by): one.kind
+                for one in replaced.values()
+                if _key(one) in self._told and one.id not in box.unsent
+            }
+            self._withdraw(box, replaced)
             wanted = [one for one in fresh if reaches(one, box.target.findings)]
             if wanted:
-                run = self._paths.directory.name
-                box.waiting.append(about_findings(self._name, run, wanted))
+                box.waiting.append(self._about(wanted, before))
         return bool(fresh)
+
+    def _about(self, findings: Sequence[Finding], before: Mapping[str, str]) -> _Waiting:
+        message = about_findings(self._name, self._paths.directory.name, findings, before)
+        return _Waiting(message=message, findings=tuple(findings))
+
+    def _withdraw(self, box: _Outbox, replaced: Mapping[str, Finding]) -> None:
+        """A cause that has turned out to be another is not sent any more."""
+        for at, one in reversed(list(enumerate(box.waiting))):
+            gone = [finding for finding in one.findings if finding.id in replaced]
+            if not gone:
+                continue
+            for finding in gone:
+                self._told.pop(_key(finding), None)
+            left = [finding for finding in one.findings if finding not in gone]
+            box.waiting[at : at + 1] = [self._about(left, {})] if left else []
 
     def _take_restarts(self) -> bool:
         restarts = (read_json(self._paths.state) or {}).get("restarts")
@@ -122,14 +157,14 @@ class Follower:
 
     def _tell(self, message: Message) -> None:
         for box in self._boxes:
-            box.waiting.append(message)
+            box.waiting.append(_Waiting(message=message))
 
     def _deliver(self, box: _Outbox, now: float, *, last: bool) -> None:
         if not box.waiting or (now < box.due and not (last and not box.failures)):
             return
-        why = self._send(box.target, joined(box.waiting))
+        why = self._send(box.target, joined([one.message for one in box.waiting]))
         if why is None:
-            self._log(f"{box.target.name}: sent {box.waiting[0].title}")
+            self._log(f"{box.target.name}: sent {box.waiting[0].message.title}")
             box.waiting.clear()
             box.failures, box.due = 0, now + BETWEEN_SECONDS
             return

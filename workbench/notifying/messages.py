@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,8 +33,10 @@ def reaches(finding: Finding, least: Level) -> bool:
     return least != "none" and _ORDER.index(finding.severity) <= _ORDER.index(least)
 
 
-def about_findings(name: str, run: str, findings: Sequence[Finding]) -> Message:
-    """Of findings that stand, worst first."""
+def about_findings(
+    name: str, run: str, findings: Sequence[Finding], before: Mapping[str, str]
+) -> Message:
+    """Of findings that stand, worst first; `before`: id -> the kind by which it was told first."""
     worst = findings[0]
     title = f"{name}: {worst.kind}"
     if len(findings) > 1:
@@ -42,7 +44,8 @@ def about_findings(name: str, run: str, findings: Sequence[Finding]) -> Message:
     lines: list[str] = []
     for one in findings:
         at = "" if one.step is None else f" (step {one.step:,})"
-        lines += [f"{one.severity}: {one.kind}{at}", one.evidence, one.cause, one.next, ""]
+        first = f", told before as {before[one.id]}" if one.id in before else ""
+        lines += [f"{one.severity}: {one.kind}{at}{first}", one.evidence, one.cause, one.next, ""]
     return _message(title, [*lines, f"All of it: workbench diagnose {run}"], worst.severity)
 
 

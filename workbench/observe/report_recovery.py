@@ -92,7 +92,7 @@ def _findings(findings: Sequence[Finding]) -> str:
 def _finding(finding: Finding) -> str:
     cleared, severity = finding.cleared_at is not None, finding.severity
     words = [
-        f"{severity}, cleared" if cleared else severity,
+        f"{severity}, {_over(finding)}" if cleared else severity,
         "whole run" if finding.rank is None else f"rank {finding.rank}",
         *([] if finding.step is None else [f"since step {finding.step}"]),
         f"{100 * finding.confidence:.0f} % sure",
@@ -108,6 +108,11 @@ def _finding(finding: Finding) -> str:
         f"<h3>{kind} <small>{about}</small></h3><p>{cause}</p>"
         f'<p class="mute">Evidence: {evidence}</p><p>Next: {action}</p></div>'
     )
+
+
+def _over(finding: Finding) -> str:
+    by = finding.replaced_by
+    return "cleared" if by is None else f"replaced by {by}"
 
 
 def _attempts(attempts: list[dict[str, Any]], view: Mapping[str, Any]) -> str:

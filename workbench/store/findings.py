@@ -50,6 +50,8 @@ class Finding:
     """Unix seconds at which it was first seen."""
     cleared_at: float | None = None
     """Unix seconds at which it had gone again; None = it stands."""
+    replaced_by: str | None = None
+    """`id` of the finding that gives a better cause of the same; None = nothing took its place."""
 
     phase: str | None = None
     """The part of the step in which a late rank is late; None = not told."""

@@ -79,6 +79,7 @@ class _Finding(_FindingKind, total=False):
     step: int | None
     seen_at: float | None
     cleared_at: float | None
+    replaced_by: str | None
 
 
 class _Checkpoint(TypedDict, total=False):

@@ -6,7 +6,7 @@ import { count, known, moment, percent } from "./format.js";
 
 /** @typedef {{kind: string, severity: string, rank: number|null, step: number|null, cause: string,
  *   evidence: string, next: string, confidence: number|null, seen_at: number|null,
- *   cleared_at: number|null}} Finding */
+ *   cleared_at: number|null, replaced_by: string|null}} Finding */
 
 const SEVERITIES = ["error", "warning", "note"];
 const WORDS = { nan: "NaN", gpu: "GPU", cpu: "CPU", nccl: "NCCL", ecc: "ECC", xid: "Xid", ddp: "DDP", oom: "Out of memory" };
@@ -33,7 +33,8 @@ function circumstances(one) {
   const words = [known(one.rank) ? `rank ${one.rank}` : "whole run"];
   if (known(one.step)) words.push(`since step ${count(one.step)}`);
   if (known(one.seen_at)) words.push(`seen ${moment(one.seen_at)}`);
-  if (known(one.cleared_at)) words.push(`gone ${moment(one.cleared_at)}`);
+  const by = one.replaced_by ? `replaced by ${one.replaced_by}` : "gone";
+  if (known(one.cleared_at)) words.push(`${by} ${moment(one.cleared_at)}`);
   words.push(known(one.confidence) ? `${percent(100 * one.confidence)} sure` : "confidence n/a");
   return words.join("  ·  ");
 }

@@ -160,10 +160,11 @@ def finding_note(finding: Finding) -> Note:
     """A finding as text. One that has gone is another note than the same one standing."""
     rank, kind, cleared = finding.rank, finding.kind, finding.cleared_at
     title = kind if rank is None else f"{kind} on rank {rank}"
+    over = "gone" if finding.replaced_by is None else f"replaced by {finding.replaced_by}"
     when = finding.seen_at if cleared is None else cleared
     return Note(
         key=f"{kind}/{rank}/{finding.seen_at}" + ("" if cleared is None else "/gone"),
-        title=title if cleared is None else f"{title}: gone",
+        title=title if cleared is None else f"{title}: {over}",
         text=" ".join(filter(None, (finding.evidence, finding.cause, finding.next))),
         level=finding.severity if cleared is None else "note",
         step=finding.step or 0,

@@ -1,0 +1,31 @@
+"""One finding for one cause: a better explanation of the same lost time replaces a general one."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from workbench.store.findings import Finding
+
+Key = tuple[str, "int | None"]
+_BETTER = {"straggler": ("input-bound", "imbalanced-work")}
+"""General kind -> kinds that tell why, of the same rank."""
+
+
+def better_key(key: Key, known: Collection[Key]) -> Key | None:
+    """The better explanation of the finding `key` among those `known`; None where there is none.
+
+    >>> better_key(("straggler", 1), {("input-bound", 1), ("input-bound", None)})
+    ('input-bound', 1)
+    """
+    kind, rank = key
+    return next((one for to in _BETTER.get(kind, ()) if (one := (to, rank)) in known), None)
+
+
+def best_explained(raised: Iterable[Finding], standing: Collection[Key]) -> list[Finding]:
+    """`raised` without general findings whose better explanation is raised too, or stands.
+
+    So a cause that changes with the noise is not told in turns.
+    """
+    listed = list(raised)
+    known = {*standing, *(one.key for one in listed)}
+    return [one for one in listed if better_key(one.key, known) is None]
