@@ -148,9 +148,12 @@ def test_the_reader_knows_every_field() -> None:
     numbers = {"confidence": 0.5, "rank": 1, "step": 2, "seen_at": 3.0, "cleared_at": 4.0} | {
         "lost_share": 0.5,
         "lost_usd_per_hour": 2.0,
+        "node": 3,
+        "gpu": 5,
     }
     words = {"kind": "hang", "evidence": "a", "cause": "b", "next": "c", "severity": "note"} | {
-        "phase": "input"
+        "phase": "input",
+        "replaced_by": "deadlock@1",
     }
     assert {one.name for one in fields(Finding)} == numbers.keys() | words.keys()
     finding = Finding(**numbers, **words)

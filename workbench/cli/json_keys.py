@@ -118,7 +118,7 @@ FORMS: Final = {
     "push": JsonForm("run url files bytes sent_bytes checkpoints step seconds notes"),
     "pull": JsonForm("run directory url files bytes received_bytes checkpoints step notes"),
     "diagnose": JsonForm(
-        "id kind evidence cause next next_command confidence severity rank step seen_at "
+        "id kind evidence cause next next_command confidence severity rank node gpu step seen_at "
         "cleared_at replaced_by phase lost_share lost_usd_per_hour",
         array=True,
     ),

@@ -62,8 +62,12 @@ class Player:
         self.looks += 1
         self.elapsed_seconds = moment.elapsed_seconds
         self.builder.add_rows(moment.rows)
-        for sample in moment.samples:
-            self.builder.add_sample(sample)
+        for node, sample in moment.samples:
+            if node == 0:
+                self.builder.add_sample(sample)
+            else:
+                told: Any = {"gpus": self._run.cluster.get("gpus"), "sample": sample}
+                self.builder.add_node(node, told)
         new = [
             Said(step=self.builder.steps, elapsed_seconds=moment.elapsed_seconds, finding=one)
             for one in _news(self.findings, moment.findings)

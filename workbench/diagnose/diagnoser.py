@@ -153,10 +153,10 @@ class Diagnoser:
         """Take in finished steps, in order."""
         self.evidence.take(rows)
 
-    def sample(self, line: SystemLine) -> None:
-        """Take in a hardware sample."""
+    def sample(self, line: SystemLine, node: int = 0) -> None:
+        """Take in a hardware sample of a machine; the same one again changes nothing."""
         at = time.monotonic() if self._keep else line["time"]
-        self.evidence.sample(line, at)
+        self.evidence.sample(line, at, node)
 
     def look(self, facts: Facts) -> list[Finding]:
         """All findings of the run so far, worst first. Called once a second, takes milliseconds."""

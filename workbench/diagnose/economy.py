@@ -120,23 +120,23 @@ def mirror(evidence: Evidence) -> Iterator[Finding]:
 
 def unused_gpu(evidence: Evidence) -> Iterator[Finding]:
     """A GPU that does nothing while its peers train."""
-    samples = [one for one in list(evidence.samples)[-120:] if one["gpus"]]
-    if len(samples) < 60 or evidence.steps_seen < 20:
+    if evidence.steps_seen < 20:
         return
-    busy: dict[int, list[float]] = {}
-    for sample in samples:
-        for gpu in sample["gpus"]:
-            if isinstance(gpu.get("util"), int | float):
-                busy.setdefault(int(gpu["index"]), []).append(float(gpu["util"]))
-    known = {index: fmean(values) for index, values in busy.items() if len(values) >= 60}
-    unused = [index for index, value in known.items() if value < 1.0]
+    known: dict[str, float] = {}
+    samples = 0
+    for device in evidence.fresh_devices():
+        used = [one.util for one in device.readings if one.util is not None]
+        if len(used) >= 60:
+            known[evidence.device_name(device.node, device.index)] = fmean(used)
+            samples = max(samples, len(used))
+    unused = [name for name, value in known.items() if value < 1.0]
     if not unused or max(known.values()) < 10.0:
         return
-    names = ", ".join(f"gpu{index}" for index in unused[:8])
+    names = ", ".join(unused[:8])
     yield Finding(
         kind="unused-gpu",
         confidence=0.8,
-        evidence=f"{names} did nothing in the last {len(samples)} samples; "
+        evidence=f"{names} did nothing in the last {samples} samples; "
         f"{len(known) - len(unused)} others work.",
         cause=f"{len(known)} GPUs are visible, {evidence.processes} processes were requested.",
         next="Use one process per GPU, or rent fewer GPUs.",

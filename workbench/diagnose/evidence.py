@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from bisect import insort
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from workbench.diagnose.devices import Device, Devices
 from workbench.diagnose.facts import Facts
 from workbench.observe.arrival_window import ArrivalWindow
 from workbench.observe.events import StepRow
@@ -29,7 +29,6 @@ _WINDOWS = 48
 _LOSSES = 2000
 _SAMPLES = 900
 _EARLY = 64
-BEST_CLOCKS = 10  # one high reading is none
 _IDLE_GPU_PERCENT = 3.0
 _IDLE_CPU_PERCENT = 5.0  # of one core
 _MOST_RUNS = 200  # looked at for a run of a single rank
@@ -82,6 +81,9 @@ class Evidence:
     rows: deque[StepRow] = field(default_factory=lambda: deque[StepRow](maxlen=_ROWS))
     """The latest steps of this attempt, warm-up left out."""
     samples: deque[SystemLine] = field(default_factory=lambda: deque[SystemLine](maxlen=_SAMPLES))
+    """Of the machine where the run was started."""
+    devices: Devices = field(default_factory=Devices)
+    """The GPUs of all machines."""
     losses: deque[float] = field(default_factory=lambda: deque[float](maxlen=_LOSSES))
     """Finite mean losses of the latest steps, warm-up included."""
     first_losses: list[float] = field(default_factory=list[float])
@@ -119,10 +121,8 @@ class Evidence:
     """How the run ended; None while it runs."""
     idle_since: float | None = None
     sampled_at: float | None = None
-    best_clocks: dict[int, list[float]] = field(default_factory=dict[int, list[float]])
-    """The highest SM clocks of each GPU while it worked, ascending."""
-    answered: set[int] = field(default_factory=set[int])
-    """GPUs that have given a reading."""
+    idle_nodes: dict[int, bool] = field(default_factory=dict[int, bool])
+    """Of each machine that has told: whether it computes nothing."""
     standing: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
     """Keys of the findings that stand: they clear at a lower bound than they are raised at."""
 
@@ -142,26 +142,19 @@ class Evidence:
                 if row.step_seconds and len(self.early_seconds) < _EARLY:
                     self.early_seconds.append(row.step_seconds)
 
-    def sample(self, line: SystemLine, at: float) -> None:
-        """Account for a hardware sample; `at` is on a clock that does not jump."""
-        self.samples.append(line)
-        self.sampled_at = at
-        for gpu in line.get("gpus", []):
-            self._gpu(int(gpu["index"]), gpu)
-        working = _works(self.run, line)
-        if working is not False:  # what nobody can read is not idle
+    def sample(self, line: SystemLine, at: float, node: int = 0) -> None:
+        """Account for a hardware sample of a machine; `at` is on a clock that does not jump."""
+        if not self.devices.take(node, line, at):
+            return
+        if node == 0:
+            self.samples.append(line)
+            self.sampled_at = at
+        # What nobody can read is not idle.
+        self.idle_nodes[node] = _works(self.run, line) is False
+        if not all(self.idle_nodes.values()):
             self.idle_since = None
         elif self.idle_since is None:
             self.idle_since = at
-
-    def _gpu(self, index: int, gpu: Mapping[str, Any]) -> None:
-        clock = gpu.get("sm_clock_mhz")
-        if answers(gpu):
-            self.answered.add(index)
-        if isinstance(clock, int | float) and (gpu.get("util") or 0) > 50:
-            best = self.best_clocks.setdefault(index, [])
-            insort(best, float(clock))
-            del best[:-BEST_CLOCKS]
 
     @property
     def idle_seconds(self) -> float | None:
@@ -236,6 +229,36 @@ class Evidence:
         """The bound that counts now: `leave` for a finding that stands, `enter` for a new one."""
         return leave if (kind, rank) in self.standing else enter
 
+    def fresh_devices(self) -> list[Device]:
+        """The GPUs of all machines that tell something, in order."""
+        return list(self.devices.fresh(self.facts.monotonic))
+
+    def device_name(self, node: int, index: int) -> str:
+        """For people: ``gpu3``, of several machines ``gpu3 of node 1``."""
+        return f"gpu{index}" + (f" of node {node}" if self.run.nodes > 1 else "")
+
+    def device_rank(self, node: int, index: int) -> int | None:
+        """The rank on a GPU; None where none is.
+
+        Ranks take a machine's visible GPUs in order, each machine an equal share of them.
+        """
+        each = self.processes // max(1, self.run.nodes)
+        order = list(self._gpus_of(node))
+        place = order.index(index) if index in order else each
+        return None if place >= each else node * each + place
+
+    def device_model(self, node: int, index: int) -> str:
+        """What card it is; "" = unknown."""
+        return self._gpus_of(node).get(index, "")
+
+    def _gpus_of(self, node: int) -> Mapping[int, str]:
+        """A machine's GPUs by the driver's index; one that has not told has those of node 0."""
+        told = self.facts.nodes[node] if node < len(self.facts.nodes) else None
+        if told is not None and told.gpus:
+            return told.gpus
+        gpus = self.cluster.get("gpus") or ()
+        return {int(one["index"]): str(one.get("name") or "") for one in gpus}
+
     @property
     def cluster(self) -> dict[str, Any]:
         """Where the run was started, field by field."""
@@ -249,11 +272,6 @@ class Evidence:
 def mean(values: Sequence[float]) -> float:
     """The mean; of nothing it is 0."""
     return sum(values) / len(values) if values else 0.0
-
-
-def answers(gpu: Mapping[str, Any]) -> bool:
-    """Whether a GPU's sample holds any reading."""
-    return any(gpu.get(name) is not None for name in ("util", "memory_bytes", "temperature_c"))
 
 
 def _works(run: RunRecord, line: SystemLine) -> bool | None:

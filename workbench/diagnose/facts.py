@@ -40,8 +40,8 @@ class NodeFacts:
     """Since it last reached node 0; None = it does."""
     anew: bool = False
     """Whether its agent was started again in mid-attempt, and no launcher of it is left."""
-    gpus: Sequence[int] = ()
-    """Its cards by the driver's index, in the order in which its ranks take them."""
+    gpus: Mapping[int, str] = field(default_factory=dict[int, str])
+    """Its cards, index of the driver -> name, in the order in which its ranks take them."""
     gpu_errors: Sequence[GpuError] = ()
     """What its driver told of them since its agent watches."""
     mute: bool = False

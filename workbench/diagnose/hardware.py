@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any, cast
+from typing import Any
 
-from workbench.diagnose.evidence import BEST_CLOCKS, Evidence, answers
+from workbench.diagnose.devices import LOST_SAMPLES, SILENT_SAMPLES, Device, Reading
+from workbench.diagnose.evidence import Evidence
+from workbench.observe.arrivals import middle_without
 from workbench.observe.gpu_errors import GpuError, GpuErrorWatch
 from workbench.observe.throttle import HW_SLOWDOWN, POWER_BRAKE, POWER_CAP, THERMAL
 from workbench.store.findings import Finding
-from workbench.store.schema import SystemLine
 
-_LASTING_SECONDS = 60.0
-_LASTING_SHARE = 0.8  # of the samples of that time
-_LOST_SAMPLES, _SILENT_SAMPLES = 3, 12  # of one GPU, and of all at once
+_LASTING_SHARE = 0.8  # of the samples of a minute
+_LEAST_SAMPLES = 10  # of it
+_LEAST_PEERS = 2
 XIDS: dict[int, tuple[str, str]] = {
     13: (
         "an exception in a kernel",
@@ -45,112 +46,125 @@ _PROGRAM = {13, 31}  # the program's own mistakes, most of the time
 
 def throttling(evidence: Evidence) -> Iterator[Finding]:
     """A GPU that is slowed down by heat or by its power supply for more than a minute."""
-    for index, seen in _by_gpu(evidence).items():
-        masks = [one["throttle_reasons"] for one in seen if _number(one.get("throttle_reasons"))]
-        if len(masks) < 10:
-            continue
-        hot = sum(_is_hot(int(mask)) for mask in masks) / len(masks)
-        brake = sum(bool(int(mask) & POWER_BRAKE) for mask in masks) / len(masks)
-        capped = sum(bool(int(mask) & POWER_CAP) for mask in masks) / len(masks)
-        clocks = f"{_clock(seen):.0f} MHz" if _clock(seen) else "n/a"
-        rank = _rank(evidence, index)
-        share = evidence.bound("thermal-throttling", rank, _LASTING_SHARE, 0.3)
-        if hot >= share:
-            degrees = [one["temperature_c"] for one in seen if _number(one.get("temperature_c"))]
-            warmest = max(degrees, default=None)
-            yield Finding(
-                kind="thermal-throttling",
-                rank=rank,
-                confidence=0.95,
-                evidence=f"gpu{index} was throttled for heat in {hot:.0%} of the last minute's "
-                f"samples ({'n/a' if warmest is None else f'{warmest:.0f}'} °C, {clocks}).",
-                cause=(
-                    f"gpu{index} is too hot: air flow, dust, or a hot neighbour. All ranks wait "
-                    "for the slowest."
-                ),
-                next=(
-                    "Check the cooling, lower the power limit (nvidia-smi -pl), or use another "
-                    "machine."
-                ),
-            )
-        # At its power limit a card is doing what it can: only clocks well below are a finding.
-        low = _clock(seen) < 0.7 * _best_clock(evidence, index)
-        share = evidence.bound("power-throttling", rank, _LASTING_SHARE, 0.3)
-        if brake >= share or (capped >= share and low):
-            yield Finding(
-                kind="power-throttling",
-                rank=rank,
-                confidence=0.85,
-                evidence=f"gpu{index} was throttled for power in {max(brake, capped):.0%} of "
-                f"the last minute's samples ({clocks}, once {_best_clock(evidence, index):.0f}).",
-                cause=f"gpu{index} has a low power limit, or its power supply limits it.",
-                next="Look at nvidia-smi -q -d POWER; raise the limit or use another machine.",
-            )
+    for device in evidence.fresh_devices():
+        seen = device.minute
+        masks = [one.throttle for one in seen if one.throttle is not None]
+        if len(masks) >= _LEAST_SAMPLES and any(masks):
+            yield from _throttled(evidence, device, seen, masks)
+
+
+def _throttled(
+    evidence: Evidence, device: Device, seen: Sequence[Reading], masks: Sequence[int]
+) -> Iterator[Finding]:
+    name = evidence.device_name(device.node, device.index)
+    rank = evidence.device_rank(device.node, device.index)
+    clock, best = _clock(seen), device.best_clock
+    clocks = f"{clock:.0f} MHz" if clock else "n/a"
+    hot = sum(map(_is_hot, masks)) / len(masks)
+    if hot >= evidence.bound("thermal-throttling", rank, _LASTING_SHARE, 0.3):
+        degrees = [one.temperature_c for one in seen if one.temperature_c is not None]
+        warmest = f"{max(degrees):.0f}" if degrees else "n/a"
+        yield Finding(
+            kind="thermal-throttling",
+            rank=rank,
+            node=device.node,
+            gpu=device.index,
+            confidence=0.95,
+            evidence=f"{name} was throttled for heat in {hot:.0%} of the last minute's samples "
+            f"({warmest} °C, {clocks}).",
+            cause=f"{name} is too hot: air flow, dust, or a hot neighbour. All ranks wait for the "
+            "slowest.",
+            next="Check the cooling, lower the power limit (nvidia-smi -pl), or use another "
+            "machine.",
+        )
+    # At its power limit a card is doing what it can: only clocks well below are a finding.
+    brake = sum(bool(mask & POWER_BRAKE) for mask in masks) / len(masks)
+    capped = sum(bool(mask & POWER_CAP) for mask in masks) / len(masks)
+    share = evidence.bound("power-throttling", rank, _LASTING_SHARE, 0.3)
+    if brake >= share or (capped >= share and clock < 0.7 * best):
+        yield Finding(
+            kind="power-throttling",
+            rank=rank,
+            node=device.node,
+            gpu=device.index,
+            confidence=0.85,
+            evidence=f"{name} was throttled for power in {max(brake, capped):.0%} of the last "
+            f"minute's samples ({clocks}, once {best:.0f}).",
+            cause=f"{name} has a low power limit, or its power supply limits it.",
+            next="Look at nvidia-smi -q -d POWER; raise the limit or use another machine.",
+        )
 
 
 def slow_clock(evidence: Evidence) -> Iterator[Finding]:
-    """A GPU that works with clocks well below its peers' or its own best."""
-    by_gpu = _by_gpu(evidence)
-    working = {
-        index: seen
-        for index, seen in by_gpu.items()
-        if len(seen) >= 10 and median(one.get("util") or 0.0 for one in seen) > 50 and _clock(seen)
-    }
-    clocks = {index: _clock(seen) for index, seen in working.items()}
-    for index, clock in clocks.items():
-        peers = [other for number, other in clocks.items() if number != index]
-        best = max(_best_clock(evidence, index), median(peers) if len(peers) > 1 else 0.0)
-        rank = _rank(evidence, index)
+    """A GPU that works with clocks well below those of its model on all machines, or its own best.
+
+    A card that another rule says is throttled is left to that.
+    """
+    working: list[tuple[Device, str, float]] = []
+    by_model: dict[str, list[float]] = {}
+    for device in evidence.fresh_devices():
+        seen = device.minute
+        busy = len(seen) >= _LEAST_SAMPLES and median(one.util or 0.0 for one in seen) > 50
+        clock = _clock(seen) if busy else 0.0
+        if clock:
+            model = evidence.device_model(device.node, device.index)
+            working.append((device, model, clock))
+            by_model.setdefault(model, []).append(clock)
+    ordered = {model: sorted(clocks) for model, clocks in by_model.items()}
+    for device, model, clock in working:
+        peers = ordered[model]
+        usual = middle_without(peers, clock) if len(peers) > _LEAST_PEERS else 0.0
+        best = max(device.best_clock, usual)
+        rank = evidence.device_rank(device.node, device.index)
         throttled = {("thermal-throttling", rank), ("power-throttling", rank)} & evidence.standing
         if throttled or clock > evidence.bound("slow-clock", rank, 0.7, 0.85) * best:
             continue
+        name = evidence.device_name(device.node, device.index)
         yield Finding(
             kind="slow-clock",
             rank=rank,
+            node=device.node,
+            gpu=device.index,
             confidence=0.7,
-            evidence=(
-                f"gpu{index} runs at {clock:.0f} MHz (median of a minute); it has reached "
-                f"{best:.0f} MHz before, or its peers run at that."
-            ),
-            cause=f"Something limits gpu{index}'s clock: heat, power, or a clock limit.",
+            evidence=f"{name} runs at {clock:.0f} MHz (median of a minute); it has reached "
+            f"{best:.0f} MHz before, or its peers run at that.",
+            cause=f"Something limits {name}'s clock: heat, power, or a clock limit.",
             next="Look at nvidia-smi -q -d CLOCK,PERFORMANCE; reset limits with nvidia-smi -rgc.",
         )
 
 
 def lost_gpu(evidence: Evidence) -> Iterator[Finding]:
-    """A GPU that answered before and does not any more; or none does."""
-    latest = list(evidence.samples)[-_SILENT_SAMPLES:]
-    if len(latest) < _LOST_SAMPLES:
-        return
-    last = {index: _answered(index, latest[-_LOST_SAMPLES:]) for index in evidence.answered}
-    if len(last) > 1 and not any(last.values()):  # the driver may be busy for a moment
-        if len(latest) == _SILENT_SAMPLES and not any(_answered(one, latest) for one in last):
-            yield _lost(None, "No GPU returned a reading", latest, "The driver does not answer.")
-        return
-    for index in sorted(index for index, answered in last.items() if not answered):
-        cause = f"gpu{index} has fallen off the bus or its driver does not answer."
-        yield _lost(
-            _rank(evidence, index),
-            f"gpu{index} returned no reading",
-            latest[-_LOST_SAMPLES:],
-            cause,
+    """A GPU that answered before and does not any more; or none of a machine does."""
+    gone, silent = evidence.devices.lost(evidence.facts.monotonic)
+    if silent:
+        nodes = " and ".join(f"node {node}" for node in silent)
+        where = f" of {nodes}" if evidence.run.nodes > 1 else ""
+        yield Finding(
+            **_LOST,
+            node=silent[0] if len(silent) == 1 else None,
+            evidence=f"No GPU{where} returned a reading in the last {SILENT_SAMPLES} samples; it "
+            "did before.",
+            cause=f"The driver{where} does not answer.",
+        )
+    for device in gone:
+        name = evidence.device_name(device.node, device.index)
+        yield Finding(
+            **_LOST,
+            rank=evidence.device_rank(device.node, device.index),
+            node=device.node,
+            gpu=device.index,
+            evidence=f"{name} returned no reading in the last {LOST_SAMPLES} samples; it did "
+            "before.",
+            cause=f"{name} has fallen off the bus or its driver does not answer.",
         )
 
 
-def _answered(index: int, samples: Sequence[SystemLine]) -> bool:
-    return any(answers(gpu) for one in samples for gpu in one["gpus"] if gpu["index"] == index)
-
-
-def _lost(rank: int | None, who: str, samples: Sequence[SystemLine], cause: str) -> Finding:
-    return Finding(
-        kind="gpu-lost",
-        rank=rank,
-        severity="error",
-        confidence=0.85,
-        evidence=f"{who} in the last {len(samples)} samples; it did before.",
-        cause=cause,
-        next="Stop the run, restart or replace the machine, and resume.",
-    )
+_LOST: dict[str, Any] = {
+    "kind": "gpu-lost",
+    "severity": "error",
+    "confidence": 0.85,
+    "next": "Stop the run, restart or replace the machine, and resume.",
+}
 
 
 @dataclass(slots=True)
@@ -169,13 +183,11 @@ class GpuErrors:
         """Yield what has been seen since the start; an error does not go away."""
         if evidence.run.device != "cuda" or not evidence.facts.ranks:
             return
-        order = [int(gpu["index"]) for gpu in _gpus(evidence)]
+        order = [int(gpu["index"]) for gpu in evidence.cluster.get("gpus") or ()]
         here = self.watch.look(order, evidence.facts.monotonic)
-        told = [_Card(node=0, order=tuple(order), error=one) for one in here]
+        told = [_Card(node=0, error=one) for one in here]
         for node in evidence.facts.nodes:
-            told += [
-                _Card(node=node.node, order=tuple(node.gpus), error=one) for one in node.gpu_errors
-            ]
+            told += [_Card(node=node.node, error=one) for one in node.gpu_errors]
         for card in told:
             say = _memory_error if card.error.xid is None else _xid
             self.found[card.node, card.error.index, card.error.xid] = say(evidence, card)
@@ -187,18 +199,16 @@ class _Card:
     """An error with the card that it is of."""
 
     node: int
-    order: tuple[int, ...]  # indices of that machine's cards, as its ranks take them
     error: GpuError
 
     def name(self, evidence: Evidence) -> str:
-        of = f" of node {self.node}" if evidence.run.nodes > 1 else ""
-        return f"A GPU{of}" if self.error.index is None else f"gpu{self.error.index}{of}"
+        if self.error.index is None:
+            return "A GPU" + (f" of node {self.node}" if evidence.run.nodes > 1 else "")
+        return evidence.device_name(self.node, self.error.index)
 
     def rank(self, evidence: Evidence) -> int | None:
-        """Ranks take the visible GPUs in order, each machine an equal share of them."""
-        each = evidence.processes // max(1, evidence.run.nodes)
-        place = self.order.index(self.error.index) if self.error.index in self.order else None
-        return None if place is None or place >= each else self.node * each + place
+        index = self.error.index
+        return None if index is None else evidence.device_rank(self.node, index)
 
 
 def _xid(evidence: Evidence, card: _Card) -> Finding:
@@ -208,6 +218,8 @@ def _xid(evidence: Evidence, card: _Card) -> Finding:
     return Finding(
         kind=f"xid-{xid}",
         rank=card.rank(evidence),
+        node=card.node,
+        gpu=card.error.index,
         step=evidence.steps or None,
         severity="warning" if xid in _PROGRAM | {63, 92} else "error",
         confidence=0.7 if xid in _PROGRAM else 0.95,
@@ -222,6 +234,8 @@ def _memory_error(evidence: Evidence, card: _Card) -> Finding:
     return Finding(
         kind="ecc-errors",
         rank=card.rank(evidence),
+        node=card.node,
+        gpu=card.error.index,
         severity="error",
         confidence=0.95,
         evidence=f"{name} counted {grown} uncorrectable memory errors since the start.",
@@ -230,52 +244,16 @@ def _memory_error(evidence: Evidence, card: _Card) -> Finding:
     )
 
 
-def _by_gpu(evidence: Evidence) -> dict[int, list[dict[str, Any]]]:
-    """Each GPU's samples of the last minute; none before a minute is covered."""
-    samples = evidence.samples
-    if not samples or samples[-1]["time"] - samples[0]["time"] < _LASTING_SECONDS:
-        return {}
-    oldest = samples[-1]["time"] - _LASTING_SECONDS
-    by_gpu: dict[int, list[dict[str, Any]]] = {}
-    for one in reversed(samples):
-        if one["time"] < oldest:
-            break
-        for gpu in one["gpus"]:
-            by_gpu.setdefault(int(gpu["index"]), []).append(gpu)
-    return by_gpu
-
-
 def _is_hot(mask: int) -> bool:
     """Whether heat slows the GPU. A hardware slowdown is told of a power brake too."""
     slowed = bool(mask & HW_SLOWDOWN) and not mask & POWER_BRAKE
     return slowed or bool(mask & THERMAL)
 
 
-def _clock(seen: list[dict[str, Any]]) -> float:
+def _clock(seen: Sequence[Reading]) -> float:
     """Median clock; 0 where none was read."""
-    clocks = [float(one["sm_clock_mhz"]) for one in seen if _number(one.get("sm_clock_mhz"))]
+    clocks = [one.clock_mhz for one in seen if one.clock_mhz is not None]
     return median(clocks) if clocks else 0.0
-
-
-def _best_clock(evidence: Evidence, index: int) -> float:
-    """The clock that the GPU reached while it worked, ten times at least."""
-    best = evidence.best_clocks.get(index, [])
-    return best[0] if len(best) >= BEST_CLOCKS else 0.0
-
-
-def _gpus(evidence: Evidence) -> list[dict[str, Any]]:
-    return cast("list[dict[str, Any]]", evidence.cluster.get("gpus") or [])
-
-
-def _rank(evidence: Evidence, index: int) -> int | None:
-    """The rank on a GPU: ranks take the visible GPUs in order."""
-    order = [int(gpu["index"]) for gpu in _gpus(evidence)]
-    rank = order.index(index) if index in order else None
-    return rank if rank is not None and rank < evidence.processes else None
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float)
 
 
 RULES = (throttling, slow_clock, lost_gpu)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -63,8 +64,8 @@ class Moment:
     """Since the run was started."""
     rows: Sequence[StepRow]
     """Steps since the look before."""
-    samples: Sequence[SystemLine]
-    """Hardware samples since the look before."""
+    samples: Sequence[tuple[int, SystemLine]]
+    """Hardware samples since the look before, each with its machine."""
     findings: list[Finding]
     """All findings so far, worst first."""
     ended: bool = False
@@ -83,7 +84,7 @@ def replayed(paths: RunPaths, *, until: int | None = None, looks: int = _LOOKS) 
     if run is None:
         return
     diagnoser = Diagnoser(paths, run, keep=False)
-    samples, begun = _Samples(paths), run.created_at
+    samples, begun = _Samples(paths, run.nodes), run.created_at
     rows = recorded_rows(paths, rank_count(paths, run.processes))
     if until is not None:
         rows = takewhile(lambda row: row.step <= until, rows)
@@ -91,8 +92,8 @@ def replayed(paths: RunPaths, *, until: int | None = None, looks: int = _LOOKS) 
     for block in _blocks(rows, _seconds_between_looks(paths, begun, looks)):
         now = max(block[-1].time, begun)
         measured = list(samples.until(now))
-        for sample in measured:
-            diagnoser.sample(sample)
+        for node, sample in measured:
+            diagnoser.sample(sample, node)
         diagnoser.rows(block)
         found = diagnoser.look(_facts(run, begun, now, block))
         yield Moment(
@@ -100,8 +101,8 @@ def replayed(paths: RunPaths, *, until: int | None = None, looks: int = _LOOKS) 
         )
     if until is None:
         measured = list(samples.until(math.inf))
-        for sample in measured:
-            diagnoser.sample(sample)
+        for node, sample in measured:
+            diagnoser.sample(sample, node)
         found = diagnoser.end(str(end.get("outcome")), Finding.read(end.get("finding")))
         elapsed = now - begun
         yield Moment(
@@ -142,20 +143,23 @@ def _facts(run: RunRecord, begun: float, now: float, block: list[StepRow]) -> Fa
 
 
 class _Samples:
-    """Hardware samples in the order in which they were written, one chunk in memory."""
+    """Hardware samples of all machines in the order of their times, one chunk of each in memory."""
 
-    def __init__(self, paths: RunPaths) -> None:
-        self._lines = self._read(LineReader(paths.system))
+    def __init__(self, paths: RunPaths, nodes: int) -> None:
+        files = ((node, LineReader(paths.node_system(node))) for node in range(nodes))
+        self._lines = heapq.merge(
+            *(self._read(*one) for one in files), key=lambda one: one[1]["time"]
+        )
         self._next: Any = next(self._lines, None)
 
     @staticmethod
-    def _read(reader: LineReader) -> Iterator[Any]:
+    def _read(node: int, reader: LineReader) -> Iterator[tuple[int, Any]]:
         while lines := reader.read():
-            yield from (line for line in lines if isinstance(line.get("time"), int | float))
+            yield from ((node, line) for line in lines if isinstance(line.get("time"), int | float))
 
-    def until(self, moment: float) -> Iterator[Any]:
+    def until(self, moment: float) -> Iterator[tuple[int, Any]]:
         """Those up to `moment`, once."""
-        while self._next is not None and self._next["time"] <= moment:
+        while self._next is not None and self._next[1]["time"] <= moment:
             yield self._next
             self._next = next(self._lines, None)
 

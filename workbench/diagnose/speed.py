@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from statistics import fmean, median
-from typing import Any
 
 from workbench.diagnose.evidence import Evidence, mean
 from workbench.observe.events import StepRow
@@ -16,7 +15,6 @@ _STEPS = 40  # over which ranks are compared
 _LEAST_SECONDS = 20.0  # long steps need fewer of them
 _DATA_STEPS = 15
 _PAUSE = 3.0  # times the usual step
-_GPU_SECONDS = 60.0
 
 
 def straggler(evidence: Evidence) -> Iterator[Finding]:
@@ -248,16 +246,13 @@ def slow_down(evidence: Evidence) -> Iterator[Finding]:
 
 def low_utilisation(evidence: Evidence) -> Iterator[Finding]:
     """GPUs that wait most of the time while training goes on."""
-    samples = _recent(evidence, _GPU_SECONDS)
-    if not samples or evidence.steps_seen < 10:
+    if evidence.steps_seen < 10:
         return
-    used: dict[int, list[float]] = {}
-    for sample in samples:
-        for gpu in sample["gpus"]:
-            if isinstance(gpu.get("util"), int | float):
-                used.setdefault(int(gpu["index"]), []).append(float(gpu["util"]))
-    known = {index: fmean(values) for index, values in used.items() if len(values) >= 10}
-    working = {index: one for index, one in known.items() if one >= 3.0}  # idle ones: `economy`
+    working: dict[str, float] = {}
+    for device in evidence.fresh_devices():
+        used = [one.util for one in device.minute if one.util is not None]
+        if len(used) >= 10 and fmean(used) >= 3.0:  # idle ones: `economy`
+            working[evidence.device_name(device.node, device.index)] = fmean(used)
     if not working or fmean(working.values()) > evidence.bound("low-utilisation", None, 30, 40):
         return
     waiting = ("input-bound", None) in evidence.standing
@@ -266,20 +261,12 @@ def low_utilisation(evidence: Evidence) -> Iterator[Finding]:
         step=evidence.steps,
         confidence=0.7,
         evidence=f"The GPUs were busy {fmean(working.values()):.0f} % of the last minute "
-        f"({', '.join(f'gpu{index} {one:.0f} %' for index, one in sorted(working.items())[:8])}).",
+        f"({', '.join(f'{name} {one:.0f} %' for name, one in list(working.items())[:8])}).",
         cause="The GPUs wait for data."
         if waiting
         else "The GPUs wait: small batches, a slow loader, or Python between the kernels.",
         next="Raise the micro-batch, compile the model, and look at the data wait.",
     )
-
-
-def _recent(evidence: Evidence, seconds: float) -> list[Any]:
-    """Samples of the last `seconds`; none while fewer seconds are covered."""
-    now = evidence.facts.time
-    recent = [one for one in evidence.samples if now - seconds <= one["time"] <= now + 1]
-    oldest = evidence.samples[0]["time"] if evidence.samples else now
-    return recent if now - oldest >= seconds else []
 
 
 def scaling(evidence: Evidence) -> Iterator[Finding]:

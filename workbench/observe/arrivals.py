@@ -327,13 +327,13 @@ def _beyond_the_others(
         ordered = sorted(values.values())
         for rank in shown:
             own = values[rank]
-            beyond = max(-most, min(most, own - _middle_without(ordered, own)))
+            beyond = max(-most, min(most, own - middle_without(ordered, own)))
             sums[rank][0] += beyond
             sums[rank][1] += beyond * beyond
     return {rank: (one / len(steps), two / len(steps)) for rank, (one, two) in sums.items()}
 
 
-def _middle_without(ordered: Sequence[float], value: float) -> float:
+def middle_without(ordered: Sequence[float], value: float) -> float:
     """The median of ordered values when one of them, `value`, is left out."""
     where, count = bisect_left(ordered, value), len(ordered) - 1
     low, high = (count - 1) // 2, count // 2

@@ -59,9 +59,9 @@ class Watcher:
             gpus = self._driven(at, states) if drives else self._cards.readings(node, states)
             line = _line(self._journal.began + at, gpus)
             append_line(self._paths.node_system(node), json.dumps(line).encode())
+            self._diagnoser.sample(line, node)
             if node == 0:
                 self.builder.add_sample(line)
-                self._diagnoser.sample(line)
             else:
                 known = self._run.cluster["gpus"]
                 told: Any = {"host": f"machine-{node}", "gpus": known, "sample": line}

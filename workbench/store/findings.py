@@ -44,6 +44,10 @@ class Finding:
     ``note``: worth knowing."""
     rank: int | None = None
     """The rank it is about; None = the run as a whole."""
+    node: int | None = None
+    """The machine it is about, counted from 0; None = not tied to one."""
+    gpu: int | None = None
+    """The GPU it is about, by the driver's index on that machine; None = not tied to one."""
     step: int | None = None
     """Optimizer step at which it began; None = not tied to one."""
     seen_at: float | None = None

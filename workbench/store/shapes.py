@@ -76,6 +76,8 @@ class _Finding(_FindingKind, total=False):
     confidence: float
     severity: str
     rank: int | None
+    node: int | None
+    gpu: int | None
     step: int | None
     seen_at: float | None
     cleared_at: float | None

@@ -186,7 +186,11 @@ class NodeView:
             silent_seconds=seen.silent_seconds,
             unreachable_seconds=None if since is None or at is None else max(0.0, at - since),
             anew=training and another and report.get("phase") != "running",
-            gpus=[one["index"] for one in report.get("gpus") or () if "index" in one],
+            gpus={
+                one["index"]: str(one.get("name") or "")
+                for one in report.get("gpus") or ()
+                if "index" in one
+            },
             gpu_errors=tuple(read_errors(report.get("gpu_errors") or ())),
             mute=node in self.mute,
             message=report.get("message"),

@@ -186,6 +186,8 @@ class RunMonitor:
         for node, document in self._processes.other_hardware():
             self._builder.add_node(node, document)
             self._energy.add_node(node, document)
+            if (sample := document.get("sample")) is not None:
+                self._diagnoser.sample(sample, node)
         self._diagnoser.sample(line)
         self._system.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
