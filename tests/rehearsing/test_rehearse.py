@@ -63,6 +63,16 @@ def test_its_findings_are_those_of_its_faults(rehearsed: RunPaths) -> None:
     )
 
 
+def test_faults_of_another_machine_are_found_there(plan: Costed, tmp_path: Path) -> None:
+    faults = ("throttle@2h:1:3", "gpu-lost@5h:1:6")
+    how = Rehearsal(seed=4, faults=faults)
+    found = wb.Run(rehearse(plan.job, plan.cost, how, store=str(tmp_path))).findings()
+    named = {(one.kind, one.node, one.gpu, one.rank) for one in found if one.node is not None}
+    assert {("thermal-throttling", 1, 3, 11), ("gpu-lost", 1, 6, 14)} <= named
+    (lost,) = (one for one in found if one.kind == "gpu-lost" and one.gpu == 6)
+    assert lost.evidence.startswith("gpu6 of node 1 returned no reading")
+
+
 def test_it_is_the_same_again(plan: Costed, rehearsed: RunPaths, tmp_path: Path) -> None:
     faults = ("throttle@2h:3", "gpu-lost@5h:1")
     again = rehearse(plan.job, plan.cost, Rehearsal(seed=4, faults=faults), store=str(tmp_path))
@@ -144,11 +154,14 @@ def test_a_hundred_of_a_long_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_driver_tells_of_memory_errors(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("nodes", "fault"), [(1, "ecc@30m:2"), (2, "ecc@30m:1:2")])
+def test_the_driver_tells_of_memory_errors(tmp_path: Path, nodes: int, fault: str) -> None:
+    """Of the first machine by itself, of another one as its agent would."""
     if library.compiler() is None:
         pytest.skip("no C compiler (cc)")
     words = ["--model", "llama-3.2-1b", "--gpu", "h100", "--gpus", "4", "--strategy", "ddp"]
-    words += ["--tokens", "5B", "--usd-per-hour", "10", "--fault", "ecc@30m:2", "--json"]
+    words += ["--tokens", "5B", "--usd-per-hour", "10", "--fault", fault, "--json"]
+    words += ["--nodes", str(nodes)]
     made = subprocess.run(
         [sys.executable, "-m", "workbench.cli", "rehearse", *words, "--store", str(tmp_path)],
         check=True,
@@ -158,4 +171,5 @@ def test_the_driver_tells_of_memory_errors(tmp_path: Path) -> None:
     summary: dict[str, Any] = json.loads(made.stdout)
     assert summary["rehearsal_of"]["driver"] is True
     assert {"xid-48", "ecc-errors"} <= {one["kind"] for one in summary["findings"]}
-    assert {one["rank"] for one in summary["findings"]} == {2}
+    assert {one["rank"] for one in summary["findings"]} == {4 * (nodes - 1) + 2}
+    assert {one["node"] for one in summary["findings"]} == {nodes - 1}

@@ -108,7 +108,7 @@ def test_what_holds_of_every_schedule(
 
 def test_a_throttled_gpu_slows_the_whole_job() -> None:
     usual = schedule(WORK, [])
-    slow = schedule(WORK, [], [read_fault("throttle@2h:5")])
+    slow = schedule(WORK, [], [read_fault("throttle@2h:5", nodes=8, each=8)])
     longer = THROTTLE_SECONDS * (1 - 0.55)
     assert slow.end - usual.end == pytest.approx(longer, abs=WORK.saving_seconds)
 
@@ -134,7 +134,20 @@ def test_a_trace_that_is_none(tmp_path: Any, text: str, says: str) -> None:
 @pytest.mark.parametrize("text", ["throttle", "melt@2h", "ecc@2x", "spot@-1h"])
 def test_a_fault_that_is_none(text: str) -> None:
     with pytest.raises(UsageError, match="such as throttle@2h:5"):
-        read_fault(text)
+        read_fault(text, nodes=2, each=8)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("throttle@2h:16", "GPUs 0 to 15"),
+        ("throttle@2h:2:0", "nodes 0 to 1, each with GPUs 0 to 7"),
+        ("gpu-lost@2h:1:8", "each with GPUs 0 to 7"),
+    ],
+)
+def test_a_fault_of_a_gpu_that_is_none(text: str, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        read_fault(text, nodes=2, each=8)
 
 
 def test_a_trace_goes_on_at_its_beginning(tmp_path: Any) -> None:

@@ -48,8 +48,8 @@ class RehearseOptions(CostOptions):
     fault: Annotated[
         list[str] | None,
         option(
-            "KIND@TIME[:GPU], such as throttle@2h:5; kinds: throttle, ecc, gpu-lost, spot. May be "
-            "repeated.",
+            "KIND@TIME[:[NODE:]GPU], such as gpu-lost@2h:1:3; kinds: throttle, ecc, gpu-lost, "
+            "spot. May be repeated.",
             metavar="FAULT",
         ),
     ] = None

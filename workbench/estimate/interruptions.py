@@ -9,9 +9,12 @@ How far a single run lies from that: its attempts are renewals. An attempt that 
 g(X) = t floor((X - R) / (t + C)) of work, so T of work takes W = T M / E[g] on average, which is
 Daly's term where X is exponential, with the variance T / E[g] Var(X - M / E[g] g) (renewals with
 rewards, W. L. Smith 1955, doi 10.1098/rspa.1955.0198). Real interruptions come in bursts: lifetimes
-of machines fit Weibull's law with a shape of 0.7 to 0.8 (Schroeder and Gibson 2006, doi
-10.1109/DSN.2006.5), so the range goes from shape 1, exponential, to shape 1/2. In bursts less is
-lost on average, for there was little to lose yet, and single runs differ more.
+of machines fit Weibull's law with a falling hazard rate, so a shape below 1 (Schroeder and Gibson
+2006, abstract at www.pdl.cmu.edu/PDL-FTP/associated/dsn06_abs.shtml, and 2010, doi
+10.1109/TDSC.2009.4). Not verified, since only the abstracts were read: that the shapes they fit are
+0.7 to 0.8, and the doi of the first, 10.1109/DSN.2006.5. The range goes from shape 1, exponential,
+to shape 1/2. In bursts less is lost on average, for there was little to lose yet, and single runs
+differ more.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from typing import Any, final
 from workbench.describe import detection
 from workbench.errors import HostError
 from workbench.observe.gpu import GpuSampler, gpus_of_record
+from workbench.observe.gpu_errors import GpuError
 from workbench.rehearsing.driver import library
 from workbench.rehearsing.driver.pod import MOST_CARDS, POD, PROFILES, SIMULATED, Pod, pod_name
 from workbench.rehearsing.interruptions import ECC, LOST
@@ -66,6 +67,17 @@ class Cards:
             if second <= at and first <= gpu < first + self.machine.count:
                 pod.xid(second, gpu - first, number)
         return pod
+
+    def errors(self, node: int, states: Mapping[int, str], at: float) -> list[GpuError]:
+        """What a machine's agent would have told of its driver's errors up to that moment."""
+        first, count = node * self.machine.count, self.machine.count
+        told = [
+            GpuError(index=gpu - first, xid=number)
+            for second, gpu, number in self._xids
+            if second <= at and first <= gpu < first + count
+        ]
+        bad = (index for index in range(count) if states.get(first + index) == "ecc")
+        return [*told, *(GpuError(index=index, count=1) for index in bad)]
 
     def readings(self, node: int, states: Mapping[int, str]) -> list[dict[str, Any]]:
         """What a sampler reads of one machine's GPUs in those states."""

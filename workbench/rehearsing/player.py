@@ -139,7 +139,7 @@ class Player:
         self.watcher.sample(at, states)
         self._record_steps(attempt, segment, at)
         if close or self._looked % _RULES == 0:
-            self.watcher.look(at, attempt.number)
+            self.watcher.look(at, attempt.number, states)
         self.watcher.usd = self.bill.usd(self.plan, at)
         self._write_sometimes(attempt.number)
 

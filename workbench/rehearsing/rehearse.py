@@ -48,7 +48,7 @@ class Rehearsal:
     trace: Path | None = None
     """Interruptions from this file instead of the plan's rates."""
     faults: tuple[str, ...] = ()
-    """Asked for beside them: ``throttle@2h:5``, see `interruptions.read_fault`."""
+    """Asked for beside them: ``throttle@2h:1:5``, see `interruptions.read_fault`."""
     name: str = "rehearsal"
     """Of the run."""
     driver: bool = False
@@ -65,10 +65,8 @@ class Rehearsal:
             UsageError: a fault or the trace cannot be read.
         """
         work, chance = Work.of(cost), random.Random(self.seed)  # noqa: S311
-        faults = [read_fault(text) for text in self.faults]
-        for one, text in zip(faults, self.faults, strict=True):
-            if one.gpu >= work.gpus:
-                raise UsageError(f"--fault {text}: the job has GPUs 0 to {work.gpus - 1}.")
+        each = work.gpus // work.nodes
+        faults = [read_fault(text, work.nodes, each) for text in self.faults]
         if self.trace is not None:
             events = traced(read_trace(self.trace), work.gpus, chance)
         else:

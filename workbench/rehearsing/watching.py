@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, cast, final
 
 from workbench.diagnose.diagnoser import Diagnoser
-from workbench.diagnose.facts import Facts, RankFacts
+from workbench.diagnose.facts import Facts, NodeFacts, RankFacts
 from workbench.observe.events import StepRow
 from workbench.observe.view import ViewBuilder
 from workbench.rehearsing.cards import Cards, SimulatedDriver
@@ -86,9 +86,10 @@ class Watcher:
                 now.step, now.loss = row.step, row.losses.get(rank)
                 now.late_seconds = row.backward_at.get(rank, first) - first
 
-    def look(self, at: float, attempt: int) -> None:
+    def look(self, at: float, attempt: int, states: Mapping[int, str]) -> None:
         """Let the rules look."""
         began = self._journal.began
+        nodes = tuple(self._node(node, states, at) for node in range(self._run.nodes))
         self._present = self._diagnoser.look(
             Facts(
                 phase="running",
@@ -97,9 +98,19 @@ class Watcher:
                 attempt=attempt,
                 world_size=self._run.processes,
                 ranks={0: RankFacts()},
+                nodes=nodes,
                 monotonic=began + at,
                 time=began + at,
             )
+        )
+
+    def _node(self, node: int, states: Mapping[int, str], at: float) -> NodeFacts:
+        """A machine as its agent would tell of it; the driver of the first one is asked itself."""
+        each = self._run.processes // max(1, self._run.nodes)
+        return NodeFacts(
+            node=node,
+            ranks=f"ranks {node * each} to {(node + 1) * each - 1}",
+            gpu_errors=self._cards.errors(node, states, at) if node else (),
         )
 
     def end(self, outcome: str) -> None:
