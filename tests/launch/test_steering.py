@@ -175,7 +175,7 @@ def steer_and_compare(start: Start, strategy: str, how: str, tmp_path: Path) -> 
     wanted = {step: one * (change["factor"] if step >= first else 1) for step, one in own.items()}
     assert both[0] == pytest.approx(wanted)
     assert both[0][first] == pytest.approx(0.002)
-    done = step_marks(RunPaths(run.directory), 20)
+    done = step_marks(RunPaths(run.directory))
     assert done[0]["text"] == "set lr=0.002"
     assert done[0]["step"] == first - 1
     assert run.view()["actions"] == done

@@ -63,11 +63,42 @@ def test_foreign_text_is_inert_and_no_script_is_in_it(paths: RunPaths) -> None:
     assert text.count("&lt;img") >= 8
 
 
+ACTIONS = (
+    {"action": "launch", "arguments": ["t.py"]},
+    {"action": "set", "arguments": ["lr=0.0001"], "step": 20, "done": True},
+    {"action": "look", "arguments": ["--module", HOSTILE], "step": 30, "done": True},
+    {"action": "evaluate", "arguments": [], "step": 40, "done": False, "why": "too late"},
+    {"action": "checkpoint", "arguments": [], "step": 50, "done": True},
+    {"action": "set", "arguments": ["lr=1"], "step": 5000, "done": True},
+)
+
+
+def test_what_was_asked_for_while_it_trained_is_marked_on_the_loss(paths: RunPaths) -> None:
+    lines = (json.dumps({"time": 1.0, "by": "cli", **one}) for one in ACTIONS)
+    paths.actions.write_text("\n".join(lines) + "\n")
+    steps = [*range(0, 101, 10)]
+    curve = {"step": steps, "loss": [1.0] * len(steps), "lr": [0.1] * len(steps)}
+    text = write(paths, series=curve)
+    loss, _, others = text.partition("</figure>")
+    marks = re.findall(r'class="mark" x="([\d.]+)"[^>]*>◆<title>(.*?)</title>', loss)
+    assert [said for _, said in marks][::2] == [
+        "after step 20: set lr=0.0001",
+        "after step 50: checkpoint",
+    ]
+    assert "after step 30: look --module &lt;img" in marks[1][1]
+    places = [float(x) for x, _ in marks]
+    assert places[1] - places[0] == pytest.approx((places[2] - places[0]) / 3, abs=0.1)
+    assert '"mark"' not in others  # nor is what was not done
+    assert "◆ after step 20: set lr=0.0001 · after step 30" in others  # for paper
+    assert "evaluate" not in text
+
+
 def test_a_calm_run_says_so_and_has_no_empty_tables(paths: RunPaths) -> None:
     text = write(paths)
     assert "<p>No findings.</p>" in text
     assert "Attempts" not in text
     assert "Checkpoints" not in text
+    assert "◆" not in text
 
 
 @pytest.mark.parametrize("rubbish", ["7", "[]", '{"findings": 7}', '{"findings": [7, null]}', "{"])

@@ -78,6 +78,14 @@ def test_how_often_to_save(said) -> None:
     assert min(more[0], more[4]) - more[2] > 10  # "expensive"
 
 
+@pytest.mark.full
+@pytest.mark.slow
+def test_the_mysteries_are_shown_and_open(said) -> None:
+    for name in "ABDE":
+        said.has(rf"^{name}: 4 ranks, \d+ steps, ", rf"^{name}: not answered yet$")
+    said.has(r"^C: 2 ranks, \d+ steps, ", r"^live: 4 ranks, \d+ steps, ")
+
+
 def test_what_it_quotes() -> None:
     text = prose(NAME)
     assert "2 of 7 and 1 of 5" in text

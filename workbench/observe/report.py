@@ -19,7 +19,8 @@ from workbench.observe.report_samples import STYLE as SAMPLES_STYLE
 from workbench.observe.report_samples import samples
 from workbench.observe.series import Series, figures, shown_series
 from workbench.observe.summary import predicted_memory
-from workbench.observe.svg import Line, chart
+from workbench.observe.svg import Line, Mark, chart
+from workbench.store.actions import step_marks
 from workbench.store.files import read_json, read_tail, write_text_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
@@ -41,7 +42,8 @@ color:var(--c4)}.stopped,.preempted{color:var(--c5)}.charts{display:grid;gap:16p
 grid-template-columns:repeat(auto-fit,minmax(min(100%,480px),1fr))}figure{margin:0;padding:12px;
 background:var(--card);border:1px solid var(--rule);border-radius:8px}figcaption{font-weight:600}
 small{font-weight:400;color:var(--mute)}svg{width:100%;height:auto;display:block}.grid{stroke:
-var(--rule)}.tick{fill:var(--mute);font-size:11px}.line{fill:none;stroke-width:1.8;stroke:var(--c0)}
+var(--rule)}.tick{fill:var(--mute);font-size:11px}.mark{fill:var(--fg);font-size:11px}
+.line{fill:none;stroke-width:1.8;stroke:var(--c0)}
 .key{float:right;margin-left:12px;font-weight:400;font-size:13px;color:var(--c0)}
 table{border-collapse:collapse}td,th{padding:4px 16px 4px 0;text-align:left;vertical-align:top;
 border-bottom:1px solid var(--rule)}td.n{text-align:right;font-variant-numeric:tabular-nums}
@@ -64,6 +66,7 @@ def write_report(paths: RunPaths, end: ExitDoc) -> None:
     run, view = read_run(paths) or RunRecord(), read_json(paths.view) or {}
     version = html.escape(run.workbench_version)
     written = time.strftime("%Y-%m-%d %H:%M:%S %Z")
+    marks = _marks(paths)
     name, outcome = html.escape(run.name), html.escape(str(end["outcome"]))
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
@@ -77,7 +80,8 @@ def write_report(paths: RunPaths, end: ExitDoc) -> None:
         _rehearsal(run, view)
         or _prediction(read_prediction_error(paths), run, view, end.get("exit_code")),
         _energy(view.get("energy")),
-        f'<h2>Curves</h2><div class="charts">{_charts(view)}</div>',
+        f'<h2>Curves</h2><div class="charts">{_charts(view, marks)}</div>',
+        _marked(marks),
         samples(view),
         _memory_table(run),
         "<h2>Started as</h2>",
@@ -223,7 +227,21 @@ def _memory_table(run: RunRecord) -> str:
     return f'<h2>Memory, predicted</h2><table>{rows}</table><p class="mute">Assumes: {notes}.</p>'
 
 
-def _charts(view: dict[str, Any]) -> str:
+def _marks(paths: RunPaths) -> list[Mark]:
+    """What somebody changed or asked for while it trained, as the dashboard marks it."""
+    return [
+        Mark(x=one["step"], text=f"after step {one['step']:,}: {one['text']}")
+        for one in step_marks(paths)
+    ]
+
+
+def _marked(marks: list[Mark]) -> str:
+    """The marks in words: paper has no pointer."""
+    told = html.escape(" · ".join(one.text for one in marks))
+    return f'<p class="mute">◆ {told}</p>' if marks else ""
+
+
+def _charts(view: dict[str, Any], marks: list[Mark]) -> str:
     series, start = view.get("series", {}), view.get("started_at") or 0
     steps = series.get("step", [])
 
@@ -244,6 +262,7 @@ def _charts(view: dict[str, Any]) -> str:
                 [*lines("loss"), *_validation(view)],
                 x_label="optimizer step",
                 y_label="mean over ranks",
+                marks=marks,
             ),
             over_steps("Throughput", "tokens/s", "tokens_per_second"),
             over_steps("Throughput", "samples/s", "samples_per_second"),

@@ -32,8 +32,23 @@ class Line:
     """Dashed, for predictions and bounds."""
 
 
-def chart(title: str, lines: Sequence[Line], *, x_label: str, y_label: str) -> str:
-    """One figure; an empty string when no line has two known points."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A sign at the top of a chart, which says more under the pointer."""
+
+    x: float
+    """Where."""
+    text: str
+    """What it says."""
+
+
+def chart(
+    title: str, lines: Sequence[Line], *, x_label: str, y_label: str, marks: Sequence[Mark] = ()
+) -> str:
+    """One figure; an empty string when no line has two known points.
+
+    `marks` outside the curve are left out.
+    """
     points = [
         (x, y)
         for line in lines
@@ -71,6 +86,13 @@ def chart(title: str, lines: Sequence[Line], *, x_label: str, y_label: str) -> s
         for path in _paths(line, place):
             dash = ' stroke-dasharray="5 4"' if line.dashed else ""
             body.append(f'<path class="line {line.css}"{dash} d="{path}"/>')
+    for mark in marks:
+        if x_low <= mark.x <= x_high:
+            left, _ = place(mark.x, y_high)
+            body.append(
+                f'<text class="mark" x="{left:.1f}" y="{_TOP + 4}" text-anchor="middle">◆'
+                f"<title>{html.escape(mark.text)}</title></text>"
+            )
     legend = "".join(
         f'<span class="key {line.css}">{html.escape(line.name)}</span>' for line in lines
     )

@@ -59,7 +59,6 @@ _HOST_COLUMNS: dict[str, Rule] = {
     "disk_free_bytes": "min",
 }
 _REQUIRED = ("step", "time")  # columns that are there without a value
-_ACTIONS = 20  # the latest that were done at step boundaries
 _ALL_RANKS = 64  # up to so many are told of one by one
 
 
@@ -267,7 +266,7 @@ class ViewBuilder:
             "rank_grid": self._rank_grid.document(len(self.stream.ranks), self.stream.begun),
             "grid": self._devices.grid(),
             "text_samples": self._logged.samples.document(),
-            "actions": step_marks(self.paths, _ACTIONS),
+            "actions": step_marks(self.paths),
             **now,
             **self._ranks(now.get("ranks", {})),
         }

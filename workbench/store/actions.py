@@ -13,7 +13,7 @@ from workbench.store.journal_schema import ActionLine
 from workbench.store.layout import RunPaths
 from workbench.store.secrets import redact_arguments
 
-_READ_BYTES, _SHOWN, _TEXT = 100_000, 50, 80
+_READ_BYTES, _SHOWN, _TEXT, _MARKS = 100_000, 50, 80, 20
 
 
 def record_action(
@@ -57,8 +57,11 @@ def outcome(line: Mapping[str, Any]) -> str:
     return f" (not done at step {line['step']:,}: {line.get('why') or 'n/a'})"
 
 
-def step_marks(paths: RunPaths, most: int) -> list[dict[str, Any]]:
-    """What was done at step boundaries, as the curves are marked: ``{"step", "text", "time"}``."""
+def step_marks(paths: RunPaths) -> list[dict[str, Any]]:
+    """What was done at step boundaries, as the curves are marked: ``{"step", "text", "time"}``.
+
+    The latest are given.
+    """
     done = [one for one in read_actions(paths) if outcome(one) and one["done"] is True]
     return [
         {
@@ -66,5 +69,5 @@ def step_marks(paths: RunPaths, most: int) -> list[dict[str, Any]]:
             "text": " ".join(map(str, (one.get("action"), *(one.get("arguments") or ()))))[:_TEXT],
             "time": one.get("time"),
         }
-        for one in done[-most:]
+        for one in done[-_MARKS:]
     ]

@@ -145,14 +145,15 @@ def start(
     checkpoint_every: int = 50,
     restarts: int = 2,
     name: str = "fault lab",
+    ranks: int = 2,
 ) -> wb.Run:
-    """Start the training that is to be broken: two CPU processes, some 20 steps a second."""
+    """Start the training that is to be broken: `ranks` CPU processes, some 20 steps a second."""
     given = {"steps": steps, "step-ms": step_ms, "checkpoint-every": checkpoint_every}
     return wb.launch(
         SCRIPT,
         [word for flag, value in given.items() for word in (f"--{flag}", str(value))],
         strategy="ddp",
-        processes=2,
+        processes=ranks,
         cpu=True,
         warm=True,
         store=store,
