@@ -67,6 +67,8 @@ def test_each_refusal_has_its_reason(
 GIVEN: dict[str, object] = {
     "max_hours": 2.0,
     "max_usd_per_hour": 9.0,
+    "max_usd": 40.0,
+    "max_kwh": 2.0,
     "idle_minutes": 10,
     "restarts": 2,
     "image": "a/b:c",
@@ -80,8 +82,9 @@ def test_no_limit_is_dropped_without_a_word(engine: str) -> None:
     """Each is in the engine's files, in its notes or refused; and refused only if it was given."""
     storage = {"skypilot": "s3://b/p", "kubeflow": "pvc:c"}.get(engine, "volume:v")
     storage = "/shared" if engine in {"torchrun", "accelerate", "slurm"} else storage
-    plain = job(**EIGHT, nodes=2, checkpoint_uri=storage)
+    plain = job(**EIGHT, nodes=2, checkpoint_uri=storage, usd_per_hour=20.0)
     assert refusals.refusals(plain, engine) == ()
+    before = export(plain, engine, address="10.0.0.1")
     for name, value in GIVEN.items():
         one = replace(plain, **{name: value})
         found = refusals.refusals(one, engine)
@@ -90,7 +93,6 @@ def test_no_limit_is_dropped_without_a_word(engine: str) -> None:
             assert f"Leave --{name.replace('_', '-')} out." in found[0].sentence
         else:
             assert found == ()
-            before = export(plain, engine, address="10.0.0.1")
             after = export(one, engine, address="10.0.0.1")
             assert (before.files, before.notes) != (after.files, after.notes), name
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from workbench import recipes
 from workbench.describe.supported import backend
 from workbench.engines.job import EngineJob
+from workbench.engines.spending import counted
 from workbench.errors import UsageError
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.cpu_threads import cpu_threads
@@ -78,7 +79,7 @@ def launch_script(
     text = " ".join(map(shlex.quote, argv))
     for mark, value in ((_RANK, node_rank), (_ADDRESS, address), (_PORT, port)):
         text = text.replace(mark, str(value))
-    return "\n".join([*lines, text]) + "\n"
+    return "\n".join([*lines, counted(job, text, node_rank)]) + "\n"
 
 
 def script_of(job: EngineJob) -> str:

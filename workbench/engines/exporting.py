@@ -10,13 +10,14 @@ from typing import Any
 from workbench import recipes
 from workbench.engines.commands import launch_script
 from workbench.engines.export_files import FOLDER, files_of, write_all
-from workbench.engines.job import EngineJob
-from workbench.engines.launching import CHECKPOINTS, LAUNCH, launch_text, option_names, saves
+from workbench.engines.job import EngineJob, checkpoint_folder, slug
+from workbench.engines.launching import LAUNCH, launch_text, option_names, saves
 from workbench.engines.refusals import ENGINES, Refusal, refusals
 from workbench.errors import UsageError
 from workbench.launching.prepare.placement import check_address
 from workbench.store.secrets import HIDDEN, hide_known, redact_arguments, redact_environment
 from workbench.store.secrets_in_code import hide_in_code, lines_with_secrets
+from workbench.units import format_usd
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,21 +150,6 @@ def _with_storage(job: EngineJob, *, is_recipe: bool) -> tuple[str, ...]:
     return (*arguments, "--checkpoint-dir", where)
 
 
-def checkpoint_folder(job: EngineJob) -> str | None:
-    """Where the machines see the job's checkpoints; None = on their own disks."""
-    where = job.checkpoint_uri
-    if where is None:
-        return None
-    return f"{where if where.startswith('/') else CHECKPOINTS}/{slug(job)}"
-
-
-def slug(job: EngineJob) -> str:
-    """The name as engines allow it: small letters, digits and "-", at most 40."""
-    kept = "".join(one if one.isascii() and one.isalnum() else "-" for one in job.name.lower())
-    text = "-".join(part for part in kept.split("-") if part)[:40].strip("-")
-    return text if text[:1].isalpha() else f"job-{text}".strip("-")
-
-
 def _notes(job: EngineJob, shipped: EngineJob) -> list[str]:
     notes: list[str] = []
     if job.script not in recipes.recipes():
@@ -176,12 +162,29 @@ def _notes(job: EngineJob, shipped: EngineJob) -> list[str]:
     here = [one for one in job.arguments if one.startswith("/") and Path(one).exists()]
     if here:
         notes.append(f"A path of this machine is among the arguments: {', '.join(here)}.")
+    notes += _spending_notes(job)
     if job.nodes > 1 and job.checkpoint_uri is None:
         notes.append(
             "Each machine saves to its own disk, so no checkpoint is complete on any of them: give "
             "shared storage with --checkpoints."
         )
     return notes
+
+
+def _spending_notes(job: EngineJob) -> Iterator[str]:
+    """How the dollars and kWh of a limit are counted."""
+    if job.max_usd is not None:
+        yield (
+            f"--max-usd counts {format_usd(job.price)} an hour of all machines while the training "
+            "runs, not the machines before and after."
+        )
+    if job.max_kwh is not None:
+        yield (
+            "--max-kwh counts the power of the GPU boards that nvidia-smi reads; each machine has "
+            "an equal share."
+        )
+    if job.checkpoint_uri is None and {job.max_usd, job.max_kwh} != {None}:
+        yield "What was spent stands on each machine's own disk: a new machine counts from 0."
 
 
 def _secret_notes(copies: Mapping[str, Path], engine: str) -> Iterator[str]:

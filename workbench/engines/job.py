@@ -9,14 +9,18 @@ from typing import Annotated
 
 from workbench.describe import Strategy
 from workbench.describe.job import default, options
-from workbench.describe.option import Option, check_declared
+from workbench.describe.option import Option, check_declared, declared
 from workbench.describe.placement import Placement
 from workbench.errors import UsageError
 from workbench.launching.prepare.preflight import USUAL_PORT
+from workbench.recover.policy import Recovery
 
 NODES: int = default("nodes")
 PROCESSES = Placement().world_size
 """Of a job that does not say how many."""
+CHECKPOINTS = "/checkpoints"
+"""Where storage is mounted on the machines."""
+_LIMITS = declared(Recovery)
 DISK_GB = 256
 """Of a rented machine, unless the job says another."""
 
@@ -55,6 +59,15 @@ class EngineSettings:
         None
     )
     """Of all machines together; None = no limit."""
+    max_usd: Annotated[float | None, _LIMITS["max_usd"].option] = None
+    """For the training in all starts, at `price`; None = no limit."""
+    max_kwh: Annotated[float | None, _LIMITS["max_kwh"].option] = None
+    """Of the GPU boards in all starts; None = no limit."""
+    usd_per_hour: Annotated[
+        float | None,
+        Option(help="Price of all machines, for --max-usd [default: the plan's, or the maximum]."),
+    ] = None
+    """Of all machines together; None = the plan's, else `max_usd_per_hour`."""
     idle_minutes: Annotated[
         int | None, Option(help="Release machines after this many idle minutes.", least=1)
     ] = None
@@ -111,6 +124,16 @@ class EngineJob(EngineSettings):
                 f"{self.nodes} nodes with {self.processes_per_node} processes each have "
                 f"{self.world_size}. Change a degree, the nodes or the processes per node."
             )
+        if self.max_usd is not None and self.price is None:
+            raise UsageError(
+                f"--max-usd {self.max_usd:g} needs the price of the machines: give --usd-per-hour, "
+                "what all of them cost together."
+            )
+        if self.max_kwh is not None and self.gpu is None:
+            raise UsageError(
+                f"--max-kwh {self.max_kwh:g} counts the energy of GPUs, and the job has none. "
+                "Give --gpu, or limit the time: --max-hours."
+            )
         if not 1024 <= self.port <= 65535:
             raise UsageError(f"port must be from 1024 to 65535, not {self.port}.")
 
@@ -118,3 +141,23 @@ class EngineJob(EngineSettings):
     def world_size(self) -> int:
         """Ranks of all nodes."""
         return self.nodes * self.processes_per_node
+
+    @property
+    def price(self) -> float | None:
+        """Dollars an hour of all machines together: at most, where only that is known."""
+        return self.usd_per_hour or self.max_usd_per_hour
+
+
+def slug(job: EngineJob) -> str:
+    """The name as engines allow it: small letters, digits and "-", at most 40."""
+    kept = "".join(one if one.isascii() and one.isalnum() else "-" for one in job.name.lower())
+    text = "-".join(part for part in kept.split("-") if part)[:40].strip("-")
+    return text if text[:1].isalpha() else f"job-{text}".strip("-")
+
+
+def checkpoint_folder(job: EngineJob) -> str | None:
+    """Where the machines see the job's checkpoints; None = on their own disks."""
+    where = job.checkpoint_uri
+    if where is None:
+        return None
+    return f"{where if where.startswith('/') else CHECKPOINTS}/{slug(job)}"

@@ -155,6 +155,7 @@ def job_from_plan(
             f"This is not a plan of `workbench plan --json` ({error}). Give its file and the "
             "number."
         ) from error
+    where |= {"usd_per_hour": entry.get("usd_per_hour")}
     words = _planned(script, arguments, sizes) if script in recipes.recipes() else list(arguments)
     return job_from_request(
         script,

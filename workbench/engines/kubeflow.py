@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.engines.job import EngineJob
-from workbench.engines.launching import CHECKPOINTS, LAUNCH, setup_lines
+from workbench.engines.job import CHECKPOINTS, EngineJob
+from workbench.engines.launching import LAUNCH, setup_lines
 from workbench.engines.skypilot import Made
 from workbench.errors import UsageError
 from workbench.trainer_configs.yaml_text import yaml_text

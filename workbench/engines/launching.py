@@ -15,8 +15,6 @@ from workbench.engines.commands import launch_script
 from workbench.engines.job import EngineJob
 
 LAUNCH = "launch.sh"
-CHECKPOINTS = "/checkpoints"
-"""Where storage is mounted on the machines."""
 _HEAD = """\
 #!/usr/bin/env bash
 # One machine of {name}: {nodes} x {ranks} ranks, {strategy}.

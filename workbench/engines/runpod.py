@@ -11,8 +11,8 @@ import json
 from typing import Any
 
 from workbench.engines.gpu_names import gpu_name
-from workbench.engines.job import DISK_GB, EngineJob
-from workbench.engines.launching import CHECKPOINTS, LAUNCH, limited, setup_lines
+from workbench.engines.job import CHECKPOINTS, DISK_GB, EngineJob
+from workbench.engines.launching import LAUNCH, limited, setup_lines
 from workbench.engines.skypilot import Made
 
 FILE = "cluster.json"

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.engines.gpu_names import gpu_name, name_notes
-from workbench.engines.job import DISK_GB, EngineJob
-from workbench.engines.launching import CHECKPOINTS, LAUNCH, limited, setup_lines
+from workbench.engines.job import CHECKPOINTS, DISK_GB, EngineJob
+from workbench.engines.launching import LAUNCH, limited, setup_lines
 from workbench.engines.refusals import able, place
 from workbench.trainer_configs.yaml_text import yaml_text
 

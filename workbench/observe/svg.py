@@ -86,13 +86,7 @@ def chart(
         for path in _paths(line, place):
             dash = ' stroke-dasharray="5 4"' if line.dashed else ""
             body.append(f'<path class="line {line.css}"{dash} d="{path}"/>')
-    for mark in marks:
-        if x_low <= mark.x <= x_high:
-            left, _ = place(mark.x, y_high)
-            body.append(
-                f'<text class="mark" x="{left:.1f}" y="{_TOP + 4}" text-anchor="middle">◆'
-                f"<title>{html.escape(mark.text)}</title></text>"
-            )
+    body += [_sign(mark, place(mark.x, y_high)[0]) for mark in marks if x_low <= mark.x <= x_high]
     legend = "".join(
         f'<span class="key {line.css}">{html.escape(line.name)}</span>' for line in lines
     )
@@ -103,6 +97,13 @@ def chart(
         f'aria-label="{html.escape(label)}">{"".join(body)}'
         f'<text class="tick" x="{_WIDTH / 2}" y="{_HEIGHT - 2}" text-anchor="middle">'
         f"{html.escape(x_label)}</text></svg></figure>"
+    )
+
+
+def _sign(mark: Mark, left: float) -> str:
+    return (
+        f'<text class="mark" x="{left:.1f}" y="{_TOP + 4}" text-anchor="middle">◆'
+        f"<title>{html.escape(mark.text)}</title></text>"
     )
 
 

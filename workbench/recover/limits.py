@@ -66,13 +66,23 @@ NAMES = tuple(one.name for one in LIMITS)
 """Fields of `Recovery` that are limits."""
 
 
+def sentence(name: str, most: float) -> str:
+    """What is said of a run that has reached a limit.
+
+    >>> sentence("max_usd", 40)
+    'Its limit of $40.00 was reached (--max-usd).'
+    """
+    limit = next(one for one in LIMITS if one.name == name)
+    return f"Its limit of {limit.text(most)} was reached ({limit.flag})."
+
+
 def reached(given: Mapping[str, float | None], spent: Spent) -> str | None:
     """The first of the `given` limits that a run has reached, as a sentence; None = none yet."""
     for limit in LIMITS:
         most = given[limit.name]
         now = limit.spent(spent)
         if most is not None and now is not None and now >= most:
-            return f"Its limit of {limit.text(most)} was reached ({limit.flag})."
+            return sentence(limit.name, most)
     return None
 
 

@@ -175,7 +175,7 @@ def _said_of(paths: RunPaths) -> Callable[[], str]:
     def said() -> str:
         listed = [one for one in diagnose_offline(paths) if one.kind in _CAUSE_OF]
         if not listed:
-            return "The rules found nothing either: uneven steps alone are no trouble."
+            return "The rules found nothing either: uneven steps alone are not a finding."
         one = listed[0]
         return f"{one.kind}: {one.cause}\n  {one.evidence}"
 

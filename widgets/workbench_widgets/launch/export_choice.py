@@ -17,6 +17,7 @@ RENAMED = {"checkpoints": "checkpoint_uri"}
 MACHINES = ("nodes", "processes_per_node", "gpu", "strategy", "provider", "region", "spot")
 LIMITS = (
     *("checkpoints", "checkpoint_every", "restarts", "max_hours", "max_usd_per_hour"),
+    *("max_usd", "usd_per_hour", "max_kwh"),
     *("idle_minutes", "disk_gb", "image", "name"),
 )
 OPTIONS = {name: declared(ExportRequest)[RENAMED.get(name, name)] for name in (*MACHINES, *LIMITS)}
