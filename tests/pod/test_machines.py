@@ -12,16 +12,23 @@ from typing import Any
 
 import pytest
 
-from tests.diagnose.sample import STEP, Replay, gpu, kinds, row, sample
+from tests.diagnose.sample import STEP, Replay, gpu, kinds, row, run_document, sample
 from tests.pod.place import Placed
 from workbench.describe.detection import detect_host
 from workbench.diagnose.facts import NodeFacts
 from workbench.diagnose.offline import diagnose_offline
+from workbench.launching.multinode.agent import NodeAgent
+from workbench.launching.supervise import run_state
+from workbench.launching.supervise.monitor import RunMonitor
+from workbench.launching.supervise.nodes import RunNodes
+from workbench.launching.supervise.rank_processes import RankProcesses
+from workbench.launching.supervise.run_state import RunState
 from workbench.observe.gpu import PatientGpuSampler
 from workbench.rehearsing.driver.pod import Pod
 from workbench.store.files import append_line
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 Put = Callable[[Pod], Placed]
 EACH = 8
@@ -166,3 +173,34 @@ def test_a_look_at_a_thousand_cards_takes_less_than_a_second(tmp_path: Path) -> 
     print(f"a look at {nodes * EACH} GPUs takes {median(took):.3f} s, at most {max(took):.3f} s")
     assert "thermal-throttling" in kinds(found)
     assert max(took) < 1.0
+
+
+def test_a_supervisor_looks_at_what_the_agents_tell(
+    tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Card 0 is this machine's, card 1 that of the other one, whose agent tells of it."""
+    monkeypatch.setattr(run_state, "lower_oom_score", lambda: 0)
+    placed = put(busy(2).lost(20, 1))
+    paths = RunPaths(tmp_path)
+    paths.make_folders()
+    paths.nodes.mkdir()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    cluster = asdict(detect_host())
+    run = RunRecord.of(run_document(device="cuda", cluster=cluster, nodes=2))
+    state = RunState.of(paths, run)
+    state.attempts.begin(first_step=0, checkpoint=None, why=None)
+    nodes = RunNodes(state, lambda _: None)
+    monitor = RunMonitor(state, RankProcesses(state, nodes), begins=True)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    agent = NodeAgent(paths, run, 1, print)
+    for second in (0, 5, 10, 21, 22, 23, 24):
+        placed.second = second
+        agent._sample_due = 0.0
+        agent._report()
+        nodes._peers._view.look()
+        monitor._sample_hardware()
+        monitor._diagnoser._slow_due = 0.0  # the rules over samples look every three seconds
+        monitor.diagnose()
+    monitor._sealer.stop()
+    (found,) = standing(monitor.findings)
+    assert (found.kind, found.node, found.gpu, found.rank) == ("gpu-lost", 1, 1, 1)
