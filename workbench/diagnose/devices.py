@@ -21,7 +21,8 @@ BEST_CLOCKS = 10
 """One high reading is none."""
 LOST_SAMPLES, SILENT_SAMPLES = 3, 12
 """Without a reading of one GPU, and of all GPUs of a machine at once."""
-_STALE_SECONDS = 60.0  # a machine that has told nothing for so long is another rule's
+STALE_SECONDS = 60.0
+"""A machine that has told nothing for so long is another rule's."""
 _WORKING_PERCENT = 50.0
 
 
@@ -114,9 +115,9 @@ class Devices:
         return True
 
     def fresh(self, now: float) -> Iterator[Device]:
-        """The GPUs of the machines that tell something, in order; `now`: on the clock of `take`."""
+        """The GPUs of the machines that are heard of, in order; `now`: on the clock of `take`."""
         for _, machine in sorted(self._machines.items()):
-            if now - machine.heard_at <= _STALE_SECONDS:
+            if now - machine.heard_at <= STALE_SECONDS:
                 yield from (device for _, device in sorted(machine.devices.items()))
 
     def lost(self, now: float) -> tuple[list[Device], list[int]]:
@@ -124,7 +125,7 @@ class Devices:
         gone: list[Device] = []
         silent: list[int] = []
         for node, machine in sorted(self._machines.items()):
-            if now - machine.heard_at > _STALE_SECONDS or len(machine.times) < LOST_SAMPLES:
+            if now - machine.heard_at > STALE_SECONDS or len(machine.times) < LOST_SAMPLES:
                 continue
             since = machine.times[-LOST_SAMPLES]
             known = [one for _, one in sorted(machine.devices.items()) if one.answered_at]

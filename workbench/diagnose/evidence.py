@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from workbench.diagnose.devices import Device, Devices
+from workbench.diagnose.devices import STALE_SECONDS, Device, Devices
 from workbench.diagnose.facts import Facts
 from workbench.observe.arrival_window import ArrivalWindow
 from workbench.observe.events import StepRow
@@ -121,8 +121,8 @@ class Evidence:
     """How the run ended; None while it runs."""
     idle_since: float | None = None
     sampled_at: float | None = None
-    idle_nodes: dict[int, bool] = field(default_factory=dict[int, bool])
-    """Of each machine that has told: whether it computes nothing."""
+    busy_nodes: dict[int, float] = field(default_factory=dict[int, float])
+    """Machine -> when it told that it computes, for those whose latest word that is."""
     standing: set[tuple[str, int | None]] = field(default_factory=set[tuple[str, int | None]])
     """Keys of the findings that stand: they clear at a lower bound than they are raised at."""
 
@@ -149,9 +149,10 @@ class Evidence:
         if node == 0:
             self.samples.append(line)
             self.sampled_at = at
-        # What nobody can read is not idle.
-        self.idle_nodes[node] = _works(self.run, line) is False
-        if not all(self.idle_nodes.values()):
+        self.busy_nodes.pop(node, None)
+        if _works(self.run, line) is not False:  # what nobody can read is not idle
+            self.busy_nodes[node] = at
+        if any(at - told <= STALE_SECONDS for told in self.busy_nodes.values()):
             self.idle_since = None
         elif self.idle_since is None:
             self.idle_since = at

@@ -10,10 +10,12 @@ answers are kept as hashes, so that nobody reads one by accident.
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import lzma
 import random
+import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -99,7 +101,7 @@ class Mystery:
 
 def sealed(folder: Path | None = None) -> dict[str, Mystery]:
     """The recorded mysteries by name; `folder`: where their runs are unpacked."""
-    place = folder or Path(tempfile.mkdtemp(prefix="mysteries-"))
+    place = folder or _own_folder()
     found: dict[str, Mystery] = {}
     for name, one in json.loads(lzma.decompress(DATA.read_bytes())).items():
         paths = RunPaths(place / f"mystery-{name}")
@@ -109,6 +111,13 @@ def sealed(folder: Path | None = None) -> dict[str, Mystery]:
             (paths.directory / file).write_text(text, encoding="utf-8")
         found[name] = Mystery(name=name, paths=paths, seals=one["seals"], explain=_said_of(paths))
     return found
+
+
+def _own_folder() -> Path:
+    """A folder that is there until this process ends."""
+    folder = tempfile.mkdtemp(prefix="mysteries-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def live(
@@ -131,11 +140,13 @@ def live(
         (("straggler", "forward", "slow rank"), ("slow-loader", "input", "slow loader"))
     )
     run = faults.start(steps=100_000, step_ms=30, checkpoint_every=0, name=name, ranks=ranks)
-    faults.trained(run, 20)
-    faults.inject(run, fault, rank=rank, ms=90)
-    faults.trained(run, run.view()["steps"] + steps)
+    try:
+        faults.trained(run, 20)
+        faults.inject(run, fault, rank=rank, ms=90)
+        faults.trained(run, run.view()["steps"] + steps)
+    finally:
+        run.stop()
     paths = RunPaths(Path(run.directory))
-    run.stop()
     return Mystery(
         name=name, paths=paths, seals=seals(name, (rank, phase, cause)), explain=_said_of(paths)
     )
@@ -183,7 +194,7 @@ def _said_of(paths: RunPaths) -> Callable[[], str]:
 
 
 def _latest(paths: RunPaths) -> ArrivalWindow:
-    """The latest steps of a run as one; after its last change where it has one."""
+    """The latest steps of a run as one."""
     lines = LineReader(paths.arrivals).read()
     windows = [window for line in lines if (window := read_window(line)) is not None]
     chosen: list[ArrivalWindow] = []
