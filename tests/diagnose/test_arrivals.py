@@ -189,7 +189,7 @@ def test_a_thousand_ranks_take_less_than_a_second(tmp_path: Path) -> None:
     late = [(one.kind, one.rank) for one in told if one.kind in {"straggler", "input-bound"}]
     assert late == [("straggler", 7)]
     assert diagnoser.problems == {}
-    assert paths.arrivals.stat().st_size < 8000
+    assert max(map(len, paths.arrivals.read_text().splitlines())) < 8000  # a window
 
 
 def test_calls_that_a_rank_went_on_from_are_not_waited_for() -> None:
