@@ -389,6 +389,25 @@ def batch_of(row: Row, data_ranks: int) -> dict[str, int]:
     return {"micro_batch": micro, "accumulate": accumulate, "seq_len": whole(row, "seq_len")}
 
 
+def kernels_of(row: Row) -> dict[str, Any]:
+    """Attention (and whether sequences are packed for it), torch.compile, Liger."""
+    words: dict[str, Any] = {}
+    attention, compiled = low(row, "flash_attn"), low(row, "compile")
+    if attention:
+        words["attention"] = "eager" if attention == "no" else "flash"
+    if any(word in attention for word in NEWER_ATTENTION):
+        words["flash_version"] = 3
+    if "packed" in attention:
+        words["variable_length"] = False
+    if compiled.startswith(("y", "xla")):
+        words["kernels"] = "compiled"
+    elif compiled.startswith("n"):
+        words["compiled"] = False
+    if "liger" in low(row, "framework"):
+        words |= {"kernels": "fused", "loss": "fused"}
+    return words
+
+
 def options_of(row: Row) -> dict[str, Any]:
     """The options of a job by name, without model and GPU.
 
@@ -408,28 +427,22 @@ def options_of(row: Row) -> dict[str, Any]:
         words["optimizer_in_backward"] = True
     if offload := every(OFFLOADS, low(row, "offload")):
         words["offload"] = offload
-    attention = low(row, "flash_attn")
-    if attention:
-        words["attention"] = "eager" if attention == "no" else "flash"
-    if any(word in attention for word in NEWER_ATTENTION):
-        words["flash_version"] = 3
     if "embedding layers balanced" in low(row, "precision"):
         words["embedding_as_layer"] = True
-    if low(row, "compile").startswith(("y", "xla")):
-        words["kernels"] = "compiled"
-    if "liger" in low(row, "framework"):
-        words |= {"kernels": "fused", "loss": "fused"}
-    return words
+    return words | kernels_of(row)
 
 
 def job_of(row: Row, *, named: bool = True) -> Job:
-    """The job that a user would describe, its GPU left out; without its trainer if not `named`.
+    """The job that a user would describe; without its trainer if not `named`.
+
+    A card that is not in the catalog is left out.
 
     Raises:
         NotExpressedError: with the reason.
     """
     words = options_of(row) | ({} if named else {"trainer": None})
-    return Job.of(model_of(row), gpu=None, cpu=True, **words)
+    gpu = GPUS.get(row.get("gpu", ""))
+    return Job.of(model_of(row), gpu=gpu, cpu=gpu is None, **words)
 
 
 def card_of(row: Row) -> int:

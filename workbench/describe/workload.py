@@ -200,7 +200,17 @@ class ImplementationAssumptions:
         ),
     ] = False
     """All experts of a rank run in one fused kernel, quantization and permutation included
-    (Megatron since 2026, DeepGEMM); False: expert by expert."""
+    (Megatron since 2026, DeepGEMM); False: the host launches each expert's products and casts."""
+    weighted_activation: Annotated[
+        bool,
+        Option(help="Experts' activation weights too.", off_flag="no-weighted-activation"),
+    ] = False
+    """The experts' activation weights their tokens too, so that what they return is not kept."""
+    cuda_graphs: Annotated[
+        bool,
+        Option(help="CUDA graphs launch the operations.", off_flag="no-cuda-graphs"),
+    ] = False
+    """CUDA graphs replay what the host would otherwise launch operation by operation."""
     expert_imbalance: Annotated[
         float, Option(help="ep: busiest rank's tokens over the mean.", above=0)
     ] = 1.5

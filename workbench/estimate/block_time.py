@@ -36,6 +36,8 @@ class PassTime(NamedTuple):
     """Expert-parallel exchange of tokens."""
     cp: float = 0.0
     """Context-parallel exchange that attention does not hide."""
+    host: float = 0.0
+    """Waiting for the host, which launches each expert's operations."""
 
 
 def computing(time: PassTime) -> float:
@@ -81,6 +83,7 @@ def block_time(
     tp_time = _tp_seconds(context, network, peers, moe=moe)
     repeated = 1.0 if strategy.recompute == "full" else 0.0
     ep_time = _ep_seconds(context, network, peers) if moe else 0.0
+    waiting = _expert_launches(context) if moe else 0.0
     exchange = _cp_seconds(context, network, peers)
     # A ring sends the next keys while the last ones are used.
     hidden = strategy.context.cp_method == "ring"
@@ -92,6 +95,7 @@ def block_time(
             tp=tp_time,
             ep=ep_time,
             cp=max(0.0, exchange[0] - attention * hidden),
+            host=waiting,
         ),
         backward=PassTime(
             matmul=backward,
@@ -101,6 +105,7 @@ def block_time(
             tp=tp_time * (1 + repeated),
             ep=ep_time * (1 + repeated),
             cp=max(0.0, exchange[1] - attention_back * hidden),
+            host=waiting * (2 + repeated),  # gradients of inputs and of weights
         ),
         launches=traffic.launches,
     )
@@ -201,6 +206,18 @@ def _ep_seconds(context: RankContext, network: Links, peers: Groups) -> float:
     there = network.dispatch_seconds(token, tokens, model.experts_per_token, peers.ep)
     uneven = context.kernels.expert_imbalance
     return 2 * there * uneven * (1 - fitted("overlapped_ep") * strategy.overlap_ep)
+
+
+def _expert_launches(context: RankContext) -> float:
+    """Host seconds of one forward pass to launch what each of a rank's experts does.
+
+    Routing tells the host how many tokens each expert has, so it starts only once the GPU is there
+    and nothing is queued ahead of it (tokens_per_expert.to("cpu"), Megatron's token_dispatcher.py).
+    """
+    kernels = context.kernels
+    if kernels.grouped_experts or kernels.cuda_graphs:
+        return 0.0
+    return context.model.experts / context.strategy.ep * fitted("expert_seconds")
 
 
 def _cp_seconds(context: RankContext, network: Links, peers: Groups) -> tuple[float, float]:

@@ -82,9 +82,10 @@ def mlp_bytes(context: RankContext, *, moe: bool) -> float:
     split = strategy.expert_split
     rows = tokens * model.experts_per_token * split / tp
     routed = _feed_forward(context, rows * model.expert_hidden / split, rows)
-    # What experts read and, unless the weighting is fused into the activation, what they return.
+    # What experts read and, unless the activation weights their tokens, what they return.
     read = 1 if context.keeps_fp8 else c
-    returned = 0 if context.kernels.grouped_experts else c
+    kernels = context.kernels
+    returned = 0 if kernels.grouped_experts or kernels.weighted_activation else c
     dispatched = (read + returned) * rows * model.hidden
     shared = 0.0
     if model.shared_expert_hidden:

@@ -37,6 +37,7 @@ _PARTS = {
     "attention": "attention",
     "memory-bound operations": "pointwise",
     "recompute": "recompute",
+    "expert launches": "host",
     f"{COMMUNICATION}: tp": "tp",
     f"{COMMUNICATION}: cp": "cp",
     f"{COMMUNICATION}: ep": "ep",
@@ -159,7 +160,8 @@ def _stage_time(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> Stag
     lost_back = slower * sum(count * computing(block.backward) for count, block in blocks)
     forward, backward = forward + lost, backward + lost_back
     launches = sum(count * block.launches for count, block in blocks)
-    host = host_seconds(rank, launches * fitted("launch_seconds"))
+    per_launch = 0.0 if context.kernels.cuda_graphs else fitted("launch_seconds")
+    host = host_seconds(rank, launches * per_launch)
     again = fitted("backward_launches") + (context.strategy.recompute == "full")
     busy, busy_back = max(forward, host), max(backward, again * host)
     exposed = exchange(rank, network, peers, forward=busy, backward=busy_back)

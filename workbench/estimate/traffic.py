@@ -47,7 +47,9 @@ class _Counted(NamedTuple):
 def block_traffic(workload: Workload, strategy: Strategy, *, moe: bool) -> Traffic:
     """Bytes and launches of one block."""
     counted = _counted(workload, strategy, moe=moe)
-    forward = counted.moved + counted.routed * fitted("looped_passes")
+    looped = fitted("looped_passes")
+    looped += fitted("quantized_passes") * (workload.precision == "fp8")
+    forward = counted.moved + counted.routed * looped
     forward += counted.merged * fitted("merge")
     same = counted.casts + counted.unpacked * fitted("unpack")
     return Traffic(forward + same, 2.0 * forward + same, counted.launches)

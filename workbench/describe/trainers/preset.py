@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -165,11 +166,12 @@ def facts(
         "offload": bool(strategy.offload),
         "long": (given.get("seq_len") or 0) >= LONG * strategy.cp,
         "compiled": given.get("kernels") == "compiled" or given.get("compiled") is True,
+        "uncompiled": given.get("compiled") is False,
         "split_experts": not strategy.data_ranks * strategy.cp % strategy.ep,
         str(given.get("precision") or "bf16"): True,
         str(given.get("optimizer") or "adamw"): True,
         model.kind: True,
-        arch.lower().partition("+")[0].partition(" ")[0]: True,  # "Blackwell Ultra+Grace"
+        **dict.fromkeys(re.split(r"[ +]", arch.lower()), True),  # "Blackwell Ultra+Grace"
     }
     return frozenset(name for name, is_so in known.items() if is_so)
 
