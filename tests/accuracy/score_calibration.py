@@ -270,6 +270,7 @@ def scores(truth: Path = DATA) -> dict[str, Errors]:
 
 TRIED: Mapping[str, Sequence[Any]] = {
     "NOISE": (0.1, 0.15, 0.25, 0.4, 0.6, 1.0),
+    "TAIL": (0.03, 0.05, 0.1, 0.2, 9.0),
     "TIME_CORRELATION release": (0.2, 0.4, 0.6, 0.8, 1.0),
     "TIME_CORRELATION arch": (0.0, 0.2, 0.35, 0.5, 0.7, 1.0),
     "TIME_CORRELATION precision": (0.4, 0.6, 0.8, 1.0),
@@ -279,10 +280,11 @@ TRIED: Mapping[str, Sequence[Any]] = {
     "USUAL_ERRORS 0": (0.01, 0.03, 0.1, 0.2),
     "USUAL_ERRORS 1": (0.1, 0.2, 0.3, 0.5),
     "USUAL_ERRORS 2": (0.1 * GIB, 0.5 * GIB, 1.0 * GIB, 2.0 * GIB),
+    "MEMORY_TAIL": (0.005, 0.01, 0.02, 0.05, 9.0),
     "OWN_ERROR": (0.02, 0.05, 0.08, 0.12),
 }
 """Constant of stack_factor, with the key or the place in it, and the values that `fit` tries."""
-_OF_TIME = ("NOISE", "TIME")
+_OF_TIME = ("NOISE", "TAIL", "TIME")
 _CAP = 0.5  # an error beyond says that a row is described wrongly: it counts no more than this
 
 

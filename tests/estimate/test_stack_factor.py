@@ -107,6 +107,14 @@ def test_several_runs_weigh_more_and_repeats_are_their_median() -> None:
     assert factor(*repeats) == pytest.approx(1.2**ONE)
 
 
+def test_an_odd_configuration_does_not_lead_the_others_astray() -> None:
+    agreeing = [measured(f"run-{name}", layout=name, step_ratio=1.1) for name in "abcd"]
+    odd = measured("run-odd", layout="odd", step_ratio=2.0)
+    without, beside, alone = factor(*agreeing), factor(*agreeing, odd), factor(odd)
+    assert 1.08 < without < beside < 1.14
+    assert beside < alone < 2.0**ONE
+
+
 def test_what_does_not_apply_pushes_nothing_out() -> None:
     others = [measured(f"cpu-{number}", device="cpu", arch="") for number in range(30)]
     assert factor(measured(), *others) == pytest.approx(1.25**ONE)
@@ -119,7 +127,9 @@ def test_memory_is_corrected_where_it_is_not_book_keeping() -> None:
     about |= {"predicted_bytes": plain.allocated_bytes, "peak_bytes": 1.3 * plain.allocated_bytes}
     known = stack(measured(**about))
     memory = wb.training_memory(job(known))
-    assert 1.2 < memory.allocated_bytes / plain.allocated_bytes < 1.3
+    assert (
+        1.1 < memory.allocated_bytes / plain.allocated_bytes < 1.2
+    )  # 30 % may be the layout's own
     assert memory.parts[CALIBRATION] == memory.total_bytes - plain.total_bytes
     assert "from run run-a" in memory.assumptions[-1]
     assert memory.low == pytest.approx(1 / memory.high)
@@ -134,7 +144,7 @@ def test_memory_is_corrected_where_it_is_not_book_keeping() -> None:
         before = wb.training_memory(job(gpu=None, cpu=False, **options))
         after = wb.training_memory(job(known, gpu=None, cpu=False, **options))
         shares.append(after.allocated_bytes / before.allocated_bytes)
-    assert 1 < shares[0] < 1.25 < shares[1] < 1.5
+    assert 1 < shares[0] < 1.15 < shares[1] < 1.3
     smaller = stack(measured(**{**about, "peak_bytes": 0.8 * plain.allocated_bytes}))
     own, unknown, other = (
         wb.training_memory(job(smaller, gpu=gpu)).parts[CALIBRATION]

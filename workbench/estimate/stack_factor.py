@@ -26,6 +26,12 @@ NOISE = 0.25
 """Variance that is one configuration's own, over the variance that its stack shares. Fitted: from
 0.15 to 0.6 one published row brings the others of its stack equally close; rather the lower end,
 since the prediction was fitted to those very stacks and knows others less well."""
+TAIL, MEMORY_TAIL = 0.1, 0.01
+"""What a configuration may miss of what its stack shares before it counts less: a logarithm of
+time, a share of memory. Single layouts miss by more than their stack does, and one of them alone
+must not lead the others astray. Fitted as above, each source left out in turn."""
+SWEEPS = 12
+"""Times that each configuration's variance is set anew by what it misses."""
 UNTOLD = 2.0
 """The same for the range: what it keeps whatever is measured. Fitted: with one row measured 79 % of
 the others lie inside, with all others measured 82 %."""
@@ -166,13 +172,12 @@ def time_factor(calibration: StackCalibration, facts: StackFacts) -> TimeFactor:
     if not used:
         return TimeFactor(sentences=notes)
     stacks = [one.latest.stack for one in used]
-    table = [[_correlation(a, b, TIME_CORRELATION) for b in stacks] for a in stacks]
-    for index, row in enumerate(table):
-        row[index] += NOISE
+    shared = [[_correlation(a, b, TIME_CORRELATION) for b in stacks] for a in stacks]
     towards = [_correlation(facts, stack, TIME_CORRELATION) for stack in stacks]
+    logs = [math.log(one.step_ratio or 1.0) for one in used]
+    table = _with_noise(shared, logs, [NOISE] * len(used), [TAIL] * len(used))
     weights = solve(table, towards)
     explained = min(1.0, _dot(weights, towards))
-    logs = [math.log(one.step_ratio or 1.0) for one in used]
     factor = math.exp(_dot(weights, logs))
     says = f"step time x {factor:.2f}"
     return TimeFactor(
@@ -198,18 +203,19 @@ def _memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTer
         return MemoryTerms(sentences=notes)
     features = [_features(one.latest) for one in used]
     stacks = [one.latest.stack for one in used]
-    table = [
+    shared = [
         [
             _correlation(a, b, MEMORY_CORRELATION) * _dot(x, y)
             for b, y in zip(stacks, features, strict=True)
         ]
         for a, x in zip(stacks, features, strict=True)
     ]
-    missed: list[float] = []
-    for index, one in enumerate(used):
-        predicted = one.latest.predicted_bytes or 1.0
-        table[index][index] += (OWN_ERROR * predicted) ** 2
-        missed.append(((one.peak_ratio or 1.0) - 1) * predicted)
+    predicted = [one.latest.predicted_bytes or 1.0 for one in used]
+    missed = [
+        ((one.peak_ratio or 1.0) - 1) * size for one, size in zip(used, predicted, strict=True)
+    ]
+    noise = [(OWN_ERROR * size) ** 2 for size in predicted]
+    table = _with_noise(shared, missed, noise, [MEMORY_TAIL * size for size in predicted])
     blame = solve(table, missed)
     shares = [_correlation(facts, stack, MEMORY_CORRELATION) for stack in stacks]
     states, rest, fixed = (
@@ -225,6 +231,34 @@ def _memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTer
     )
     says = f"memory: states {terms.states:+.1%}, the rest {terms.rest:+.1%}, {fixed / GIB:+.2f} GiB"
     return replace(terms, sentences=(_sentence(says, used, facts, "peak_ratio"), *notes))
+
+
+def _with_noise(
+    shared: Sequence[Sequence[float]],
+    missed: Sequence[float],
+    noise: Sequence[float],
+    tails: Sequence[float],
+) -> list[list[float]]:
+    """Covariance of measurements: what they share, and each one's own variance.
+
+    That grows with what the shared part leaves of a measurement beyond its tail (Huber's weights).
+    """
+    own = list(noise)
+    for _ in range(SWEEPS):
+        blame = solve(_plus(shared, own), missed)
+        left = [abs(variance * one) for variance, one in zip(own, blame, strict=True)]
+        own = [
+            least * max(1.0, size / tail)
+            for least, size, tail in zip(noise, left, tails, strict=True)
+        ]
+    return _plus(shared, own)
+
+
+def _plus(table: Sequence[Sequence[float]], diagonal: Sequence[float]) -> list[list[float]]:
+    return [
+        [one + extra * (at == column) for column, one in enumerate(row)]
+        for at, (row, extra) in enumerate(zip(table, diagonal, strict=True))
+    ]
 
 
 def _features(measured: StackMeasurement) -> list[float]:
