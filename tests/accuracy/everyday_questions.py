@@ -79,22 +79,20 @@ QUESTIONS = (
         part="reserved GiB",
         known=11.455,
         source="M-tune0217-001",
-        off=0.35,
-        remark="torchtune's NF4 tensors and buffers",
     ),
     Question(
-        text="Can I full-finetune Llama-3-8B on one 4090?",
+        text="Can I full-finetune Llama-3-8B on one 4090, sequences packed?",
         command="workbench memory --model llama-3-8b --gpu rtx-4090 --optimizer paged-adamw-8bit "
-        f"--optimizer-in-backward {_TUNE} --micro-batch 2",
+        f"--optimizer-in-backward {_TUNE} --micro-batch 2 --no-variable-length",
         part="reserved GiB",
         known=18.9,
         source="M-tunehead-001",
     ),
     Question(
-        text="LoRA of Llama-3-70B on 8 x A100-80?",
+        text="LoRA of Llama-3-70B on 8 x A100-80, sequences packed?",
         command="workbench memory --model llama-3-70b --gpu a100-80gb --gpus 8 --strategy fsdp "
         f"--lora-rank 16 --lora-targets q,k,v {_TUNE} --micro-batch 2 --optimizer adamw-fused "
-        "--kernels compiled",
+        "--kernels compiled --no-variable-length",
         part="reserved GiB",
         known=27.6,
         source="M-tunehead-007",
@@ -157,9 +155,9 @@ QUESTIONS = (
         source="M-ao-001",
     ),
     Question(
-        text="Full fine-tuning of Qwen2.5-14B at 8k on 8 x A800-80 with ZeRO-3?",
+        text="Full fine-tuning of Qwen2.5-14B on 8 x A800-80 with ZeRO-3, packed to 8k?",
         command="workbench memory --model qwen2.5-14b --gpu a100-80gb --gpus 8 --strategy zero3 "
-        "--seq-len 8192 --recompute full --trainer ms-swift",
+        "--seq-len 8192 --recompute full --trainer ms-swift --no-variable-length",
         part="on card GiB",
         known=58.0,
         source="M-swiftmeg-003",
