@@ -30,9 +30,11 @@ EXPECTED = {
         "flask",
         "flask-cors",
         "hypothesis",
+        "marimo",
         "moto",
         "nbclient",
         "nbstripout",
+        "notebook",
         "pre-commit",
         "pyright",
         "pytest",
@@ -40,6 +42,7 @@ EXPECTED = {
         "pytest-xdist",
         "ruff",
         "selenium",
+        "selenium-axe-python",
     ],
 }
 

@@ -79,8 +79,19 @@ class LaunchForm:
         aside = {*_LABELS, "devices"}
         rest = [field for name, field in self.options.items() if name not in aside]
         self.inputs = (self.path, self.arguments, self.devices, *first, *rest)
-        more = widgets.Accordion([_grid(rest)], titles=("All other options of the launch",))
-        return widgets.VBox([_grid(first), self.path, self.arguments, self.devices, more])
+        self.more, self._rest = widgets.ToggleButton(), _grid(rest)
+        self.more.add_class("wb-more")
+        self.more.observe(self._unfold, names="value")
+        self._unfold()
+        shown = [_grid(first), self.path, self.arguments, self.devices, self.more, self._rest]
+        return widgets.VBox(shown)
+
+    def _unfold(self, _change: object = None) -> None:
+        """Show or hide the rest. A button: no key reaches the header of ipywidgets' Accordion."""
+        self._rest.layout.display = "grid" if self.more.value else "none"
+        self.more.icon = "caret-down" if self.more.value else "caret-right"
+        verb = "Hide" if self.more.value else "Show"
+        self.more.description = f"{verb} all other options of the launch"
 
     def _targets(self) -> list[tuple[str, str]]:
         names = [(f"Recipe: {name}", name) for name in self._recipes]

@@ -19,7 +19,7 @@ export class Calculator {
     const { groups } = /** @type {any} */ (context.config);
     this.moves = new Moves(this.model, () => this.guard(() => this.sync()));
     this.controls = new Controls(groups, (field, value) => this.moves.move({ [field]: value }));
-    this.headline = element("h2", { class: "wbm-headline", role: "status" });
+    this.headline = element("h2", { class: "wbm-headline", "aria-live": "polite" });
     this.setting = element("p", { class: "wb-note" });
     this.problem = element("p", { class: "wb-banner", role: "alert", "data-tone": "bad", hidden: "" });
     this.assumptions = element("ul", { class: "wbm-assumptions" });
@@ -39,7 +39,7 @@ export class Calculator {
       element("summary", { tabindex: "0" }, "Assumptions and sources"),
       this.assumptions,
     );
-    const head = element("header", { class: "wbm-head" }, this.headline, this.setting);
+    const head = element("div", { class: "wbm-head" }, this.headline, this.setting);
     const output = element("div", { class: "wbm-output" }, head, this.problem, this.moves.slow, this.drawing, ...rest, fold);
     this.shell.append(this.controls.node, output);
   }

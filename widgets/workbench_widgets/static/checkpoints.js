@@ -11,7 +11,7 @@ import { silent } from "./state.js";
  * @typedef {{step: number|null, name: string, path: string, bytes: number|null, saved_at: number|null,
  *   kind: string|null, sealed: boolean|null, problem: string|null}} Checkpoint */
 
-const COLUMNS = ["Step", "Size", "Saved", "Written by", "Verified", ""];
+const COLUMNS = ["Step", "Size", "Saved", "Written by", "Verified", "Action"];
 
 /** @param {Checkpoint} one @returns {{state: string, text: string, title: string}} */
 export function verified(one) {

@@ -87,7 +87,7 @@ export function besideTable(comparison, colors) {
   return element(
     "table",
     { class: "wbx-beside" },
-    element("thead", {}, element("tr", {}, element("th"), ...heads)),
+    element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Difference"), ...heads)),
     element("tbody", {}, ...rows),
   );
 }

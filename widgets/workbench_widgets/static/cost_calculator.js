@@ -21,7 +21,7 @@ class CostCalculator extends Calculator {
     this.spot = element("ol", { class: "wbm-rows wbc-rows wbc-spot" });
     this.verdict = element("p", { class: "wbc-verdict" });
     this.offers = element("tbody");
-    const head = ["Provider", "Machine", "Region", "$/h", "Price of", ""];
+    const head = ["Provider", "Machine", "Region", "$/h", "Price of", "Action"];
     const titles = element("tr", {}, ...head.map((text) => element("th", { scope: "col" }, text)));
     const table = element("table", { class: "wbc-offers" }, element("thead", {}, titles), this.offers);
     const summary = element("section", { class: "wb-panel", "aria-label": "In numbers" }, this.numbers.node, this.where);

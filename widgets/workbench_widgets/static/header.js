@@ -72,7 +72,7 @@ export class Header {
     this.lost = /** @type {string|null} */ (null);
     this.drawnAttempt = 0;
     this.node = element(
-      "header",
+      "div",
       { class: "wb-header" },
       element("div", { class: "wb-title" }, this.name, this.badge, this.stop.node),
       this.detail,

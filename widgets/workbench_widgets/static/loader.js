@@ -19,7 +19,7 @@
  */
 
 /** @type {{bundles: Map<string, Promise<any>>, urls: Map<string, Record<string, string>>,
- *   plotly: Promise<any>|null}} */
+ *   plotly: Promise<any>|null, keeps: boolean}} */
 // @ts-ignore: one cache per page, shared by all widgets
 const shared = (globalThis.__trainingWorkbench ??= {});
 shared.bundles ??= new Map();
@@ -147,11 +147,23 @@ function plotly(config, model) {
   return shared.plotly;
 }
 
+/** JupyterLab takes keys of ipywidgets' own controls as commands ("a" in a list adds a cell) unless the
+ * focused element itself says no. Our own elements say so in dom.js. */
+function keepKeys() {
+  if (shared.keeps) return;
+  shared.keeps = true;
+  document.addEventListener("focusin", ({ target }) => {
+    const node = target instanceof Element ? target : null;
+    if (node?.closest(".wb-form, .wb-tabs")) node.setAttribute("data-lm-suppress-shortcuts", "true");
+  });
+}
+
 /** Loads the modules and mounts one face into the element; errors are shown in the element.
  * @param {HTMLElement} element @param {Config} config @param {Model|null} model
  * @param {() => boolean} [connected] whether the model still reaches its kernel
  * @returns {Promise<() => void>} */
 export async function mount(element, config, model, connected) {
+  keepKeys();
   try {
     // the largest file first, beside the modules; who needs it sees its errors
     if (config.face === "run_dashboard.js") plotly(config, model).catch(() => {});

@@ -26,7 +26,7 @@ export class Exact {
     this.says = element("span", { class: "wb-note", role: "status" });
     this.old = element("p", { class: "wb-note wbm-old", hidden: "" }, "The controls have changed. Simulate again to compare.");
     this.body = element("tbody");
-    const head = ["", "Closed form", "Simulated", "Ratio"].map((text) => element("th", { scope: "col" }, text));
+    const head = ["Part", "Closed form", "Simulated", "Ratio"].map((text) => element("th", { scope: "col" }, text));
     this.table = element("table", { class: "wbm-compared", hidden: "" }, element("thead", {}, element("tr", {}, ...head)), this.body);
     this.panel = new Panel("Memory over the last simulated steps", { area: "loss", empty: "Drawing …" });
     this.panel.node.hidden = true;

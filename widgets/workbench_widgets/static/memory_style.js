@@ -90,7 +90,7 @@ const CSS = `
 .wbm-cards li[data-fits="true"] { --tone: var(--wb-good); }
 .wbm-cards li[data-fits="false"] { --tone: var(--wb-bad); }
 .wbm-verdict { color: var(--tone); font-weight: 600; }
-.wbm-doubt { padding: 0 6px; border: 1px dashed var(--wb-warn); border-radius: 3px; color: var(--wb-warn); font-size: 11px; }
+.wbm-doubt { padding: 0 6px; border: 1px dashed var(--wb-warn); border-radius: 3px; color: color-mix(in srgb, var(--wb-warn) 75%, var(--wb-ink)); font-size: 11px; }
 .wb-root .wbm-legend { width: auto; min-width: min(100%, 430px); margin-top: 12px; }
 .wb-root .wbm-legend caption { text-align: left; color: var(--wb-muted); font-size: 11.5px; padding-bottom: 2px; caption-side: top; }
 .wb-root .wbm-legend th { text-align: left; color: var(--wb-ink); font-weight: 400; white-space: normal; }

@@ -5,7 +5,7 @@ import { titled, doubts } from "./cost_bars.js";
 import { element, setText } from "./dom.js";
 
 const FEW = 8; // rows before "Show all"
-const HEAD = ["", "Machines and layout", "Time", "Cost", "Tokens/s"];
+const HEAD = ["Rank", "Machines and layout", "Time", "Cost", "Tokens/s"];
 
 export class Table {
   /** @param {(at: number) => void} pick */

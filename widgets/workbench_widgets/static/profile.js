@@ -61,7 +61,7 @@ class Face {
     this.time = section("Time of a step", this.bars, this.legend, this.waits, this.files);
     this.table = section("Longest operations", table(this.body));
     const title = element("div", { class: "wb-title" }, element("h2", {}, "Profile"), this.button);
-    const header = element("header", { class: "wb-header" }, title, this.detail, this.note);
+    const header = element("div", { class: "wb-header" }, title, this.detail, this.note);
     this.shell = element("div", { class: "wb-root wb-profile", role: "group", "aria-label": "Profile of a run" }, header, this.time, this.table, this.memory.node);
     root.append(this.shell);
   }

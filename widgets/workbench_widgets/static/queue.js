@@ -14,7 +14,7 @@ const SAID = {
 };
 
 const DEVICES = ["Device", "What", "Free memory", "Held by"];
-const JOBS = ["", "Run", "Priority", "Devices", "Starts", "Takes", "Costs"];
+const JOBS = ["Place", "Run", "Priority", "Devices", "Starts", "Takes", "Costs"];
 const LESS = ["What", "Priority", "Takes", "Costs"]; // not where there is little room
 
 /** @param {string} column */

@@ -44,10 +44,10 @@ class Site {
     this.theme.addEventListener("click", () => this.turnTheme());
     const mode = SITE.refusal ? element("span", { class: "wb-site-mode", title: SITE.refusal }, "Read only") : "";
     this.note = element("p", { class: "wb-banner", role: "status", "data-tone": "warn", hidden: "" });
-    this.place = element("main", { class: "wb-site-main" });
-    const bar = element("div", { class: "wb-root wb-site-bar" },
-      element("strong", {}, TITLE), this.back, element("span", { class: "wb-site-store", title: SITE.store }, SITE.store), mode, this.report, this.theme);
-    document.body.append(bar, element("div", { class: "wb-root wb-site-note" }, this.note), this.place);
+    this.place = element("div", { class: "wb-site-main" });
+    const bar = element("header", { class: "wb-root wb-site-bar" },
+      element("h1", {}, TITLE), this.back, element("span", { class: "wb-site-store", title: SITE.store }, SITE.store), mode, this.report, this.theme);
+    document.body.append(bar, element("main", {}, element("div", { class: "wb-root wb-site-note" }, this.note), this.place));
     this.close = () => {};
     this.dark = window.matchMedia("(prefers-color-scheme: dark)");
     this.dark.addEventListener("change", () => this.paint());
