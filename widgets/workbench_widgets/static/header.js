@@ -54,7 +54,7 @@ export class Header {
     this.toLog.addEventListener("click", () => actions.openLog?.(this.failedRank ?? 0));
     this.alarm = new Alarm(actions.show);
     this.attempt = element("p", { class: "wb-detail wb-attempt", hidden: "" });
-    this.name = element("h2", {}, name);
+    this.name = element("h2", { tabindex: "-1" }, name);
     this.badge = element("span", { class: "wb-badge", role: "status", "aria-live": "polite" }, "Connecting");
     this.detail = element("p", { class: "wb-detail" });
     this.stop = new StopButton(actions.stop);
@@ -103,7 +103,9 @@ export class Header {
     setText(this.detail, where.filter(Boolean).join("  ·  "));
     if ((view.attempt ?? 0) !== this.drawnAttempt) this.profileNote = { text: "", busy: false };
     this.drawnAttempt = view.attempt ?? 0;
+    const held = document.activeElement === this.stop.button;
     this.stop.phase(view.phase, this.drawnAttempt, this.unreachable(now));
+    if (held && this.stop.button.hidden) this.name.focus({ preventScroll: true }); // not lost with the button
     this.resume.node.hidden = !resumable(view);
     this.resume.refuse(this.refusal || whyNot(view, false, this.kernel()));
     this.watch.hidden = !now.unwatched;

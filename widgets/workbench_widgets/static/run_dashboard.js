@@ -80,6 +80,13 @@ class Dashboard {
     this.shell = element("div", { class: "wb-root", role: "group", "aria-label": "Training run" }, this.header.node, this.error, this.body);
   }
 
+  /** Somebody asked for this run: it comes into sight, and the keyboard goes on from its name. */
+  reveal() {
+    this.shell.scrollIntoView({ block: "start" });
+    const focused = document.activeElement;
+    if (!focused || focused === document.body || focused.closest(".wb-tabs")) this.header.name.focus({ preventScroll: true });
+  }
+
   open() {
     this.root.append(this.shell);
     this.resizing = new ResizeObserver(() => this.resize());
@@ -88,7 +95,7 @@ class Dashboard {
     document.addEventListener("visibilitychange", this.seen);
     this.ticking = window.setInterval(() => this.guard(() => this.tick()), 1000);
     this.drawCharts();
-    if (/** @type {any} */ (this.context.config).reveal) this.shell.scrollIntoView({ block: "start" });
+    if (/** @type {any} */ (this.context.config).reveal) this.reveal();
     this.source.start().catch((error) => this.fail(error));
     this.context.plotly().then((Plotly) => {
       this.Plotly = Plotly;
