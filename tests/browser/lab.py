@@ -61,6 +61,14 @@ def free_port() -> int:
 class Lab:
     """A JupyterLab server on a free port of 127.0.0.1 with a token, below a folder of its own."""
 
+    program = "jupyterlab"
+    page = "lab/tree"
+
+    @staticmethod
+    def options(home: Path) -> list[str]:
+        """Arguments of the program; the tests speak to the page through ``window.jupyterapp``."""
+        return ["--expose-app-in-browser", f"--LabApp.app_settings_dir={home / 'settings'}"]
+
     def __init__(self, root: Path, home: Path) -> None:
         self.root = root
         self.port = free_port()
@@ -82,9 +90,9 @@ class Lab:
         environment.pop("WORKBENCH_STORE", None)
         self.log = (home / "lab.log").open("wb")
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "jupyterlab", "--no-browser", "--ip=127.0.0.1",
-             f"--port={self.port}", "--port-retries=0", "--allow-root", f"--ServerApp.root_dir={root}",
-             "--expose-app-in-browser", f"--LabApp.app_settings_dir={home / 'settings'}"],
+            [sys.executable, "-m", self.program, "--no-browser", "--ip=127.0.0.1",
+             f"--port={self.port}", "--port-retries=0", "--allow-root",
+             f"--ServerApp.root_dir={root}", *self.options(home)],
             cwd=root, env=environment, stdin=subprocess.DEVNULL, stdout=self.log, stderr=self.log,
             start_new_session=True,
         )  # fmt: skip
@@ -99,7 +107,7 @@ class Lab:
             if self.process.poll() is not None:
                 break
             time.sleep(0.25)
-        raise RuntimeError(f"JupyterLab did not start:\n{log.read_text()[-3000:]}")
+        raise RuntimeError(f"{self.program} did not start:\n{log.read_text()[-3000:]}")
 
     @property
     def headers(self) -> dict[str, str]:
@@ -120,7 +128,11 @@ class Lab:
         )
         document.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3"}
         nbformat.write(document, self.root / name)
-        return f"{self.url}/lab/tree/{name}?token={self.token}&reset"
+        return self.address(name)
+
+    def address(self, name: str) -> str:
+        """Where a notebook below the root opens."""
+        return f"{self.url}/{self.page}/{name}?token={self.token}&reset"
 
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -131,6 +143,18 @@ class Lab:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait(10)
         self.log.close()
+
+
+class Notebook7(Lab):
+    """A server of Jupyter Notebook 7: one notebook a page, no panels around it."""
+
+    program = "notebook"
+    page = "notebooks"
+
+    @staticmethod
+    def options(home: Path) -> list[str]:  # noqa: ARG004 - its settings stay as they come
+        """Arguments of the program."""
+        return ["--JupyterNotebookApp.expose_app_in_browser=True"]
 
 
 class Page:

@@ -97,6 +97,16 @@ def test_a_face_in_jupyterlab(lab: Lab, page: Page, store: Path, face: str) -> N
     assert not page.errors()
 
 
+def test_the_table_of_runs_at_once(lab: Lab, page: Page, store: Path) -> None:
+    """The quick part: one face, one theme, one width."""
+    make_runs(store)
+    page.open(lab.notebook("axe-quick.ipynb", SAMPLE.format(store=str(store)) + f"Runs(store={str(store)!r})"))
+    page.run_cell(0)
+    page.one(".wb-runs tbody tr")
+    told = findings(page, OUTPUT)
+    assert not told, "\n".join(told)
+
+
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[UiServer]:
     make_runs(tmp_path / "runs")

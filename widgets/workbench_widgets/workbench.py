@@ -18,6 +18,7 @@ from workbench_widgets.fallback_output import show, store_config
 from workbench_widgets.launch.launcher import Launcher, close_tree
 from workbench_widgets.lessons import lesson_list
 from workbench_widgets.memory.calculator import MemoryCalculator
+from workbench_widgets.only_jupyter import marimo_sentence
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.planner.planner import Planner
 from workbench_widgets.queue.panel import QueuePanel
@@ -183,6 +184,12 @@ class Workbench(widgets.VBox):
         config = store_config(self.store, face="run_dashboard.js", **fallback)
         config["open_file"] = f"{config['assets_path']}/{self._open_name}"
         show(super()._repr_mimebundle_(), config)
+
+    def _display_(self) -> str:
+        """What marimo shows, which asks for it."""
+        return marimo_sentence(
+            "Workbench", "Its parts work here, each in a cell: RunDashboard, Runs, MemoryCalculator, CostCalculator, Planner."
+        )
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""

@@ -14,6 +14,7 @@ from workbench.errors import sentence
 from workbench_widgets.faults import faults
 from workbench_widgets.launch.launcher import close_tree
 from workbench_widgets.note import Note
+from workbench_widgets.only_jupyter import marimo_sentence
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.run.dashboard import RunDashboard
 
@@ -189,6 +190,10 @@ class FaultLab(widgets.VBox):
         """End the faces. The training goes on."""
         close_tree(self.children)
         super().close()
+
+    def _display_(self) -> str:
+        """What marimo shows, which asks for it."""
+        return marimo_sentence("FaultLab", "Here: RunDashboard shows what is found in any run.")
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""

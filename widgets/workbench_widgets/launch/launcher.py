@@ -20,6 +20,7 @@ from workbench_widgets.launch.launch_form import LaunchForm
 from workbench_widgets.launch.measure_note import MeasureNote
 from workbench_widgets.launch.verify_note import VerifyNote
 from workbench_widgets.launch.warm_note import WarmNote
+from workbench_widgets.only_jupyter import marimo_sentence
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.strategy.picker import StrategyPicker
 from workbench_widgets.strategy.preview import Look
@@ -171,6 +172,12 @@ class Launcher(widgets.VBox):
         """End the form. Runs go on."""
         close_tree(self.children)
         super().close()
+
+    def _display_(self) -> str:
+        """What marimo shows, which asks for it."""
+        return marimo_sentence(
+            "Launcher", "Here: RunDashboard(wb.launch(...)), and StrategyPicker for the strategy."
+        )
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""

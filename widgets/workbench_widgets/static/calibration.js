@@ -1,7 +1,7 @@
 // @ts-check
 /** Calibrate this host: the button, its progress, every figure beside the catalog's, what is slow. */
 
-import { element, setAttribute, setText } from "./dom.js";
+import { element, focusedElement, setAttribute, setText } from "./dom.js";
 import { known } from "./format.js";
 import { addRules } from "./memory_style.js";
 
@@ -86,7 +86,7 @@ class Calibration {
   draw() {
     const shown = this.model.get("shown");
     const running = shown.state === "running";
-    const focused = [this.button, this.cancel].includes(/** @type {any} */ (document.activeElement));
+    const focused = [this.button, this.cancel].includes(/** @type {any} */ (focusedElement()));
     this.button.disabled = running;
     this.cancel.hidden = this.progress.hidden = !running;
     if (focused) (running ? this.cancel : this.button).focus();

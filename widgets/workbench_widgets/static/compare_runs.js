@@ -3,7 +3,7 @@
 
 import { addCompareStyle } from "./compare_style.js";
 import { besideTable } from "./compare_table.js";
-import { element, setAttribute, setText } from "./dom.js";
+import { element, focusedElement, setAttribute, setText } from "./dom.js";
 import { count, moment, number, usd } from "./format.js";
 import { badge } from "./state.js";
 import { Overlay } from "./overlay.js";
@@ -75,8 +75,8 @@ class Editor {
     this.archived = row.archived;
     setText(this.name, row.name);
     // what somebody is typing outlives a refresh of the table
-    if (other || document.activeElement !== this.tags) this.tags.value = row.tags.join(" ");
-    if (other || document.activeElement !== this.note) this.note.value = row.note ?? "";
+    if (other || focusedElement() !== this.tags) this.tags.value = row.tags.join(" ");
+    if (other || focusedElement() !== this.note) this.note.value = row.note ?? "";
     setText(this.archive, row.archived ? "Unarchive" : "Archive");
     this.remove.refuse(row.outcome ? "" : "This run is still running. Stop it first.");
     if (other) this.remove.arm(false);
@@ -179,14 +179,14 @@ class Face {
     const rows = this.model.get("rows") ?? [];
     const picked = this.model.get("picked") ?? [];
     const { found = 0, of = 0, where = "", sort = "" } = this.model.get("listed") ?? {};
-    if (document.activeElement !== this.where) this.where.value = where;
+    if (focusedElement() !== this.where) this.where.value = where;
     const shown = rows.length < found ? `the first ${count(rows.length)} of ${count(found)}` : count(found);
     setText(this.counts, `${shown} of ${count(of)} runs, ${picked.length} ticked`);
     this.heads.forEach((head, index) => {
       const way = sort === COLUMNS[index].field ? "ascending" : sort === `-${COLUMNS[index].field}` ? "descending" : "none";
       setAttribute(head, "aria-sort", way);
     });
-    const focused = /** @type {HTMLElement|null} */ (this.body.contains(document.activeElement) ? document.activeElement : null);
+    const focused = /** @type {HTMLElement|null} */ (this.body.contains(focusedElement()) ? focusedElement() : null);
     const key = focused?.dataset.key;
     this.body.replaceChildren(...rows.map((/** @type {any} */ row) => this.line(row, picked)));
     if (key) /** @type {HTMLElement|null} */ (this.body.querySelector(`[data-key="${CSS.escape(key)}"]`))?.focus();

@@ -3,7 +3,7 @@
 
 import { Calculator } from "./calculator.js";
 import { Bill, doubts, drawRows, Numbers, titled } from "./cost_bars.js";
-import { element, setText } from "./dom.js";
+import { element, focusedElement, setText } from "./dom.js";
 import { addPlanStyle } from "./plan_style.js";
 
 /** @typedef {import("./loader.js").Context} Context */
@@ -54,7 +54,7 @@ class CostCalculator extends Calculator {
 
   /** @param {any[]} offers */
   drawOffers(offers) {
-    const held = [...this.offers.children].findIndex((row) => row.contains(document.activeElement));
+    const held = [...this.offers.children].findIndex((row) => row.contains(focusedElement()));
     this.offers.replaceChildren(...offers.map((offer) => this.row(offer)));
     if (held >= 0) /** @type {HTMLElement|null} */ (this.offers.children[held]?.querySelector("button"))?.focus({ preventScroll: true });
   }

@@ -1,7 +1,7 @@
 // @ts-check
 /** Boxes of devices: tick those that a run is to have; none = the launch chooses. */
 
-import { element, setText } from "./dom.js";
+import { element, focusedElement, setText } from "./dom.js";
 import { bytes, known } from "./format.js";
 import { holders, title } from "./queue.js";
 
@@ -22,7 +22,7 @@ export function mount(root, context) {
     if (key === drawn) return;
     drawn = key;
     setText(heading, `Devices: ${value.length ? `${value.length} ticked` : "none ticked, so the launch takes free ones"}`);
-    const focus = list.contains(document.activeElement) ? /** @type {HTMLInputElement} */ (document.activeElement).value : null;
+    const focus = list.contains(focusedElement()) ? /** @type {HTMLInputElement} */ (focusedElement()).value : null;
     list.replaceChildren(...model.get("devices").map((/** @type {any} */ one) => {
       const box = /** @type {HTMLInputElement} */ (element("input", { type: "checkbox", value: one.name }));
       box.checked = value.includes(one.name);

@@ -31,3 +31,10 @@ export function setText(node, text) {
 export function setAttribute(node, name, value) {
   if (node.getAttribute(name) !== value) node.setAttribute(name, value);
 }
+
+/** The element that has the focus, also inside a shadow tree (marimo draws each widget in one). */
+export function focusedElement() {
+  let node = document.activeElement;
+  while (node?.shadowRoot?.activeElement) node = node.shadowRoot.activeElement;
+  return node;
+}

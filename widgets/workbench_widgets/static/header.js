@@ -1,7 +1,7 @@
 // @ts-check
 /** The run's name, state, progress, figures and the Stop button. */
 
-import { element, setAttribute, setText } from "./dom.js";
+import { element, focusedElement, setAttribute, setText } from "./dom.js";
 import { Alarm } from "./findings.js";
 import { count, grams, joules, known, number, percent, seconds, usd } from "./format.js";
 import { ResumeButton, resumable, whyNot } from "./resume.js";
@@ -103,7 +103,7 @@ export class Header {
     setText(this.detail, where.filter(Boolean).join("  ·  "));
     if ((view.attempt ?? 0) !== this.drawnAttempt) this.profileNote = { text: "", busy: false };
     this.drawnAttempt = view.attempt ?? 0;
-    const held = document.activeElement === this.stop.button;
+    const held = focusedElement() === this.stop.button;
     this.stop.phase(view.phase, this.drawnAttempt, this.unreachable(now));
     if (held && this.stop.button.hidden) this.name.focus({ preventScroll: true }); // not lost with the button
     this.resume.node.hidden = !resumable(view);

@@ -168,6 +168,7 @@ export async function mount(element, config, model, connected) {
     // the largest file first, beside the modules; who needs it sees its errors
     if (config.face === "run_dashboard.js") plotly(config, model).catch(() => {});
     const urls = await bundle(config, model);
+    dress(element);
     const face = await import(urls[config.face]);
     return face.mount(element, {
       config,
@@ -184,6 +185,36 @@ export async function mount(element, config, model, connected) {
     element.append(box);
     return () => box.remove();
   }
+}
+
+/* What JupyterLab and `workbench ui` give their pages: its names, in marimo's colours. */
+const BARE = `
+:host { --jp-layout-color0: #fff; --jp-layout-color1: #fff; --jp-layout-color2: #f1f3f5; --jp-ui-font-color1: #1f2328;
+  --jp-ui-font-color2: #59636e; --jp-border-color2: #d8dce1; --jp-border-color3: #e8eaee; }
+:host([data-jp-theme-light="false"]) { --jp-layout-color0: #0f1216; --jp-layout-color1: #14181d; --jp-layout-color2: #20262d;
+  --jp-ui-font-color1: #e6edf3; --jp-ui-font-color2: #a0aab4; --jp-border-color2: #333b44; --jp-border-color3: #2a3139; }
+`;
+
+/** marimo draws each widget in a shadow tree, which no style sheet of the page reaches: ours and
+ * plotly.js's are given to it, and the page's theme. @param {HTMLElement} element of a face */
+function dress(element) {
+  const root = element.getRootNode();
+  if (!(root instanceof ShadowRoot)) return;
+  const sheet = new CSSStyleSheet();
+  root.adoptedStyleSheets = [...root.adoptedStyleSheets, sheet];
+  const copy = () => {
+    const ours = [...document.head.querySelectorAll('style[data-workbench], style[id^="workbench-"], style[id^="plotly.js"]')];
+    const rules = ours.flatMap((style) => [...(/** @type {HTMLStyleElement} */ (style).sheet?.cssRules ?? [])]);
+    sheet.replaceSync(BARE + rules.map((rule) => rule.cssText).join("\n"));
+  };
+  const paint = () => {
+    const dark = document.body.dataset.theme === "dark";
+    for (const node of [/** @type {HTMLElement} */ (root.host), element]) node.dataset.jpThemeLight = String(!dark);
+  };
+  copy();
+  paint();
+  new MutationObserver(copy).observe(document.head, { childList: true });
+  new MutationObserver(paint).observe(document.body, { attributes: true, attributeFilter: ["data-theme"] });
 }
 
 const DISCONNECTED = "jupyter-widgets-disconnected"; // ipywidgets' mark of a view without a kernel

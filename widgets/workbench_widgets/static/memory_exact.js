@@ -1,7 +1,7 @@
 // @ts-check
 /** Simulate exactly: the button, its progress, and the result beside the closed form. */
 
-import { element, setText } from "./dom.js";
+import { element, focusedElement, setText } from "./dom.js";
 import { bytes, known, plotText } from "./format.js";
 import { look } from "./memory_bars.js";
 import { Panel } from "./panel.js";
@@ -52,7 +52,7 @@ export class Exact {
   draw(state) {
     this.state = state ?? {};
     const running = this.state.state === "running";
-    const focused = document.activeElement === this.cancel;
+    const focused = focusedElement() === this.cancel;
     this.button.disabled = running;
     this.cancel.hidden = this.progress.hidden = !running;
     if (focused && !running) this.button.focus();

@@ -1,7 +1,7 @@
 // @ts-check
 /** The calculator's controls: labelled native inputs, built from what Python says there is. */
 
-import { element, setText } from "./dom.js";
+import { element, focusedElement, setText } from "./dom.js";
 import { Search } from "./memory_search.js";
 
 /** @typedef {{name: string, label: string, kind: string, options?: any[], marks?: number[],
@@ -58,7 +58,7 @@ function text(field, id, moved) {
   input.addEventListener("keydown", (event) => event.key === "Enter" && send());
   const show = (/** @type {any} */ value) => {
     last = String(value ?? "");
-    if (input.value !== last && document.activeElement !== input) input.value = last;
+    if (input.value !== last && focusedElement() !== input) input.value = last;
   };
   return { nodes: [input], input, show };
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** A field that finds its options while somebody types: ARIA's combobox with a list. */
 
-import { element } from "./dom.js";
+import { element, focusedElement } from "./dom.js";
 
 /** @typedef {{value: string, text: string, detail?: string}} Option */
 
@@ -36,7 +36,7 @@ export class Search {
   /** @param {string} value */
   show(value) {
     this.value = value;
-    if (this.empties || (document.activeElement === this.input && !this.list.hidden)) return;
+    if (this.empties || (focusedElement() === this.input && !this.list.hidden)) return;
     this.input.value = value;
   }
 

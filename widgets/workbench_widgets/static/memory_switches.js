@@ -1,7 +1,7 @@
 // @ts-check
 /** Ways to save memory and ways to make it fit, each with a button that sets the controls. */
 
-import { element } from "./dom.js";
+import { element, focusedElement } from "./dom.js";
 import { bytes, count } from "./format.js";
 
 /** @typedef {(changes: Record<string, any>) => void} Apply */
@@ -40,7 +40,7 @@ class List {
     this.all.hidden = this.few.length === this.rows.length;
     this.all.textContent = this.open ? "Show fewer" : `Show all ${this.rows.length}`;
     this.all.setAttribute("aria-expanded", String(this.open));
-    const before = [...this.list.children].findIndex((row) => row.contains(document.activeElement));
+    const before = [...this.list.children].findIndex((row) => row.contains(focusedElement()));
     this.none.hidden = rows.length > 0;
     this.list.replaceChildren(...rows);
     if (before < 0) return;

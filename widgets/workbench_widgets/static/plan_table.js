@@ -2,7 +2,7 @@
 /** The plans that keep the limits, cheapest first; a row selects its plan. */
 
 import { titled, doubts } from "./cost_bars.js";
-import { element, setText } from "./dom.js";
+import { element, focusedElement, setText } from "./dom.js";
 
 const FEW = 8; // rows before "Show all"
 const HEAD = ["Rank", "Machines and layout", "Time", "Cost", "Tokens/s"];
@@ -36,8 +36,8 @@ export class Table {
   show() {
     const { kept, front } = this.figure;
     const shown = this.open ? kept : kept.slice(0, FEW);
-    const held = document.activeElement?.closest("[data-plan]")?.getAttribute("data-plan");
-    const inside = this.body.contains(document.activeElement);
+    const held = focusedElement()?.closest("[data-plan]")?.getAttribute("data-plan");
+    const inside = this.body.contains(focusedElement());
     this.body.replaceChildren(...shown.map((/** @type {number} */ at, /** @type {number} */ row) => this.row(at, row + 1, front.includes(at))));
     if (inside && held) /** @type {HTMLElement|null} */ (this.body.querySelector(`[data-plan="${held}"] button`))?.focus({ preventScroll: true });
     this.scroll.dataset.open = String(this.open);

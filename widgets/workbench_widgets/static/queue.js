@@ -1,7 +1,7 @@
 // @ts-check
 /** The queue of a store: devices with who holds them, runs that wait; move, drop, pause, start. */
 
-import { element, setText } from "./dom.js";
+import { element, focusedElement, setText } from "./dom.js";
 import { bytes, known, seconds, usd } from "./format.js";
 
 /** @typedef {import("./loader.js").Context} Context */
@@ -98,7 +98,7 @@ class QueueTable {
     const last = JSON.stringify([shown.devices, shown.jobs]);
     if (last === this.last && !shown.jobs.some((/** @type {any} */ job) => known(job.predicted_start))) return;
     this.last = last;
-    const focus = this.shell.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
+    const focus = this.shell.contains(focusedElement()) ? focusedElement()?.getAttribute("aria-label") : null;
     this.devices.replaceChildren(table(DEVICES, shown.devices.map(deviceRow), "Devices"));
     const waiting = shown.jobs.filter((/** @type {any} */ job) => !job.starting);
     const rows = shown.jobs.map((/** @type {any} */ job) => this.job(job, waiting.indexOf(job) + 1, waiting.length));

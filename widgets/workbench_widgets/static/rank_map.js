@@ -2,7 +2,7 @@
 /** Rank heat map: every rank in the latest steps, coloured by lateness, step time or loss. */
 
 import { decode } from "./coded.js";
-import { element, setAttribute, setText } from "./dom.js";
+import { element, focusedElement, setAttribute, setText } from "./dom.js";
 import { count, known, number, shortSeconds } from "./format.js";
 import { addStyle } from "./grid_style.js";
 
@@ -149,7 +149,7 @@ export class RankMap {
       }
     }
     this.label(context, on);
-    if (document.activeElement === canvas) this.mark(context, on);
+    if (focusedElement() === canvas) this.mark(context, on);
   }
 
   /** From the surface to the alarming colour, the low end drawn out: 30 ms count beside 10 s.
@@ -204,7 +204,7 @@ export class RankMap {
     if (!cell || !this.map) return;
     this.cell = cell;
     setText(this.said, `${words(this.map, cell)}. Press for its log.`);
-    if (document.activeElement === this.canvas) this.paint();
+    if (focusedElement() === this.canvas) this.paint();
   }
 
   /** @param {KeyboardEvent} event */

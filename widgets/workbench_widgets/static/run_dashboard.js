@@ -5,7 +5,7 @@ import { Checkpoints } from "./checkpoints.js";
 import { Curves } from "./curves.js";
 import { DeviceGrid } from "./device_grid.js";
 import * as devices from "./device_traces.js";
-import { element } from "./dom.js";
+import { element, focusedElement } from "./dom.js";
 import { Findings } from "./findings.js";
 import { Gap } from "./gap.js";
 import { Header } from "./header.js";
@@ -83,7 +83,7 @@ class Dashboard {
   /** Somebody asked for this run: it comes into sight, and the keyboard goes on from its name. */
   reveal() {
     this.shell.scrollIntoView({ block: "start" });
-    const focused = document.activeElement;
+    const focused = focusedElement();
     if (!focused || focused === document.body || focused.closest(".wb-tabs")) this.header.name.focus({ preventScroll: true });
   }
 

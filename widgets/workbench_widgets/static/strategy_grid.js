@@ -1,7 +1,7 @@
 // @ts-check
 /** One cell per rank: what it holds and reads; hover or focus shows whom it talks to, by axis. */
 
-import { element, setAttribute, setText } from "./dom.js";
+import { element, focusedElement, setAttribute, setText } from "./dom.js";
 
 /** @typedef {{name: string, word: string, degree: number, stride: number, says: string}} Axis */
 /** @typedef {{ranks: number, axes: Axis[], summary: string, colours: string, cells: string[],
@@ -48,7 +48,7 @@ export class Grid {
     this.drawn = key;
     this.ranks = ranks;
     this.at = Math.min(this.at, Math.max(0, ranks.cells.length - 1));
-    const focused = this.cells.includes(/** @type {any} */ (document.activeElement));
+    const focused = this.cells.includes(/** @type {any} */ (focusedElement()));
     setText(this.legend, ranks.summary || COLOURS[/** @type {keyof typeof COLOURS} */ (ranks.colours)]);
     this.cells = ranks.cells.map((_, rank) => this.cell(rank));
     this.stages.hidden = ranks.cells.length === 0;

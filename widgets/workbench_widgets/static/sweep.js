@@ -1,7 +1,7 @@
 // @ts-check
 /** The sweeps of a store: one with its trials, its figures, what it takes; stop, resume, start. */
 
-import { element, setAttribute, setText } from "./dom.js";
+import { element, focusedElement, setAttribute, setText } from "./dom.js";
 import { count, known, number, seconds, usd } from "./format.js";
 import { InPlace } from "./in_place.js";
 import { addRules } from "./memory_style.js";
@@ -167,7 +167,7 @@ class SweepPanel {
     const by = columns.find((one) => one.title === this.sorted.name);
     const sign = this.sorted.down ? -1 : 1;
     if (by) rows.sort((one, other) => this.order(by.key(one), by.key(other), sign));
-    const focus = this.table.contains(document.activeElement) ? document.activeElement?.getAttribute("aria-label") : null;
+    const focus = this.table.contains(focusedElement()) ? focusedElement()?.getAttribute("aria-label") : null;
     const scrolled = this.table.querySelector(".wb-table-box")?.scrollTop ?? 0;
     const heads = columns.map((one) => this.sorter(one.title, Boolean(one.words)));
     const lines = rows.map((one) => this.line(one, columns, shown));

@@ -61,7 +61,7 @@ export function watchTheme(changed) {
   });
   observer.observe(document.body, {
     attributes: true,
-    attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"],
+    attributeFilter: ["data-jp-theme-light", "data-jp-theme-name", "data-theme"],
   });
   return () => observer.disconnect();
 }
