@@ -152,7 +152,7 @@ class Notebook7(Lab):
     page = "notebooks"
 
     @staticmethod
-    def options(home: Path) -> list[str]:  # noqa: ARG004 - its settings stay as they come
+    def options(home: Path) -> list[str]:
         """Arguments of the program."""
         return ["--JupyterNotebookApp.expose_app_in_browser=True"]
 

@@ -7,8 +7,9 @@ app = marimo.App(width="full")
 
 @app.cell
 def _():
-    import workbench as wb
     import workbench_widgets as faces
+
+    import workbench as wb
 
     return faces, wb
 

@@ -82,7 +82,9 @@ def objections(
 def test_a_face_in_jupyterlab(lab: Lab, page: Page, store: Path, face: str) -> None:
     make, cell, there = FACES[face]
     make(store)
-    code = (SAMPLE + cell.replace("{store!r}", repr(str(store)))).replace("{store!r}", repr(str(store)))
+    code = (SAMPLE + cell.replace("{store!r}", repr(str(store)))).replace(
+        "{store!r}", repr(str(store))
+    )
     page.open(lab.notebook(f"axe-{face}.ipynb", code))
     page.run_cell(0)
     page.focus_mode()
@@ -100,7 +102,11 @@ def test_a_face_in_jupyterlab(lab: Lab, page: Page, store: Path, face: str) -> N
 def test_the_table_of_runs_at_once(lab: Lab, page: Page, store: Path) -> None:
     """The quick part: one face, one theme, one width."""
     make_runs(store)
-    page.open(lab.notebook("axe-quick.ipynb", SAMPLE.format(store=str(store)) + f"Runs(store={str(store)!r})"))
+    page.open(
+        lab.notebook(
+            "axe-quick.ipynb", SAMPLE.format(store=str(store)) + f"Runs(store={str(store)!r})"
+        )
+    )
     page.run_cell(0)
     page.one(".wb-runs tbody tr")
     told = findings(page, OUTPUT)
@@ -119,9 +125,7 @@ def server(tmp_path: Path) -> Iterator[UiServer]:
 @pytest.mark.parametrize("place", ["", "#/run/failed"])
 def test_the_page_of_workbench_ui(page: Page, server: UiServer, place: str) -> None:
     page.driver.get(server.url + place)
-    ready = (
-        (lambda: page.points() >= 50) if place else (lambda: "lr 6e-3" in page.text(".wb-runs"))
-    )
+    ready = (lambda: page.points() >= 50) if place else (lambda: "lr 6e-3" in page.text(".wb-runs"))
 
     def paint(shade: str) -> None:
         page.js("localStorage.setItem('workbench-theme', arguments[0])", shade)

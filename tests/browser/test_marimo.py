@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("marimo", reason="marimo is not installed")
 
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 
 import workbench as wb
@@ -78,9 +79,9 @@ def changes(page: Page, selector: str, act: Callable[[], Any]) -> None:
 def type_in(page: Page, face: str, field: str, text: str) -> None:
     """Replace what a control says, as a hand does."""
     control = page.js(FIRST, f"[aria-label='{face}'] [data-field={field}] input")
-    control.click()
-    control.send_keys(Keys.CONTROL, "a")
-    control.send_keys(text, Keys.ENTER)
+    page.js("arguments[0].scrollIntoView({block: 'center'}); arguments[0].focus()", control)
+    keys = ActionChains(page.driver).key_down(Keys.CONTROL).send_keys("a").key_up(Keys.CONTROL)
+    keys.send_keys(text, Keys.ENTER).perform()
 
 
 def test_faces_are_drawn_and_answered(page: Page, run: wb.Run, open_in) -> None:
@@ -110,6 +111,7 @@ def test_faces_are_drawn_and_answered(page: Page, run: wb.Run, open_in) -> None:
         assert f"{face} needs JupyterLab or Jupyter Notebook" in said
     assert "not supported in marimo" not in said  # marimo's own words for what it cannot draw
     stop = page.js(FIRST, ".wb-header .wb-stop")
+    page.js("arguments[0].scrollIntoView({block: 'center'})", stop)
     stop.click()
     stop.click()
     page.until("stopped", lambda: texts(page, ".wb-header .wb-badge") == ["Stopped"], PATIENCE)

@@ -188,7 +188,8 @@ class Workbench(widgets.VBox):
     def _display_(self) -> str:
         """What marimo shows, which asks for it."""
         return marimo_sentence(
-            "Workbench", "Its parts work here, each in a cell: RunDashboard, Runs, MemoryCalculator, CostCalculator, Planner."
+            "Workbench",
+            "Here, one in a cell: RunDashboard, Runs, MemoryCalculator, CostCalculator, Planner.",
         )
 
     def __repr__(self) -> str:

@@ -47,9 +47,10 @@ export class Calculator {
   /** Draws now and at every change of these traits. @param {string} traits @param {() => void} draw */
   listen(traits, draw) {
     const guarded = () => this.guard(draw);
-    const events = traits.split(" ").map((trait) => `change:${trait}`).join(" ");
-    this.model.on(events, guarded);
-    this.listening.push([events, guarded]);
+    for (const trait of traits.split(" ")) { // one event a call: marimo's models do not take several
+      this.model.on(`change:${trait}`, guarded);
+      this.listening.push([`change:${trait}`, guarded]);
+    }
     guarded();
   }
 
@@ -115,7 +116,7 @@ export class Calculator {
   }
 
   close() {
-    for (const [events, draw] of this.listening) this.model.off(events, draw);
+    for (const [event, draw] of this.listening) this.model.off(event, draw);
     this.moves.close();
     this.resizing?.disconnect();
     this.shell.remove();

@@ -187,6 +187,8 @@ export async function mount(element, config, model, connected) {
   }
 }
 
+const DARK = "data-jp-theme-light"; // "false" in a dark theme
+
 /* What JupyterLab and `workbench ui` give their pages: its names, in marimo's colours. */
 const BARE = `
 :host { --jp-layout-color0: #fff; --jp-layout-color1: #fff; --jp-layout-color2: #f1f3f5; --jp-ui-font-color1: #1f2328;
@@ -196,25 +198,29 @@ const BARE = `
 `;
 
 /** marimo draws each widget in a shadow tree, which no style sheet of the page reaches: ours and
- * plotly.js's are given to it, and the page's theme. @param {HTMLElement} element of a face */
+ * plotly.js's are given to it once, and the page's theme. @param {HTMLElement} element of a face */
 function dress(element) {
   const root = element.getRootNode();
-  if (!(root instanceof ShadowRoot)) return;
+  if (!(root instanceof ShadowRoot) || root.host.hasAttribute(DARK)) return;
+  const host = root.host;
   const sheet = new CSSStyleSheet();
   root.adoptedStyleSheets = [...root.adoptedStyleSheets, sheet];
   const copy = () => {
     const ours = [...document.head.querySelectorAll('style[data-workbench], style[id^="workbench-"], style[id^="plotly.js"]')];
     const rules = ours.flatMap((style) => [...(/** @type {HTMLStyleElement} */ (style).sheet?.cssRules ?? [])]);
-    sheet.replaceSync(BARE + rules.map((rule) => rule.cssText).join("\n"));
+    const text = rules.map((rule) => rule.cssText.replaceAll(`[${DARK}="false"]`, `:host([${DARK}="false"])`));
+    sheet.replaceSync([BARE, ...text].join("\n"));
   };
-  const paint = () => {
-    const dark = document.body.dataset.theme === "dark";
-    for (const node of [/** @type {HTMLElement} */ (root.host), element]) node.dataset.jpThemeLight = String(!dark);
-  };
+  const paint = () => host.setAttribute(DARK, String(document.body.dataset.theme !== "dark"));
+  const follow = new MutationObserver(() => {
+    if (!host.isConnected) return follow.disconnect();
+    copy();
+    paint();
+  });
+  follow.observe(document.head, { childList: true });
+  follow.observe(document.body, { attributes: true, attributeFilter: ["data-theme"] });
   copy();
   paint();
-  new MutationObserver(copy).observe(document.head, { childList: true });
-  new MutationObserver(paint).observe(document.body, { attributes: true, attributeFilter: ["data-theme"] });
 }
 
 const DISCONNECTED = "jupyter-widgets-disconnected"; // ipywidgets' mark of a view without a kernel
