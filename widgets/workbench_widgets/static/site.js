@@ -82,6 +82,7 @@ class Site {
 
   /** @param {HTMLElement} root */
   showRuns(root) {
+    this.place.prepend(element("h2", { class: "wb-spoken" }, "Runs of the store")); // between h1 and the table's h3
     const link = new StoreLink((run) => (location.hash = `#/run/${encodeURIComponent(run)}`), (text) => this.say(text));
     const end = mountRuns(root, contextOf({ face: "runs.js", openable: true }, link));
     void link.read();
