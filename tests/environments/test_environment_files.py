@@ -166,7 +166,7 @@ def test_make_alone_lists_the_targets():
         (
             "test",
             [
-                "--extras train,lab,dev,deepspeed,lowbit,finetune,keras,trackers,notify,export,sweep,storage,agents\n",
+                "--extras train,lab,dev,deepspeed,lowbit,finetune,image,keras,trackers,notify,export,sweep,storage,agents\n",
                 "-m pytest",
             ],
         ),

@@ -85,7 +85,7 @@ def test_no_lower_bound_is_above_the_step(seed: int) -> None:
         assert bounds.least_step(layout, s.offload) <= bound * (1 + 1e-9)
         assert bound <= step
         tightest = max(tightest, bound / step)
-    assert tightest > 0.7  # a floor that says little would make the search slow
+    assert tightest > 0.65  # a floor that says little would make the search slow
 
 
 def test_the_nearest_miss_is_weighed_exactly() -> None:

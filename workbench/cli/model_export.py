@@ -22,7 +22,7 @@ from workbench.trained_model.hub import HubPush, Pushed
 from workbench.trained_model.pushing import push_model
 from workbench.units import format_bytes, format_count
 
-_STOPPED = "Stopped: nothing was committed; the same command goes on where it was."
+_STOPPED = "Stopped: nothing was committed; the same command continues where it was."
 
 
 @with_options

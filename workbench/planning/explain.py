@@ -223,8 +223,8 @@ def _limit_misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
     """What would do if one limit gave way; both where neither alone is enough."""
     every = relaxed.priced
     budget, deadline = limits.budget_usd, limits.deadline_hours
-    in_time = [plan for plan in every if plan.hours <= (deadline or plan.hours)]
-    affordable = [plan for plan in every if plan.usd <= (budget or plan.usd)]
+    in_time = [plan for plan in every if not limits.too_late(plan.hours)]
+    affordable = [plan for plan in every if not limits.over_budget(plan.usd)]
     if budget is not None and deadline is not None and not in_time and not affordable:
         return _both_miss(every, budget, deadline)
     lines: list[str] = []

@@ -24,6 +24,8 @@ PRICE, SPOT, FABRIC, NODES = "price unknown", "spot not offered", "no fabric", "
 GPUS, PRECISION, VENDOR = "too many GPUs", "precision", "not startable"
 BUDGET, DEADLINE, DOMINATED = "over budget", "past the deadline", "dominated"
 INTERRUPTED = "never ends"
+ROUNDING = 1e-9
+"""Share by which the sum of a bill's parts may differ from that of another with as many hours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,14 @@ class Limits:
     def most(self) -> int:
         """Most GPUs, resolved."""
         return MOST if self.max_gpus is None else self.max_gpus
+
+    def over_budget(self, usd: float) -> bool:
+        """Whether a bill is above the budget; a rounding of its sum is not."""
+        return self.budget_usd is not None and usd > self.budget_usd * (1 + ROUNDING)
+
+    def too_late(self, hours: float) -> bool:
+        """Whether a run ends after the deadline."""
+        return self.deadline_hours is not None and hours > self.deadline_hours * (1 + ROUNDING)
 
     def matching(self, offers: Iterable[Offer]) -> tuple[Offer, ...]:
         """The offers of the asked providers, accelerators and regions.

@@ -34,8 +34,6 @@ from workbench.units import format_seconds, format_usd
 BEST_CASE = "even without any loss "
 SLOWEST = 100.0
 """Times as long as without any loss: no layout worth looking at takes longer."""
-ROUNDING = 1e-9
-"""Share by which the sum of a bill's parts may differ from that of another with as many hours."""
 KEEP = 10
 """Plans that must be cheaper before an offer is left out: so many of the cheapest are exact."""
 
@@ -157,9 +155,9 @@ class OfferSearch:
             except UsageError:
                 return INTERRUPTED, "the run never ends"
             assert cost.usd is not None
-            if cost.usd > (self.limits.budget_usd or math.inf) * (1 + ROUNDING):
+            if self.limits.over_budget(cost.usd):
                 return BUDGET, f"the run costs more than {format_usd(self.limits.budget_usd)}"
-            if cost.wall_hours > (self.limits.deadline_hours or math.inf):
+            if self.limits.too_late(cost.wall_hours):
                 return DEADLINE, "the run takes longer than the deadline"
             better = self._better(candidate, cost.usd, cost.wall_hours)
             if better is None:
@@ -223,11 +221,11 @@ class OfferSearch:
         """Whether it breaks a limit; then it is ruled out."""
         budget, deadline = self.limits.budget_usd, self.limits.deadline_hours
         assert cost.usd is not None
-        if budget is not None and cost.usd > budget:
+        if budget is not None and self.limits.over_budget(cost.usd):
             text = f"{prefix}{format_usd(cost.usd)}, {format_usd(cost.usd - budget)} over budget"
             self._rule(candidate, BUDGET, text)
             return True
-        if deadline is not None and cost.wall_hours > deadline:
+        if deadline is not None and self.limits.too_late(cost.wall_hours):
             late = format_seconds(3600 * (cost.wall_hours - deadline))
             text = f"{prefix}{format_seconds(3600 * cost.wall_hours)}, {late} too late"
             self._rule(candidate, DEADLINE, text)

@@ -98,7 +98,7 @@ def _winner(ranked: Sequence[Priced], limits: Limits, factor: float, worse: Wors
     best: tuple[tuple[float, int, float], Priced] | None = None
     for plan in ranked:
         usd, hours = worse(plan, factor)
-        if usd > (limits.budget_usd or math.inf) or hours > (limits.deadline_hours or math.inf):
+        if limits.over_budget(usd) or limits.too_late(hours):
             continue
         rank = (round(usd, 6), plan.candidate.gpus, hours)
         if best is None or rank < best[0]:

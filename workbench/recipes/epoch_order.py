@@ -8,7 +8,7 @@ import torch
 
 
 class EpochOrder:
-    """Examples by their position; each epoch is shuffled anew."""
+    """Examples by their position; each epoch is shuffled again."""
 
     def __init__(self, examples: int, seed: int) -> None:
         self._examples, self._seed = examples, seed

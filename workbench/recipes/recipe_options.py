@@ -123,7 +123,7 @@ def check_samples(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def pipeline_problem(base: str) -> str:
-    """Why a folder is no model that finetune_image.py trains; "" = it is, or it is a hub's name."""
+    """Why finetune_image.py cannot train the model in a folder; "" = it can, or it is a hub's name."""
     folder = Path(base).expanduser()
     try:
         kind = dict(json.loads((folder / "model_index.json").read_text("utf-8"))).get("_class_name")

@@ -144,10 +144,10 @@ class Recorder:
         if self.reader is None:
             return
         value = self.reader.scalar(loss)  # detached: neither graph nor storage is kept alive
-        if value is not None:
+        if value is not None and not self._losses.evaluated:
             if isinstance(value, float):
                 self.nonfinite.loss(value)
-            self._losses.add(value)
+            self._losses.append(value)
 
     @property
     def has_losses(self) -> bool:
@@ -164,7 +164,7 @@ class Recorder:
 
     def optimizing(self) -> None:
         """An optimizer step begins: the first since the backward pass tells when that was over."""
-        self._losses.step_begins()
+        self._losses.in_step = True
         if self._optimizer_at is None:
             self._optimizer_at = time.time()
             if self.core_time.on:
@@ -172,15 +172,16 @@ class Recorder:
 
     def step(self, lr: float | None, optimizer: Any = None) -> None:
         """An optimizer step ended. A second optimizer without a backward of its own is no step."""
-        self._losses.step_ended()
+        self._losses.in_step = self._losses.evaluated = False
         if self.held or self._backward_at is None or os.getpid() != self.owner:
             return
         if self._logs_steps and optimizer is not None:  # told just before its first backward
             self._logs_steps, self._backward_at = False, None
-            self._losses.take()
+            self._losses.clear()
             return
-        losses, norm = self._losses.take(), self._grad_norm
+        losses, norm = list(self._losses), self._grad_norm
         entered, self._backward_at, self._grad_norm = self._backward_at, None, None
+        self._losses.clear()
         if not self._leads(optimizer):
             return
         self.steps += 1
@@ -269,7 +270,7 @@ class Recorder:
             return
         self.steps = min(step, furthest)
         self.rewound_from = furthest if step < furthest else None
-        self._losses.take()
+        self._losses.clear()
         self._grad_norm = self._previous_end = self._forward_at = None
         self._lead = None
         self._others.clear()
