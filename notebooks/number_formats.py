@@ -97,15 +97,13 @@ class Learner:
         (scale * loss).backward()
         return loss.item() * STEP_TOKENS / MICRO_BATCH
 
-    def update(self, scale: float = 1.0) -> bool:
-        """Divide by the scale in fp32, and step unless a gradient overflowed; whether it did."""
+    def update(self, scale: float = 1.0) -> None:
+        """Divide by the scale in fp32, and step unless a gradient overflowed."""
         gradients = [weight.grad for weight in self.model.parameters() if weight.grad is not None]
         for gradient in gradients:
             gradient /= scale
-        overflowed = not all(bool(gradient.isfinite().all()) for gradient in gradients)
-        if not overflowed:
+        if all(bool(gradient.isfinite().all()) for gradient in gradients):
             self.optimizer.step()
-        return overflowed
 
     def gradients(self) -> torch.Tensor:
         """The sizes of all gradients of activations of the last backward pass."""

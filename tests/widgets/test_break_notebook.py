@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
@@ -84,6 +88,41 @@ def test_the_mysteries_are_shown_and_open(said) -> None:
     for name in "ABDE":
         said.has(rf"^{name}: 4 ranks, \d+ steps, ", rf"^{name}: not answered yet$")
     said.has(r"^C: 2 ranks, \d+ steps, ", r"^live: 4 ranks, \d+ steps, ")
+
+
+BARRIER = """
+import sys
+from datetime import timedelta
+import torch.distributed as dist
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+backend, rank, meeting = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+store = dist.FileStore(meeting, 2) if backend == "gloo" else FakeStore()
+dist.init_process_group(backend, store=store, rank=rank, world_size=2)
+if rank == 1:
+    sys.stdin.read()  # stalled, until rank 0 has its answer
+else:
+    try:
+        dist.monitored_barrier(timeout=timedelta(seconds=1))
+    except (RuntimeError, ValueError) as error:
+        print(error)
+"""
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_the_monitored_barrier_names_the_rank_with_gloo_alone(tmp_path: Path) -> None:
+    """Any backend but gloo is refused: torch's fake one stands here for NCCL, which needs GPUs."""
+    start = [sys.executable, "-c", BARRIER]
+    other = subprocess.run([*start, "fake", "0", ""], capture_output=True, text=True, check=True)
+    assert "monitored_barrier is only implemented for GLOO backend" in other.stdout
+    meeting = str(tmp_path / "meeting")
+    with subprocess.Popen([*start, "gloo", "1", meeting], stdin=subprocess.PIPE) as stalled:
+        first = subprocess.run(
+            [*start, "gloo", "0", meeting], capture_output=True, text=True, check=True
+        )
+        stalled.kill()
+    assert "Rank 1 failed to pass monitoredBarrier" in first.stdout
 
 
 def test_what_it_quotes() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
@@ -51,6 +53,16 @@ def test_the_cheapest_row_has_no_fabric_and_one_is_started_by_nobody(said) -> No
 def test_the_mistakes_are_refused(said) -> None:
     said.has("lose their disks when interrupted", "object stores cannot be mounted there")
     said.has(r"'NCCL_SOCKET_IFNAME': 'ens1'", r"^export NCCL_SOCKET_IFNAME=")
+
+
+@pytest.mark.full
+@pytest.mark.slow
+def test_ports_and_ranks_of_torchrun(said) -> None:
+    said.has(r"^second run: address already in use$")
+    ports = re.findall(r"^port (\d+), machine 0", said.text, re.MULTILINE)
+    assert len(set(ports)) == 3
+    assert "12355" not in ports
+    said.has(r"^port \d+, machine 0 node_rank is only used for static rdzv_backend\.")
 
 
 def test_what_it_promises() -> None:

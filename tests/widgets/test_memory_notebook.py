@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -77,3 +78,18 @@ def test_exercises_are_checked(answers: tuple[str, str], wrong: str | None) -> N
     else:
         with pytest.raises(AssertionError, match=re.escape(wrong)):
             exec(source, {})
+
+
+def test_how_torch_wants_recompute() -> None:
+    torch = pytest.importorskip("torch")
+    from torch.distributed.algorithms._checkpoint import checkpoint_wrapper
+    from torch.utils.checkpoint import checkpoint_sequential
+
+    accepted = inspect.signature(checkpoint_wrapper.apply_activation_checkpointing).parameters
+    assert {"check_fn", "auto_wrap_policy"} < accepted.keys()
+    assert "activation_checkpointing_policy" not in accepted
+    layers = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2))
+    inputs = torch.ones(1, 2, requires_grad=True)
+    with pytest.warns(UserWarning, match="use_reentrant parameter should be passed explicitly"):
+        checkpoint_sequential(layers, 2, inputs)
+    checkpoint_sequential(layers, 2, inputs, use_reentrant=False)  # a warning would be an error

@@ -88,6 +88,7 @@ def test_defaults_that_it_quotes() -> None:
     assert "65,536 to start with and an interval of 2,000" in prose(NAME)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_every_claim_holds(said) -> None:
     said.has(r"^bf16 .*largest 3\.39e\+38,", r"^fp16 .*largest 6\.55e\+04, smallest +6e-08")
@@ -110,6 +111,7 @@ def test_every_claim_holds(said) -> None:
     said.within(1.98, r"^mean ([\d.]+), from", 2.02)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_masters_and_stochastic_rounding(said) -> None:
     reached = {
@@ -125,6 +127,7 @@ def test_masters_and_stochastic_rounding(said) -> None:
     said.within(45, r"^lr 0\.0003 bf16 .* (\d+)% of updates lost", 58)
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_eight_bits(said) -> None:
     int8, e4m3, rows = (
@@ -142,6 +145,7 @@ def test_eight_bits(said) -> None:
     said.has(*(rf"^step {step}: .* delayed +2\.[67]%$" for step in (1, 4, 6, 7, 8)))
 
 
+@pytest.mark.full
 @pytest.mark.slow
 def test_what_it_saves(said) -> None:
     gib = {name: said.number(rf"^{name} +([\d.]+) GiB") for name in ("fp32", "bf16", "fp16", "fp8")}
