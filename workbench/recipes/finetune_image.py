@@ -172,7 +172,7 @@ class Trainer:
         return latents * factor, self.text(tokens.input_ids.to(device))[0]
 
     def drawn(self, places: Sequence[int], shape: Sequence[int], *, key: int) -> Tensor:
-        """Normal numbers of each place, whoever draws them: [B, *shape]."""
+        """Normal numbers by place, the same on every rank that draws them: [B, *shape]."""
         rows = [torch.randn(*shape, generator=self.generator(place, key)) for place in places]
         return torch.stack(rows).to(self.accelerator.device, self.vae.dtype)
 
