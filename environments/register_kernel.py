@@ -122,9 +122,9 @@ def view_of(server: Server) -> View:
     )
     for line in done.stdout.splitlines():
         if line.startswith("FOUND "):
-            found = json.loads(line.removeprefix("FOUND "))
-            base = found["base_url"] or "/"
-            return View(tuple(found["data_dirs"]), found["root_dir"], base)
+            answer = json.loads(line.removeprefix("FOUND "))
+            base = answer["base_url"] or "/"
+            return View(tuple(answer["data_dirs"]), answer["root_dir"], base)
     last = (done.stderr.strip().splitlines() or ["no output"])[-1]
     sys.exit(
         f"register_kernel: {server.python} (process {server.pid}) did not say where it looks for "

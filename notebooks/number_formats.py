@@ -177,18 +177,18 @@ def check_updates(begin: Callable[..., Tensors], add: Callable[..., Tensors]) ->
         print(f"the first tensor must be the weights in bf16, not {kept[0].dtype}\nNot yet.")
         return False
     spacing = 2.0 ** (exact.abs().log2().floor() - FORMATS["bf16"].fraction)
-    found = {
+    measured = {
         "bytes": sum(tensor.nbytes for tensor in kept) / start.numel(),
         "spacings": ((kept[0].double() - exact).abs() / spacing).max().item(),
     }
-    return _graded(found, {"bytes": 4.0, "spacings": 1.0})
+    return _graded(measured, {"bytes": 4.0, "spacings": 1.0})
 
 
-def _graded(found: dict[str, float], targets: dict[str, float]) -> bool:
+def _graded(measured: dict[str, float], targets: dict[str, float]) -> bool:
     reached = True
     for name, target in targets.items():
-        over = not found[name] <= target
-        print(f"{name:9} {found[name]:.3g}, target {target:g}: {'too much' if over else 'reached'}")
+        over = not measured[name] <= target
+        print(f"{name:9} {measured[name]:.3g}, target {target:g}: {'too much' if over else 'reached'}")
         reached = reached and not over
     print("Solved." if reached else "Not yet.")
     return reached
@@ -238,8 +238,8 @@ def range_figure() -> go.Figure:
     """The sizes of number that each format holds."""
     every = list(FORMATS.values())
     parts = {
-        "full precision": [(one.smallest_normal, one.largest) for one in every],
-        "subnormal: fewer digits": [(one.smallest, one.smallest_normal) for one in every],
+        "full precision": [(number_format.smallest_normal, number_format.largest) for number_format in every],
+        "subnormal: fewer digits": [(number_format.smallest, number_format.smallest_normal) for number_format in every],
     }
     bars = [
         go.Bar(
@@ -256,11 +256,11 @@ def range_figure() -> go.Figure:
 def spacing_figure() -> go.Figure:
     """The distance of neighbours relative to their size."""
     lines = list[go.Scatter]()
-    for name, one in FORMATS.items():
+    for name, number_format in FORMATS.items():
         sizes = [
-            2.0**power for power in range(-30, 20) if one.smallest <= 2.0**power <= one.largest
+            2.0**power for power in range(-30, 20) if number_format.smallest <= 2.0**power <= number_format.largest
         ]
-        spacings = [one.spacing(size) / size for size in sizes]
+        spacings = [number_format.spacing(size) / size for size in sizes]
         dash = "dot" if name == "tf32" else "solid"
         line = {"dash": dash, "width": 3}
         lines.append(go.Scatter(name=name, x=sizes, y=spacings, mode="lines", line=line))

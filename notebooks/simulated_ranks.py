@@ -37,7 +37,7 @@ import torch
 
 
 class Stuck(RuntimeError):
-    """The ranks cannot go on, or left something undone."""
+    """The ranks cannot continue, or left something undone."""
 
 
 class Span(NamedTuple):
@@ -75,7 +75,7 @@ class Rank:
             raise Stuck(f"rank {self.number} frees {name!r} but holds {sorted(self.held)}")
 
     def start_send(self, to: int, values: Any) -> None:
-        """Hand a copy of the values to the link and go on."""
+        """Hand a copy of the values to the link and continue."""
         if to == self.number or not 0 <= to < self.size:
             raise Stuck(f"rank {self.number} sends to {to}: take another of 0 to {self.size - 1}")
         message, start = torch.as_tensor(values).detach().clone(), max(self.now, self.out_free)
@@ -136,10 +136,10 @@ class World:
                 self.turns[number].release()
                 self.parked.acquire()
             able = [one for one, other in self.waits.items() if self.channels[other, one]]
-        told = [f"rank {one} waits for {other}" for one, other in sorted(self.waits.items())]
+        blocked = [f"rank {one} waits for {other}" for one, other in sorted(self.waits.items())]
         unread = [pair for pair, left in self.channels.items() if left]
-        told = told or [f"{one} sent {other} more than it receives" for one, other in unread]
-        self.failure = self.failure or (Stuck("; ".join(told)) if told else None)
+        blocked = blocked or [f"{one} sent {other} more than it receives" for one, other in unread]
+        self.failure = self.failure or (Stuck("; ".join(blocked)) if blocked else None)
         for number in self.waits:
             self.turns[number].release()
         if self.failure:
@@ -185,11 +185,11 @@ def check(outcome: Outcome, *, results: Sequence[Any] | None = None, **targets: 
     for rank, right in enumerate(results or ()):
         if not _equal(got := outcome.results[rank], right):
             reached = bool(print(f"result   rank {rank} has {got}, not {right}"))
-    found = {"seconds": outcome.seconds, "elements": max(outcome.peak), "sent": max(outcome.sent)}
+    measured = {"seconds": outcome.seconds, "elements": max(outcome.peak), "sent": max(outcome.sent)}
     for name, target in targets.items():
-        over = found[name] > target * (1 + 1e-9)
-        verdict = f"{found[name] / target:.2f} times too much" if over else "reached"
-        print(f"{name:8} {found[name]:g}, target {target:g}: {verdict}")
+        over = measured[name] > target * (1 + 1e-9)
+        verdict = f"{measured[name] / target:.2f} times too much" if over else "reached"
+        print(f"{name:8} {measured[name]:g}, target {target:g}: {verdict}")
         reached = reached and not over
     print("Solved." if reached else "Not yet.")
     return reached

@@ -38,7 +38,7 @@ def cpu_seconds(whose: tuple[int, ...] = EVERYTHING) -> float:
 
 
 def children() -> set[int]:
-    """The pids of this process's children, ended ones that nobody waited for included."""
+    """The pids of this process's children, ended ones that no one waited for included."""
     pids: set[int] = set()
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):

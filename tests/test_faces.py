@@ -20,7 +20,7 @@ from workbench.compare.studies.compression import Compared
 from workbench.compare.studies.sizes import Sizes
 from workbench.compare.studies.tuning import Accumulate, BatchSize, Workers
 from workbench.describe.job import options
-from workbench.describe.option import Declared, declared, flattened
+from workbench.describe.option import DeclaredField, declared, flattened
 from workbench.engines.export_request import ExportRequest
 from workbench.launching.prepare.options import LaunchOptions
 
@@ -28,13 +28,13 @@ ROOT = Path(__file__).parents[1]
 PLAIN = {"steps", "values", "start", "to"}  # words that many other things are called by, too
 FACES = ("workbench/cli", "workbench/engines", "widgets/workbench_widgets")
 STUDIES = (Sizes, BatchSize, Accumulate, Workers, Compared)
-OUTSIDE: Mapping[str, Declared] = {
+OUTSIDE: Mapping[str, DeclaredField] = {
     **{name: one for kind in STUDIES for name, one in declared(kind).items() if name not in PLAIN},
     **{name: one for name, (_, one) in flattened(LaunchOptions).items()},
     **options(),
 }
 """Fields that are declared outside the faces."""
-FIELDS: Mapping[str, Declared] = {
+FIELDS: Mapping[str, DeclaredField] = {
     **declared(PlanOptions),
     **declared(CostOptions),
     **declared(ExportRequest),

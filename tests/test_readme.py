@@ -133,6 +133,6 @@ def test_the_planning_example_runs():
 
 
 def test_keras_mirrored_is_launched_by_name():
-    """It is called a recipe; it starts as anybody's script does."""
+    """It is called a recipe; it starts as anyone's script does."""
     checked = wb.request("keras_mirrored", cpu=True, strategy="single")
     assert "keras_mirrored.py" in checked.shell()

@@ -109,9 +109,11 @@ def decide(machine: Machine, *, mode: str, wants_torch: bool) -> TorchChoice:
 
 def _forced_system(system: SystemTorch | None) -> TorchChoice:
     if system is None or system.error:
-        found = f"it has {system.version}, which fails: {system.error}" if system else "it has none"
+        reason = (
+            f"it has {system.version}, which fails: {system.error}" if system else "it has none"
+        )
         raise SetupError(
-            f"--torch system: the system's Python must have a working torch, but {found}.",
+            f"--torch system: the system's Python must have a working torch, but {reason}.",
             "Use --torch auto, or name the Python that has it: make PYTHON=/path/to/python3 …",
         )
     return TorchChoice(

@@ -32,7 +32,7 @@ _HINTS = (
 
 def next_step(lines: Sequence[str]) -> str:
     """The most probable cause and what to do about it, in a sentence or two."""
-    missing = next((found[1] for line in lines if (found := _NOTHING_FOUND.search(line))), None)
+    missing = next((match[1] for line in lines if (match := _NOTHING_FOUND.search(line))), None)
     broken = [line for line in lines if _NETWORK.search(line)]
     if missing is not None:
         return _not_found(missing, lines, broken)
@@ -49,7 +49,7 @@ def _not_found(missing: str, lines: Sequence[str], broken: Sequence[str]) -> str
     about = [line for line in broken if f"/{name}/" in line or "': /" not in line]
     if about:
         return _UNREACHABLE.format(named=f" when asked for {name}")
-    offered = next((found[1] for line in lines if (found := _VERSIONS.search(line))), "none")
+    offered = next((match[1] for line in lines if (match := _VERSIONS.search(line))), "none")
     if offered == "none":
         return (
             f"The package index answered and has no {name} for this Python and platform: check "

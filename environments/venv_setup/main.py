@@ -28,7 +28,7 @@ from venv_setup.choice import (
 )
 from venv_setup.console import Runner, say
 from venv_setup.errors import SetupError
-from venv_setup.plan import Plan, Wanted, make_plan
+from venv_setup.plan import Plan, SetupRequest, make_plan
 
 SCRIPTS = Path(__file__).resolve().parent
 ROOT = SCRIPTS.parent.parent
@@ -71,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 0
 
 
-def set_up(project: Path, venv: Path, wanted: Wanted) -> None:
+def set_up(project: Path, venv: Path, wanted: SetupRequest) -> None:
     """Makes the environment what is wanted, doing only what is left to do.
 
     Raises:
@@ -93,7 +93,7 @@ def set_up(project: Path, venv: Path, wanted: Wanted) -> None:
             _carry_out(project, venv, plan, wanted, state)
 
 
-def _plan(venv: Path, python: str, state: states.State | None, wanted: Wanted) -> Plan:
+def _plan(venv: Path, python: str, state: states.State | None, wanted: SetupRequest) -> Plan:
     fault = repair.fault(venv, python, state)
     damaged = packages.damaged(venv) if fault is None else {}
     broken_pip = next((line for line in damaged if line.startswith("pip==")), None)
@@ -123,7 +123,7 @@ def _cannot_write(error: OSError, venv: Path) -> str:
 
 
 def _carry_out(
-    project: Path, venv: Path, plan: Plan, wanted: Wanted, old: states.State | None
+    project: Path, venv: Path, plan: Plan, wanted: SetupRequest, old: states.State | None
 ) -> None:
     began = time.monotonic()
     choice = _choice(plan, wanted, old)
@@ -152,13 +152,13 @@ def _carry_out(
 
 def _project_name(project: Path) -> str:
     text = (project / "pyproject.toml").read_text("utf-8")
-    found = re.search(r'^name\s*=\s*"([^"]+)"', text, re.MULTILINE)
-    if found is None:
+    match = re.search(r'^name\s*=\s*"([^"]+)"', text, re.MULTILINE)
+    if match is None:
         raise SetupError(f"{project}/pyproject.toml names no project.", "Is the checkout whole?")
-    return found[1]
+    return match[1]
 
 
-def _choice(plan: Plan, wanted: Wanted, old: states.State | None) -> TorchChoice:
+def _choice(plan: Plan, wanted: SetupRequest, old: states.State | None) -> TorchChoice:
     if not plan.choose_torch and not plan.rebuild and old is not None:
         recorded = {name: value for name, value in old.torch.items() if name != "installed"}
         return TorchChoice(**recorded)  # type: ignore[arg-type]
@@ -178,13 +178,13 @@ def _wrong_view(venv: Path, choice: TorchChoice) -> str | None:
     return None
 
 
-def _wanted(project: Path, options: argparse.Namespace) -> Wanted:
+def _wanted(project: Path, options: argparse.Namespace) -> SetupRequest:
     pyproject = project / "pyproject.toml"
     if not pyproject.is_file():
         raise SetupError(f"--project {project}: it has no pyproject.toml.", "Name the checkout.")
     extras = tuple(name for name in re.split(r"[,\s]+", options.extras) if name)
     _check_extras(extras, pyproject.read_text("utf-8"))
-    return Wanted(
+    return SetupRequest(
         extras=extras,
         mode=options.torch,
         machine=probe.quick_look(),
@@ -209,7 +209,7 @@ def _check_extras(extras: Sequence[str], pyproject: str) -> None:
 
 
 def _leave(venv: Path, argv: Sequence[str] | None) -> None:
-    """Run by the environment's own Python (it is activated), go on with the one that made it."""
+    """Run by the environment's own Python (it is activated), continue with the one that made it."""
     if Path(sys.prefix).resolve() != venv.resolve():
         return
     base = getattr(sys, "_base_executable", None)

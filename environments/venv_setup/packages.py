@@ -37,13 +37,13 @@ def damaged(venv: Path) -> dict[str, str]:
     Compares each file's size with the package's RECORD: about 0.3 s for 50,000 files. A file
     that changed and kept its size is not seen.
     """
-    found = {}
+    damaged_packages = {}
     for site in _site_packages(venv):
         for info in sorted(site.glob("*.dist-info")):
             fault = _fault(site, info)
             if fault is not None:
-                found[_requirement(info)] = fault
-    return found
+                damaged_packages[_requirement(info)] = fault
+    return damaged_packages
 
 
 def forget(venv: Path) -> list[str]:

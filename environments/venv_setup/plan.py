@@ -10,7 +10,7 @@ from venv_setup.state import State
 
 
 @dataclass(frozen=True)
-class Wanted:
+class SetupRequest:
     """What this call asks for."""
 
     extras: tuple[str, ...]
@@ -53,7 +53,7 @@ class Plan:
 def make_plan(
     state: State | None,
     fault: str | None,
-    wanted: Wanted,
+    wanted: SetupRequest,
     *,
     damaged: Mapping[str, str] | None = None,
     waits: Collection[str] = (),
@@ -103,6 +103,6 @@ def _damage(damaged: Mapping[str, str]) -> str:
     return f"damaged packages: {first} ({fault}){others}"
 
 
-def _union(state: State | None, wanted: Wanted) -> tuple[str, ...]:
+def _union(state: State | None, wanted: SetupRequest) -> tuple[str, ...]:
     before = state.extras if state else []
     return tuple(dict.fromkeys([*before, *wanted.extras]))

@@ -88,26 +88,26 @@ def nvidia_driver() -> str | None:
 
 def system_torch(python: str) -> SystemTorch | None:
     """The torch of that Python, imported in a child; None where it has none."""
-    found = _ask(python, _IMPORT_TORCH, timeout=180)
-    if found is None:
+    torch = _ask(python, _IMPORT_TORCH, timeout=180)
+    if torch is None:
         return None
     built_for = None
-    if found.get("cuda"):
-        built_for = f"CUDA {found['cuda']}"
-    elif found.get("hip"):
-        built_for = f"ROCm {found['hip']}"
+    if torch.get("cuda"):
+        built_for = f"CUDA {torch['cuda']}"
+    elif torch.get("hip"):
+        built_for = f"ROCm {torch['hip']}"
     return SystemTorch(
-        version=found["version"],
-        file=found.get("file") or "",
+        version=torch["version"],
+        file=torch.get("file") or "",
         accelerator=built_for,
-        error=found.get("error"),
+        error=torch.get("error"),
     )
 
 
 def locate_torch(python: str) -> tuple[str | None, str | None]:
     """(version, file) of the torch that Python would import, without importing it."""
-    found = _ask(python, _LOCATE_TORCH, timeout=60) or {}
-    return found.get("version"), found.get("file")
+    torch = _ask(python, _LOCATE_TORCH, timeout=60) or {}
+    return torch.get("version"), torch.get("file")
 
 
 def _ask(python: str, program: str, *, timeout: float) -> dict[str, Any] | None:

@@ -31,7 +31,7 @@ def python_of(venv: Path) -> Path:
 
 
 def fault(venv: Path, python: str, state: states.State | None) -> str | None:
-    """Why this environment must be made anew; None when it is sound.
+    """Why this environment must be made again; None when it is sound.
 
     Args:
         venv: the directory of the environment.
@@ -110,7 +110,7 @@ def empty(directory: Path, *, keep: Collection[str]) -> None:
 def end_leftovers(venv: Path) -> list[int]:
     """Kills what an earlier, killed set-up of this environment started; returns the process ids.
 
-    `kill -9` of the script leaves its pip running, which would go on writing into the directory.
+    `kill -9` of the script leaves its pip running, which would continue writing into the directory.
     Called under the lock, so no living set-up owns these processes. Without /proc it does nothing.
     """
     marked = f"{MARK}={venv}".encode()

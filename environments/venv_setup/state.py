@@ -53,8 +53,8 @@ class State:
 def load(venv: Path) -> State | None:
     """The state of that environment; None where there is none or it cannot be read."""
     try:
-        found: Any = json.loads((venv / FILE_NAME).read_text("utf-8"))
-        state = State(**found)
+        document: Any = json.loads((venv / FILE_NAME).read_text("utf-8"))
+        state = State(**document)
     except (OSError, ValueError, TypeError):
         return None
     return state if state.format == FORMAT else None

@@ -68,14 +68,14 @@ def make(
         runner.run(argv, "making an environment to ask from")
         python = str(venv / "bin" / "python")
         bracket = f"[{','.join(extras)}]" if extras else ""
-        found = _resolved(
+        resolved = _resolved(
             runner, python, f"{project}{bracket}", extras, Path(place) / "report.json"
         )
         own = _canonical(project_name)
-        lines = {name: about["requires"] for name, about in found.items()}
+        lines = {name: about["requires"] for name, about in resolved.items()}
         left_out = [] if torch else [_TORCH]
         names = _needed(python, lines, left_out, f"{project_name}{bracket}")
-        pinned = [f"{name}=={found[name]['version']}" for name in names if name != own]
+        pinned = [f"{name}=={resolved[name]['version']}" for name in names if name != own]
         _wheels(runner, python, folder, ["--no-deps", *pinned], f"gathering {len(pinned)} wheels")
         needed = _build_requirements(project)
         if needed:
@@ -107,12 +107,12 @@ def _resolved(
 
 
 def _needed(
-    python: str, found: Mapping[str, Sequence[str]], left_out: Sequence[str], target: str
+    python: str, resolved: Mapping[str, Sequence[str]], left_out: Sequence[str], target: str
 ) -> list[str]:
-    question = json.dumps([found, left_out, [target]])
+    question = json.dumps([resolved, left_out, [target]])
     argv = [python, "-c", _NEEDED]
     done = subprocess.run(argv, input=question, capture_output=True, text=True, check=True)
-    return [name for name in json.loads(done.stdout) if name in found]
+    return [name for name in json.loads(done.stdout) if name in resolved]
 
 
 def _wheels(runner: Runner, python: str, folder: Path, wanted: Sequence[str], what: str) -> None:

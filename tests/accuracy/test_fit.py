@@ -107,7 +107,7 @@ def test_ranges_hold_what_is_left_out() -> None:
 
 
 def test_an_unknown_stacks_range_counts_each_source_once() -> None:
-    """A source of many alike runs does not narrow what is said of a stack that nobody measured."""
+    """A source of many alike runs does not narrow what is said of a stack that no one measured."""
     many = [Residual("many", "fp8", "unknown", 0.01 * (index % 2)) for index in range(400)]
     others = [
         Residual(f"s{index}", "fp8", "unknown", value)

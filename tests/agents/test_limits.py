@@ -6,11 +6,11 @@ import pytest
 
 import workbench as wb
 from workbench.cli.mcp_answers import MOST_CHARACTERS, ask, last_lines, short
-from workbench.cli.mcp_limits import AgentLimits, Predicted, check_options
+from workbench.cli.mcp_limits import AgentLimits, PredictedRun, check_options
 from workbench.store.findings import Finding
 
-KNOWN = Predicted(hours=3.0, usd=6.0, usd_per_hour=2.0)
-UNKNOWN = Predicted(hours=None, usd=None, usd_per_hour=None)
+KNOWN = PredictedRun(hours=3.0, usd=6.0, usd_per_hour=2.0)
+UNKNOWN = PredictedRun(hours=None, usd=None, usd_per_hour=None)
 
 
 def limits(usd: float | None = None, hours: float | None = None) -> AgentLimits:
@@ -41,7 +41,7 @@ def test_an_unknown_price_is_refused_unless_hours_alone_are_limited() -> None:
 
 @pytest.mark.parametrize("price", [0.0, 2.0])
 def test_a_free_host_costs_nothing(price: float) -> None:
-    predicted = Predicted(hours=1.0, usd=price, usd_per_hour=price)
+    predicted = PredictedRun(hours=1.0, usd=price, usd_per_hour=price)
     assert limits(usd=5, hours=1.5).hours_for(predicted) == 1.5
 
 

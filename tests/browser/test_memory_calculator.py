@@ -65,7 +65,7 @@ def test_sliders_change_numbers_winner_and_words(page: Page, show) -> None:
     page.until("its words", lambda: "loss's backward" in page.text(".wbm-why"))
     assert page.js(NUMBERS) != numbers
     focused = "return document.activeElement?.closest('[data-field]')?.dataset.field"
-    assert page.js(focused) == "micro_batch"  # the answer took nobody's focus away
+    assert page.js(focused) == "micro_batch"  # the answer took no one's focus away
     verdicts = (
         "return [...document.querySelectorAll('.wbm-cards li')].map((one) => one.dataset.fits)"
     )

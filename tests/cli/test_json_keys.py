@@ -38,10 +38,10 @@ from workbench.launching.steering import Answer
 from workbench.launching.warm.server import Server
 from workbench.queueing import Queue
 from workbench.recover.checkpoints import Checkpoint
-from workbench.storage.pull import Pulled
+from workbench.storage.pull import PullResult
 from workbench.store.findings import Finding
 from workbench.sweeping import Sweep
-from workbench.trained_model.exported import Exported
+from workbench.trained_model.exported import ExportedModel
 from workbench.training_data.pictures import PictureReport
 from workbench.verifying.verify import Verification
 
@@ -205,8 +205,8 @@ def test_values_print_their_fields() -> None:
     assert fields | {"id", "next_command"} == set(FORMS["diagnose"].keys)
     fields = {*Checkpoint.__dataclass_fields__, "name"} - {"manifest"}
     assert fields == set(FORMS["checkpoints"].keys)
-    assert {*Exported.__dataclass_fields__, "push"} == set(FORMS["export-model"].keys)
-    assert set(Pulled.__dataclass_fields__) == set(FORMS["pull"].keys)
+    assert {*ExportedModel.__dataclass_fields__, "push"} == set(FORMS["export-model"].keys)
+    assert set(PullResult.__dataclass_fields__) == set(FORMS["pull"].keys)
     for form in ("warm start", "warm status", "warm stop"):
         assert literal_keys(Server, "_status") - {"read"} == set(FORMS[form].keys)
 

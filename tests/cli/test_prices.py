@@ -21,7 +21,7 @@ KEYS = {
 
 @pytest.fixture
 def run(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Command:
-    """The command in an environment without anybody's cache or own prices."""
+    """The command in an environment without anyone's cache or own prices."""
     for name in [name for name in os.environ if name.startswith(("WORKBENCH_", "XDG_"))]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path))

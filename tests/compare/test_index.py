@@ -120,7 +120,7 @@ def test_an_entry_that_says_nothing_is_read_again(store: wb.Store) -> None:
 def test_what_cannot_be_written_is_done_without(store: wb.Store) -> None:
     before = read(store)[1]
     with sqlite3.connect(store.root / index.FILE) as other:
-        other.execute("BEGIN EXCLUSIVE")  # somebody writes, and takes long
+        other.execute("BEGIN EXCLUSIVE")  # someone writes, and takes long
         assert read(store) == (4, before)
     other.close()
     assert read(store) == (0, before)

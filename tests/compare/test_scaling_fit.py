@@ -14,7 +14,7 @@ from workbench.compare.studies.rented import rented
 from workbench.compare.studies.scaling_curves import curve_of
 from workbench.compare.studies.scaling_fit import MESSAGE_SECONDS, extrapolate, law
 from workbench.compare.studies.sizes import Sizes, trials
-from workbench.compare.studies.step_split import Host, Measured, StepSplit, medians, parts_of
+from workbench.compare.studies.step_split import Host, MeasuredSize, StepSplit, medians, parts_of
 from workbench.compare.studies.trial import Trial
 from workbench.describe.option import declared
 from workbench.errors import UsageError
@@ -24,7 +24,7 @@ CPU = Host(cores=2)
 PASS = 0.02  # seconds of one pass of the gradients
 
 
-def made(ranks: int, *, batch: float = 1.0, host: Host = CPU, seed: int = 0) -> Measured:
+def made(ranks: int, *, batch: float = 1.0, host: Host = CPU, seed: int = 0) -> MeasuredSize:
     """Steps of a machine on which the laws hold: forward 100 ms on one core, backward twice it."""
     dice = random.Random(seed + ranks)
     crowd, threads = host.crowd(ranks), host.threads(ranks)
@@ -38,7 +38,7 @@ def made(ranks: int, *, batch: float = 1.0, host: Host = CPU, seed: int = 0) -> 
         waiting = 0.002 * dice.random() if ranks > 1 else 0.0
         split = {"data": 0.001, "forward": noise * forward, "waiting": waiting, "rest": rest}
         splits.append(StepSplit(step=sum(split.values()), **split))
-    return Measured(ranks=ranks, splits=tuple(splits))
+    return MeasuredSize(ranks=ranks, splits=tuple(splits))
 
 
 def test_four_ranks_follow_from_one_and_two_on_shared_cores() -> None:
@@ -69,10 +69,12 @@ def test_ranks_with_a_gpu_each_compute_alike() -> None:
 def test_strong_scaling_keeps_what_a_smaller_batch_does_not_shrink() -> None:
     gpus = Host(cores=64)
 
-    def strong(ranks: int) -> Measured:  # a third of one rank's work is there whatever the batch
+    def strong(
+        ranks: int,
+    ) -> MeasuredSize:  # a third of one rank's work is there whatever the batch
         return made(ranks, batch=(1 / 3 + 2 / 3 / ranks) * (64 // ranks), host=gpus)
 
-    def weak(ranks: int) -> Measured:
+    def weak(ranks: int) -> MeasuredSize:
         return made(ranks, batch=64 // ranks, host=gpus)
 
     points = [strong(1), strong(2)]
@@ -113,7 +115,7 @@ def test_causes_and_efficiency_make_one(mode: str) -> None:
 
 def test_a_script_whose_parts_are_not_seen_still_has_a_curve() -> None:
     blind = [
-        Measured(
+        MeasuredSize(
             ranks=one.ranks,
             splits=tuple(
                 StepSplit(step=s.step, data=0.0, forward=0.0, waiting=0.0, rest=s.step)

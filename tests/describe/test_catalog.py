@@ -21,7 +21,7 @@ GPUS = catalog.gpus()
 
 
 @pytest.mark.parametrize("one", PUBLISHED, ids=lambda one: one.id)
-def test_computed_parameters_are_the_stated_ones(one: catalog.Published) -> None:
+def test_computed_parameters_are_the_stated_ones(one: catalog.PublishedModel) -> None:
     if one.stated_exact:
         assert one.model.parameters == one.stated_parameters
     else:

@@ -199,7 +199,7 @@ def test_terms_are_sourced_cell_by_cell_and_the_rest_is_none() -> None:
         for name in ("billing_seconds", "storage_usd_per_gb_month", "egress_usd_per_gb"):
             if getattr(terms, name) is not None:
                 assert f"{name}: " in terms.source
-        assert terms.interruption_hours is None  # nobody publishes it
+        assert terms.interruption_hours is None  # no one publishes it
     assert prices.terms("akash") == prices.Terms(provider="akash")
     assert prices.terms("Lambda Labs").billing_seconds == 60
     with pytest.raises(UnknownNameError):

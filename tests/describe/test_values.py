@@ -91,10 +91,10 @@ def test_an_option_has_one_flat_name_whichever_library_holds_it() -> None:
 
 
 def test_a_rank_is_worked_out_once_and_passed_along(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What all parts of an estimate share is not worked out anew by each of them."""
+    """What all parts of an estimate share is not worked out again by each of them."""
     calls: list[object] = []
 
-    def counted(*inputs: wb.Workload | wb.Strategy) -> context.Widths:
+    def counted(*inputs: wb.Workload | wb.Strategy) -> context.StateWidths:
         calls.append(inputs)
         return widths(*inputs)  # pyright: ignore[reportArgumentType]
 

@@ -126,7 +126,7 @@ def test_a_slice_is_read_as_what_it_is(monkeypatch: pytest.MonkeyPatch, put: Put
     seen(monkeypatch, "MIG-x")
     (sample,) = GpuSampler().sample()
     assert sample.memory_bytes == 3 * GIB  # not what others hold on the card
-    assert sample.util is None  # nobody can tell
+    assert sample.util is None  # no one can tell
     assert sample.temperature_c == 62
 
 
@@ -137,7 +137,7 @@ MINE = os.getpid()
     ("entries", "expected"),
     [
         ({MINE: 5}, 5),
-        ({MINE: 5, 0: 7}, 5),  # pid 0 is nobody's: a process of another container
+        ({MINE: 5, 0: 7}, 5),  # pid 0 is no one's: a process of another container
         ({MINE: None}, None),
         ({2**22 + 1: 5}, None),  # not a process of this container
         ({}, 0),

@@ -190,7 +190,7 @@ def _held(finding: Finding) -> bool:
 
 
 def right(cell: Cell, finding: Finding) -> bool:
-    """Whether it is about the slow rank, and sends nobody to the data loader for another phase."""
+    """Whether it is about the slow rank, and sends no one to the data loader for another phase."""
     loader = finding.kind == "input-bound" and cell.phase not in {"input", "host"}
     held = cell.phase == "quota" and _held(finding)
     return (finding.kind in _LOST or held) and finding.rank == cell.rank and not loader

@@ -145,7 +145,7 @@ def test_a_driver_that_is_missing_or_broken_says_nothing(
 def test_errors_of_another_machine_are_found_there(
     tmp_path: Path, put: Callable[[Pod], Placed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its agent tells of its own cards; the rules look on node 0, whose cards are well."""
+    """Its agent reports its own cards; the rules look on node 0, whose cards are well."""
     cards = {"gpus": [{"index": index} for index in range(2)]}
     replay = Replay(tmp_path, device="cuda", cluster=cards, nodes=2, processes=4)
     replay.rows([row(1, 3.0)])

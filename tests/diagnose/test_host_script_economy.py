@@ -62,7 +62,7 @@ def test_idle_processors_and_idle_gpus(tmp_path: Path) -> None:
     assert kinds(found) == ["idle-gpus"]
     unknown = [one | {"gpus": []} for one in idle]
     later = cards.samples([one | {"time": one["time"] + 1000} for one in unknown])
-    assert kinds(later) == ["gpu-lost"]  # what nobody can read is not idle
+    assert kinds(later) == ["gpu-lost"]  # what no one can read is not idle
 
 
 def told(replay: Replay, **facts: object) -> None:
@@ -174,7 +174,7 @@ def test_an_hour_without_a_checkpoint(tmp_path: Path) -> None:
 
 
 def test_silence_of_ranks_without_a_pulse(tmp_path: Path) -> None:
-    """No hook's pulse, no stacks: the metrics alone tell, and nobody is blamed."""
+    """No hook's pulse, no stacks: the metrics alone tell, and no one is blamed."""
     replay = Replay(tmp_path)
     steps(replay)
     replay.facts = {"ranks": {rank: RankFacts(alive=True, process_state="S") for rank in range(2)}}

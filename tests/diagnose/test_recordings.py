@@ -25,7 +25,7 @@ MISSED = {
     "held_out/tp-4-checkpoint-rank3-15",
     "held_out/zero3-2-backward-rank0-15",
 }
-"""Delays that the contention hides, and those that cost nothing: nobody waits for that rank."""
+"""Delays that the contention hides, and those that cost nothing: no one waits for that rank."""
 
 
 @pytest.mark.parametrize("name", sorted(RUNS))

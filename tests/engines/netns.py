@@ -91,7 +91,7 @@ class TwoMachines:
         return done.stdout
 
     def start(self, node: int, words: list[str], log: Path) -> subprocess.Popen[bytes]:
-        """Start a command on a machine and go on; node 1 is one of its own in every respect."""
+        """Start a command on a machine and continue; node 1 is one of its own in every respect."""
         apart = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--uts", "--mount-proc"]
         alone = [*apart, "sh", "-c", _MACHINE, "sh", "node-one", str(self._boot)] if node else []
         with log.open("ab") as output:

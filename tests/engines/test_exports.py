@@ -65,7 +65,7 @@ def started(folder: Path, **variables: str) -> subprocess.Popen[str]:
 @pytest.mark.full
 @pytest.mark.slow
 def test_two_machines_train_from_a_copied_folder_and_resume(tmp_path: Path) -> None:
-    """Twice the same two scripts: the second time they go on from the checkpoint of the first."""
+    """Twice the same two scripts: the second time they continue from the checkpoint of the first."""
     arguments = ["--steps", "6", "--size", "1", "--seq-len", "32", "--micro-batch", "2"]
     one = job_from_request(
         "gpt",

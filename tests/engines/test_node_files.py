@@ -72,7 +72,7 @@ def run_of(**changes: Any) -> dict[str, Any]:
 
 
 def directory(root: Path, run: dict[str, Any]) -> RunPaths:
-    """A run directory that nobody has started in yet."""
+    """A run directory that no one has started in yet."""
     paths = RunPaths(root / run["run"])
     paths.directory.mkdir(parents=True)
     paths.make_folders()
@@ -176,7 +176,7 @@ def test_who_looks_from_node_1_starts_no_supervisor(
     assert not wb.Run(paths).adopt()
     assert not may_adopt(paths)
     assert not paths.supervisor_log.exists()
-    if boot == "the same":  # node 0 itself: a rank of its goes on
+    if boot == "the same":  # node 0 itself: a rank of its continues
         write_json_atomic(paths.state, {**state, "ranks": {"0": sleeper(run["marker"])}})
         assert may_adopt(paths)
         write_json_atomic(paths.node(0), {"host": "somewhere-else"})

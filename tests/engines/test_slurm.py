@@ -80,7 +80,7 @@ def test_a_job_trains_on_two_nodes_is_requeued_and_resumes(box: SlurmBox, store:
 
 @pytest.fixture
 def busy(box: SlurmBox) -> Iterator[None]:
-    """Somebody else's job has all nodes."""
+    """Someone else's job has all nodes."""
     other = ("sbatch", "--parsable", "--nodes=2", "--exclusive", "--output=/dev/null")
     job_id = box.run(*other, "--wrap", "sleep 600").strip()
     until(lambda: "RUNNING" in box.run("scontrol", "show", "job", job_id), 60, "the other job")

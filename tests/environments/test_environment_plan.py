@@ -3,10 +3,10 @@ from dataclasses import replace
 import pytest
 from venv_setup import optional
 from venv_setup.choice import DEFAULT_EXTRAS
-from venv_setup.plan import Wanted, make_plan
+from venv_setup.plan import SetupRequest, make_plan
 from venv_setup.state import State, load, save, stage
 
-WANTED = Wanted(
+WANTED = SetupRequest(
     extras=("train",), mode="auto", machine={"driver": None}, inputs={"pyproject.toml": "a"}
 )
 DONE = State(

@@ -105,7 +105,7 @@ def test_killed_while_pip_works(ready):
     hang.unlink()
     text = done.communicate(timeout=200)[0]
     assert done.returncode == 0, text
-    # None of them is left. Which are ended by name and which went on their own when their reader
+    # None of them is left. Which are ended by name and which continued their own when their reader
     # was gone is a race: a pip that writes to the broken pipe ends itself.
     assert not set(left) & set(marked(ready))
     assert "interrupted in: project" in text

@@ -52,7 +52,7 @@ def test_expected_wall_time_is_what_chance_gives() -> None:
                 while (again := chance.expovariate(1 / mean)) < restart:
                     total += again
                 total += restart
-                # after an interruption the clock starts anew: exponential times have no memory
+                # after an interruption the clock starts again: exponential times have no memory
             total += interval + checkpoint
     expected = expected_wall_seconds(work, checkpoint, interval, mean, restart)
     assert total / trials == pytest.approx(expected, rel=0.01)

@@ -83,7 +83,7 @@ def test_killed_launcher_leaves_nothing_and_restarts(store: Path, *, warm: bool)
 
 
 def test_killed_supervisor_and_watcher_bring_each_other_back(store: Path) -> None:
-    """Nobody looks at the run meanwhile. Both at once leave it unwatched until it is adopted."""
+    """No one looks at the run meanwhile. Both at once leave it unwatched until it is adopted."""
     lab = Lab(store, restarts=2).begun()
     first, at = lab.state()["supervisor"], lab.signal("supervisor")
     until(lambda: _watched_anew(lab, first), 15, "another supervisor")

@@ -117,7 +117,7 @@ def whole_table() -> bool:
 
 
 def skip_if_kept(one: Row) -> None:
-    """A table that was cut off goes on where it ended."""
+    """A table that was cut off continues where it ended."""
     kept = Path(os.environ.get("WORKBENCH_STRATEGY_ROWS", os.devnull))
     if kept.is_file():
         rows = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]

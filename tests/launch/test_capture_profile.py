@@ -63,7 +63,7 @@ def test_a_living_run_is_asked_and_goes_on(begin: Begin) -> None:
     asked.write_text(tracing.request_text(first, 2))
     where = folder(ranks, first)
     until(lambda: len(list(where.glob("rank-?.json"))) == 2, 120, "both traces")
-    # Asked too late: the reason, and the training goes on.
+    # Asked too late: the reason, and the training continues.
     asked.write_text(tracing.request_text(2, 2))
     late = folder(ranks, 2)
     until(lambda: len(list(late.glob("rank-?.error"))) == 2, 60, "both reasons")

@@ -80,7 +80,7 @@ def test_sigterm_ends_a_rank_that_is_to_end_or_that_nobody_watches(begin: Begin)
     ranks.processes[0].send_signal(signal.SIGTERM)
     assert ranks.wait(240) == [-signal.SIGTERM]
     assert not (ranks.folder / "control" / "preempt").exists()
-    # That file is of an attempt that is over; in the next one nobody names a stop step.
+    # That file is of an attempt that is over; in the next one no one names a stop step.
     before = len(ranks.lines())
     ranks = begin("loops.py", "said", "--steps", "100000", "--step-seconds", "0.05")
     until(lambda: len(ranks.lines()) > before, 60, "a step")

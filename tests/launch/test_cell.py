@@ -16,9 +16,9 @@ import workbench as wb
 from workbench.cli.cell import read_line
 from workbench.diagnose import frames
 from workbench.errors import UsageError
+from workbench.launching.cell.included_source import taken_source
 from workbench.launching.cell.missing import missing_names
 from workbench.launching.cell.script import as_words, cell_script, function_script, kept_script
-from workbench.launching.cell.taken import taken_source
 
 WIDTH = 4
 
@@ -155,7 +155,7 @@ def test_lines_of_the_script_are_the_cells(tmp_path: Path) -> None:
     ast.parse(script.read_text())
     compile(script.read_text(), "cell", "exec")
     tree = frames.code_tree({"script": str(script)})
-    raised = frames.Raised("ValueError", "8", (frames.Line(str(script), 4, "<module>"),))
+    raised = frames.ChainedException("ValueError", "8", (frames.Line(str(script), 4, "<module>"),))
     assert frames.failure([raised], tree).where == "cell [12], line 4 in <module>"
     text = f'Traceback (most recent call last):\n  File "{script}", line 4, in <module>\n'
     assert "\n  cell [12], line 4, in <module>" in frames.with_cells(text)

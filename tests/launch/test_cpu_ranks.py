@@ -20,7 +20,7 @@ SCRIPTS = Path(__file__).parent.parent / "scripts"
 
 
 def written(folder: Path, strategy: wb.Strategy) -> Path:
-    """The launcher's files for somebody's own script in `folder`; returns the config file."""
+    """The launcher's files for someone's own script in `folder`; returns the config file."""
     for name, text in accelerate_config.files(strategy, "cpu", "Linear", folder=folder).items():
         (folder / name).write_text(text)
     return folder / accelerate_config.CONFIG_NAME

@@ -37,7 +37,7 @@ def test_what_is_certain_is_ended_at_once(kind):
         (0, 1.0, "R", BUSY_SECONDS),  # an evaluation on one rank, or an endless loop
         (0, 0.0, "D", BUSY_SECONDS),  # a file system that may answer again
         (1, 1.0, "R", IDLE_SECONDS),  # rank 0 spins while it waits for rank 1
-        (None, 1.0, "R", BUSY_SECONDS),  # all stand alike, and somebody computes
+        (None, 1.0, "R", BUSY_SECONDS),  # all stand alike, and someone computes
         (None, 0.0, "S", IDLE_SECONDS),
     ],
 )

@@ -189,7 +189,7 @@ def test_output_outlives_a_descriptor_that_refuses() -> None:
 def test_asking_whether_a_library_is_there_does_not_unwatch_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`datasets` and `transformers` look for torch long before anybody imports it."""
+    """`datasets` and `transformers` look for torch long before anyone imports it."""
     (tmp_path / "looked_for.py").write_text("VALUE = 1\n")
     monkeypatch.syspath_prepend(tmp_path)
     seen: list[int] = []
@@ -226,7 +226,7 @@ def test_what_python_was_asked_to_run(words: list[str], program: tuple[str, str]
 def test_a_loader_that_a_loop_makes_anew_in_each_epoch_tells_how_it_samples(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody but its iterator is left of it when the first backward pass begins."""
+    """No one but its iterator is left of it when the first backward pass begins."""
     from torch.utils.data import dataloader
 
     told: list[list[dict]] = []

@@ -243,7 +243,7 @@ def rank() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def long_run(root: Path, blocks: int, launcher: processes.ProcessDoc | None) -> RunPaths:
-    """A run of which nobody kept a view or findings; `launcher`: it trains on unwatched."""
+    """A run of which no one kept a view or findings; `launcher`: it trains on unwatched."""
     paths = wb.Store(root).create("long")
     write_json_atomic(
         paths.run,

@@ -173,7 +173,7 @@ def test_tensorflow_spreads_itself(tmp_path: Path) -> None:
 def test_several_machines_get_the_next_port_when_the_usual_one_is_taken(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        with contextlib.suppress(OSError):  # somebody else has it: that will do, too
+        with contextlib.suppress(OSError):  # someone else has it: that will do, too
             other.bind(("", preflight.USUAL_PORT))
             other.listen()
         two = asked(tmp_path, processes=1, nodes=2, address="127.0.0.1")
@@ -262,7 +262,7 @@ def test_a_lone_rank_is_shown_one_gpu(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_a_run_takes_the_gpus_that_nobody_uses(
     tmp_path: Path, put: Callable[[Pod], Placed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unless it names its own, or needs them all; a display's memory is nobody's training."""
+    """Unless it names its own, or needs them all; a display's memory is no one's training."""
     monkeypatch.setattr(preflight, "_check_cuda", lambda _request: None)
     pod = Pod("a100-sxm-80", 4)
     for device, used in ((0, 60 << 30), (1, 200 << 20), (2, 9 << 30)):

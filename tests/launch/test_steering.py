@@ -82,9 +82,9 @@ def test_an_attempt_that_resumes_has_the_change_and_halves_it_by_a_rollback(
     assert Overrides.from_environment() is None
 
 
-def requested(folder: Path, rank: int, ranks: int = 2) -> asked_of.Asked:
+def requested(folder: Path, rank: int, ranks: int = 2) -> asked_of.RankRequest:
     document = {"action": "look", "at": 10, "ranks": ranks}
-    return asked_of.Asked(str(folder), rank, document)
+    return asked_of.RankRequest(str(folder), rank, document)
 
 
 def test_all_ranks_decide_alike_and_only_when_all_heard_in_time(tmp_path: Path) -> None:

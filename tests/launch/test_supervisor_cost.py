@@ -145,7 +145,7 @@ def test_a_look_opens_few_files_and_none_of_other_processes(watched: Watched) ->
 
 def test_the_view_is_written_each_second_while_somebody_reads_it(watched: Watched) -> None:
     def seq() -> int:
-        view = os.open(watched.paths.view, os.O_RDONLY | os.O_NOATIME)  # as nobody reads
+        view = os.open(watched.paths.view, os.O_RDONLY | os.O_NOATIME)  # as no one reads
         with os.fdopen(view, "rb") as file:
             return json.load(file)["seq"]
 

@@ -133,7 +133,7 @@ def test_what_ended_unwatched_has_all_its_steps_and_no_later_seconds(
     assert view["steps"] == 9
     (listed,) = json.loads(command(paths, "runs", "--json"))
     assert listed["steps"] == 9
-    paths.rank_pulse(0).unlink()  # nobody knows when it ended: as the view was last written
+    paths.rank_pulse(0).unlink()  # no one knows when it ended: as the view was last written
     assert json.loads(command(paths, "show", "lost", "--json"))["elapsed_seconds"] == 400
 
 

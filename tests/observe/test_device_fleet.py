@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from tests.observe.test_view import directory, now, run_document
-from workbench.observe.coded import decoded
 from workbench.observe.device_fleet import Devices
 from workbench.observe.events import StepRow
 from workbench.observe.gpu import GpuSample
+from workbench.observe.packed_numbers import decoded
 from workbench.observe.rank_grid import RankGrid
 from workbench.observe.view import ViewBuilder
 from workbench.store.files import read_json, write_json_atomic

@@ -92,7 +92,7 @@ def test_steps_ahead_of_the_present_one_are_not_reported(paths: RunPaths) -> Non
     builder.read()
     assert builder.steps == 45
     assert furthest(paths) == 45
-    now = current_view.latest(paths, {}, until=time.time())  # of a run that nobody watches
+    now = current_view.latest(paths, {}, until=time.time())  # of a run that no one watches
     assert (now["steps"], now["loss_last"]) == (45, 1.045)
 
 
@@ -132,7 +132,7 @@ def test_a_rank_that_goes_back_alone_does_not_hold_up_the_others(paths: RunPaths
 
 @pytest.mark.parametrize("step", [70, 65, 55, 45, 41, 40, 30, 21, 20, 5])
 def test_a_restart_leaves_rewinds_and_steps_that_agree(paths: RunPaths, step: int) -> None:
-    """The supervisor goes on from a checkpoint of any step: both files are cut alike."""
+    """The supervisor continues from a checkpoint of any step: both files are cut alike."""
     write(paths, PASSES)
     for rank in range(2):
         for path in (paths.rank_metrics(rank), paths.rank_rewinds(rank)):

@@ -188,7 +188,7 @@ def test_late_attach_then_going_on_then_a_cut_back(tmp_path: Path, name: str) ->
     assert "straggler on rank 1" in kept.notes[0]
     assert "Look at rank 1." in kept.notes[0]
 
-    train(paths, range(31, 41))  # it goes on, is cut back to step 20, and goes on differently
+    train(paths, range(31, 41))  # it continues, is cut back to step 20, and continues differently
     sample(paths, range(6, 9))
     feed(paths, name)  # a second time: the new steps, and nothing twice
     kept = read(paths, name)

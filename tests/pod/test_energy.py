@@ -79,7 +79,7 @@ def test_a_run_takes_what_the_counters_say_and_stops_at_its_limit(
     assert told["gpu_joules"] == 1_000_000.0
     assert told["co2e_grams"] == pytest.approx(told["joules"] / 3.6e6 * 100, rel=1e-5)
     assert told["grid_source"] == "given (--grid-co2e)"
-    # The supervisor is killed; its watcher starts the next one, which goes on counting.
+    # The supervisor is killed; its watcher starts the next one, which continues counting.
     paths = RunPaths(run.directory)
     until(paths.energy.exists)
     first = (read_json(paths.state) or {})["supervisor"]["pid"]

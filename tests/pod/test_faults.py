@@ -15,8 +15,8 @@ import pytest
 from tests.diagnose.sample import Replay, row, sample
 from tests.pod.place import Placed, forget
 from tests.pod.symbols import called_symbols
+from workbench.describe.bounded_calls import BoundedCalls
 from workbench.describe.detection import detect_host, nvml
-from workbench.describe.in_time import InTime
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.hardware import GpuErrors
 from workbench.observe import doctor
@@ -123,7 +123,7 @@ def test_a_call_that_hung_is_over_with_its_pod() -> None:
 
 
 def test_an_answer_that_comes_late_is_none() -> None:
-    asked, go = InTime(seconds=0.01), threading.Event()
+    asked, go = BoundedCalls(seconds=0.01), threading.Event()
     assert asked.ask(go.wait) is None
     assert asked.ask(lambda: 1) is None
     go.set()

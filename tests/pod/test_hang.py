@@ -12,8 +12,8 @@ import pytest
 import workbench as wb
 from tests.conftest import SCRIPTS, until
 from tests.pod.place import Placed
+from workbench.describe.bounded_calls import DRIVER, BoundedCalls, driver_silence
 from workbench.describe.detection import detect_host, nvml, silent_gpus, visible_gpus
-from workbench.describe.in_time import DRIVER, InTime, driver_silence
 from workbench.describe.torch_build import cuda_version, why_no_cuda
 from workbench.launching.prepare import preflight
 from workbench.observe import doctor
@@ -93,7 +93,7 @@ def test_torch_that_does_not_answer_is_told(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_two_who_ask_at_once_both_get_their_answer() -> None:
-    asked, answers = InTime(60.0), list[int | None]()
+    asked, answers = BoundedCalls(60.0), list[int | None]()
     threads = [
         threading.Thread(target=lambda n=n: answers.append(asked.ask(lambda: n))) for n in range(8)
     ]

@@ -122,7 +122,7 @@ def test_healthy_machines_are_silent(tmp_path: Path, put: Put) -> None:
 
 
 def test_cards_of_another_model_have_peers_of_their_own(tmp_path: Path, put: Put) -> None:
-    """What the machines' agents tell of their cards decides who is beside whom."""
+    """What the machines' agents report their cards decides who is beside whom."""
     (_, older), (cluster, newer) = readings(put, a100()), readings(put, busy(4))
     replay = Replay(tmp_path, device="cuda", cluster=cluster, nodes=2, processes=8)
     models = ["NVIDIA A100-SXM4-80GB"] * 4
@@ -178,7 +178,7 @@ def test_a_look_at_a_thousand_cards_takes_less_than_a_second(tmp_path: Path) -> 
 def test_a_supervisor_looks_at_what_the_agents_tell(
     tmp_path: Path, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Card 0 is this machine's, card 1 that of the other one, whose agent tells of it."""
+    """Card 0 is this machine's, card 1 that of the other one, whose agent reports it."""
     monkeypatch.setattr(run_state, "lower_oom_score", lambda: 0)
     placed = put(busy(2).lost(20, 1))
     paths = RunPaths(tmp_path)

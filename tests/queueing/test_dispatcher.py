@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from workbench.launching.start.queued import end_unstarted, has_begun, take_out
 from workbench.queueing.dispatcher import Dispatcher, serve
-from workbench.queueing.order import Start, Wish, due
+from workbench.queueing.order import DeviceRequest, Start, due
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueEntry, QueueFiles, lock_file
 from workbench.store.run_record import RunRecord
@@ -53,7 +53,7 @@ class World:
 
     def due(self, runs: Sequence[str]) -> list[Start]:
         held = self.held()
-        asked = [Wish(run=run, count=self.counts[run], allowed=DEVICES) for run in runs]
+        asked = [DeviceRequest(run=run, count=self.counts[run], allowed=DEVICES) for run in runs]
         return due(asked, {name: held.count(name) for name in DEVICES})
 
     def exists(self, run: str) -> bool:

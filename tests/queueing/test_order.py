@@ -5,40 +5,44 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from workbench.queueing.order import Wish, due, forecast
+from workbench.queueing.order import DeviceRequest, due, forecast
 from workbench.store.queue_files import QueueEntry, in_order
 
 DEVICES = ("0", "1", "2", "3")
 
 
 @st.composite
-def wishes(draw: st.DrawFn) -> list[Wish]:
-    made: list[Wish] = []
+def requests(draw: st.DrawFn) -> list[DeviceRequest]:
+    made: list[DeviceRequest] = []
     for number in range(draw(st.integers(0, 6))):
         allowed = draw(st.lists(st.sampled_from(DEVICES), unique=True))
         count = draw(st.integers(1, 4))
         share = draw(st.integers(0, 4)) == 0
-        made.append(Wish(run=f"r{number}", count=count, allowed=tuple(allowed), share=share))
+        made.append(
+            DeviceRequest(run=f"r{number}", count=count, allowed=tuple(allowed), share=share)
+        )
     return made
 
 
 LOADS = st.fixed_dictionaries({name: st.integers(0, 1) for name in DEVICES})
 
 
-@given(wishes(), LOADS)
-@example([Wish(run="r0", count=2, allowed=("0", "1")), Wish(run="r1", count=1, allowed=("1",))],
+@given(requests(), LOADS)
+@example([DeviceRequest(run="r0", count=2, allowed=("0", "1")), DeviceRequest(run="r1", count=1, allowed=("1",))],
          {"0": 1, "1": 0, "2": 0, "3": 0})  # fmt: skip
-def test_what_starts_delays_nobody_before_it(asked: list[Wish], load: dict[str, int]) -> None:
+def test_what_starts_delays_nobody_before_it(
+    asked: list[DeviceRequest], load: dict[str, int]
+) -> None:
     starts = {one.run: one.devices for one in due(asked, load)}
     taken: set[str] = set()
-    for number, wish in enumerate(asked):
-        if wish.impossible:
-            assert starts[wish.run] == ()
-        elif wish.run in starts:
-            got = starts[wish.run]
-            assert len(got) == wish.count
-            assert set(got) <= set(wish.allowed)
-            if not wish.share:
+    for number, request in enumerate(asked):
+        if request.impossible:
+            assert starts[request.run] == ()
+        elif request.run in starts:
+            got = starts[request.run]
+            assert len(got) == request.count
+            assert set(got) <= set(request.allowed)
+            if not request.share:
                 assert not any(load[name] for name in got)
                 assert not taken & set(got)
             for before in asked[:number]:
@@ -47,32 +51,32 @@ def test_what_starts_delays_nobody_before_it(asked: list[Wish], load: dict[str, 
             taken |= set(got)
 
 
-@given(wishes(), LOADS)
+@given(requests(), LOADS)
 def test_the_first_starts_as_soon_as_its_devices_are_free(
-    asked: list[Wish], load: dict[str, int]
+    asked: list[DeviceRequest], load: dict[str, int]
 ) -> None:
-    possible = [wish for wish in asked if not wish.impossible]
+    possible = [request for request in asked if not request.impossible]
     free = dict.fromkeys(load, 0)
     if possible:
         assert possible[0].run in {one.run for one in due(asked, free)}
 
 
 def test_a_large_run_is_not_starved_by_small_ones() -> None:
-    big = Wish(run="big", count=4, allowed=DEVICES)
-    small = [Wish(run=f"small{number}", count=1, allowed=DEVICES) for number in range(3)]
+    big = DeviceRequest(run="big", count=4, allowed=DEVICES)
+    small = [DeviceRequest(run=f"small{number}", count=1, allowed=DEVICES) for number in range(3)]
     assert not due([big, *small], {"0": 1, "1": 0, "2": 0, "3": 0})
     assert [one.run for one in due([big, *small], dict.fromkeys(DEVICES, 0))] == ["big"]
 
 
 def test_a_run_on_other_devices_may_pass() -> None:
-    named = Wish(run="named", count=2, allowed=("0", "1"))
-    other = Wish(run="other", count=1, allowed=("3",))
+    named = DeviceRequest(run="named", count=2, allowed=("0", "1"))
+    other = DeviceRequest(run="other", count=1, allowed=("3",))
     (start,) = due([named, other], {"0": 1, "1": 0, "2": 0, "3": 0})
     assert start.run == "other"
 
 
 def test_a_forecast_is_unknown_after_a_run_of_unknown_length() -> None:
-    asked = [Wish(run=name, count=2, allowed=("0", "1")) for name in "abc"]
+    asked = [DeviceRequest(run=name, count=2, allowed=("0", "1")) for name in "abc"]
     turns = forecast(asked, {"a": 60.0, "b": None}, {"0": 5.0, "1": 20.0}, 0.0)
     assert [turn.start for turn in turns] == [20.0, 80.0, None]
     assert forecast(asked[:1], {}, {"0": 5.0, "1": None}, 0.0)[0].start is None

@@ -135,7 +135,7 @@ def test_the_next_command_says_that_a_queue_waits(
     file(store, "a")
     files = QueueFiles(store)
     with files.locked():
-        files.set(paused=False)  # as after a reboot: not paused, nobody at work
+        files.set(paused=False)  # as after a reboot: not paused, no one at work
     told = run_command("runs")
     assert "1 run waits in the queue and nothing starts them" in told.stderr
     listed = run_command("queue", "list")

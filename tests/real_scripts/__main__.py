@@ -72,7 +72,7 @@ def attempt(script: Script, sources: Path) -> tuple[bool | None, str]:
                 run.wait(SECONDS, steps=script.stops_at)
                 run.request_stop()
             run.wait(SECONDS)
-        except wb.WorkbenchError as error:  # it goes on for too long: a row, and the next script
+        except wb.WorkbenchError as error:  # it continues for too long: a row, and the next script
             late = str(error)
         finally:
             run.stop(now=True)

@@ -99,7 +99,7 @@ def test_pipelines(recipe: str, ranks: int) -> None:
 
 @pytest.fixture
 def two_ranks() -> Iterator[Callable[[], None]]:
-    """This process as rank 0 of two, the other of which nobody has started."""
+    """This process as rank 0 of two, the other of which no one has started."""
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
     yield dist.barrier
     dist.destroy_process_group()

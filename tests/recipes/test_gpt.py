@@ -116,7 +116,7 @@ def test_only_whole_checkpoints_are_found(tmp_path, capsys):
 
 
 def resumed(tmp_path, *arguments):
-    """What the command line says when it goes on from a checkpoint that these defaults wrote."""
+    """What the command line says when it continues from a checkpoint that these defaults wrote."""
     folder = tmp_path / "step-00000009"
     folder.mkdir(exist_ok=True)
     kept = recipe_options.record(gpt.parse_options(["--steps", "20"]), "single")

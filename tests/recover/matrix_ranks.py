@@ -88,7 +88,7 @@ class Source:
 def load(arguments: Sequence[str], sources: Sequence[Source], folder: Path) -> None:
     """The state after loading each checkpoint, told in `folder` as soon as it is known.
 
-    A rank that stands still prints its stacks and ends: the cell is wrong, the next ones go on.
+    A rank that stands still prints its stacks and ends: the cell is wrong, the next ones continue.
     """
     rank, mesh_groups = int(os.environ.get("RANK", "0")), MeshGroups()
     for source in sources:

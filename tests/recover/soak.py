@@ -79,7 +79,7 @@ def play(plan: Plan, folder: Path, expected: Mapping[str, str]) -> Result:
             played = Round(plan, place)
             played.play(expected[plan.strategy], fill)
             check_idle()
-        except Exception as error:  # noqa: BLE001 - whatever it is, the next rounds go on
+        except Exception as error:  # noqa: BLE001 - whatever it is, the next rounds continue
             why = str(error) if isinstance(error, WrongError) else traceback.format_exc()
             _keep(folder / FAILED / f"seed-{plan.seed}-round-{plan.number}", plan, why, played)
         finally:
@@ -126,7 +126,7 @@ def _cpu_seconds() -> float:
 
 
 def undisturbed(folder: Path, strategies: set[str]) -> dict[str, str]:
-    """The final weights of a run that nobody disturbs, per strategy."""
+    """The final weights of a run that no one disturbs, per strategy."""
     found = dict[str, str]()
     for strategy in sorted(strategies):
         plan = replace(

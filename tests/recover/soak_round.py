@@ -125,7 +125,7 @@ class Round:
             processes.send_signal(process, signal.SIGCONT)
 
     def _files_of_killed_rank(self) -> list[Path]:
-        """Only a writer that died leaves half a line: all others go on with theirs."""
+        """Only a writer that died leaves half a line: all others continue with theirs."""
         metrics = self.run.directory / "metrics" / f"rank-{self.plan.rank}.jsonl"
         return [metrics] if "rank" in self.plan.victims and metrics.exists() else []
 

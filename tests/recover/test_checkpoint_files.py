@@ -165,7 +165,7 @@ def test_a_scripts_own_checkpoint_is_sealed_and_then_held_to_it(paths, tmp_path)
     assert sorted(os.listdir(folder)) == ["model.safetensors", "optimizer.pt", "trainer_state.json"]
     flip(folder / "model.safetensors")
     assert "model.safetensors does not have the content that was saved" in verify(after)
-    reported(paths, folder, 40, time=2.0)  # written anew: the old hashes do not count
+    reported(paths, folder, 40, time=2.0)  # written again: the old hashes do not count
     assert not list_checkpoints(paths)[0].sealed
 
 

@@ -74,7 +74,7 @@ def test_the_weights_are_held_against_those_of_the_whole_model(
 ) -> None:
     folder = saved(tmp_path / "a", shapes, {"weights": SHAPES})
     assert problem in dcp_table.why_unreadable(folder)
-    (folder / "options.json").unlink()  # somebody's own: its names are its own
+    (folder / "options.json").unlink()  # someone's own: its names are its own
     assert dcp_table.why_unreadable(folder) == ""
 
 

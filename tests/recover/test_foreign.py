@@ -21,7 +21,7 @@ import pytest
 from tests.launch.ranks import output
 from workbench.launching.resume.starting_point import starting_point
 from workbench.recover.checkpoints import verify
-from workbench.recover.foreign import Identified, identify
+from workbench.recover.foreign import IdentifiedCheckpoint, identify
 from workbench.recover.pickled import MAX_PICKLE_BYTES, UNREADABLE, read_saved
 from workbench.recover.script_checkpoints import (
     every_checkpoint,
@@ -91,7 +91,9 @@ def of_deepspeed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_what_deepspeeds_engine_writes_is_known(of_deepspeed: Path, name: str, step: int) -> None:
-    assert identify(of_deepspeed / name) == Identified(kind="deepspeed", step=step, world_size=1)
+    assert identify(of_deepspeed / name) == IdentifiedCheckpoint(
+        kind="deepspeed", step=step, world_size=1
+    )
 
 
 @pytest.mark.slow
@@ -238,7 +240,7 @@ def test_a_final_model_is_known_and_the_one_that_training_starts_from_is_none(
         run.checkpoints / "adapter": whole,
         tmp_path / "work/out/model": whole,
     }
-    assert starting_point(run, None).at is None  # nothing in them to go on from
+    assert starting_point(run, None).at is None  # nothing in them to continue from
     shards = tmp_path / "shards"
     shards.mkdir()
     (shards / "config.json").write_text("{}")

@@ -18,7 +18,7 @@ SHAPE = (
 )
 SAVING = "--checkpoint-every 4 --checkpoint-dir {folder}"
 # Per start of ranks: strategy, ranks, and the trainings in those processes, one after the other.
-# "a" saves after its fourth step in the middle of its way; "a again" and "b from a" go on there.
+# "a" saves after its fourth step in the middle of its way; "a again" and "b from a" continue there.
 STARTS: list[tuple[str, int, dict[str, str]]] = [
     (
         "ddp2",

@@ -68,7 +68,7 @@ def test_a_broken_newest_one_does_not_push_the_whole_one_out(tmp_path):
 def test_after_going_back_what_is_saved_is_not_dropped_for_what_was_given_up(tmp_path):
     for step in (20, 40, 60):
         save(tmp_path, step, None)
-    save(tmp_path, 30, None)  # 40 and 60 were damaged, or not wanted: it went on from 20
+    save(tmp_path, 30, None)  # 40 and 60 were damaged, or not wanted: it continued from 20
     removed = checkpoint_files.prune(tmp_path, 1, None, step=30)
     assert [path.name for path in removed] == ["step-00000020"]
     left = [checkpoint_files.step_of(path) for path in checkpoint_files.named(tmp_path)]

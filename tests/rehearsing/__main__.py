@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tests.rehearsing.recount import Recount, recount
 from workbench.cli.cost import answer
-from workbench.cli.cost_values import Costed, CostOptions
+from workbench.cli.cost_values import CostAnswer, CostOptions
 from workbench.estimate.cost import RunCost
 from workbench.rehearsing import Rehearsal, rehearse
 
@@ -59,7 +59,7 @@ TRACES: dict[str, Trace] = {
 }
 
 
-def planned(tokens: str = "40B", nodes: int = 8) -> Costed:
+def planned(tokens: str = "40B", nodes: int = 8) -> CostAnswer:
     """Llama 3 70B on 8 x 8 H100 spot machines: eight and a half days of steps, ten on the clock."""
     job = {"model": "llama-3-70b", "gpu": "h100", "gpus": 8, "nodes": nodes, "strategy": "fsdp"}
     job |= {"accumulate": 4}
@@ -78,7 +78,7 @@ def inside(cost: RunCost, found: Recount) -> dict[str, bool]:
     }
 
 
-def one(plan: Costed, seed: int, folder: Path) -> tuple[str, Recount]:
+def one(plan: CostAnswer, seed: int, folder: Path) -> tuple[str, Recount]:
     """Rehearse once under a trace of its own."""
     name = list(TRACES)[seed % len(TRACES)]
     chance = random.Random(1000 + seed)

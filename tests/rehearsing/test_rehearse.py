@@ -16,7 +16,7 @@ import workbench as wb
 from tests.conftest import until
 from tests.rehearsing.__main__ import inside, one, planned
 from tests.rehearsing.recount import recount
-from workbench.cli.cost_values import Costed
+from workbench.cli.cost_values import CostAnswer
 from workbench.compare.calibration.stack import calibrate
 from workbench.compare.runs import compare as set_beside
 from workbench.observe.devices import read_devices
@@ -28,20 +28,20 @@ from workbench.store.layout import RunPaths
 
 
 @pytest.fixture(scope="module")
-def plan() -> Costed:
+def plan() -> CostAnswer:
     """A day on two of the machines."""
     return planned("1B", nodes=2)
 
 
 @pytest.fixture(scope="module")
-def rehearsed(plan: Costed, tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
+def rehearsed(plan: CostAnswer, tmp_path_factory: pytest.TempPathFactory) -> RunPaths:
     """With an overheated and a lost GPU."""
     faults = ("throttle@2h:3", "gpu-lost@5h:1")
     how = Rehearsal(seed=4, faults=faults, name="spot run")
     return rehearse(plan.job, plan.cost, how, store=str(tmp_path_factory.mktemp("runs")))
 
 
-def test_it_ends_as_its_journals_say(plan: Costed, rehearsed: RunPaths) -> None:
+def test_it_ends_as_its_journals_say(plan: CostAnswer, rehearsed: RunPaths) -> None:
     run, found = wb.Run(rehearsed), recount(rehearsed.directory)
     view = run.view()
     assert run.outcome == "succeeded"
@@ -63,7 +63,7 @@ def test_its_findings_are_those_of_its_faults(rehearsed: RunPaths) -> None:
     )
 
 
-def test_faults_of_another_machine_are_found_there(plan: Costed, tmp_path: Path) -> None:
+def test_faults_of_another_machine_are_found_there(plan: CostAnswer, tmp_path: Path) -> None:
     faults = ("throttle@2h:1:3", "gpu-lost@5h:1:6")
     how = Rehearsal(seed=4, faults=faults)
     found = wb.Run(rehearse(plan.job, plan.cost, how, store=str(tmp_path))).findings()
@@ -73,7 +73,7 @@ def test_faults_of_another_machine_are_found_there(plan: Costed, tmp_path: Path)
     assert lost.evidence.startswith("gpu6 of node 1 returned no reading")
 
 
-def test_it_is_the_same_again(plan: Costed, rehearsed: RunPaths, tmp_path: Path) -> None:
+def test_it_is_the_same_again(plan: CostAnswer, rehearsed: RunPaths, tmp_path: Path) -> None:
     faults = ("throttle@2h:3", "gpu-lost@5h:1")
     again = rehearse(plan.job, plan.cost, Rehearsal(seed=4, faults=faults), store=str(tmp_path))
     found, before = (astuple(recount(one.directory)) for one in (again, rehearsed))
@@ -109,7 +109,7 @@ def test_it_is_no_measurement(rehearsed: RunPaths, tmp_path: Path) -> None:
 
 
 def test_beside_a_run_that_trained_it_is_named(
-    plan: Costed, rehearsed: RunPaths, tmp_path: Path
+    plan: CostAnswer, rehearsed: RunPaths, tmp_path: Path
 ) -> None:
     from tests.compare.made_runs import make_run
 
@@ -120,7 +120,7 @@ def test_beside_a_run_that_trained_it_is_named(
     assert row["values"] == {"real": "trained", "rehearsal": "rehearsal: nothing was trained"}
 
 
-def test_a_stop_ends_it_where_it_is(plan: Costed, tmp_path: Path) -> None:
+def test_a_stop_ends_it_where_it_is(plan: CostAnswer, tmp_path: Path) -> None:
     player = prepare(plan.job, plan.cost, Rehearsal(speed=900.0), store=str(tmp_path))
     thread = threading.Thread(target=player.play)
     thread.start()
@@ -134,7 +134,7 @@ def test_a_stop_ends_it_where_it_is(plan: Costed, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_traces_that_the_planner_did_not_see(plan: Costed, tmp_path: Path, seed: int) -> None:
+def test_traces_that_the_planner_did_not_see(plan: CostAnswer, tmp_path: Path, seed: int) -> None:
     _, found = one(plan, seed, tmp_path)
     fits = inside(plan.cost, found)
     assert fits["hours"]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import workbench as wb
 from workbench.script_options.checks import problem_of
-from workbench.script_options.given import given_in, words_in
+from workbench.script_options.typed_arguments import given_in, words_in
 from workbench.script_options.typed_text import Value, is_list, values_in, with_value
 from workbench.script_options.values import ScriptOption, options_of
 

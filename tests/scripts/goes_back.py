@@ -98,7 +98,7 @@ def trials():
 
 
 def looks_back():
-    """Evaluates its best state, and goes on where it was."""
+    """Evaluates its best state, and continues where it was."""
     model, optimizer = build()
     for number in range(1, 9):
         step(model, optimizer, number)

@@ -17,7 +17,7 @@ optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 def mismatch():
     if dist.get_rank() == 0:
         dist.broadcast(value, 0)
-        dist.broadcast(value, 0)  # the first one goes out without anybody listening
+        dist.broadcast(value, 0)  # the first one goes out without anyone listening
         dist.all_reduce(value)
     else:
         dist.barrier()

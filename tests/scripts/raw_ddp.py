@@ -40,5 +40,5 @@ for step in range(1, options.steps + 1):
     loss.backward()
     optimizer.step()
     print(f"rank {rank} step {step} loss {loss.item():.4f}")
-dist.barrier()  # nobody leaves while another still needs it
+dist.barrier()  # no one leaves while another still needs it
 dist.destroy_process_group()

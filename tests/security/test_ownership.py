@@ -237,7 +237,7 @@ def test_what_others_can_write_to_is_not_acted_on(part: str, tmp_path: Path) -> 
     place.chmod(place.stat().st_mode | stat.S_IWGRP)
     closed = paths.directory.stat().st_mode & stat.S_IXOTH == 0
     if part:
-        assert closed  # nobody else gets that far: it does not matter
+        assert closed  # no one else gets that far: it does not matter
         assert ownership.foreign_reason(paths) is None
         paths.directory.chmod(0o755)
     assert "others can write to" in str(ownership.foreign_reason(paths))

@@ -216,7 +216,7 @@ def test_a_ranks_record_of_its_exception_has_no_secret(tmp_path: Path) -> None:
 def test_findings_that_are_worked_out_again_quote_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a run that nobody watched: they are read from its logs, which are the user's."""
+    """Of a run that no one watched: they are read from its logs, which are the user's."""
     paths = wb.Store(tmp_path).create("failed")
     write_json_atomic(paths.run, {"run": "failed", "processes": 1, "device": "cpu"})
     told = Finding(kind="x", evidence=f"at s3://u:{VALUE}@h/x", cause=VALUE, next="", confidence=1)

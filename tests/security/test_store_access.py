@@ -104,7 +104,7 @@ def test_a_store_works_for_an_ordinary_user(tmp_path: Path) -> None:
 
 @as_root
 def test_a_run_of_which_nothing_can_be_read_is_listed_with_the_reason(tmp_path: Path) -> None:
-    """Row 30, as somebody who is not root: modes do not bind root."""
+    """Row 30, as someone who is not root: modes do not bind root."""
     python = shutil.which("python3", path="/usr/bin:/usr/local/bin")
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(0o755)
@@ -254,7 +254,7 @@ def stranger() -> Iterator[processes.ProcessDoc]:
 def test_a_process_number_that_came_round_again_is_a_stranger(
     change: dict[str, object], tmp_path: Path, stranger: processes.ProcessDoc
 ) -> None:
-    """Row 27: the run's processes are gone, and their numbers belong to somebody else."""
+    """Row 27: the run's processes are gone, and their numbers belong to someone else."""
     paths = make_run(tmp_path, "old", marker="0" * 32)
     document = {**stranger, **change}
     state = {"phase": "running", "supervisor": document, "launcher": document, "heartbeat": 1.0}

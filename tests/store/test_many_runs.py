@@ -35,7 +35,7 @@ GARBAGE: dict[str, bytes] = {
 
 
 def write_run(root: Path, number: int) -> RunPaths:
-    """A finished run as it really looks: a full view and a log that nobody should open."""
+    """A finished run as it really looks: a full view and a log that no one should open."""
     paths = RunPaths(root / f"run-{number:03}")
     paths.directory.mkdir(parents=True)
     paths.make_folders()

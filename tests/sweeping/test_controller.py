@@ -19,7 +19,7 @@ from tests.sweeping.plans import plan
 from workbench.errors import UsageError
 from workbench.sweeping.controller import Controller
 from workbench.sweeping.host import RunNow
-from workbench.sweeping.metric import Measured
+from workbench.sweeping.metric import MeasuredMetric
 from workbench.sweeping.plan import SweepPlan
 from workbench.sweeping.study import Trials
 
@@ -69,10 +69,10 @@ class World:
             attempts=self.begun.get(number, 0),
         )
 
-    def measured(self, number: int) -> Measured:
+    def measured(self, number: int) -> MeasuredMetric:
         steps = list(range(1, self.steps.get(number, 0) + 1))
         # The higher its number, the worse a trial.
-        return Measured(steps=steps, values=[number + 1 / step for step in steps])
+        return MeasuredMetric(steps=steps, values=[number + 1 / step for step in steps])
 
     def stop(self, number: int, why: str) -> None:
         self.stopped[number] = why

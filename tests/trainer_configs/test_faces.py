@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import workbench as wb
 from workbench.cli.entry import app
 from workbench.trainer_configs import CannotExpressError
-from workbench.trainer_configs.known import FORMATS
+from workbench.trainer_configs.all_formats import FORMATS
 
 RECIPE = """
 base_model: meta-llama/Meta-Llama-3-8B

@@ -19,9 +19,9 @@ from workbench.trainer_configs import (
     read_command_line,
     read_config,
 )
+from workbench.trainer_configs.all_formats import FORMATS
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format
-from workbench.trainer_configs.known import FORMATS
 from workbench.trainer_configs.reading import read_document
 from workbench.trainer_configs.rules import Choice
 

@@ -18,7 +18,7 @@ from workbench.trainer_configs import (
     write_config,
     write_files,
 )
-from workbench.trainer_configs.known import FORMATS
+from workbench.trainer_configs.all_formats import FORMATS
 from workbench.trainer_configs.reading import format_of
 
 TRAINERS = [one.trainer for one in FORMATS]

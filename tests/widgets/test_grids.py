@@ -10,7 +10,7 @@ import pytest
 
 from tests.widgets.sample_fleet import SampleFleet
 from tests.widgets.test_page_state import run
-from workbench.observe.coded import coded, decoded
+from workbench.observe.packed_numbers import coded, decoded
 from workbench.pages.file_parts import file_part
 
 

@@ -45,7 +45,7 @@ def test_runpod_is_refused_by_all_but_those_that_know_its_clusters(said) -> None
 def test_the_cheapest_row_has_no_fabric_and_one_is_started_by_nobody(said) -> None:
     rows = [line for line in said.text.splitlines() if "$/h" in line and " x " in line]
     assert "no fabric known" in rows[0]  # "the cheapest row has no known fabric"
-    assert any(row.endswith("nobody") for row in rows)  # "a row that nobody starts"
+    assert any(row.endswith("nobody") for row in rows)  # "a row that no one starts"
 
 
 @pytest.mark.full

@@ -89,7 +89,7 @@ def test_the_state_comes_from_the_files_and_a_dead_link_is_named(tmp_path: Path)
         *("Running", "Not supervised", "Running", "Interrupted", "Not supervised"),
         *("Running", "Not connected", "Not connected", "Failed", "Running"),
     ]
-    # Time left is told, and an ordinary Stop obeyed, only while somebody watches.
+    # Time left is told, and an ordinary Stop obeyed, only while someone watches.
     followed = [one["followed"] for one in found]
     assert followed == [True, False, True, False, False, True, False, False, False, True]
     assert "workbench show r-1" in found[1]["sentence"]
@@ -309,7 +309,7 @@ def test_a_page_finds_a_view_from_the_first_moment(
     run = wb.launch(script, cpu=True, processes=1, store=tmp_path / "runs")
     (view,) = seen
     assert (view["run"], view["phase"]) == (run.id, "starting")
-    assert run.view()["written_at"] is None  # its age is not told: nobody has looked yet
+    assert run.view()["written_at"] is None  # its age is not told: no one has looked yet
     if NODE is not None:
         (waiting,) = states(tmp_path, (view, None, "http", "none", None))
         assert waiting["badge"]["text"] == "Starting"
@@ -396,7 +396,7 @@ def test_a_page_asks_for_no_file_that_is_not_there_while_a_run_ends_and_is_resum
     assert seen["transport"] == "http"
     assert running["asked"] == ended["asked"] == resumed["asked"] == ["view.json"]
     assert (ended["traceback"], resumed["traceback"]) == ("T", None)
-    # An ended run is looked at again, though seldom: somebody may resume it in a terminal.
+    # An ended run is looked at again, though seldom: someone may resume it in a terminal.
     assert running["wait"] == resumed["wait"] == 700
     assert ended["wait"] == 15_000
 

@@ -58,7 +58,7 @@ def bundle_text(face: str) -> str:
 
 def _without_comments(text: str) -> str:
     """A module without comments on lines of their own and indentation; line numbers stay."""
-    return _INDENT.sub("", _COMMENT.sub(lambda found: "\n" * found[0].count("\n"), text))
+    return _INDENT.sub("", _COMMENT.sub(lambda match: "\n" * match[0].count("\n"), text))
 
 
 def _css() -> str:

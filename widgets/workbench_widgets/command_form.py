@@ -9,7 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 import workbench as wb
 from workbench.describe.checks import require_choice
-from workbench.describe.option import Declared
+from workbench.describe.option import DeclaredField
 from workbench_widgets.controls import control_value, option_value
 from workbench_widgets.job_form import JOB, JobForm
 
@@ -20,21 +20,21 @@ _Answer = TypeVar("_Answer")
 class CommandForm(JobForm):
     """Abstract: a subclass names the command's options, and asks its question."""
 
-    OWN: ClassVar[Mapping[str, Declared]]
+    OWN: ClassVar[Mapping[str, DeclaredField]]
     """The command's own options: controls beside the job's."""
 
     def plain(self, name: str, value: Any) -> Any:
         """A control's value as the command has it; lengths and prices stay text."""
         if name not in self.OWN:
             return super(CommandForm, self).plain(name, value)
-        one = self.OWN[name]
-        if one.plain_type is str and not one.option.split and value is not None:
+        field = self.OWN[name]
+        if field.plain_type is str and not field.option.split and value is not None:
             value = str(value).strip()
-        return option_value(one, value)
+        return option_value(field, value)
 
     def document(self) -> dict[str, Any]:
         """Plain values for the front end."""
-        own = {name: control_value(one, self[name]) for name, one in self.OWN.items()}
+        own = {name: control_value(field, self[name]) for name, field in self.OWN.items()}
         return {**super(CommandForm, self).document(), **own}
 
     def own_values(self) -> dict[str, Any]:
@@ -43,13 +43,13 @@ class CommandForm(JobForm):
         Raises:
             UsageError: one that needs a value is empty, or it is not allowed.
         """
-        for name, one in self.OWN.items():
-            if self[name] is None and one.default is not None:
-                kind = "a whole number" if one.plain_type is int else "a number, 0 for none"
+        for name, field in self.OWN.items():
+            if self[name] is None and field.default is not None:
+                kind = "a whole number" if field.plain_type is int else "a number, 0 for none"
                 raise wb.UsageError(f"{name} is empty. Enter {kind}.")
-            if one.option.choices:
-                choices = tuple(map(str, one.option.choices))
-                require_choice(name, control_value(one, self[name]), choices)
+            if field.option.choices:
+                choices = tuple(map(str, field.option.choices))
+                require_choice(name, control_value(field, self[name]), choices)
         return {name: self[name] for name in self.OWN}
 
     def ask(
@@ -72,9 +72,11 @@ class CommandForm(JobForm):
             raise wb.UsageError(in_controls(str(error))) from error
 
 
-def first_values(own: Mapping[str, Declared], job: Collection[str] = tuple(JOB)) -> dict[str, Any]:
+def first_values(
+    own: Mapping[str, DeclaredField], job: Collection[str] = tuple(JOB)
+) -> dict[str, Any]:
     """The first value of each control: of the job's options and of the command's own."""
-    first = {name: JOB[name] for name in job} | {name: one.default for name, one in own.items()}
+    first = {name: JOB[name] for name in job} | {name: field.default for name, field in own.items()}
     return first | {"tokens": "20B"}
 
 

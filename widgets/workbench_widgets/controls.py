@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench.describe import catalog
 from workbench.describe.job import options as job_options
-from workbench.describe.option import Declared
+from workbench.describe.option import DeclaredField
 from workbench.units import format_bytes, format_count
 
 Field = dict[str, Any]
@@ -48,8 +48,12 @@ SAYS = {
 def model_field() -> Field:
     """Every model of the catalog, or a path."""
     options = [
-        {"value": one.id, "text": one.model.name, "detail": format_count(one.model.parameters)}
-        for one in catalog.every_published()
+        {
+            "value": model.id,
+            "text": model.model.name,
+            "detail": format_count(model.model.parameters),
+        }
+        for model in catalog.every_published()
     ]
     return {
         "name": "model",
@@ -132,7 +136,7 @@ def of_job(name: str, label: str, own: Mapping[str, str] | None = None) -> Field
 
 
 def of_option(
-    field: Declared, label: str = "", hint: str = "", own: Mapping[str, str] | None = None
+    field: DeclaredField, label: str = "", hint: str = "", own: Mapping[str, str] | None = None
 ) -> Field:
     """A declared option, with its values and limits; `hint`: what an empty control means."""
     if not label:
@@ -146,7 +150,7 @@ _UNITS = {"gb", "per", "second", "seconds", "minutes", "hours", "hour", "days", 
 """Words of an option's name that its control does not repeat beside the unit."""
 
 
-def _of_type(field: Declared, label: str, hint: str, own: Mapping[str, str]) -> Field:
+def _of_type(field: DeclaredField, label: str, hint: str, own: Mapping[str, str]) -> Field:
     is_free = field.default is None
     if field.option.split:
         return several(field.name, label, field.option.choices, hint or "add one") | {"empty": True}
@@ -164,17 +168,21 @@ def _of_type(field: Declared, label: str, hint: str, own: Mapping[str, str]) -> 
     return text(field.name, label, hint, field.option.unit)
 
 
-def rest(groups: list[dict[str, Any]], declarations: Iterable[Declared]) -> dict[str, Any]:
+def rest(groups: list[dict[str, Any]], declarations: Iterable[DeclaredField]) -> dict[str, Any]:
     """A closed group with the options that the others leave out."""
     placed = {field["name"] for group in groups for field in group["fields"]}
-    fields = [of_option(one, hint="default") for one in declarations if one.name not in placed]
+    fields = [
+        of_option(declaration, hint="default")
+        for declaration in declarations
+        if declaration.name not in placed
+    ]
     return {"title": "All other options", "open": False, "fields": fields}
 
 
 _YES_NO = {True: "yes", False: "no"}  # of a switch that may also be left to the library
 
 
-def option_value(field: Declared, value: Any) -> Any:
+def option_value(field: DeclaredField, value: Any) -> Any:
     """What a control is set to, as the option's field holds it."""
     if isinstance(value, list | tuple):
         return tuple(value)
@@ -188,7 +196,7 @@ def option_value(field: Declared, value: Any) -> Any:
     return None if is_text and not value and field.default is None else field.read(value)
 
 
-def control_value(field: Declared | None, value: Any) -> Any:
+def control_value(field: DeclaredField | None, value: Any) -> Any:
     """What a control shows of an option's value; `field`: None = it is of no declared option."""
     if value is None and field is not None:
         is_number = field.plain_type in {int, float} and not field.option.choices

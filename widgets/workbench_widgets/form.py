@@ -33,7 +33,9 @@ class Form:
 
     def changed(self: _Own, changes: Mapping[str, Any]) -> _Own:  # noqa: PYI019
         """The form after some controls were moved; unknown names are left out."""
-        known = {name: self.plain(name, one) for name, one in changes.items() if name in self.FIRST}
+        known = {
+            name: self.plain(name, value) for name, value in changes.items() if name in self.FIRST
+        }
         return replace(self, moved={**self.moved, **known})
 
     def plain(self, name: str, value: Any) -> Any:  # noqa: ARG002

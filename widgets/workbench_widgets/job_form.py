@@ -41,7 +41,7 @@ OF_PRESET = {
     for name in _IMPLEMENTATION
     if len({str(getattr(preset, name)) for preset in KERNELS.values()}) > 1
 }
-"""What a preset of kernels decides; another preset decides it anew."""
+"""What a preset of kernels decides; another preset decides it again."""
 _Own = TypeVar("_Own", bound="JobForm")  # typing.Self is younger than Python 3.10
 
 
@@ -79,7 +79,7 @@ class JobForm(Form):
         """A control's value as the job has it, from what was typed or given."""
         if name == "gpu":
             several = value if isinstance(value, list | tuple) else [value]
-            return tuple(dict.fromkeys(gpu_name(str(one)) for one in several if one))
+            return tuple(dict.fromkeys(gpu_name(str(gpu)) for gpu in several if gpu))
         if name == "model":
             return model_name(str(value))
         if name == "strategy" and isinstance(value, str):
@@ -109,10 +109,10 @@ class JobForm(Form):
         values = {name: self[name] for name in self.FIRST}
         if self["trainer"]:
             values |= self._of_trainer()
-        return {name: control_value(options().get(name), one) for name, one in values.items()}
+        return {name: control_value(options().get(name), value) for name, value in values.items()}
 
     def _of_trainer(self) -> dict[str, Any]:
-        """What the trainer decides of the controls that nobody moved."""
+        """What the trainer decides of the controls that no one moved."""
         try:
             job = self.job()
         except (wb.WorkbenchError, ValueError, OSError):

@@ -1,10 +1,10 @@
 """Numbers that a learner commits before a cell computes them, and how close they were.
 
 >>> predictions = Predictions()
->>> print(predictions.lock("GPUs for 70B", 12))
-Locked: GPUs for 70B: 12.
->>> print(predictions.reveal("GPUs for 70B", 15))
-GPUs for 70B: 15. You said 12: right within 25 %.
+>>> predictions.lock("GPUs for 70B", 12)
+'Locked: GPUs for 70B: 12.'
+>>> predictions.reveal("GPUs for 70B", 15)
+'GPUs for 70B: 15. You said 12: right within 25 %.'
 >>> predictions
 1 of 1 predictions right within 25 %
 """

@@ -82,6 +82,6 @@ def _watch(run: wb.Run) -> None:
 def _failed(run: wb.Run) -> list[str]:
     """What is to be read of a run that failed: traceback, cause, next move."""
     lines = str(run.view().get("traceback") or "").splitlines()
-    for one in (run.summary()["findings"] or [])[:1]:
-        lines += ["", one["cause"], one["evidence"], one["next"]]
+    for finding in (run.summary()["findings"] or [])[:1]:
+        lines += ["", finding["cause"], finding["evidence"], finding["next"]]
     return [*(lines or [str(run.status.message)]), f"run {run.id}"]

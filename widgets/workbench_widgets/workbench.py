@@ -83,7 +83,7 @@ class Workbench(widgets.VBox):
             self._open_first(open)
 
     def _tab_makers(self) -> dict[str, Callable[[], list[widgets.Widget]]]:
-        """What is in each tab, in their order; made when somebody looks there. A line a tab."""
+        """What is in each tab, in their order; made when someone looks there. A line a tab."""
         return {
             _LAUNCH: lambda: [self._form_button, self.launcher, self._place],
             "Runs": lambda: [self.runs],
@@ -151,7 +151,7 @@ class Workbench(widgets.VBox):
         """Show this run's dashboard in place of the one before, the launch form folded."""
         with self._switching:
             before, self.dashboard = self.dashboard, RunDashboard(run)
-            if folded:  # somebody asked for this run: it comes into sight
+            if folded:  # someone asked for this run: it comes into sight
                 self.dashboard.config = {**self.dashboard.config, "reveal": True}
             self.fold_form(folded=folded)
             self._place.children = (self.dashboard,)
@@ -175,7 +175,7 @@ class Workbench(widgets.VBox):
             return  # a read-only store has no fallback
 
     def close(self) -> None:
-        """End the faces. Runs go on."""
+        """End the faces. Runs continue."""
         close_tree([*self.children, *([] if self.runs is None else [self.runs])])
         super().close()
 

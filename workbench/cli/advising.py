@@ -53,12 +53,12 @@ def advise_command(options: AdviseOptions) -> None:
     job, note = _job(options)
     advice = answer(options, job)
     if options.as_json:
-        print_json([one.document() for one in advice])
+        print_json([rule.document() for rule in advice])
         return
-    for one in (note, *_calibration_notes(job)):
-        if one:
-            typer.echo(f"note: {one}", err=True)
-    show(plain_console(), Lines(*(_paragraph(one) for one in advice)))
+    for sentence in (note, *_calibration_notes(job)):
+        if sentence:
+            typer.echo(f"note: {sentence}", err=True)
+    show(plain_console(), Lines(*(_paragraph(rule) for rule in advice)))
 
 
 def answer(options: AdviseOptions, job: Job) -> tuple[Advice, ...]:

@@ -57,7 +57,7 @@ def pages() -> dict[str, str]:
         f"{place}. `workbench {name}`: {COMMANDS[name].summary}"
         for place, name in enumerate(_ORDER, 1)
     )
-    names = "\n".join(f"- `{name}`: {one.summary}" for name, one in COMMANDS.items())
+    names = "\n".join(f"- `{name}`: {source.summary}" for name, source in COMMANDS.items())
     listed = "\n".join(_described(name) for name in COMMANDS)
     summary = "Predict, launch, watch and explain multi-GPU training on this host."
     return {
@@ -69,15 +69,15 @@ def pages() -> dict[str, str]:
 def _described(name: str) -> str:
     command: Any = load(name)
     parts: dict[str, Any] = getattr(command, "commands", {})
-    options = [one.opts[-1] for one in command.params if one.opts[-1].startswith("--")]
+    options = [option.opts[-1] for option in command.params if option.opts[-1].startswith("--")]
     lines = [f"## workbench {name}", "", COMMANDS[name].summary]
     if parts:
         lines.append(f"Parts: {', '.join(parts)}")
     if options:
         lines.append(f"Options: {' '.join(options)}")
     lines += [
-        f"{form} --json: {'array of ' if one.array else ''}{', '.join(one.keys)}"
-        for form, one in FORMS.items()
+        f"{form} --json: {'array of ' if json_form.array else ''}{', '.join(json_form.keys)}"
+        for form, json_form in FORMS.items()
         if f"{form} ".startswith(f"{name} ")
     ]
     return "\n".join(lines) + "\n"

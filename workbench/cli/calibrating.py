@@ -92,8 +92,8 @@ def calibrate(options: CalibrateOptions) -> None:
             print_json(document(calibration))
             return
         _print(calibration, options.store)
-    for one in stacks:
-        console.print(str(one), markup=False, soft_wrap=True)
+    for stack in stacks:
+        console.print(str(stack), markup=False, soft_wrap=True)
 
 
 def _refuse_job(options: CalibrateOptions) -> None:
@@ -106,7 +106,7 @@ def _refuse_job(options: CalibrateOptions) -> None:
 
 
 def _calibrate_stack(options: CalibrateOptions) -> None:
-    """Keep what a run or somebody's figures say, and show what it changes."""
+    """Keep what a run or someone's figures say, and show what it changes."""
     if options.quick or options.show or (options.from_run is None) == (options.measured is None):
         raise UsageError("Give --from RUN or --measured FIGURES, without --quick and --show.")
     job = None
@@ -179,7 +179,7 @@ def document(calibration: Calibration) -> dict[str, Any]:
         }
         for line in lines(calibration)
     ]
-    slow = [{"what": one.what, "next": one.next} for one in troubles(calibration)]
+    slow = [{"what": trouble.what, "next": trouble.next} for trouble in troubles(calibration)]
     return {"calibration": calibration.document(), "lines": rows, "troubles": slow}
 
 

@@ -37,7 +37,7 @@ def read_line(line: str) -> CellLine | None:
     Raises:
         UsageError: an option is unknown, or its value impossible.
     """
-    asked = list[CellLine]()
+    cells = list[CellLine]()
 
     def train(
         arguments: ScriptArguments = None,
@@ -51,8 +51,8 @@ def read_line(line: str) -> CellLine | None:
         dry_run: DryRunOption = False,
     ) -> None:
         """Launch this cell as a script: each rank is a new process."""
-        names = [one.strip() for one in (include or "").split(",")]
-        asked.append(
+        names = [part.strip() for part in (include or "").split(",")]
+        cells.append(
             CellLine(
                 options=options,
                 arguments=tuple(arguments or ()),
@@ -76,10 +76,12 @@ def read_line(line: str) -> CellLine | None:
     try:
         app(words, prog_name="%%train", standalone_mode=False)
     except Exception as error:
-        said = getattr(error, "format_message", None)  # Typer's own copy of Click is private
-        if said is None:
+        format_message = getattr(
+            error, "format_message", None
+        )  # Typer's own copy of Click is private
+        if format_message is None:
             raise
         raise UsageError(
-            f"%%train {line}: {said()} The cell's own arguments come after --."
+            f"%%train {line}: {format_message()} The cell's own arguments come after --."
         ) from error
-    return asked[0] if asked else None
+    return cells[0] if cells else None

@@ -293,7 +293,7 @@ class LazyGroup(TyperGroup):
         self.commands.update(own)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Load the command that the line names, then go on as any group."""
+        """Load the command that the line names, then continue as any group."""
         if args and args[0] in COMMANDS:
             self.commands[args[0]] = load(args[0])
         return super().resolve_command(ctx, args)

@@ -102,7 +102,7 @@ def compare(
 
 def _show_lineage(lineage: Sequence[Mapping[str, Any]], runs: Sequence[str]) -> None:
     """The trees of runs, where one began from another."""
-    if not any(one["origin"] for one in lineage):
+    if not any(entry["origin"] for entry in lineage):
         return
     console.print("[bold]Lineage[/]")
     for row in lineage:
@@ -116,7 +116,9 @@ def _show_lineage(lineage: Sequence[Mapping[str, Any]], runs: Sequence[str]) -> 
 def _not_aligned(comparison: Comparison, aligned: Mapping[str, Any]) -> Generator[str]:
     """Why runs cannot be laid beside each other by what was asked for."""
     by = aligned["by"]
-    unpriced = [run for run, one in comparison.curves.items() if not any(map(_is_known, one.usd))]
+    unpriced = [
+        run for run, curve in comparison.curves.items() if not any(map(_is_known, curve.usd))
+    ]
     if by == "usd" and unpriced:
         yield (
             f"The price of {', '.join(unpriced)} is unknown. Set it before a run starts: "
@@ -132,7 +134,7 @@ def _is_known(value: object) -> bool:
 
 def _export(store: wb.Store, runs: Sequence[str], path: Path) -> None:
     paths = find(store, runs)
-    rows = (row for one in paths for row in export.steps(one))
+    rows = (row for path in paths for row in export.steps(path))
     with status_line() as show:
 
         def on_progress(done: int) -> None:

@@ -6,7 +6,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from workbench.cli.cost_offer import named_offer, priced_offer
-from workbench.cli.cost_values import Costed, CostOptions
+from workbench.cli.cost_values import CostAnswer, CostOptions
 from workbench.cli.describing import describe, with_options
 from workbench.cli.memory import plain_console, show
 from workbench.cli.memory_values import accelerator
@@ -36,7 +36,7 @@ def cost(options: CostOptions) -> None:
         show(plain_console(), cost_view(report))
 
 
-def answer(options: CostOptions) -> Costed:
+def answer(options: CostOptions) -> CostAnswer:
     """Describe, choose an offer, time a step, add up the bill.
 
     Raises:
@@ -75,10 +75,10 @@ def answer(options: CostOptions) -> Costed:
             f"enough memory. {_layouts_that_fit(job)}"
         )
     notes = (*priced.notes, *job.notes)
-    return Costed(job=job, cost=bill, notes=notes, problem=problem)
+    return CostAnswer(job=job, cost=bill, notes=notes, problem=problem)
 
 
-def document(report: Costed) -> dict[str, Any]:
+def document(report: CostAnswer) -> dict[str, Any]:
     """The JSON form; keys are a contract."""
     job = report.job
     gpu = accelerator(job.cluster)

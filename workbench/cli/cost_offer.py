@@ -19,7 +19,7 @@ _DOUBTS = {"odd", "unverified", "form unknown"}  # chosen only where nothing bet
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Priced:
+class PricedOffer:
     """The offer that a run is priced at."""
 
     offer: Offer
@@ -32,7 +32,7 @@ class Priced:
     """Lower and upper price over the offer's."""
 
 
-def priced_offer(options: CostOptions, cluster: Cluster) -> Priced:
+def priced_offer(options: CostOptions, cluster: Cluster) -> PricedOffer:
     """Your own price, the named offer, or the cheapest of the table."""
     if options.usd_per_hour is not None or options.spot_usd_per_hour is not None:
         return _own(options, cluster)
@@ -42,7 +42,7 @@ def priced_offer(options: CostOptions, cluster: Cluster) -> Priced:
     return _from_table(options, cluster)
 
 
-def _own(options: CostOptions, cluster: Cluster, source: str = "given by you") -> Priced:
+def _own(options: CostOptions, cluster: Cluster, source: str = "given by you") -> PricedOffer:
     if options.offer is not None:
         raise UsageError("Give --offer or --usd-per-hour, not both.")
     given = options.usd_per_hour
@@ -68,7 +68,7 @@ def _own(options: CostOptions, cluster: Cluster, source: str = "given by you") -
     if ends is not None and price is not None and not (options.spot and spot is not None):
         ranged = ends[0] / price, ends[1] / price
     if options.provider is None:
-        return Priced(offer=offer, terms=Terms(provider=OWN), price_range=ranged)
+        return PricedOffer(offer=offer, terms=Terms(provider=OWN), price_range=ranged)
     try:
         terms, notes = prices.terms(options.provider), ()
     except UnknownNameError:
@@ -76,7 +76,7 @@ def _own(options: CostOptions, cluster: Cluster, source: str = "given by you") -
         notes = (
             f"{options.provider} is not in the price table: storage and egress prices are unknown.",
         )
-    return Priced(offer=offer, terms=terms, notes=notes, price_range=ranged)
+    return PricedOffer(offer=offer, terms=terms, notes=notes, price_range=ranged)
 
 
 def named_offer(options: CostOptions) -> Offer:
@@ -86,24 +86,24 @@ def named_offer(options: CostOptions) -> Offer:
         UnknownNameError: no such provider or offer; near ones are named.
     """
     known = prices.offers(providers=_providers(options))
-    matching = [one for one in known if one.name.lower() == str(options.offer).lower()]
+    matching = [offer for offer in known if offer.name.lower() == str(options.offer).lower()]
     if not matching:
-        raise UnknownNameError.near("offer", str(options.offer), {one.name for one in known})
+        raise UnknownNameError.near("offer", str(options.offer), {offer.name for offer in known})
     return _cheapest(matching, spot=options.spot)
 
 
-def _from_table(options: CostOptions, cluster: Cluster) -> Priced:
+def _from_table(options: CostOptions, cluster: Cluster) -> PricedOffer:
     """The cheapest known machine with enough of these GPUs, or the one that was named."""
     gpu, needed = cluster.accelerator, len(cluster.gpus)
     assert gpu is not None
-    every = [one for one in prices.offers(gpu=gpu.id) if one.gpus >= needed]
+    every = [offer for offer in prices.offers(gpu=gpu.id) if offer.gpus >= needed]
     named = prices.offers(providers=_providers(options), gpu=gpu.id)
-    matching = [one for one in named if one.gpus >= needed]
+    matching = [offer for offer in named if offer.gpus >= needed]
     if options.offer is not None:
         name = named_offer(options).name
-        matching = [one for one in matching if one.name == name]
+        matching = [offer for offer in matching if offer.name == name]
     if not matching and (options.offer or options.provider):
-        at = ", ".join(sorted({one.provider for one in every})) or "no provider"
+        at = ", ".join(sorted({offer.provider for offer in every})) or "no provider"
         raise UsageError(
             f"{options.offer or options.provider} does not list {needed} x {gpu.id} in the price "
             f"table. Listed at: {at}. Choose one of them, or give --usd-per-hour X."
@@ -111,7 +111,7 @@ def _from_table(options: CostOptions, cluster: Cluster) -> Priced:
     if not matching:
         note = f"No machine with {needed} x {gpu.id} in the table: give --usd-per-hour X."
         nobody = Offer(provider="n/a", name="", gpu=gpu.id, gpus=needed, usd_per_hour=None)
-        return Priced(offer=nobody, terms=Terms(provider="n/a"), notes=(note,))
+        return PricedOffer(offer=nobody, terms=Terms(provider="n/a"), notes=(note,))
     able = _joinable(matching, cluster.nodes, spot=options.spot)
     best = _cheapest(able, spot=options.spot)
     notes: list[str] = []
@@ -121,15 +121,15 @@ def _from_table(options: CostOptions, cluster: Cluster) -> Priced:
         notes.append(
             f"{best.provider} is not known to connect {cluster.nodes} of them: ask before renting."
         )
-    return Priced(offer=best, terms=prices.terms(best.provider), notes=tuple(notes))
+    return PricedOffer(offer=best, terms=prices.terms(best.provider), notes=tuple(notes))
 
 
 def _joinable(offers: list[Offer], nodes: int, *, spot: bool) -> list[Offer]:
     """Offers that join so many nodes; where none of them has a price, those that may do so."""
-    joined = [one for one in offers if (one.max_nodes or 1) >= nodes]
-    unknown = [one for one in offers if one.max_nodes is None]
+    joined = [offer for offer in offers if (offer.max_nodes or 1) >= nodes]
+    unknown = [offer for offer in offers if offer.max_nodes is None]
     for able in (joined, unknown):
-        if any(_price(one, spot=spot) is not None for one in able):
+        if any(_price(offer, spot=spot) is not None for offer in able):
             return able
     return joined or offers
 
@@ -140,19 +140,19 @@ def _providers(options: CostOptions) -> tuple[str, ...] | None:
 
 def _chosen(best: Offer, offers: list[Offer], *, spot: bool) -> str:
     """Why this one; cheaper prices that were passed over are named."""
-    count = sum(_price(one, spot=spot) is not None for one in offers)
+    count = sum(_price(offer, spot=spot) is not None for offer in offers)
     text = f"{best.provider} has the only priced offer (workbench prices)"
     if count > 1:
         text = f"{best.provider} is the cheapest of {count} priced offers (workbench prices)"
     usual = _price(best, spot=spot)
     if usual is None:
         kinds = ("spot", "on-demand") if spot else ("on-demand", "spot")
-        other = sum(_price(one, spot=not spot) is not None for one in offers)
+        other = sum(_price(offer, spot=not spot) is not None for offer in offers)
         return (
             f"No suitable offer has a known {kinds[0]} price ({other} of {len(offers)} have a "
             f"known {kinds[1]} price): give --usd-per-hour X."
         )
-    passed = [one for one in offers if (_price(one, spot=spot) or usual) < usual]
+    passed = [offer for offer in offers if (_price(offer, spot=spot) or usual) < usual]
     if passed:
         text += f", {len(passed)} cheaper offers with doubtful prices excluded"
     return text + "."

@@ -77,7 +77,7 @@ class CostOptions(RunDescription):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Costed:
+class CostAnswer:
     """Everything that one call of the command found out."""
 
     job: Job

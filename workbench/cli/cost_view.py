@@ -12,12 +12,12 @@ from workbench.estimate.cost.terms import NOTHING
 from workbench.units import format_count, format_seconds, format_usd
 
 if TYPE_CHECKING:
-    from workbench.cli.cost_values import Costed
+    from workbench.cli.cost_values import CostAnswer
     from workbench.estimate.cost import RunCost
     from workbench.estimate.cost.terms import CostTerm
 
 
-def cost_view(report: Costed) -> RenderableType:
+def cost_view(report: CostAnswer) -> RenderableType:
     """The bill, its totals, spot or not, and what was assumed; most important first."""
     cost = report.cost
     assumed = (*report.notes, *cost.assumptions, *cost.step.assumptions)
@@ -28,7 +28,9 @@ def cost_view(report: Costed) -> RenderableType:
         _totals(cost),
         _bill(cost),
         _facts([("spot", cost.spot_answer().verdict)]),
-        _facts([("Assumed" if index == 0 else "", one) for index, one in enumerate(assumed)]),
+        _facts(
+            [("Assumed" if index == 0 else "", sentence) for index, sentence in enumerate(assumed)]
+        ),
     ]
     shown: list[RenderableType] = []
     for piece in pieces:
@@ -45,7 +47,7 @@ def _facts(rows: list[tuple[str, str]]) -> Table:
     return table
 
 
-def _inputs(report: Costed) -> Table:
+def _inputs(report: CostAnswer) -> Table:
     workload, strategy, cost = report.job.workload, report.job.strategy, report.cost
     job, model = cost.job, workload.model
     offer = job.offer

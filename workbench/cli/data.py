@@ -17,7 +17,7 @@ from workbench.describe.option import Group
 from workbench.store.printable import printable
 from workbench.training_data import (
     DataReport,
-    Read,
+    RowResult,
     TokenOptions,
     TokenReport,
     examine,
@@ -65,9 +65,9 @@ def document(report: DataReport, counted: TokenReport | None) -> dict[str, Any]:
     """The JSON form; keys are a contract."""
     values = asdict(report)
     values["path"] = str(report.path)
-    values["problems"] = [_problem(one) for one in report.problems]
+    values["problems"] = [_problem(problem) for problem in report.problems]
     values["first"] = [
-        asdict(one.example) | {"row": one.row} for one in report.first if one.example
+        asdict(shown.example) | {"row": shown.row} for shown in report.first if shown.example
     ]
     values["tokens"] = None
     if counted is not None:
@@ -98,7 +98,7 @@ def _pictures(report: PictureReport, *, as_json: bool) -> None:
         say(picture.caption[:_LETTERS])
 
 
-def _problem(read: Read) -> dict[str, Any]:
+def _problem(read: RowResult) -> dict[str, Any]:
     return {"row": read.row, "problem": read.problem, "empty": read.is_empty}
 
 
@@ -114,14 +114,14 @@ def _print_report(report: DataReport) -> None:
     )
     for note in report.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
-    for one in report.problems[:_PROBLEMS]:
-        console.print(f"  row {one.row}: {one.problem}", style="yellow", markup=False)
+    for problem in report.problems[:_PROBLEMS]:
+        console.print(f"  row {problem.row}: {problem.problem}", style="yellow", markup=False)
     if skipped > _PROBLEMS:
         console.print(f"  and {skipped - _PROBLEMS:,} more; --json lists them", style="yellow")
     if skipped:
         them = "This row is" if skipped == 1 else "These rows are"
-        said = f"{them} skipped in training; finetune's --strict refuses the file instead."
-        console.print(said, style="dim")
+        rule = f"{them} skipped in training; finetune's --strict refuses the file instead."
+        console.print(rule, style="dim")
 
 
 def _counted(number: int, what: str) -> str:
@@ -132,8 +132,8 @@ def _print_examples(report: DataReport) -> None:
     for read in report.first:
         assert read.example is not None
         console.print(f"\nrow {read.row}", style="bold")
-        turns = [(one.role, one.content) for one in read.example.turns]
-        turns += [(f"rejected {one.role}", one.content) for one in read.example.rejected]
+        turns = [(turn.role, turn.content) for turn in read.example.turns]
+        turns += [(f"rejected {turn.role}", turn.content) for turn in read.example.rejected]
         for role, content in turns or [("text", read.example.text)]:
             console.print(_marked(role, content, "green" if role == "assistant" else ""))
 
@@ -142,8 +142,8 @@ def _marked(mark: str, content: str, style: str) -> Text:
     """A stretch with its mark before each line; control characters are shown, not obeyed."""
     cut = content if len(content) <= _LETTERS else f"{content[:_LETTERS]} …"
     lines = cut.split("\n")
-    safe = ["".join(c if c.isprintable() else repr(c)[1:-1] for c in one) for one in lines]
-    return Text("\n".join(f"{mark:>9} │ {one}" for one in safe), style=style)
+    safe = ["".join(c if c.isprintable() else repr(c)[1:-1] for c in line) for line in lines]
+    return Text("\n".join(f"{mark:>9} │ {line}" for line in safe), style=style)
 
 
 def _print_tokens(counted: TokenReport, tokens: TokenOptions) -> None:
@@ -155,8 +155,8 @@ def _print_tokens(counted: TokenReport, tokens: TokenOptions) -> None:
             console.print(_marked("learned" if learned else "read", stretch, "green" * learned))
     for note in counted.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
-    for one in counted.refused[:_PROBLEMS]:
-        console.print(f"  row {one.row}: {one.problem}", style="yellow", markup=False)
+    for problem in counted.refused[:_PROBLEMS]:
+        console.print(f"  row {problem.row}: {problem.problem}", style="yellow", markup=False)
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column()
     table.add_column(justify="right")

@@ -65,7 +65,7 @@ def demo(
 def _measure_steps(checked: Request, *, quiet: bool) -> bool:
     """A short calibration where this host has no fresh one; True = there is a new one.
 
-    What it cannot measure is not predicted; the run goes on all the same.
+    What it cannot measure is not predicted; the run continues all the same.
     """
     root, cpu = checked.store.root, checked.device == "cpu"
     if is_fresh(kept(root, cluster=checked.cluster, cpu=cpu), time.time()):

@@ -18,7 +18,15 @@ import typer
 from workbench.cli.tables import JsonOption
 from workbench.describe import Strategy
 from workbench.describe.job import Job, options
-from workbench.describe.option import Declared, Group, Option, declared, flattened, groups, text_of
+from workbench.describe.option import (
+    DeclaredField,
+    Group,
+    Option,
+    declared,
+    flattened,
+    groups,
+    text_of,
+)
 from workbench.describe.stack import ALL, CALIBRATION
 from workbench.errors import UsageError
 from workbench.store.measurements import named, step_options
@@ -93,14 +101,15 @@ def with_options(function: Callable[..., None]) -> Callable[..., None]:
     hints = get_type_hints(function, include_extras=True)
     own = inspect.signature(function).parameters
     arguments = {
-        name: _argument(name, hints[name], one.default, set(own)) for name, one in own.items()
+        name: _argument(name, hints[name], parameter.default, set(own))
+        for name, parameter in own.items()
     }
 
     def command(**values: Any) -> None:
         function(**{name: argument.read(values) for name, argument in arguments.items()})
 
     command.__doc__, command.__name__ = function.__doc__, function.__name__
-    parameters = [one for argument in arguments.values() for one in argument.parameters]
+    parameters = [parameter for argument in arguments.values() for parameter in argument.parameters]
     command.__dict__["__signature__"] = inspect.Signature(parameters)
     return command
 
@@ -113,7 +122,7 @@ def _argument(
             return _of_group(hint.__origin__, extra, own, hidden)
         if isinstance(extra, Option):
             return _of_option(
-                Declared(name=name, type=hint.__origin__, default=default, option=extra)
+                DeclaredField(name=name, type=hint.__origin__, default=default, option=extra)
             )
     if is_dataclass(hint):
         return _of_fields(hint)
@@ -123,7 +132,7 @@ def _argument(
     return _Argument(parameters=[parameter], read=lambda values: values[name])
 
 
-def _of_option(field: Declared) -> _Argument:
+def _of_option(field: DeclaredField) -> _Argument:
     """A declared option of the command itself; it keeps its default where it is not given."""
 
     def read(values: Mapping[str, Any]) -> Any:
@@ -138,7 +147,7 @@ def _of_option(field: Declared) -> _Argument:
 def _of_fields(kind: Any) -> _Argument:
     """A dataclass whose fields are annotated as arguments."""
     hints = get_type_hints(kind, include_extras=True)
-    own = {one.name for one in fields(kind)}
+    own = {field.name for field in fields(kind)}
     hidden = kind.HIDDEN if issubclass(kind, Description) else ()
     inner: dict[str, _Argument] = {}
     for attribute in fields(kind):
@@ -147,18 +156,24 @@ def _of_fields(kind: Any) -> _Argument:
             attribute.name, hints[attribute.name], default, own, hidden
         )
     # An option of two groups is one parameter, as the later declares it; both read its value.
-    parameters = {one.name: one for argument in inner.values() for one in argument.parameters}
+    parameters = {
+        parameter.name: parameter
+        for argument in inner.values()
+        for parameter in argument.parameters
+    }
     return _Argument(
         parameters=list(parameters.values()),
-        read=lambda values: kind(**{name: one.read(values) for name, one in inner.items()}),
+        read=lambda values: kind(
+            **{name: argument.read(values) for name, argument in inner.items()}
+        ),
     )
 
 
 def _of_group(kind: Any, group: Group, own: set[str], hidden: tuple[str, ...]) -> _Argument:
     """The declared options of a dataclass; None = not given."""
     known = {
-        name: (holder, one)
-        for name, (holder, one) in options_of(group.of).items()
+        name: (holder, field)
+        for name, (holder, field) in options_of(group.of).items()
         if name not in own and (not group.only or holder in group.only)
     }
 
@@ -167,16 +182,16 @@ def _of_group(kind: Any, group: Group, own: set[str], hidden: tuple[str, ...]) -
         return instance(group.of, given) if kind is group.of else given
 
     parameters = [
-        _parameter(name, one, hidden=name in hidden, changes=group.changes)
-        for name, (_, one) in known.items()
+        _parameter(name, field, hidden=name in hidden, changes=group.changes)
+        for name, (_, field) in known.items()
     ]
     return _Argument(parameters=parameters, read=read)
 
 
-def options_of(kind: type) -> Mapping[str, tuple[str, Declared]]:
+def options_of(kind: type) -> Mapping[str, tuple[str, DeclaredField]]:
     """Every option of `kind` by name, with the field that holds it."""
     if kind is Job:
-        return {name: (name, one) for name, one in options().items()}
+        return {name: (name, field) for name, field in options().items()}
     return flattened(kind)
 
 
@@ -202,9 +217,11 @@ def instance(kind: Any, given: Mapping[str, Any]) -> Any:
     return kind(**made)
 
 
-def _parameter(name: str, field: Declared, *, hidden: bool, changes: bool) -> inspect.Parameter:
+def _parameter(
+    name: str, field: DeclaredField, *, hidden: bool, changes: bool
+) -> inspect.Parameter:
     several = field.option.split == "pairs"
-    # `Declared.read` refuses in our own words.
+    # `DeclaredField.read` refuses in our own words.
     as_text = field.option.split or field.plain_type is int
     kind: Any = list[str] if several else str if as_text else field.plain_type
     shown = typer.Option(

@@ -65,10 +65,10 @@ def run_app() -> None:
 
 
 def _say_that_the_queue_waits() -> None:
-    """After a reboot nobody serves a store's queue: reading starts nothing, but says so."""
+    """After a reboot no one serves a store's queue: reading starts nothing, but says so."""
     given = sys.argv[1:]
-    root = next((two for one, two in pairwise(given) if one == "--store"), None)
-    root = next((one[8:] for one in given if one.startswith("--store=")), root)
+    root = next((two for argument, two in pairwise(given) if argument == "--store"), None)
+    root = next((argument[8:] for argument in given if argument.startswith("--store=")), root)
     if "queue" in given[:1] or not os.path.isdir(  # noqa: PTH112  (no pathlib for --help)
         os.path.join(root or os.environ.get("WORKBENCH_STORE") or "runs", ".queue")  # noqa: PTH118
     ):

@@ -100,7 +100,7 @@ def _for_trainer(options: ExportOptions) -> None:
 
     trainer: str = options.job["trainer"]
     model = options.job.get("model")
-    given = {name: one for name, one in options.job.items() if name != "trainer"}
+    given = {name: value for name, value in options.job.items() if name != "trainer"}
     is_typed = options.what is None and (model is not None or options.config is not None)
     job = describe(replace(options, job=given)) if is_typed else None
     made = write_config(job or described(options.what, options.rank, options.store), trainer, model)
@@ -156,15 +156,15 @@ def _why(options: ExportOptions) -> None:
         )
     given = options.request
     provider = None if "provider" not in given else known_provider(given["provider"])
-    rows = [one for one in places() if options.to in {None, one.engine}]
-    rows = [one for one in rows if provider in {None, one.provider}]
+    rows = [place for place in places() if options.to in {None, place.engine}]
+    rows = [place for place in rows if provider in {None, place.provider}]
     if not rows:
         who = "No engine of ours" if options.to is None else f"{options.to} never"
         raise UsageError(
             f"{who} rents at {provider}. For your own machines: --to torchrun, accelerate or slurm."
         )
     if options.as_json:
-        print_json([_document(one) for one in rows])
+        print_json([_document(place) for place in rows])
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("engine", "provider", "several machines", "spot", "storage", "image", "idle"):

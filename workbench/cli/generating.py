@@ -55,7 +55,7 @@ def generate(
         pieces = conversation.ask(text, how, sides=sides)
         try:
             with busy(f"loading {model.checkpoint.name}"):
-                waiting = [next((one for one in pieces if one.side), Piece(side=TRAINED))]
+                waiting = [next((piece for piece in pieces if piece.side), Piece(side=TRAINED))]
             for piece in itertools.chain(waiting, pieces):
                 if not as_json and piece.side not in answers and len(sides) > 1:
                     typer.echo(f"== {piece.side} ==")

@@ -31,7 +31,7 @@ def tag(
 ) -> None:
     """Add or remove tags of a run; without arguments, show them."""
     paths = wb.Store(store).find(run)
-    away = [check_tag(one) for one in remove or ()]
+    away = [check_tag(tag) for tag in remove or ()]
     _print(paths.directory.name, change_labels(paths, add=tags or (), remove=away), as_json=as_json)
 
 
@@ -56,8 +56,10 @@ def archive(
 ) -> None:
     """Hide runs from lists without deleting them; --undo shows them again."""
     place = wb.Store(store)
-    every = [place.find(one) for one in runs]  # all are known before the first is changed
-    done = {one.directory.name: change_labels(one, archived=not undo) for one in every}
+    every = [place.find(run) for run in runs]  # all are known before the first is changed
+    done = {
+        run_paths.directory.name: change_labels(run_paths, archived=not undo) for run_paths in every
+    }
     if as_json:
         print_json([{"run": run, **labelled(labels)} for run, labels in done.items()])
     else:

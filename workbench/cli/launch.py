@@ -87,7 +87,9 @@ def _show_help(target: str, *, run: bool, as_json: bool) -> None:
                 "read": reading.way,
                 "complete": reading.complete,
                 "note": note,
-                "options": [asdict(one) for one in (*reading.known.words, *reading.known.options)],
+                "options": [
+                    asdict(option) for option in (*reading.known.words, *reading.known.options)
+                ],
             }
         )
         return
@@ -157,8 +159,8 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
     if checked.predicted is not None:
         table = "\n".join(f"#   {line}" for line in str(checked.predicted).splitlines())
         console.print(f"# memory predicted per rank:\n{table}", markup=False)
-        for one in sentences_of(checked.predicted.assumptions):
-            console.print(f"# {one}", markup=False, soft_wrap=True)
+        for sentence in sentences_of(checked.predicted.assumptions):
+            console.print(f"# {sentence}", markup=False, soft_wrap=True)
     for line in _epoch_lines(checked):
         console.print(f"# {line}", markup=False, soft_wrap=True)
     if checked.predicted_time is not None:

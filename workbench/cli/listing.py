@@ -54,7 +54,7 @@ def runs(
         export.write(path, export.table_rows(matching), export.TABLE_COLUMNS)
         errors.print(f"{len(matching):,} runs written to {path}", markup=False)
     if as_json:
-        print_json([{key: one[key] for key in (*LISTED, *_MORE)} for one in matching])
+        print_json([{key: row[key] for key in (*LISTED, *_MORE)} for row in matching])
     elif not known:
         console.print(f"No runs in {place.root} yet. Start one: workbench launch gpt", markup=False)
     else:

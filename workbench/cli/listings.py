@@ -9,7 +9,7 @@ from rich.table import Table
 from workbench.cli.memory import plain_console, show
 from workbench.cli.tables import JsonOption, print_json
 from workbench.describe import Accelerator
-from workbench.describe.catalog import Published, every_published, gpus
+from workbench.describe.catalog import PublishedModel, every_published, gpus
 from workbench.units import format_bytes, format_count
 
 DOUBT = "?"
@@ -19,7 +19,7 @@ def models_command(*, as_json: JsonOption = False) -> None:
     """List the model shapes of the catalog."""
     models = every_published()
     if as_json:
-        print_json([_model_document(one) for one in models])
+        print_json([_model_document(model) for model in models])
         return
     table = _table("model", "parameters", "layers", "hidden", "kind", right=(1, 2, 3))
     for entry in models:
@@ -34,7 +34,7 @@ def gpus_command(*, as_json: JsonOption = False) -> None:
     """List the accelerators of the catalog; cells marked ? are unverified."""
     known = gpus()
     if as_json:
-        print_json([_gpu_document(one) for one in known])
+        print_json([_gpu_document(accelerator) for accelerator in known])
         return
     headers = ("gpu", "name", "memory", "GB/s", "bf16 TF", "link GB/s")
     table = _table(*headers, right=(2, 3, 4, 5), wrapped=1)
@@ -78,7 +78,7 @@ def _scaled(gpu: Accelerator, field: str, unit: float) -> str:
     return text + _doubt(gpu, field)
 
 
-def _model_document(entry: Published) -> dict[str, Any]:
+def _model_document(entry: PublishedModel) -> dict[str, Any]:
     shape = entry.model
     return {
         "id": entry.id,

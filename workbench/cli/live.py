@@ -68,9 +68,9 @@ def _nonfinite(run_id: str, view: dict[str, Any]) -> list[str]:
 
 def one_line(view: dict[str, Any], state: str) -> str:
     """The run in one line, for logs and CI."""
-    said = "  rehearsal" if view.get("rehearsal") else ""
+    label = "  rehearsal" if view.get("rehearsal") else ""
     return (
-        f"{state}{said}  step {view.get('steps', 0)}  loss {number(view.get('loss_last'))}  "
+        f"{state}{label}  step {view.get('steps', 0)}  loss {number(view.get('loss_last'))}  "
         f"{throughput_text(view)}  "
         f"elapsed {format_seconds(view.get('elapsed_seconds'))}  "
         f"left {format_seconds(view.get('eta_seconds'))}  "
@@ -94,8 +94,8 @@ def render(
     if message:
         parts.append(Text(message, style=style))
     parts += [Text(line, style="red") for line in _nonfinite(run_id, view)]
-    said = ", rehearsal: nothing is trained" if view.get("rehearsal") else ""
-    title = f"[bold]{escape(run_id)}[/] [{style}]{label}[/]{said}"
+    note = ", rehearsal: nothing is trained" if view.get("rehearsal") else ""
+    title = f"[bold]{escape(run_id)}[/] [{style}]{label}[/]{note}"
     return Panel(Group(*parts), title=title, title_align="left", border_style=style)
 
 
@@ -169,7 +169,7 @@ def _devices(view: dict[str, Any]) -> RenderableType:
         "",
     )
     grid: dict[str, Any] = view.get("grid") or {}
-    odd = [f"[yellow]{escape(one['text'])}[/]" for one in grid.get("outliers") or ()]
+    odd = [f"[yellow]{escape(outlier['text'])}[/]" for outlier in grid.get("outliers") or ()]
     missing = [f"[yellow]{escape(text)}[/]" for text in grid.get("missing") or ()]
     return Group(table, *odd, *(missing if grid.get("kind") == "gpu" else ()))
 
@@ -184,7 +184,7 @@ def _of_many(view: dict[str, Any]) -> list[tuple[str, ...]]:
 
     def text(name: str, say: Callable[[float], str]) -> str:
         values = (last(spread.get(f"{name}{end}")) for end in ("_low", "", "_high"))
-        return " · ".join("n/a" if one is None else say(one) for one in values)
+        return " · ".join("n/a" if value is None else say(value) for value in values)
 
     return [
         (

@@ -70,13 +70,13 @@ def _light(value: Any, rows: int, leave_out: frozenset[str]) -> Any:
     if isinstance(value, dict):
         items = cast("dict[str, Any]", value).items()
         return {
-            key: _light(one, rows, leave_out)
-            for key, one in items
-            if key not in leave_out and one is not None
+            key: _light(item, rows, leave_out)
+            for key, item in items
+            if key not in leave_out and item is not None
         }
     if isinstance(value, list):
         every = cast("list[Any]", value)
-        kept = [_light(one, rows, leave_out) for one in every[:rows]]
+        kept = [_light(row, rows, leave_out) for row in every[:rows]]
         return kept if len(every) <= rows else [*kept, f"… {len(every) - rows} more"]
     if isinstance(value, str):
         return value if len(value) <= _TEXT else f"{value[:_TEXT]}…"

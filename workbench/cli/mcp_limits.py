@@ -25,7 +25,7 @@ _OWN = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
+class PredictedRun:
     """What a dry run said of a run's length and price."""
 
     hours: float | None
@@ -75,7 +75,7 @@ class AgentLimits:
         if not self.allow_launch:
             raise UsageError(_READING)
 
-    def hours_for(self, predicted: Predicted, asked: float | None = None) -> float:
+    def hours_for(self, predicted: PredictedRun, wanted: float | None = None) -> float:
         """After how many hours the run is stopped; `asked`: what the agent wants it to be.
 
         Unknown hours are no reason to refuse: the run is stopped at the limit. An unknown price is
@@ -85,16 +85,16 @@ class AgentLimits:
             UsageError: it may not start; the message says which limit it breaks.
         """
         self.require_launch()
-        if asked is not None and not 0 < asked < 1e6:
-            raise UsageError(f"max_hours {asked:g}: give a number above 0 and below a million.")
+        if wanted is not None and not 0 < wanted < 1e6:
+            raise UsageError(f"max_hours {wanted:g}: give a number above 0 and below a million.")
         limit = self._hours_of_both(predicted)
-        if asked is not None and asked <= limit:
-            return asked  # it is stopped before any limit, whatever was predicted
+        if wanted is not None and wanted <= limit:
+            return wanted  # it is stopped before any limit, whatever was predicted
         if predicted.hours is not None and predicted.hours > limit:
             raise UsageError(self._too_much(predicted))
-        return limit if asked is None else min(limit, asked)
+        return limit if wanted is None else min(limit, wanted)
 
-    def _hours_of_both(self, predicted: Predicted) -> float:
+    def _hours_of_both(self, predicted: PredictedRun) -> float:
         hours = [] if self.max_hours is None else [self.max_hours]
         if self.max_usd is not None:
             price = predicted.usd_per_hour
@@ -107,7 +107,7 @@ class AgentLimits:
             hours += [self.max_usd / price] if price else []
         return min(hours, default=1e5)  # a free host, dollars alone: eleven years
 
-    def _too_much(self, predicted: Predicted) -> str:
+    def _too_much(self, predicted: PredictedRun) -> str:
         bill = "" if predicted.usd is None else f" and {format_usd(predicted.usd)}"
         return (
             f"{format_seconds(3600 * (predicted.hours or 0))}{bill} are predicted. {self} Plan "

@@ -15,7 +15,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 import workbench as wb
 from workbench.cli.commands import COMMANDS, load
 from workbench.cli.mcp_answers import ask, last_lines, run_command, short
-from workbench.cli.mcp_limits import AgentLimits, Predicted, check_options
+from workbench.cli.mcp_limits import AgentLimits, PredictedRun, check_options
 from workbench.cli.steering import steered
 from workbench.errors import UnknownNameError, WorkbenchError
 from workbench.launching.capture.steering import ACTIONS
@@ -83,11 +83,11 @@ class Tools:
         if command not in COMMANDS:
             raise UnknownNameError.near("command", command, COMMANDS)
         lines = [
-            f"{'/'.join(one.opts)}: {getattr(one, 'help', None) or ''}"
-            for one in load(command).params
+            f"{'/'.join(parameter.opts)}: {getattr(parameter, 'help', None) or ''}"
+            for parameter in load(command).params
         ]
-        found = [line for line in lines if contains in line]
-        return last_lines("\n".join([COMMANDS[command].summary, *found]))
+        matching = [line for line in lines if contains in line]
+        return last_lines("\n".join([COMMANDS[command].summary, *matching]))
 
     def memory(self, options: Words) -> str:
         """Peak memory of a rank, and what lowers it: ["--model","llama-3-8b","--gpu","h100"]."""
@@ -201,7 +201,7 @@ class Tools:
         handle = wb.attach(run, self._store[1])
         price = handle.document.get("usd_per_hour")
         hours = self._limits.hours_for(
-            Predicted(hours=None, usd=None, usd_per_hour=price), max_hours
+            PredictedRun(hours=None, usd=None, usd_per_hour=price), max_hours
         )
         words = [handle.id, *(options or ()), "--max-hours", f"{hours:.12g}"]
         begun = ask("resume", [*self._store, *words, "--", *(arguments or ())])
@@ -217,7 +217,7 @@ class Tools:
     ) -> str:
         run = wb.attach(begun["run"], self._store[1])
         self._record(run, action, words, context)
-        said = {
+        answer = {
             "run": run.id,
             "state": run.state,
             "warnings": begun.get("warnings"),
@@ -226,7 +226,7 @@ class Tools:
             "stopped_after_hours": hours,
             "next_tool": "show",
         }
-        return short(said)
+        return short(answer)
 
     def _record(self, run: wb.Run, action: str, words: Words, context: Context[Any, Any]) -> None:
         record_action(
@@ -240,17 +240,17 @@ class Tools:
 
 def _client(context: Context[Any, Any]) -> str:
     """Who asks, for the run's journal."""
-    asked = context.session.client_params
-    client = "" if asked is None else f": {asked.client_info.name}"
+    params = context.session.client_params
+    client = "" if params is None else f": {params.client_info.name}"
     return f"mcp{client}"[:80]
 
 
-def _predicted(dry: dict[str, Any]) -> Predicted:
-    return Predicted(
+def _predicted(dry: dict[str, Any]) -> PredictedRun:
+    return PredictedRun(
         hours=dry["predicted_hours"], usd=dry["predicted_usd"], usd_per_hour=dry["usd_per_hour"]
     )
 
 
 def _line(row: list[Any]) -> str:
     """A row as one text: a table of text is a third of a list of objects."""
-    return " ".join("-" if one is None else f"{one:.6g}" for one in row)
+    return " ".join("-" if value is None else f"{value:.6g}" for value in row)

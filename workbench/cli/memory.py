@@ -13,7 +13,7 @@ from workbench.cli.describing import (
     describe,
     with_options,
 )
-from workbench.cli.memory_values import Answered, MemoryOptions, accelerator
+from workbench.cli.memory_values import MemoryAnswer, MemoryOptions, accelerator
 from workbench.cli.tables import print_json
 from workbench.describe import Cluster, Strategy
 from workbench.describe.job import Job
@@ -70,7 +70,7 @@ def show(console: Console, piece: RenderableType) -> None:
     sys.stdout.write("\n".join(lines) + "\n")
 
 
-def answer(job: Job, headroom: float) -> Answered:
+def answer(job: Job, headroom: float) -> MemoryAnswer:
     """Ask every question of the closed form.
 
     Raises:
@@ -82,7 +82,7 @@ def answer(job: Job, headroom: float) -> Answered:
     gpu = accelerator(cluster)
     target_cluster = cluster if isinstance(cluster, Cluster) else Cluster(name=cluster)
     on_cards = fits is None and cluster != "cpu"
-    return Answered(
+    return MemoryAnswer(
         job=job,
         estimate=estimate,
         headroom=headroom,
@@ -97,7 +97,7 @@ def answer(job: Job, headroom: float) -> Answered:
     )
 
 
-def _simulated(report: Answered, timeout_seconds: float) -> Answered:
+def _simulated(report: MemoryAnswer, timeout_seconds: float) -> MemoryAnswer:
     """Add the exact simulation, with its progress on stderr."""
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
 
@@ -127,7 +127,7 @@ def _simulated(report: Answered, timeout_seconds: float) -> Answered:
     return replace(report, simulation=result)
 
 
-def document(report: Answered) -> dict[str, Any]:
+def document(report: MemoryAnswer) -> dict[str, Any]:
     """The JSON form; keys are a contract."""
     workload, strategy = report.job.workload, report.job.strategy
     simulation, estimate = report.simulation, report.estimate
@@ -140,14 +140,14 @@ def document(report: Answered) -> dict[str, Any]:
         "headroom": report.headroom,
         "fits_with_headroom": sizing.leaves_headroom(estimate, report.headroom),
         "explanation": list(report.explanation),
-        "switches": [one.document() for one in report.switches],
+        "switches": [switch.document() for switch in report.switches],
         "largest_micro_batch": _limit_document(report.micro_batch),
         "longest_sequence": _limit_document(report.sequence),
         "fits_on": [
             {"gpu": fit.gpu.id, "memory_bytes": fit.gpu.memory_bytes, "free_bytes": fit.free_bytes}
             for fit in report.fits_on
         ],
-        "options": [one.document() for one in report.options],
+        "options": [option.document() for option in report.options],
         "notes": list(report.job.notes),
         "cautions": list(report.cautions),
         "trainer": report.job.trainer and report.job.trainer.document(),
@@ -172,7 +172,7 @@ def _card(job: Job) -> dict[str, Any]:
     }
 
 
-def _host(report: Answered) -> dict[str, Any]:
+def _host(report: MemoryAnswer) -> dict[str, Any]:
     """What the host has for what offload needs (`host_bytes`); null where either is not known."""
     cluster, needed = report.job.cluster, report.estimate.host_bytes
     there = cluster.memory_bytes if isinstance(cluster, Cluster) else None

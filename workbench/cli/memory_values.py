@@ -30,7 +30,7 @@ class MemoryOptions(Description):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answered:
+class MemoryAnswer:
     """Everything that one call of the command found out."""
 
     job: Job
@@ -64,9 +64,9 @@ class Answered:
     @property
     def assumed(self) -> tuple[str, ...]:
         """What else the answer rests on."""
-        said = self.cautions
+        cautions = self.cautions
         every = (*self.job.notes, *self.estimate.assumptions)
-        return tuple(sentence for sentence in every if sentence not in said)
+        return tuple(sentence for sentence in every if sentence not in cautions)
 
     @property
     def gpu(self) -> Accelerator | None:

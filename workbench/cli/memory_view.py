@@ -15,14 +15,14 @@ from workbench.estimate.parts import SAFETY, Estimate
 from workbench.units import format_bytes, format_count, format_ratio, format_seconds
 
 if TYPE_CHECKING:
-    from workbench.cli.memory_values import Answered, MemoryOptions
+    from workbench.cli.memory_values import MemoryAnswer, MemoryOptions
     from workbench.describe.job import Job
 
 _COLOURS = ("blue", "cyan", "green", "magenta", "yellow", "bright_blue", "bright_magenta")
 _SWITCHES, _OTHERS, _CARDS, _STAGES = 7, 4, 6, 12
 
 
-def training_view(report: Answered, width: int) -> RenderableType:
+def training_view(report: MemoryAnswer, width: int) -> RenderableType:
     """Everything about a training process, most important first."""
     pieces: list[RenderableType | None] = [
         _inputs(report.job, _training_words(report)),
@@ -104,7 +104,7 @@ def _inputs(job: Job, what: str) -> Table:
     return table
 
 
-def _training_words(report: Answered) -> str:
+def _training_words(report: MemoryAnswer) -> str:
     workload = report.job.workload
     times = f" x {workload.accumulate} accumulated" if workload.accumulate > 1 else ""
     lora = f", LoRA r{workload.lora_rank}" if workload.lora_rank else ""
@@ -124,7 +124,7 @@ def _choices(job: Job) -> str:
     return "".join(f", {word}" for word in parts)
 
 
-def _numbers(report: Answered) -> Table:
+def _numbers(report: MemoryAnswer) -> Table:
     """The three numbers against the card; with a simulation beside them."""
     estimate, simulation = report.estimate, report.simulation
     rows = [
@@ -243,12 +243,12 @@ def _sentences(title: str, sentences: tuple[str, ...], *, dim: bool = False) -> 
     return table
 
 
-def _switches(report: Answered) -> Table | None:
+def _switches(report: MemoryAnswer) -> Table | None:
     """By bytes: what is saved, what is then on the card, what it costs; other results last."""
     if not report.switches:
         return None
-    same = [one for one in report.switches if not one.changes_result]
-    other = [one for one in report.switches if one.changes_result]
+    same = [switch for switch in report.switches if not switch.changes_result]
+    other = [switch for switch in report.switches if switch.changes_result]
     table = _table("saves", "then", "switches that do not change the result", right=(0, 1))
     _switch_rows(table, same[:_SWITCHES], fits=report.estimate.fits)
     if other:
@@ -272,7 +272,7 @@ def _switch_rows(table: Table, shown: list[sizing.Switch], *, fits: bool | None)
         table.add_row(Text(format_bytes(switch.saves_bytes), style="not bold"), after, text)
 
 
-def _limits_table(report: Answered) -> Table | None:
+def _limits_table(report: MemoryAnswer) -> Table | None:
     if report.estimate.card_bytes is None:
         return None
     table = _table()
@@ -282,7 +282,7 @@ def _limits_table(report: Answered) -> Table | None:
     return table
 
 
-def _cards(report: Answered) -> Table | None:
+def _cards(report: MemoryAnswer) -> Table | None:
     """Without a card: the smallest GPUs that hold it, one of each size."""
     if not report.fits_on:
         return None
@@ -298,7 +298,7 @@ def _cards(report: Answered) -> Table | None:
     return table
 
 
-def _options(report: Answered) -> Table | None:
+def _options(report: MemoryAnswer) -> Table | None:
     """Where it does not fit: one GPU with switches first, then more GPUs."""
     if not report.options:
         return None

@@ -17,7 +17,7 @@ from workbench.describe.option import Group
 from workbench.store.layout import RunPaths
 from workbench.store.printable import printable
 from workbench.trained_model.export import export_model
-from workbench.trained_model.exported import Exported, ModelExport
+from workbench.trained_model.exported import ExportedModel, ModelExport
 from workbench.trained_model.hub import HubPush, Pushed
 from workbench.trained_model.pushing import push_model
 from workbench.units import format_bytes, format_count
@@ -63,7 +63,7 @@ def _say(text: str) -> None:
     console.print(text, markup=False, soft_wrap=True)
 
 
-def _show(exported: Exported) -> None:
+def _show(exported: ExportedModel) -> None:
     kind = exported.architecture or {"gpt": "GPT of the recipe"}.get(exported.family, "weights")
     _say(f"{exported.path}")
     _say(
@@ -106,7 +106,7 @@ def _show_push(pushed: Pushed) -> None:
 
 @contextmanager
 def _progress_bar() -> Generator[Callable[[float, str], None] | None]:
-    """A bar on stderr; None where nobody looks."""
+    """A bar on stderr; None where no one looks."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -115,4 +115,4 @@ def _progress_bar() -> Generator[Callable[[float, str], None] | None]:
     text = TextColumn("{task.description}", markup=False)
     with Progress(BarColumn(30), text, console=errors, transient=True) as bar:
         task = bar.add_task("starting", total=1.0)
-        yield lambda share, said: bar.update(task, completed=share, description=said)
+        yield lambda share, text: bar.update(task, completed=share, description=text)

@@ -65,15 +65,17 @@ def list_targets(*, as_json: JsonOption = False) -> None:
     """List your targets, without the secrets of their addresses."""
     targets = read_targets()
     if as_json:
-        print_json_rows([_row(one) for one in targets.values()])
+        print_json_rows([_row(target) for target in targets.values()])
         return
     if not targets:
         _say("No targets yet. Add one: workbench notify add NAME URL")
         return
     table = Table("name", "address", "findings sent")
-    for one in targets.values():
-        sent = "none" if one.findings == "none" else f"{one.findings} and worse"
-        table.add_row(one.name, delivery.shown(one.url), sent.replace("error and worse", "error"))
+    for target in targets.values():
+        sent = "none" if target.findings == "none" else f"{target.findings} and worse"
+        table.add_row(
+            target.name, delivery.shown(target.url), sent.replace("error and worse", "error")
+        )
     console.print(table)
 
 
@@ -82,7 +84,7 @@ def remove(name: Annotated[str, _NAME], *, as_json: JsonOption = False) -> None:
     """Remove a target. Runs that are under way keep telling it."""
     targets = read_targets()
     target = _find(name, targets)
-    write_targets({key: one for key, one in targets.items() if key != name})
+    write_targets({key: target for key, target in targets.items() if key != name})
     if as_json:
         print_json(_row(target))
         return

@@ -13,7 +13,7 @@ from workbench.cli.describing import (
     with_options,
 )
 from workbench.cli.memory import plain_console, show
-from workbench.cli.plan_values import Planned, PlanOptions, Question
+from workbench.cli.plan_values import PlanAnswer, PlanOptions, Question
 from workbench.cli.progress import search_progress
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
@@ -49,11 +49,11 @@ def plan(options: PlanOptions) -> None:
         raise typer.Exit(1)
 
 
-def answer(options: PlanOptions) -> Planned:
+def answer(options: PlanOptions) -> PlanAnswer:
     """Read the options, search, measure the search's time.
 
     Raises:
-        UsageError: an impossible value, a name nobody knows; the message says what is allowed.
+        UsageError: an impossible value, a name no one knows; the message says what is allowed.
     """
     require_at_least("rejections", options.rejections, 0)
     search = question(options)
@@ -69,7 +69,7 @@ def answer(options: PlanOptions) -> Planned:
     else:
         with search_progress() as progress:
             plans = find_plans(search.workload, limits=search.limits, progress=progress, **given)
-    return Planned(
+    return PlanAnswer(
         options=options,
         workload=search.workload,
         run=search.run,
@@ -82,7 +82,7 @@ def answer(options: PlanOptions) -> Planned:
 
 def _calibration_notes(plans: Plans) -> tuple[str, ...]:
     """What measured runs of the stack changed in the plans."""
-    pairs = ((one.step.assumptions, one.memory.assumptions) for one in plans.plans)
+    pairs = ((plan.step.assumptions, plan.memory.assumptions) for plan in plans.plans)
     return sentences_of(*(assumptions for pair in pairs for assumptions in pair))
 
 
@@ -109,7 +109,7 @@ def question(options: PlanOptions) -> Question:
     )
 
 
-def document(report: Planned) -> dict[str, Any]:
+def document(report: PlanAnswer) -> dict[str, Any]:
     """The JSON form; keys are a contract. `launch` is null for a plan that nothing starts here."""
     from workbench.cli.plan_view import launch_line  # noqa: PLC0415  (loads Rich)
 

@@ -81,7 +81,7 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlanAnswer:
     """Everything that one call of the command found out."""
 
     options: PlanOptions

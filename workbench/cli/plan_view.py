@@ -13,14 +13,14 @@ from workbench.describe.supported import SPLITS, backend, launchable, why_not
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 
 if TYPE_CHECKING:
-    from workbench.cli.plan_values import Planned
+    from workbench.cli.plan_values import PlanAnswer
     from workbench.describe import Strategy
     from workbench.planning import Plan, Plans
 
 _SHOWN = 10
 
 
-def plan_view(report: Planned) -> RenderableType:
+def plan_view(report: PlanAnswer) -> RenderableType:
     """The question, the best plans, why, what would change it, and why not the others."""
     plans = report.plans
     pieces: list[RenderableType | None] = [_question(report)]
@@ -28,7 +28,9 @@ def plan_view(report: Planned) -> RenderableType:
         pieces += [
             _table(plans),
             _sentences("Why", plans.explain()),
-            _sentences("What if", tuple(one.sentence for one in plans.sensitivity())),
+            _sentences(
+                "What if", tuple(sensitivity.sentence for sensitivity in plans.sensitivity())
+            ),
             _sentences("Launch", _launchable(plans)),
         ]
     else:
@@ -94,7 +96,7 @@ def _sentences(title: str, sentences: tuple[str, ...]) -> Table | None:
     return table
 
 
-def _question(report: Planned) -> Table | None:
+def _question(report: PlanAnswer) -> Table | None:
     work, model = report.workload, report.workload.model
     length = report.options.tokens or f"{report.options.epochs} x {report.options.dataset_tokens}"
     lora = f", LoRA r{work.lora_rank}" if work.lora_rank else ""
@@ -158,7 +160,7 @@ def _rejected(plans: Plans) -> Table | None:
     return table if plans.rejected.total else None
 
 
-def _assumed(report: Planned) -> tuple[str, ...]:
+def _assumed(report: PlanAnswer) -> tuple[str, ...]:
     plans = report.plans
     looked = f"{plans.combinations:,} combinations of layout and offer in {report.seconds:.2f} s"
     best = plans.best

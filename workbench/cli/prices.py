@@ -62,8 +62,8 @@ def prices_command(
         offers = prices.offers(gpu=gpu, providers=names or None)
     offers = ranked(offers, spot=spot)
     if as_json:
-        documents = [document(one) for one in offers]
-        providers = [one.document() for one in answers]
+        documents = [document(offer) for offer in offers]
+        providers = [answer.document() for answer in answers]
         print_json({"offers": documents, "providers": providers} if ask else documents)
         return
     _print(offers, answers)
@@ -103,15 +103,15 @@ def _sentence(answer: ProviderAnswer) -> str:
 
 def ranked(offers: tuple[Offer, ...], *, spot: bool = False) -> tuple[Offer, ...]:
     """Offers by GPU in the catalog's order, cheapest per GPU first; unknown prices last."""
-    order = {one.id: index for index, one in enumerate(catalog.gpus())}
+    order = {accelerator.id: index for index, accelerator in enumerate(catalog.gpus())}
 
     def price(offer: Offer) -> float:
         on_demand = float("inf") if offer.usd_per_hour is None else offer.usd_per_hour
         value = offer.spot_usd_per_hour if spot else on_demand
         return float("inf") if value is None else value / offer.gpus
 
-    kept = [one for one in offers if not spot or one.spot_usd_per_hour is not None]
-    return tuple(sorted(kept, key=lambda one: (order[one.gpu], price(one), -one.gpus)))
+    kept = [offer for offer in offers if not spot or offer.spot_usd_per_hour is not None]
+    return tuple(sorted(kept, key=lambda offer: (order[offer.gpu], price(offer), -offer.gpus)))
 
 
 def document(offer: Offer) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def _print(offers: tuple[Offer, ...], answers: tuple[ProviderAnswer, ...]) -> No
         )
     else:
         console.print("No matching offers. List other GPUs and providers: workbench prices")
-    failed = [one for one in answers if one.error is not None]
+    failed = [answer for answer in answers if answer.error is not None]
     if answers:
         console.print(f"\n{len(answers) - len(failed)} of {len(answers)} providers answered.")
     for answer in failed:

@@ -40,7 +40,7 @@ def show_profile(profile: Profile, merged: Path, console: Console) -> None:
 def _shares(profile: Profile) -> Table:
     titles = (_TITLES.get(part, part) for part in PARTS)
     table = Table("rank", "step", *titles, "all comm.", box=None, pad_edge=False)
-    memory = any(one.memory for one in profile.ranks)
+    memory = any(rank.memory for rank in profile.ranks)
     if memory:
         table.add_column("peak allocated")
     for rank in profile.ranks:
@@ -61,9 +61,9 @@ def _peak(rank: RankProfile) -> int | None:
 
 
 def _operations(profile: Profile) -> Table:
-    kind = "kernel" if any(one.device == "cuda" for one in profile.ranks) else "operator"
+    kind = "kernel" if any(rank.device == "cuda" for rank in profile.ranks) else "operator"
     table = Table(kind, "calls/step", "own time/step", "share", box=None, pad_edge=False)
-    wall = sum(one.seconds("wall") for one in profile.ranks) / len(profile.ranks)
+    wall = sum(rank.seconds("wall") for rank in profile.ranks) / len(profile.ranks)
     for row in profile.operations[:_SHOWN_OPERATIONS]:
         name = row.name if len(row.name) <= _NAME_WIDTH else f"{row.name[: _NAME_WIDTH - 1]}…"
         share = f"{row.seconds / wall:.0%}" if wall > 0 else "n/a"
@@ -72,7 +72,7 @@ def _operations(profile: Profile) -> Table:
 
 
 def _files(profile: Profile, merged: Path, console: Console) -> None:
-    stood = [one.stop_seconds for one in profile.ranks if one.stop_seconds is not None]
+    stood = [rank.stop_seconds for rank in profile.ranks if rank.stop_seconds is not None]
     if stood:
         text = f"Training paused for {format_seconds(max(stood))} after the last of them."
         console.print(text, markup=False)
@@ -84,7 +84,7 @@ def show_gpus(gpus: dict[str, dict[str, float]], console: Console) -> None:
     """What DCGM read meanwhile, where there is one; also while the run started and warmed up."""
     if not gpus:
         return
-    names = [name for name in DCGM_FIELDS.values() if any(name in one for one in gpus.values())]
+    names = [name for name in DCGM_FIELDS.values() if any(name in gpu for gpu in gpus.values())]
     table = Table("GPU", *(name.replace("_", " ") for name in names), box=None, pad_edge=False)
     for gpu, samples in sorted(gpus.items()):
         table.add_row(escape(gpu), *(number(samples.get(name)) for name in names))

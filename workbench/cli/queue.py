@@ -130,12 +130,14 @@ def _show(place: Queue, *, as_json: bool) -> None:
 
 def _device_table(devices: tuple[Device, ...]) -> Table:
     table = Table("device", "what", "free memory", "held by", box=None, pad_edge=False)
-    for _, alike in groupby(devices, key=lambda one: one.key if one.kind == "gpu" else one.holders):
-        one, *others = alike
-        title = f"slots {one.name}-{others[-1].name}" if others else one.title
-        held = ", ".join(holder.text for holder in one.holders)
-        free = "n/a" if one.free_bytes is None else format_bytes(one.free_bytes)
-        table.add_row(title, escape(one.label), free, escape(held) or "[green]free[/]")
+    for _, alike in groupby(
+        devices, key=lambda device: device.key if device.kind == "gpu" else device.holders
+    ):
+        device, *others = alike
+        title = f"slots {device.name}-{others[-1].name}" if others else device.title
+        held = ", ".join(holder.text for holder in device.holders)
+        free = "n/a" if device.free_bytes is None else format_bytes(device.free_bytes)
+        table.add_row(title, escape(device.label), free, escape(held) or "[green]free[/]")
     return table
 
 

@@ -105,7 +105,7 @@ def checkpoints(
     handle = wb.attach(run, store)
     saved = handle.checkpoints(check=verify)
     if as_json:
-        print_json([one.document() for one in saved])
+        print_json([checkpoint.document() for checkpoint in saved])
     elif not saved:
         console.print(f"{handle.id} does not have a checkpoint.", markup=False)
     else:
@@ -113,7 +113,7 @@ def checkpoints(
         problem = "" if handle.status.live else handle.why_not_resumable()
         line = problem or f"resume with: workbench resume {handle.id}"
         console.print(line, markup=False, soft_wrap=True)
-    if any(one.problem for one in saved) and verify:
+    if any(checkpoint.problem for checkpoint in saved) and verify:
         raise typer.Exit(1)
 
 
@@ -138,7 +138,7 @@ def diagnose(
     handle = wb.attach(run, store)
     findings = handle.findings()
     if as_json:
-        print_json([one.answer(handle.id) for one in findings])
+        print_json([finding.answer(handle.id) for finding in findings])
     elif not findings:
         console.print(f"No problems found in {handle.id}.", markup=False)
     else:

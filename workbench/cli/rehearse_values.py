@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from workbench.cli.cost import answer
-from workbench.cli.cost_values import Costed, CostOptions
+from workbench.cli.cost_values import CostAnswer, CostOptions
 from workbench.cli.describing import option
 from workbench.cli.terminal import StoreOption
 from workbench.compare.calibration.calibrate import measured_conditions
@@ -60,7 +60,7 @@ class RehearseOptions(CostOptions):
     store: StoreOption = None
 
 
-def rehearsed(options: RehearseOptions) -> Costed:
+def rehearsed(options: RehearseOptions) -> CostAnswer:
     """The job and bill of number `rank` in PLAN, or of the options.
 
     Raises:
@@ -77,7 +77,7 @@ def rehearsed(options: RehearseOptions) -> Costed:
     return _planned(options.what, options)
 
 
-def _planned(path: Path, options: RehearseOptions) -> Costed:
+def _planned(path: Path, options: RehearseOptions) -> CostAnswer:
     entry = plan_entry(path, options.rank)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
@@ -105,7 +105,7 @@ def _planned(path: Path, options: RehearseOptions) -> Costed:
         notes.append(
             f"This machine estimates {step.step_seconds:.4g} s a step; the plan said {planned:.4g}."
         )
-    return Costed(job=job, cost=cost, notes=tuple(notes))
+    return CostAnswer(job=job, cost=cost, notes=tuple(notes))
 
 
 def _job(entry: Mapping[str, Any], workload: Mapping[str, Any]) -> Job:

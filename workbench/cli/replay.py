@@ -30,7 +30,7 @@ _FRAME_SECONDS = 0.25
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class FindingChange:
     """A finding at the moment when the rules first told it, or told that it was over."""
 
     step: int
@@ -42,8 +42,8 @@ class Said:
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
-        told = self.finding.document()
-        return {"said_at_step": self.step, "said_after_seconds": self.elapsed_seconds, **told}
+        document = self.finding.document()
+        return {"said_at_step": self.step, "said_after_seconds": self.elapsed_seconds, **document}
 
 
 class Player:
@@ -51,13 +51,13 @@ class Player:
 
     def __init__(self, paths: RunPaths, run: RunRecord) -> None:
         self.builder = ViewBuilder(paths, run)
-        self.said: list[Said] = []
+        self.said: list[FindingChange] = []
         self.findings: list[Finding] = []
         self.looks = 0
         self.elapsed_seconds = 0.0
         self._run = run
 
-    def take(self, moment: Moment) -> list[Said]:
+    def take(self, moment: Moment) -> list[FindingChange]:
         """Account for one look; what it said that was not said before."""
         self.looks += 1
         self.elapsed_seconds = moment.elapsed_seconds
@@ -66,11 +66,13 @@ class Player:
             if node == 0:
                 self.builder.add_sample(sample)
             else:
-                told: Any = {"gpus": self._run.cluster.get("gpus"), "sample": sample}
-                self.builder.add_node(node, told)
+                document: Any = {"gpus": self._run.cluster.get("gpus"), "sample": sample}
+                self.builder.add_node(node, document)
         new = [
-            Said(step=self.builder.steps, elapsed_seconds=moment.elapsed_seconds, finding=one)
-            for one in _news(self.findings, moment.findings)
+            FindingChange(
+                step=self.builder.steps, elapsed_seconds=moment.elapsed_seconds, finding=finding
+            )
+            for finding in _news(self.findings, moment.findings)
         ]
         self.findings = moment.findings
         self.said += new
@@ -84,15 +86,15 @@ class Player:
             "phase": "running",
             "started_at": self._run.created_at,
             "elapsed_seconds": round(self.elapsed_seconds, 1),
-            "findings": [one.answer(self._run.run) for one in self.findings],
+            "findings": [finding.answer(self._run.run) for finding in self.findings],
             "ranks": quiet,
         }
         return self.builder.snapshot(now)
 
 
 def _news(before: Sequence[Finding], after: Sequence[Finding]) -> Iterator[Finding]:
-    known = {(one.key, one.cleared_at is None) for one in before}
-    return (one for one in after if (one.key, one.cleared_at is None) not in known)
+    known = {(finding.key, finding.cleared_at is None) for finding in before}
+    return (finding for finding in after if (finding.key, finding.cleared_at is None) not in known)
 
 
 def replay(
@@ -153,28 +155,28 @@ def _play(
             time.sleep(max(0.0, due - time.monotonic()))
         new = player.take(moment)
         out = console if live is None else live.console
-        for said in () if quiet else new:
-            out.print(_line(said), soft_wrap=True)
+        for event in () if quiet else new:
+            out.print(_line(event), soft_wrap=True)
         if live is not None and time.monotonic() - shown_at >= _FRAME_SECONDS:
             shown_at = time.monotonic()
             live.update(render(name, player.view(), "replay", None, None), refresh=True)
 
 
-def _line(said: Said) -> str:
-    one = said.finding
-    where = f" rank {one.rank}" if one.rank is not None else ""
-    head = f"step {said.step}, {format_seconds(said.elapsed_seconds)}"
-    over = "resolved" if one.replaced_by is None else f"replaced by {one.replaced_by}"
-    text = one.cause if one.cleared_at is None else over
-    return f"{head}  [bold]{escape(one.kind)}[/]{where}: {escape(text)}"
+def _line(event: FindingChange) -> str:
+    finding = event.finding
+    where = f" rank {finding.rank}" if finding.rank is not None else ""
+    head = f"step {event.step}, {format_seconds(event.elapsed_seconds)}"
+    over = "resolved" if finding.replaced_by is None else f"replaced by {finding.replaced_by}"
+    text = finding.cause if finding.cleared_at is None else over
+    return f"{head}  [bold]{escape(finding.kind)}[/]{where}: {escape(text)}"
 
 
 def _print_end(player: Player) -> None:
-    standing = [one for one in player.findings if one.cleared_at is None]
-    told = ", ".join(dict.fromkeys(one.kind for one in standing)) or "none"
+    standing = [finding for finding in player.findings if finding.cleared_at is None]
+    kinds = ", ".join(dict.fromkeys(finding.kind for finding in standing)) or "none"
     console.print(
         f"replayed {player.builder.steps} steps, checked {player.looks} times; "
-        f"findings at the end: {told}",
+        f"findings at the end: {kinds}",
         markup=False,
         soft_wrap=True,
     )
@@ -187,7 +189,7 @@ def _document(paths: RunPaths, player: Player, until: int | None) -> dict[str, A
         "steps": player.builder.steps,
         "looks": player.looks,
         "elapsed_seconds": round(player.elapsed_seconds, 3),
-        "said": [one.document() for one in player.said],
-        "findings": [one.document() for one in player.findings],
+        "said": [message.document() for message in player.said],
+        "findings": [finding.document() for finding in player.findings],
         "view": player.view(),
     }

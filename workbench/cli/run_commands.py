@@ -71,12 +71,12 @@ def show(
 
 def _show_actions(actions: list[dict[str, Any]]) -> None:
     """What programs did with the run, and who asked."""
-    for one in actions[-_ACTIONS_SHOWN:]:
-        words = " ".join(map(str, one.get("arguments") or []))
-        at = one.get("time")
+    for action in actions[-_ACTIONS_SHOWN:]:
+        words = " ".join(map(str, action.get("arguments") or []))
+        at = action.get("time")
         when = clock(at) if isinstance(at, int | float) else "n/a"
-        what = f"{one.get('action')} {words}".rstrip()
-        line = f"{when}  {one.get('by')}: {what}{outcome(one)}"
+        what = f"{action.get('action')} {words}".rstrip()
+        line = f"{when}  {action.get('by')}: {what}{outcome(action)}"
         console.print(printable(line), markup=False, soft_wrap=True)
 
 
@@ -132,7 +132,7 @@ def metrics(
 
 def _list_series(series: Collection[Series], *, as_json: bool) -> None:
     if as_json:
-        print_json([one.document() for one in series])
+        print_json([entry.document() for entry in series])
     elif series:
         console.print(series_table(series))
     else:

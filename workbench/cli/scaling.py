@@ -104,7 +104,7 @@ def scale(
         study = measure(bench, trials)
     elsewhere = rented(study, bench, rent.gpu, rent.nodes_to) if rent.gpu else ()
     if options.as_json:
-        print_json({**study.document(), "rented": [asdict(one) for one in elsewhere]})
+        print_json({**study.document(), "rented": [asdict(point) for point in elsewhere]})
     else:
         _print_scaling(study)
         if elsewhere:
@@ -127,7 +127,7 @@ def _print_scaling(study: ScalingStudy) -> None:
 
 @contextmanager
 def _shown() -> Generator[OnProgress | None]:
-    """A bar on stderr where somebody looks; Ctrl-C becomes a sentence and exit code 1."""
+    """A bar on stderr where someone looks; Ctrl-C becomes a sentence and exit code 1."""
     try:
         if not sys.stderr.isatty():
             yield None

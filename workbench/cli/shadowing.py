@@ -39,8 +39,8 @@ class PackageGuard:
         """
         if path is not None or name not in PACKAGES:
             return
-        found = importlib.machinery.PathFinder.find_spec(name)
-        file = found and found.origin
+        spec = importlib.machinery.PathFinder.find_spec(name)
+        file = spec and spec.origin
         if file and _hidden_by(file) is not None:
             raise HiddenModuleError(f"it is not the package {name}", name=name, path=file)
 
@@ -86,7 +86,7 @@ def _module_at(path: str) -> tuple[str, str]:
 def _has_packages(folder: str) -> bool:
     """Whether something was installed there, as pip does it."""
     try:
-        return any(one.endswith((".dist-info", ".egg-info")) for one in os.listdir(folder))
+        return any(name.endswith((".dist-info", ".egg-info")) for name in os.listdir(folder))
     except OSError:
         return False
 

@@ -13,7 +13,7 @@ import workbench as wb
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import StoreOption, Terminated, console, errors, sigterm_as_interrupt
 from workbench.launching.resume import arrival
-from workbench.storage.pull import Pulled
+from workbench.storage.pull import PullResult
 from workbench.storage.push import OnProgress
 from workbench.storage.push import push as push_run
 from workbench.store.layout import RunPaths
@@ -90,7 +90,7 @@ def pull(
     console.print(f"  {_next(pulled)}", markup=False, soft_wrap=True)
 
 
-def pull_with_bar(url: str, store: str | None) -> Pulled:
+def pull_with_bar(url: str, store: str | None) -> PullResult:
     """Pull with a bar on stderr, and print the notes there."""
     with _bar("Stopped; what has arrived is kept for the next pull.") as tell:
         pulled = arrival.pull(url, Store(store), tell)
@@ -99,14 +99,14 @@ def pull_with_bar(url: str, store: str | None) -> Pulled:
     return pulled
 
 
-def _next(pulled: Pulled) -> str:
+def _next(pulled: PullResult) -> str:
     why = wb.Run(RunPaths(pulled.directory)).why_not_resumable()
     return why or f"resume with: workbench resume {pulled.run}"
 
 
 @contextmanager
 def _bar(stopped: str) -> Generator[OnProgress | None]:
-    """A bar on stderr where somebody looks; Ctrl-C and SIGTERM end with the sentence `stopped`."""
+    """A bar on stderr where someone looks; Ctrl-C and SIGTERM end with the sentence `stopped`."""
     try:
         with sigterm_as_interrupt():
             if not sys.stderr.isatty():
@@ -124,8 +124,8 @@ def _bar(stopped: str) -> Generator[OnProgress | None]:
             columns = (BarColumn(30), DownloadColumn(), TransferSpeedColumn(), text)
             with Progress(*columns, console=errors, transient=True) as bar:
                 task = bar.add_task("starting", total=None)
-                yield lambda done, total, said: bar.update(
-                    task, completed=done, total=total, description=said[-40:]
+                yield lambda done, total, text: bar.update(
+                    task, completed=done, total=total, description=text[-40:]
                 )
     except KeyboardInterrupt as ended:
         errors.print(stopped, markup=False)

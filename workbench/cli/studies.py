@@ -103,5 +103,5 @@ def compare_compression(
         print_json(compression.document())
     else:
         console.print(compression_table(compression))
-    if not any(one.good for one in compression.results):
+    if not any(result.good for result in compression.results):
         raise typer.Exit(1)

@@ -32,8 +32,8 @@ from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import MODULE
 from workbench.sweeping import Sweep, find, start, sweeps
 from workbench.sweeping.plan import ETA, SweepOptions, labels
-from workbench.sweeping.prepared import Prediction, Prepared, prepare_sweep, shell
-from workbench.sweeping.progress import SoFar, best_of, so_far
+from workbench.sweeping.prepared import Prediction, PreparedSweep, prepare_sweep, shell
+from workbench.sweeping.progress import TrialTotals, best_of, so_far
 from workbench.units import format_seconds, format_usd
 
 
@@ -102,7 +102,7 @@ def _ask(trials: int) -> None:
         raise typer.Exit(1)
 
 
-def _dry_document(prepared: Prepared) -> dict[str, Any]:
+def _dry_document(prepared: PreparedSweep) -> dict[str, Any]:
     return {
         "plan": prepared.plan.document(),
         "room": prepared.room,
@@ -113,11 +113,11 @@ def _dry_document(prepared: Prepared) -> dict[str, Any]:
     }
 
 
-def _show_prepared(prepared: Prepared) -> None:
+def _show_prepared(prepared: PreparedSweep) -> None:
     plan = prepared.plan
     for note in prepared.notes:
         errors.print(f"note: {note}", markup=False, soft_wrap=True)
-    drawn = any(not one.tried for one in plan.parameters)
+    drawn = any(not parameter.tried for parameter in plan.parameters)
     lines = [
         f"sweep {plan.name}: {plan.trials} trials, {prepared.room} at a time",
         f"varied: {labels(plan.parameters)}" + (f" (drawn by {plan.sampler})" if drawn else ""),
@@ -138,8 +138,8 @@ def _predicted_lines(predicted: Prediction) -> list[str]:
     if predicted.hours is None or predicted.wall_hours is None:
         return ["predicted: n/a; a trial's steps or step time are not known: workbench measure"]
     low, high = predicted.trial_hours_low or 0.0, predicted.trial_hours_high or 0.0
-    one = _hours(low) if high < 1.01 * low else f"{_hours(low)} to {_hours(high)}"
-    lines = [f"predicted: {one} a trial; all trials to their end {_both(predicted, 1.0)}"]
+    hour = _hours(low) if high < 1.01 * low else f"{_hours(low)} to {_hours(high)}"
+    lines = [f"predicted: {hour} a trial; all trials to their end {_both(predicted, 1.0)}"]
     share = predicted.share
     if share.expected < 1:
         lines.append(
@@ -173,21 +173,21 @@ def list_sweeps(*, store: StoreOption = None, as_json: JsonOption = False) -> No
     """List the sweeps of the store, newest first."""
     known = sweeps(store)
     if as_json:
-        print_json([one.document() for one in known])
+        print_json([sweep.document() for sweep in known])
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("sweep", "state", "trials", "varied", "metric", "best"):
         table.add_column(name, no_wrap=name == "sweep", overflow="fold")
-    for one in known:
-        about = one.document()
+    for entry in known:
+        about = entry.document()
         best: dict[str, Any] = about["best"] or {}
         ended = [row for row in about["trials"] if row["state"] in {"finished", "pruned", "failed"}]
         table.add_row(
-            escape(one.name),
-            badge(one.state, None),
-            f"{len(ended)} of {one.plan.trials}",
+            escape(entry.name),
+            badge(entry.state, None),
+            f"{len(ended)} of {entry.plan.trials}",
             escape(about["parameters"]),
-            escape(one.plan.metric),
+            escape(entry.plan.metric),
             number(best.get("value")),
         )
     console.print(table if known else "No sweeps yet. Start one: workbench sweep SCRIPT --grid …")
@@ -204,29 +204,29 @@ def show(
     as_json: JsonOption = False,
 ) -> None:
     """Show the trials of a sweep and the best one."""
-    found = find(name, store)
+    chosen_sweep = find(name, store)
     if html is not None:
         from workbench.sweeping.page import write_page  # noqa: PLC0415  (plotly)
 
-        write_page(found, html)
+        write_page(chosen_sweep, html)
         errors.print(f"figures written to {html}", markup=False)
     if as_json:
-        print_json(found.document())
+        print_json(chosen_sweep.document())
         return
-    _show(found)
+    _show(chosen_sweep)
 
 
-def _show(found: Sweep) -> None:
-    plan, trials = found.plan, found.trials()
+def _show(sweep: Sweep) -> None:
+    plan, trials = sweep.plan, sweep.trials()
     best = best_of(trials, plan.direction)
-    console.print(f"{found.name}: {found.state}", markup=False)
-    if found.message:
-        console.print(found.message, markup=False, soft_wrap=True)
+    console.print(f"{sweep.name}: {sweep.state}", markup=False)
+    if sweep.message:
+        console.print(sweep.message, markup=False, soft_wrap=True)
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("trial", no_wrap=True)
     table.add_column("state", no_wrap=True)
-    for one in plan.parameters:
-        table.add_column(escape(one.name), overflow="fold")
+    for parameter in plan.parameters:
+        table.add_column(escape(parameter.name), overflow="fold")
     table.add_column(escape(plan.metric), justify="right", no_wrap=True)
     table.add_column("run", no_wrap=True)
     table.add_column("", overflow="fold")
@@ -235,7 +235,7 @@ def _show(found: Sweep) -> None:
         table.add_row(
             str(row.number),
             badge(row.state, None),
-            *(escape(_short(row.values.get(one.name, ""))) for one in plan.parameters),
+            *(escape(_short(row.values.get(parameter.name, ""))) for parameter in plan.parameters),
             number(row.value),
             escape(row.run or "n/a"),
             mark,
@@ -243,13 +243,14 @@ def _show(found: Sweep) -> None:
     console.print(table)
     console.print(_taken(so_far(trials, plan.trials), plan.predicted or {}), markup=False)
     if best is not None:
-        console.print(f"The best: workbench sweep best {found.name}", markup=False)
+        console.print(f"The best: workbench sweep best {sweep.name}", markup=False)
 
 
-def _taken(now: SoFar, predicted: Mapping[str, Any]) -> str:
+def _taken(now: TrialTotals, predicted: Mapping[str, Any]) -> str:
     """Trials, hours and dollars so far, beside what was predicted for all.
 
-    >>> now = SoFar(finished=2, pruned=1, failed=0, running=1, waiting=4, hours=0.01, usd=None)
+    >>> counts = {"finished": 2, "pruned": 1, "failed": 0, "running": 1, "waiting": 4}
+    >>> now = TrialTotals(**counts, hours=0.01, usd=None)
     >>> _taken(now, {"hours": 0.5, "usd": None})
     '3 of 8 trials have ended, 1 running; 36 s so far, predicted 30 min 00 s for all to their end'
     """
@@ -279,27 +280,36 @@ def _short(text: str) -> str:
 @sweep.command()
 def best(name: _NAME = "last", *, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """Show the best trial and the command that trains it again."""
-    found = find(name, store)
-    row = found.best()
+    chosen_sweep = find(name, store)
+    row = chosen_sweep.best()
     if row is None:
-        raise UsageError(f"No trial of {found.name} has finished: workbench sweep show {name}")
-    command = again(found, row.number)
+        raise UsageError(
+            f"No trial of {chosen_sweep.name} has finished: workbench sweep show {name}"
+        )
+    command = again(chosen_sweep, row.number)
     if as_json:
         print_json(
-            {"sweep": found.name, "metric": found.plan.metric, **asdict(row), "command": command}
+            {
+                "sweep": chosen_sweep.name,
+                "metric": chosen_sweep.plan.metric,
+                **asdict(row),
+                "command": command,
+            }
         )
         return
     values = ", ".join(f"{key}={value}" for key, value in row.values.items())
-    console.print(f"trial {row.number} of {found.name}: {values}", markup=False, soft_wrap=True)
-    console.print(f"{found.plan.metric} {number(row.value, 6)}, run {row.run}", markup=False)
+    console.print(
+        f"trial {row.number} of {chosen_sweep.name}: {values}", markup=False, soft_wrap=True
+    )
+    console.print(f"{chosen_sweep.plan.metric} {number(row.value, 6)}, run {row.run}", markup=False)
     console.print(f"  {shlex.join(command)}", markup=False, soft_wrap=True)
     for verb in ("show", "export-model"):
         console.print(f"  workbench {verb} {row.run}", markup=False)
 
 
-def again(found: Sweep, trial: int) -> list[str]:
+def again(sweep: Sweep, trial: int) -> list[str]:
     """What to type to launch the script with a trial's values."""
-    run = found.run(trial).document
+    run = sweep.run(trial).document
     words: list[str] = run["arguments"][len(run.get("layout_arguments") or []) :]
     module = ["-m", str(run["module"])] if run.get("module") else []
     target = module or [str(run.get("recipe") or run["script"])]
@@ -319,10 +329,10 @@ def resume(name: _NAME = "last", *, store: StoreOption = None, as_json: JsonOpti
     _after(find(name, store).resume(), as_json=as_json)
 
 
-def _after(found: Sweep, *, as_json: bool) -> None:
+def _after(sweep: Sweep, *, as_json: bool) -> None:
     if as_json:
-        print_json(found.document())
+        print_json(sweep.document())
         return
-    more = f": {found.message}" if found.message else ""
-    console.print(f"{found.name} is {found.state}{more}", markup=False, soft_wrap=True)
-    console.print(f"  workbench sweep show {found.name}", markup=False)
+    more = f": {sweep.message}" if sweep.message else ""
+    console.print(f"{sweep.name} is {sweep.state}{more}", markup=False, soft_wrap=True)
+    console.print(f"  workbench sweep show {sweep.name}", markup=False)

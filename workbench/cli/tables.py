@@ -76,7 +76,7 @@ def runs_table(rows: list[dict[str, Any]], *, as_trees: bool = False) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
         # The id is what people copy: never cut, never wrapped.
-        widths = (len(one.prefix) + len(one.row["run"]) for one in branches)
+        widths = (len(branch.prefix) + len(branch.row["run"]) for branch in branches)
         width = max(widths) if column == "run" else None
         table.add_column(column, no_wrap=column != "from", min_width=width, overflow="fold")
     for branch in branches:
@@ -117,11 +117,13 @@ def series_table(series: Iterable[Series]) -> Table:
     for name in ("last", "at step", "best", "at step", "values"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
-    for one in sorted(series, key=lambda one: one.group):
-        best = (number(one.best), _place(one.best_step)) if one.better else (_range(one), "")
-        broken = f"{one.nonfinite:,} NaN or infinite, first at step {one.nonfinite_step}"
-        cells = (number(one.last), _place(one.last_step), *best, f"{one.count:,}")
-        table.add_row(escape(one.name), *cells, f"[red]{broken}[/]" if one.nonfinite else "")
+    for entry in sorted(series, key=lambda series: series.group):
+        best = (
+            (number(entry.best), _place(entry.best_step)) if entry.better else (_range(entry), "")
+        )
+        broken = f"{entry.nonfinite:,} NaN or infinite, first at step {entry.nonfinite_step}"
+        cells = (number(entry.last), _place(entry.last_step), *best, f"{entry.count:,}")
+        table.add_row(escape(entry.name), *cells, f"[red]{broken}[/]" if entry.nonfinite else "")
     return table
 
 
@@ -129,9 +131,9 @@ def _place(step: int | None) -> str:
     return "n/a" if step is None else str(step)
 
 
-def _range(one: Series) -> str:
-    """Where nobody knows which way is better."""
-    return f"{number(one.min)} to {number(one.max)}"
+def _range(series: Series) -> str:
+    """Where no one knows which way is better."""
+    return f"{number(series.min)} to {number(series.max)}"
 
 
 def summary_table(
@@ -206,10 +208,12 @@ def _loss(summary: Mapping[str, Any]) -> str:
 
 def _attempts(summary: dict[str, Any]) -> str:
     """What each attempt but the last ended with, and what had to be made again."""
-    starts = [one for one in summary["attempts"] if one["event"] == "start"]
+    starts = [attempt for attempt in summary["attempts"] if attempt["event"] == "start"]
     if len(starts) < 2:
         return ""
-    ends = {one["attempt"]: one for one in summary["attempts"] if one["event"] == "end"}
+    ends = {
+        attempt["attempt"]: attempt for attempt in summary["attempts"] if attempt["event"] == "end"
+    }
     lines = [str(summary["restarts"] + 1)]
     for start in starts[1:]:
         end = ends.get(start["attempt"] - 1)
@@ -251,8 +255,8 @@ def _report(summary: dict[str, Any]) -> str:
 
 def _causes(gap: PredictionError) -> list[str]:
     """Of a step whose time was predicted; else they would be measured lines without a pair."""
-    causes = [one for one in gap.rows if one.group == "cause"]
-    return [one.what for one in causes if one.predicted is not None]
+    causes = [term for term in gap.rows if term.group == "cause"]
+    return [cause.what for cause in causes if cause.predicted is not None]
 
 
 def _beside(gap: PredictionError, what: str) -> str:

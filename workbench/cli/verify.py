@@ -74,12 +74,17 @@ def _print(answer: Verification) -> None:
         console.print(Text(f"kept in  {answer.kept}"))
 
 
-def _print_verdict(one: Verdict) -> None:
-    where = "before the first step" if one.step == 0 else f"step {one.step}"
-    rank = "" if one.rank is None else f", rank {one.rank}"
-    title = Text(f"{one.severity:<9}", style=_STYLES[one.severity])
-    console.print(title.append(f"{one.kind}, {where}{rank}: {one.what}", style="bold"))
-    for text in (one.evidence, f"Right: {one.bound}", one.cause, f"Next: {one.next}"):
+def _print_verdict(verdict: Verdict) -> None:
+    where = "before the first step" if verdict.step == 0 else f"step {verdict.step}"
+    rank = "" if verdict.rank is None else f", rank {verdict.rank}"
+    title = Text(f"{verdict.severity:<9}", style=_STYLES[verdict.severity])
+    console.print(title.append(f"{verdict.kind}, {where}{rank}: {verdict.what}", style="bold"))
+    for text in (
+        verdict.evidence,
+        f"Right: {verdict.bound}",
+        verdict.cause,
+        f"Next: {verdict.next}",
+    ):
         console.print(Padding(Text(text), (0, 0, 0, _INDENT)))
 
 

@@ -53,7 +53,7 @@ def status(*, as_json: JsonOption = False) -> None:
     """List your warm servers."""
     servers = client.servers()
     if as_json:
-        print_json([_document(one) for one in servers])
+        print_json([_document(server) for server in servers])
         return
     for server in servers:
         _print(f"{_described(server)}, {_launches(server)}")
@@ -63,10 +63,10 @@ def status(*, as_json: JsonOption = False) -> None:
 
 @warm.command()
 def stop(*, as_json: JsonOption = False) -> None:
-    """End your warm servers; runs that were forked from them go on."""
+    """End your warm servers; runs that were forked from them continue."""
     ended = client.stop_servers()
     if as_json:
-        print_json([_document(one) for one in ended])
+        print_json([_document(server) for server in ended])
         return
     for server in ended:
         _print(f"Ended: {_described(server)}, {_launches(server)}")

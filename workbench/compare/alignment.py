@@ -65,15 +65,15 @@ def aligned(
         None throughout for a run without that scale.
     """
     lines = {run: points(curve, by, weight) for run, curve in curves.items()}
-    usable = [one for one in lines.values() if len(one) > 1]
-    low = max((one[0][0] for one in usable), default=0.0)
-    high = min((one[-1][0] for one in usable), default=0.0)
+    usable = [line for line in lines.values() if len(line) > 1]
+    low = max((line[0][0] for line in usable), default=0.0)
+    high = min((line[-1][0] for line in usable), default=0.0)
     places: list[float] = []
     if high > low:
         places = [low + (high - low) * index / (count - 1) for index in range(count)]
         counted = by in {"step", "tokens"}
         places = sorted({float(round(at)) for at in places}) if counted else places
-    losses = {run: [interpolate(one, at) for at in places] for run, one in lines.items()}
+    losses = {run: [interpolate(value, at) for at in places] for run, value in lines.items()}
     return {"by": by, "at": places, "loss": losses}
 
 
@@ -94,7 +94,7 @@ def interpolate(line: Sequence[tuple[float, float]], at: float) -> float | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reached:
+class LossReached:
     """When a run's loss came down to a value, and what that had taken."""
 
     step: float
@@ -113,7 +113,7 @@ class Reached:
         return asdict(self)
 
 
-def cost_to_reach(curve: Curve, loss: float, weight: float = SMOOTHING) -> Reached | None:
+def cost_to_reach(curve: Curve, loss: float, weight: float = SMOOTHING) -> LossReached | None:
     """The first row from which the smoothed loss stays at or below `loss`; None if never.
 
     "Stays" means for the next 5 % of the curve (at least 3 rows), or to its end: a lucky batch is
@@ -126,7 +126,7 @@ def cost_to_reach(curve: Curve, loss: float, weight: float = SMOOTHING) -> Reach
     for place, index in enumerate(rows):
         step = curve.step[index]
         if step is not None and all(below[place : place + hold]):
-            return Reached(
+            return LossReached(
                 step=step,
                 tokens=curve.tokens[index],
                 seconds=curve.seconds[index],
@@ -142,7 +142,7 @@ def common_loss(curves: Mapping[str, Curve], weight: float = SMOOTHING) -> float
     Rounded up to three digits, as people would name it; None without a curve.
     """
     last = [
-        one[-1][1] for one in (points(curve, "step", weight) for curve in curves.values()) if one
+        line[-1][1] for line in (points(curve, "step", weight) for curve in curves.values()) if line
     ]
     if not last:
         return None

@@ -26,7 +26,7 @@ from workbench.store.runs import Store
 from workbench.store.status import read_status
 
 TRASH = ".workbench-trash"
-_OURS = re.compile(r".+-[0-9a-f]{8}")  # whatever else lies there was put there by somebody
+_OURS = re.compile(r".+-[0-9a-f]{8}")  # whatever else lies there was put there by someone
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +56,7 @@ def size(paths: RunPaths) -> Size:
                 files += 1
                 on_disk += about.st_blocks * 512 if about.st_nlink == 1 else 0
     try:
-        saved = [one for one in os.listdir(paths.checkpoints) if not one.startswith(".")]
+        saved = [name for name in os.listdir(paths.checkpoints) if not name.startswith(".")]
     except OSError:
         saved = []
     return Size(run=paths.directory.name, files=files, bytes=on_disk, checkpoints=len(saved))

@@ -55,7 +55,7 @@ RESULTS = {
 def configuration(
     run: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]] = ()
 ) -> dict[str, Any]:
-    """Everything of a run.json that somebody chose, flat: what -> value.
+    """Everything of a run.json that someone chose, flat: what -> value.
 
     Of `attempts`, the latest that was given other arguments counts.
     """
@@ -72,9 +72,9 @@ def configuration(
 def _chosen(run: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> list[str]:
     """The script's arguments, without what follows from the strategy or from a resume."""
     words: list[str] = run.get("arguments") or []
-    for one in attempts:
-        if one.get("arguments"):
-            words = _without_checkpoint(one["arguments"], one.get("checkpoint"))
+    for attempt in attempts:
+        if attempt.get("arguments"):
+            words = _without_checkpoint(attempt["arguments"], attempt.get("checkpoint"))
     layout: list[str] = run.get("layout_arguments") or []
     return words[len(layout) :] if words[: len(layout)] == layout else words
 
@@ -131,11 +131,11 @@ def differing(configurations: Mapping[str, Mapping[str, Any]]) -> list[dict[str,
     known, one row says so, and the others say what differs between those that are.
     """
     names: dict[str, None] = {}
-    for one in configurations.values():
-        names |= dict.fromkeys(one)
+    for of_run in configurations.values():
+        names |= dict.fromkeys(of_run)
     known = {
-        (group, run): any(_group(name) == group for name in one)
-        for run, one in configurations.items()
+        (group, run): any(_group(name) == group for name in value)
+        for run, value in configurations.items()
         for group in _GROUPS
     }
     rows: list[dict[str, Any]] = []
@@ -144,8 +144,8 @@ def differing(configurations: Mapping[str, Mapping[str, Any]]) -> list[dict[str,
             recorded = {run: "known" if known[group, run] else "unknown" for run in configurations}
             rows.append({"what": group, "values": recorded})
     for name in names:
-        values = {run: one.get(name) for run, one in configurations.items()}
-        counted = [one for run, one in values.items() if known.get((_group(name), run), True)]
+        values = {run: value.get(name) for run, value in configurations.items()}
+        counted = [value for run, value in values.items() if known.get((_group(name), run), True)]
         if len(set(map(repr, counted))) > 1:
             rows.append({"what": name, "values": values})
     return rows
@@ -162,8 +162,10 @@ def results(rows: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """``{"what", "unit", "values": {run: value}}`` for each result that a run has."""
     differing_rows: list[dict[str, Any]] = []
     if any(row.get("rehearsal") for row in rows.values()):  # their results are no measurements
-        said = {run: REHEARSED if row.get("rehearsal") else "trained" for run, row in rows.items()}
-        differing_rows.append({"what": "rehearsal", "unit": "", "values": said})
+        outcomes = {
+            run: REHEARSED if row.get("rehearsal") else "trained" for run, row in rows.items()
+        }
+        differing_rows.append({"what": "rehearsal", "unit": "", "values": outcomes})
     for key, unit in RESULTS.items():
         values = {run: row.get(key) for run, row in rows.items()}
         if any(value is not None for value in values.values()):

@@ -86,14 +86,14 @@ def _steps(paths: RunPaths) -> Generator[dict[str, Any]]:
     while True:
         final = stream.at_end
         rows = stream.read(final=final)
-        for one in rows:
+        for row in rows:
             yield {
-                **_place(paths, one.step, one.time, clock, price),
-                "tokens": count.up_to(one),
-                "loss": one.loss,
-                "lr": one.lr,
-                "grad_norm": one.grad_norm,
-                "step_seconds": one.step_seconds,
+                **_place(paths, row.step, row.time, clock, price),
+                "tokens": count.up_to(row),
+                "loss": row.loss,
+                "lr": row.lr,
+                "grad_norm": row.grad_norm,
+                "step_seconds": row.step_seconds,
             }
         if final:
             return
@@ -133,8 +133,8 @@ TABLE_COLUMNS: dict[str, type] = {
 
 def table_rows(rows: Iterable[Row]) -> Generator[dict[str, Any]]:
     """Rows of `index.table` as `write` takes them."""
-    for one in rows:
-        yield {**one, "tags": " ".join(one["tags"])}
+    for row in rows:
+        yield {**row, "tags": " ".join(row["tags"])}
 
 
 def write(
@@ -215,7 +215,7 @@ def _parquet(
     done, batch = 0, list[Row]()
 
     def flush(writer: Any) -> int:
-        table = {name: _typed([one.get(name) for one in batch], columns[name]) for name in columns}
+        table = {name: _typed([row.get(name) for row in batch], columns[name]) for name in columns}
         writer.write_table(arrow.table(table, schema=schema))
         written = done + len(batch)
         batch.clear()
@@ -233,5 +233,5 @@ def _parquet(
 def _typed(values: Sequence[Any], kind: type) -> list[Any]:
     """Values as their column has them; what is not of its type is unknown."""
     if kind is float:
-        return [float(one) if isinstance(one, int | float) else None for one in values]
-    return [one if isinstance(one, kind) else None for one in values]
+        return [float(value) if isinstance(value, int | float) else None for value in values]
+    return [value if isinstance(value, kind) else None for value in values]

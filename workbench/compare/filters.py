@@ -47,15 +47,15 @@ class Condition:
         """Whether a row fulfils it. Of an unknown value only ``=n/a`` and ``!=`` hold."""
         value = row.get(self.field)
         if isinstance(value, list):
-            texts = [str(one).lower() for one in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            texts = [str(item).lower() for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         else:
             texts = [] if value is None else [str(value).lower()]
         wanted = self.value.lower()
         if self.sign == "~":
-            return any(wanted in one for one in texts)
+            return any(wanted in text for text in texts)
         if self.sign in {"=", "!="}:
             unknown = wanted in _UNKNOWN
-            equal = not texts if unknown else any(_same(one, wanted) for one in texts)
+            equal = not texts if unknown else any(_same(text, wanted) for text in texts)
             return equal == (self.sign == "=")
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
@@ -144,15 +144,15 @@ def choose(
     wanted = conditions(where)
     if tag is not None:
         wanted.append(Condition(field="tags", sign="=", value=tag))
-    shown = archived or any(one.field == "archived" for one in wanted)
-    chosen = [one for one in rows if shown or not one["archived"]]
-    chosen = [one for one in chosen if all(condition.holds(one) for condition in wanted)]
+    shown = archived or any(condition.field == "archived" for condition in wanted)
+    chosen = [row for row in rows if shown or not row["archived"]]
+    chosen = [row for row in chosen if all(condition.holds(row) for condition in wanted)]
     if sort is None:
         return chosen
     key, down = named(sort.removeprefix("-")), sort.startswith("-")
-    known = [one for one in chosen if one.get(key) is not None]
-    known.sort(key=lambda one: _order(one[key]), reverse=down)
-    return known + [one for one in chosen if one.get(key) is None]
+    known = [row for row in chosen if row.get(key) is not None]
+    known.sort(key=lambda row: _order(row[key]), reverse=down)
+    return known + [row for row in chosen if row.get(key) is None]
 
 
 def _order(value: Any) -> tuple[int, float, str]:

@@ -62,7 +62,7 @@ def table(store: Store, on_progress: OnProgress | None = None) -> list[dict[str,
             stale.append((ctime_ns, run, state))
     gone = kept.keys() - {run for _, run in folders}
     rows += _read_again(store, stale, gone, on_progress)
-    return [about for _, _, about in sorted(rows, key=lambda one: one[:2], reverse=True)]
+    return [about for _, _, about in sorted(rows, key=lambda row: row[:2], reverse=True)]
 
 
 def _read_again(
@@ -145,7 +145,7 @@ def _is_row(about: Any) -> bool:
 
 def _keep(root: Path, fresh: Iterable[_Entry], gone: Iterable[str]) -> None:
     """Put entries in and take others out. An index that cannot be written is done without."""
-    entries = [(one.run, one.stamp, _dumps(one.row), _packed(one.curve)) for one in fresh]
+    entries = [(entry.run, entry.stamp, _dumps(entry.row), _packed(entry.curve)) for entry in fresh]
     try:
         with _open(root, write=True) as index:
             index.executemany("DELETE FROM runs WHERE run = ?", [(run,) for run in gone])
@@ -161,8 +161,8 @@ def _dumps(document: Mapping[str, Any]) -> str:
     return json.dumps(finite(document), allow_nan=False, separators=(",", ":"))
 
 
-def _packed(one: Curve | None) -> bytes | None:
-    return None if one is None else zlib.compress(_dumps(one.document()).encode(), 1)
+def _packed(points: Curve | None) -> bytes | None:
+    return None if points is None else zlib.compress(_dumps(points.document()).encode(), 1)
 
 
 @contextlib.contextmanager
@@ -192,18 +192,18 @@ def _open(root: Path, *, write: bool) -> Generator[sqlite3.Connection]:
 
 def _check(path: Path) -> None:
     """Refuse a link, a pipe, and the file of another user, beside which nothing is written."""
-    for one in (path, path.with_name(f"{FILE}-journal")):
+    for file in (path, path.with_name(f"{FILE}-journal")):
         try:
-            about = os.lstat(one)
+            about = os.lstat(file)
         except FileNotFoundError:
             continue
         ours = about.st_uid == os.geteuid() and about.st_nlink == 1
         if not stat.S_ISREG(about.st_mode) or not ours:
-            raise PermissionError(f"{one} is not ours")
+            raise PermissionError(f"{file} is not ours")
 
 
 def _drop(root: Path) -> None:
-    """Remove an index that cannot be read, so that the next writing begins anew."""
+    """Remove an index that cannot be read, so that the next writing begins again."""
     for name in (FILE, f"{FILE}-journal"):
         path = root / name
         with contextlib.suppress(OSError):

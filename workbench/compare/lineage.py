@@ -123,11 +123,11 @@ def _add(
     depth: int,
 ) -> None:
     branches.append(Branch(row=every[run], depth=depth, prefix=prefix))
-    own = sorted(children.get(run, ()), key=lambda one: every[one].get("created_at") or 0.0)
-    for one in own:
-        last = one == own[-1]
+    own = sorted(children.get(run, ()), key=lambda child: every[child].get("created_at") or 0.0)
+    for child in own:
+        last = child == own[-1]
         _add(
-            one,
+            child,
             every,
             children,
             branches,

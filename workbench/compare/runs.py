@@ -55,7 +55,7 @@ class Comparison:
         return {
             "loss": target,
             "chosen": "highest last loss" if loss is None else "given",
-            "runs": {run: one and one.document() for run, one in reached.items()},
+            "runs": {run: point and point.document() for run, point in reached.items()},
         }
 
     def document(self, *, by: str = "step", loss: float | None = None) -> dict[str, Any]:
@@ -66,7 +66,7 @@ class Comparison:
         """
         return {
             "runs": list(self.rows),
-            "lineage": [one.document() for one in self.lineage],
+            "lineage": [branch.document() for branch in self.lineage],
             "configuration": list(self.configuration),
             "results": list(self.results),
             "logged": list(self.logged),
@@ -98,12 +98,12 @@ def compare(store: Store, names: Sequence[str]) -> Comparison:
         RunNotFoundError: one is not there.
         UsageError: they are not two to `MOST` different runs.
     """
-    paths = {one.directory.name: one for one in find(store, names)}
+    paths = {run_paths.directory.name: run_paths for run_paths in find(store, names)}
     curves = {run: index.curve(store, run) for run in paths}
-    rows = {run: row(one, curves[run]) for run, one in paths.items()}
+    rows = {run: row(run_paths, curves[run]) for run, run_paths in paths.items()}
     configurations = {
-        run: configuration(read_json(one.run) or {}, read_attempts(one))
-        for run, one in paths.items()
+        run: configuration(read_json(run_paths.run) or {}, read_attempts(run_paths))
+        for run, run_paths in paths.items()
     }
     return Comparison(
         rows=rows,
@@ -111,7 +111,7 @@ def compare(store: Store, names: Sequence[str]) -> Comparison:
         lineage=ancestry(store, rows),
         configuration=differing(configurations),
         results=results(rows),
-        logged=_logged({run: read_series(one) for run, one in paths.items()}),
+        logged=_logged({run: read_series(run_paths) for run, run_paths in paths.items()}),
     )
 
 
@@ -119,8 +119,8 @@ def _logged(series: Mapping[str, Sequence[Series]]) -> list[Mapping[str, Any]]:
     """Names that at least two of the runs logged, with each run's last and best value."""
     of_name: dict[str, dict[str, Series]] = {}
     for run, logged in series.items():
-        for one in logged:
-            of_name.setdefault(one.name, {})[run] = one
+        for entry in logged:
+            of_name.setdefault(entry.name, {})[run] = entry
     return [
         {
             "name": name,

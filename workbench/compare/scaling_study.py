@@ -16,7 +16,7 @@ from typing import Any
 from workbench.compare.studies.bench import LAUNCHED, Bench, OnProgress
 from workbench.compare.studies.scaling_curves import Curve, CurvePoint, curve_of
 from workbench.compare.studies.sizes import MODES, Sizes, trials
-from workbench.compare.studies.step_split import Host, Measured
+from workbench.compare.studies.step_split import Host, MeasuredSize
 from workbench.compare.studies.study import Study
 from workbench.compare.studies.trial import TrialResult
 from workbench.describe.detection import detect_host
@@ -56,14 +56,14 @@ class ScalingStudy:
         Raises:
             UsageError: it was not measured.
         """
-        for one in self.curves:
-            if one.mode == mode:
-                return one
+        for curve in self.curves:
+            if curve.mode == mode:
+                return curve
         raise UsageError(f"No size of mode {mode!r} was measured in {self.study}.")
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form: what ``workbench scale --json`` prints."""
-        runs = {one.label: one.run for one in self.results}
+        runs = {result.label: result.run for result in self.results}
         return {
             "study": self.study,
             "target": self.target,
@@ -73,16 +73,21 @@ class ScalingStudy:
                 {
                     "mode": curve.mode,
                     "points": [
-                        {**asdict(one), "run": runs.get(f"{curve.mode} {one.ranks}")}
-                        for one in curve.points
+                        {**asdict(point), "run": runs.get(f"{curve.mode} {point.ranks}")}
+                        for point in curve.points
                     ],
                 }
                 for curve in self.curves
             ],
             "failed": [
-                {"label": one.label, "run": one.run, "outcome": one.outcome, "why": one.problem}
-                for one in self.results
-                if not one.good
+                {
+                    "label": result.label,
+                    "run": result.run,
+                    "outcome": result.outcome,
+                    "why": result.problem,
+                }
+                for result in self.results
+                if not result.good
             ],
             "notes": list(self.notes),
         }
@@ -93,7 +98,9 @@ class ScalingStudy:
             lines.append(f"{curve.mode} scaling of {self.target}")
             lines += [_line(point) for point in curve.points]
         lines += [
-            f"{one.label}: {one.outcome}, {one.problem}" for one in self.results if not one.good
+            f"{result.label}: {result.outcome}, {result.problem}"
+            for result in self.results
+            if not result.good
         ]
         return "\n".join([*lines, *self.notes])
 
@@ -122,7 +129,7 @@ def scale(
         target: A recipe's name, a script, or a `Job` that one of the recipes trains.
         arguments: Its arguments. A script's may hold {ranks} and, for strong scaling,
             {micro_batch}.
-        resume: A study to go on with: its finished trials are not repeated.
+        resume: A study to continue with: its finished trials are not repeated.
         on_progress: Told how far it is.
         stop: Set it to end the study.
         options: Those of `Sizes` (sizes, mode, steps, to, global_batch), and of each launch
@@ -180,9 +187,9 @@ def conclude(
     host = Host(cores=(here.cpu_cores or 1) if device == "cpu" else None)
     by_mode = {
         mode: [
-            Measured(ranks=one.processes, splits=one.splits)
-            for each, one in done
-            if each == mode and one.good
+            MeasuredSize(ranks=result.processes, splits=result.splits)
+            for each, result in done
+            if each == mode and result.good
         ]
         for mode in MODES
     }
@@ -193,7 +200,7 @@ def conclude(
         device=device,
         cores=host.cores,
         curves=tuple(curves),
-        results=tuple(one for _, one in done),
+        results=tuple(result for _, result in done),
         notes=tuple(notes_on(host, curves, to)),
     )
 
@@ -213,12 +220,12 @@ def notes_on(host: Host, curves: Sequence[Curve], to: Sequence[int]) -> list[str
             "On GPUs the exchange is the step time beyond that of the smallest size: Python runs "
             "ahead of the GPU, so the parts of a step cannot be measured separately."
         )
-    short = [curve.mode for curve in curves if sum(one.measured for one in curve.points) < 2]
+    short = [curve.mode for curve in curves if sum(point.measured for point in curve.points) < 2]
     odd = [
-        one.ranks
+        point.ranks
         for curve in curves
-        for one in curve.points
-        if one.measured and one.efficiency > _MOST_EFFICIENT
+        for point in curve.points
+        if point.measured and point.efficiency > _MOST_EFFICIENT
     ]
     if odd:
         notes.append(

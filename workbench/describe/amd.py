@@ -108,20 +108,20 @@ class AmdDriver:
 
     def nvmlDeviceGetPowerUsage(self, handle: Any) -> int:
         """Milliwatts of the socket."""
-        told = self._ask("amdsmi_get_power_info", handle)
+        values = self._ask("amdsmi_get_power_info", handle)
         names = ("socket_power", "current_socket_power", "average_socket_power")
-        return _first(told, names) * _MILLI
+        return _first(values, names) * _MILLI
 
     def nvmlDeviceGetEnforcedPowerLimit(self, handle: Any) -> int:
         """Milliwatts."""
-        told = self._ask("amdsmi_get_power_cap_info", handle)
-        return _number(told, "power_cap") // _MILLI  # microwatts
+        values = self._ask("amdsmi_get_power_cap_info", handle)
+        return _number(values, "power_cap") // _MILLI  # microwatts
 
     def nvmlDeviceGetTotalEnergyConsumption(self, handle: Any) -> float:
         """Millijoules since its driver was loaded."""
-        told: Mapping[str, Any] = self._ask("amdsmi_get_energy_count", handle)
-        steps = _first(told, ("energy_accumulator", "power"))  # its name before ROCm 6.1
-        resolution = told.get("counter_resolution")
+        values: Mapping[str, Any] = self._ask("amdsmi_get_energy_count", handle)
+        steps = _first(values, ("energy_accumulator", "power"))  # its name before ROCm 6.1
+        resolution = values.get("counter_resolution")
         if not isinstance(resolution, int | float):
             raise AmdError("no resolution of the energy counter")
         return steps * resolution / _MILLI  # microjoules
@@ -134,23 +134,23 @@ class AmdDriver:
 
     def nvmlDeviceGetClockInfo(self, handle: Any, _kind: int) -> int:
         """MHz of the compute engines."""
-        told = self._ask("amdsmi_get_clock_info", handle, self._amd.AmdSmiClkType.GFX)
-        return _first(told, ("clk", "cur_clk"))
+        values = self._ask("amdsmi_get_clock_info", handle, self._amd.AmdSmiClkType.GFX)
+        return _first(values, ("clk", "cur_clk"))
 
     def nvmlDeviceGetTotalEccErrors(self, handle: Any, _kind: int, _counter: int) -> int:
         """Uncorrectable ones since its driver was loaded."""
-        told = self._ask("amdsmi_get_gpu_total_ecc_count", handle)
-        return _number(told, "uncorrectable_count")
+        values = self._ask("amdsmi_get_gpu_total_ecc_count", handle)
+        return _number(values, "uncorrectable_count")
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Any) -> list[Any]:
         """``pid`` and ``usedGpuMemory`` (bytes; None = not told) of each."""
-        found: list[Any] = []
-        for one in self._ask("amdsmi_get_gpu_process_list", handle):
-            held: Mapping[str, Any] = one.get("memory_usage") or {}
+        processes: list[Any] = []
+        for process in self._ask("amdsmi_get_gpu_process_list", handle):
+            held: Mapping[str, Any] = process.get("memory_usage") or {}
             memory = held.get("vram_mem")
             known = memory if isinstance(memory, int) else None
-            found.append(SimpleNamespace(pid=int(one["pid"]), usedGpuMemory=known))
-        return found
+            processes.append(SimpleNamespace(pid=int(process["pid"]), usedGpuMemory=known))
+        return processes
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
         """What NVML has beside these is not supported."""
@@ -163,18 +163,18 @@ class AmdDriver:
         return refuse
 
 
-def _number(told: Any, name: str) -> int:
-    return _first(told, (name,))
+def _number(values: Any, name: str) -> int:
+    return _first(values, (name,))
 
 
-def _first(told: Any, names: tuple[str, ...]) -> int:
+def _first(values: Any, names: tuple[str, ...]) -> int:
     """The first of these fields that is a number.
 
     Raises:
         AmdError: none is; AMD's library answers "N/A" then.
     """
     for name in names:
-        value = told.get(name)
+        value = values.get(name)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return int(value)
     raise AmdError(f"{' and '.join(names)}: N/A")

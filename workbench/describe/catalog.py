@@ -28,7 +28,7 @@ NOISE = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Published:
+class PublishedModel:
     """A model's shape with its provenance."""
 
     id: str
@@ -89,7 +89,7 @@ def models() -> tuple[Model, ...]:
     return tuple(row.model for row in every_published())
 
 
-def published(name: str) -> Published:
+def published(name: str) -> PublishedModel:
     """As `model`, with source, date and the stated count.
 
     Raises:
@@ -134,20 +134,20 @@ def _unknown(name: str, repository: str) -> UnknownNameError:
 
 
 @functools.cache
-def every_published() -> tuple[Published, ...]:
+def every_published() -> tuple[PublishedModel, ...]:
     """Every published shape with its provenance."""
     return tuple(_published(row) for row in json.loads(FILE.read_text(encoding="utf-8")))
 
 
-def _published(row: dict[str, Any]) -> Published:
+def _published(row: dict[str, Any]) -> PublishedModel:
     values = {key: value for key, value in row.items() if key not in {"shape", "aliases"}}
     aliases = tuple(row.get("aliases", ()))
-    return Published(model=Model(**row["shape"]), aliases=aliases, **values)
+    return PublishedModel(model=Model(**row["shape"]), aliases=aliases, **values)
 
 
 @functools.cache
-def _names() -> dict[tuple[str, ...], Published]:
-    known: dict[tuple[str, ...], Published] = {}
+def _names() -> dict[tuple[str, ...], PublishedModel]:
+    known: dict[tuple[str, ...], PublishedModel] = {}
     for row in every_published():
         for name in (row.id, row.model.name, *row.aliases):
             known.setdefault(_words(name), row)

@@ -15,7 +15,9 @@ def require_choice(field: str, given: Any, allowed: Sequence[Any]) -> None:
         return
     if allowed and isinstance(allowed[0], str):
         raise UnknownNameError.near(field.replace("_", " "), str(given), allowed)
-    known = [str(one) for one in allowed if one is not None]  # None: the option is left out
+    known = [
+        str(choice) for choice in allowed if choice is not None
+    ]  # None: the option is left out
     listed = " or ".join(filter(None, (", ".join(known[:-1]), known[-1])))
     raise UsageError(f"{field} must be {listed}, not {given!r}.")
 

@@ -18,8 +18,8 @@ import psutil
 
 from workbench.describe import amd
 from workbench.describe.accelerators import Accelerator, recognise
+from workbench.describe.bounded_calls import DRIVER
 from workbench.describe.hardware import Cluster, Gpu
-from workbench.describe.in_time import DRIVER
 
 
 def detect_host() -> Cluster:
@@ -144,11 +144,13 @@ def _visible_gpus() -> tuple[Gpu, ...]:
         with contextlib.suppress(library.NVMLError):  # lost, or not ours: the others are there
             cards[index] = _card(library, index)
     if isinstance(library, amd.AmdDriver):
-        found = _of_amd(cards)
+        groups = _of_amd(cards)
     else:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-        found = [one.parts for one in cards.values()] if visible is None else _named(visible, cards)
-    parts = [gpu for parts in found for gpu in parts]
+        groups = (
+            [card.parts for card in cards.values()] if visible is None else _named(visible, cards)
+        )
+    parts = [gpu for parts in groups for gpu in parts]
     slices = [gpu for gpu in parts if gpu.is_slice]
     return tuple(slices[:1] or parts)  # CUDA shows a process one slice (MIG) and no card beside it
 
@@ -159,7 +161,7 @@ def _of_amd(cards: Mapping[int, _Card]) -> list[Sequence[Gpu]]:
         given = next((os.environ[name] for name in names if name in os.environ), None)
         if given is not None:
             left = _named(given, cards)
-            order = [next(card for card in cards.values() if card.parts == one) for one in left]
+            order = [next(card for card in cards.values() if card.parts == parts) for parts in left]
             cards = dict(enumerate(order))
     return [card.parts for card in cards.values()]
 
@@ -190,16 +192,16 @@ def _count(library: Any) -> int:
 
 def _named(visible: str, cards: Mapping[int, _Card]) -> list[Sequence[Gpu]]:
     """What CUDA_VISIBLE_DEVICES names: up to the first entry that is none; twice one is nothing."""
-    found: list[Sequence[Gpu]] = []
+    groups: list[Sequence[Gpu]] = []
     entries = [entry.strip() for entry in visible.split(",")]
     for entry in entries:
         parts = _entry(entry, cards) if _kind(entry) == _kind(entries[0]) else ()
         if not parts:
             break
-        if parts in found:
+        if parts in groups:
             return []
-        found.append(parts)
-    return found
+        groups.append(parts)
+    return groups
 
 
 def _kind(entry: str) -> str:
@@ -227,7 +229,7 @@ class _Card:
 
 
 def _card(library: Any, index: int) -> _Card:
-    """What the driver tells of a card.
+    """What the driver reports a card.
 
     Raises:
         NVMLError: it does not answer.
@@ -256,7 +258,7 @@ def _slices(library: Any, card: Any) -> list[Any]:
     except (library.NVMLError, AttributeError):
         return []
     slices = [_ask(library.nvmlDeviceGetMigDeviceHandleByIndex, card, n) for n in range(most)]
-    return [one for one in slices if one is not None]
+    return [part for part in slices if part is not None]
 
 
 def _memory(library: Any, handle: Any) -> int:

@@ -23,7 +23,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overloa
 from workbench.describe.checks import require_choice
 from workbench.describe.hardware import Cluster
 from workbench.describe.model import Model
-from workbench.describe.option import Declared, Option, declared, flat_names
+from workbench.describe.option import DeclaredField, Option, declared, flat_names
 from workbench.describe.placement import Placement
 from workbench.describe.recorded import from_document
 from workbench.describe.strategy import Strategy
@@ -36,25 +36,25 @@ from workbench.errors import UnknownNameError, UsageError
 _P = ParamSpec("_P")
 _R_co = TypeVar("_R_co", covariant=True)
 _R = TypeVar("_R")
-MODEL = Declared(
+MODEL = DeclaredField(
     name="model",
     type=str,
     default=None,
     option=Option(help="Catalog name, or a config.json or its folder.", metavar="M"),
 )
-STRATEGY = Declared(
+STRATEGY = DeclaredField(
     name="strategy",
     type=str | None,
     default=None,
     option=Option(help="single, ddp, fsdp, zero3, dp2-tp2 … [default: single or ddp]."),
 )
-PRESET = Declared(
+PRESET = DeclaredField(
     name="kernels",
     type=str,
     default="transformers",
     option=Option(help="transformers, fused, compiled, megatron.", choices=tuple(KERNELS)),
 )
-TRAINER = Declared(
+TRAINER = DeclaredField(
     name="trainer",
     type=str | None,
     default=None,
@@ -127,7 +127,7 @@ class Job:
 
     @property
     def has_named_trainer(self) -> bool:
-        """Whether somebody, or the script by its imports, says what trains."""
+        """Whether someone, or the script by its imports, says what trains."""
         return self.trainer is not None and (self.trainer.is_named or self.trainer.is_imported)
 
     @property
@@ -141,7 +141,7 @@ class Job:
         if self.trainer is None or not self.trainer.is_named:
             return self.strategy
         own = self.with_trainer(None).strategy.options()
-        assumed = {one.field for one in self.trainer.assumptions} & set(own)
+        assumed = {assumption.field for assumption in self.trainer.assumptions} & set(own)
         return self.strategy.with_options(**{name: own[name] for name in assumed})
 
     @classmethod
@@ -170,7 +170,7 @@ class Job:
 def _precision_there(
     cluster: Cluster | str, values: Mapping[str, Any]
 ) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The precision where nobody chose one and the card lacks the usual, and a sentence on it."""
+    """The precision where no one chose one and the card lacks the usual, and a sentence on it."""
     card = cluster.accelerator if isinstance(cluster, Cluster) else None
     usual = default("precision")
     if card is None or values.get("precision") is not None or not card.why_not(usual):
@@ -200,7 +200,7 @@ def _recorded_cluster(run: Mapping[str, Any]) -> Cluster | str:
 
 
 @functools.cache
-def options() -> Mapping[str, Declared]:
+def options() -> Mapping[str, DeclaredField]:
     """Every option of a job by name, in the order in which help texts list them."""
     kinds = (declared(kind) for kind in (Placement, Workload, Strategy, ImplementationAssumptions))
     where, what, how, implementation = kinds
@@ -247,8 +247,8 @@ def read_model(text: str) -> tuple[Model, tuple[str, ...]]:
             cached = cached_config(text)
             if cached is None:
                 raise
-            found = read_config(cached)
-            return replace(found.model, name=text.rpartition("/")[2]), tuple(found.notes)
+            config = read_config(cached)
+            return replace(config.model, name=text.rpartition("/")[2]), tuple(config.notes)
     read = read_config(path)
     return read.model, tuple(read.notes)
 
@@ -317,7 +317,7 @@ def _kernels(given: Mapping[str, Any]) -> ImplementationAssumptions:
     return replace(KERNELS[preset], **_of(ImplementationAssumptions, given))
 
 
-class OfJob(Protocol[_P, _R_co]):
+class JobFunction(Protocol[_P, _R_co]):
     """A function of a job, or of its workload, strategy and cluster."""
 
     @overload
@@ -337,10 +337,10 @@ class OfJob(Protocol[_P, _R_co]):
 
 def takes_job(
     function: Callable[Concatenate[Workload, Strategy, Any, _P], _R],
-) -> OfJob[_P, _R]:
+) -> JobFunction[_P, _R]:
     """Let a function of workload, strategy and cluster take a `Job` in their place.
 
-    One that has a parameter `is_named` is told whether somebody named the job's trainer.
+    One that has a parameter `is_named` is told whether someone named the job's trainer.
     """
     own = inspect.signature(function)
 
@@ -356,4 +356,4 @@ def takes_job(
     first, strategy, cluster, *more = own.parameters.values()
     shown = [first, *(parameter.replace(default=None) for parameter in (strategy, cluster)), *more]
     called.__dict__["__signature__"] = own.replace(parameters=shown)
-    return cast("OfJob[_P, _R]", called)
+    return cast("JobFunction[_P, _R]", called)

@@ -77,7 +77,7 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Declared:
+class DeclaredField:
     """A field as it was declared."""
 
     name: str
@@ -220,7 +220,7 @@ def text_of(value: Any) -> str:
 
 
 @functools.cache
-def declared(kind: type) -> Mapping[str, Declared]:
+def declared(kind: type) -> Mapping[str, DeclaredField]:
     """The fields of the dataclass `kind` and of its flat groups that users set, by name."""
     options = dict(_own(kind))
     for group in _flat_groups(kind).values():
@@ -229,10 +229,10 @@ def declared(kind: type) -> Mapping[str, Declared]:
 
 
 @functools.cache
-def _own(kind: type) -> Mapping[str, Declared]:
+def _own(kind: type) -> Mapping[str, DeclaredField]:
     return types.MappingProxyType(
         {
-            name: Declared(name=name, type=hint, default=default, option=option)
+            name: DeclaredField(name=name, type=hint, default=default, option=option)
             for name, hint, default, option in _annotated(kind, Option)
         }
     )
@@ -319,13 +319,13 @@ def groups(kind: type) -> Mapping[str, type]:
 
 
 @functools.cache
-def flattened(kind: type) -> Mapping[str, tuple[str, Declared]]:
+def flattened(kind: type) -> Mapping[str, tuple[str, DeclaredField]]:
     """Every option of `kind` by name, with the field that holds it.
 
     The options of a group stand in the place of its field.
     """
     plain, grouped = declared(kind), groups(kind)
-    flat: dict[str, tuple[str, Declared]] = {}
+    flat: dict[str, tuple[str, DeclaredField]] = {}
     for field in fields(kind):
         if field.name in plain:
             flat[field.name] = (field.name, plain[field.name])

@@ -202,7 +202,7 @@ def _offer(row: _Row, *, name: str, source: str, confidence: str, marks: tuple[s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fact:
+class SourcedValue:
     """One cell of what is known, with where it was read."""
 
     provider: str
@@ -222,7 +222,7 @@ class Fact:
 
 
 @functools.cache
-def facts(provider: str) -> tuple[Fact, ...]:
+def facts(provider: str) -> tuple[SourcedValue, ...]:
     """Everything known of `provider`; empty where nothing is."""
     return tuple(fact for fact in _every_fact() if fact.provider == provider)
 
@@ -271,7 +271,7 @@ def gpu_of(provider: str, instance: str) -> str | None:
     return fact.value if fact else None
 
 
-def _best(provider: str, instance: str, fact: str) -> Fact | None:
+def _best(provider: str, instance: str, fact: str) -> SourcedValue | None:
     """The fact with the most specific glob that fits."""
     fitting = [
         row
@@ -283,11 +283,11 @@ def _best(provider: str, instance: str, fact: str) -> Fact | None:
     return max(fitting, key=lambda row: len(row.instances), default=None)
 
 
-def _fact_number(fact: Fact | None) -> float | None:
+def _fact_number(fact: SourcedValue | None) -> float | None:
     return float(fact.value) if fact else None
 
 
 @functools.cache
-def _every_fact() -> tuple[Fact, ...]:
+def _every_fact() -> tuple[SourcedValue, ...]:
     with PROVIDERS.open(encoding="utf-8", newline="") as file:
-        return tuple(Fact(**row) for row in csv.DictReader(file))
+        return tuple(SourcedValue(**row) for row in csv.DictReader(file))

@@ -52,7 +52,7 @@ class StackMeasurement:
     measured_at: float
     """Seconds since 1970; of a stated figure when it was stated."""
     is_run: bool
-    """Else somebody stated it."""
+    """Else someone stated it."""
     facts: tuple[str, str, str, str, str, str, str, bool]
     """`StackFacts`."""
     layout: str
@@ -125,4 +125,4 @@ class StackCalibration:
     measurements: tuple[StackMeasurement, ...] = ()
     """Oldest first; those of other stacks are named and do not count."""
     is_named: bool = False
-    """Whether somebody chose them: then it is always said why one does not count."""
+    """Whether someone chose them: then it is always said why one does not count."""

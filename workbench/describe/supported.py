@@ -172,7 +172,7 @@ def is_read(strategy: Strategy, who: Backend, scope: Scope) -> bool:
 def _check_known(strategy: Strategy, who: Backend) -> None:
     for option, scope in scopes().items():
         if option == "reshard_after_forward" and who == "script" and strategy.pp > 1:
-            continue  # what gpt.py's stages do: a micro-batch would gather them anew
+            continue  # what gpt.py's stages do: a micro-batch would gather them again
         if not scope.axis:
             _check_option(strategy, who, option)
     _check_axes(strategy)

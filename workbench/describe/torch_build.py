@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 
 from workbench.describe.amd import VENDOR as AMD
+from workbench.describe.bounded_calls import DRIVER
 from workbench.describe.detection import nvml, vendor
-from workbench.describe.in_time import DRIVER
 
 
 def cuda_version() -> str | None:

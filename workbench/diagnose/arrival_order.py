@@ -27,16 +27,16 @@ _LEAST_SECONDS = 0.005  # of a step: less is told only where it is `_CLEAR_SHARE
 _SURE = 4.0  # standard errors of the mean
 _LOOKS = 0.75  # of the looks in which its work took longer: contention comes in bursts
 _WAITED_FOR = 0.1  # of what it costs is seen as longer waiting of the others
-_OF_LAST, _BEYOND_CHANCE = 0.3, 1.3  # of the steps that anybody is late in; times an even share
+_OF_LAST, _BEYOND_CHANCE = 0.3, 1.3  # of the steps that anyone is late in; times an even share
 _OF_QUEUE = 0.12  # of the mean wait for a core in `_STEPS`: contention slows what runs, too
 PAUSED = "paused"
 _OFTEN = 0.2  # stops of the process in a step
 _STAGES = 0.25  # in a pipeline: its stages are seldom quite equal
-_SAME = 0.8  # of the steps that anybody is late in
+_SAME = 0.8  # of the steps that anyone is late in
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Late:
+class LateRank:
     """The rank that the others wait for."""
 
     rank: int
@@ -71,149 +71,162 @@ def _recent_windows(evidence: Evidence) -> list[ArrivalWindow]:
     some: list[ArrivalWindow] = []
     if not evidence.arrivals:
         return some
-    pause = PAUSE * median(one.step_seconds for one in evidence.arrivals)
+    pause = PAUSE * median(arrival.step_seconds for arrival in evidence.arrivals)
     for window in reversed(evidence.arrivals):
         if window.step_seconds > pause:
             continue  # a long evaluation or save of one rank
         some.append(window)
-        if sum(one.steps for one in some) >= _STEPS:
+        if sum(window.steps for window in some) >= _STEPS:
             break
     return some[::-1]
 
 
-def late_rank(evidence: Evidence) -> Late | None:
+def late_rank(evidence: Evidence) -> LateRank | None:
     """The rank whose lateness costs the most; None where no rank stands out."""
     window = recent(evidence)
     if window is None or len(window.ranks) < 2:
         return None
-    rank = max(window.ranks, key=lambda one: _lateness(window, one))
+    rank = max(window.ranks, key=lambda rank: _lateness(window, rank))
     share, lost = window.ranks[rank], _lateness(window, rank)
     excess = {phase: share.own.get(phase, 0.0) - _others(window, rank, phase) for phase in PHASES}
-    if sum(max(0.0, one) for one in excess.values()) < 0.5 * lost:
+    if sum(max(0.0, seconds) for seconds in excess.values()) < 0.5 * lost:
         return None  # it does no more than the others: nothing here explains why they wait
-    phase = max(excess, key=lambda one: excess[one])
+    phase = max(excess, key=lambda phase: excess[phase])
     others = _others(window, rank, phase)
     if share.stops >= _OFTEN or share.throttled >= 0.5 * lost:
         phase, others = PAUSED, 0.0
-    found = Late(rank=rank, window=window, lost=lost, phase=phase, others=others)
-    return found if _waited_for(found) and _steady(evidence, found) else None
+    straggler = LateRank(rank=rank, window=window, lost=lost, phase=phase, others=others)
+    return straggler if _waited_for(straggler) and _steady(evidence, straggler) else None
 
 
-def _waited_for(found: Late) -> bool:
+def _waited_for(straggler: LateRank) -> bool:
     """Whether the others do wait for it.
 
     Its own work is what is left of its step, so that has more in it where there is contention: the
     end of an exchange that another rank holds up, since its threads have no core.
     """
-    ranks, own = found.window.ranks, found.window.ranks[found.rank]
-    others = [one for rank, one in ranks.items() if rank != found.rank]
-    if min(one.wait for one in others) - own.wait < _WAITED_FOR * found.lost:
+    ranks, own = straggler.window.ranks, straggler.window.ranks[straggler.rank]
+    others = [share for rank, share in ranks.items() if rank != straggler.rank]
+    if min(share.wait for share in others) - own.wait < _WAITED_FOR * straggler.lost:
         return False
-    queued = (own.queued + sum(one.queued for one in others)) / len(ranks)
-    if found.lost < _OF_QUEUE * math.sqrt(max(1.0, _STEPS / found.window.steps)) * queued:
+    queued = (own.queued + sum(share.queued for share in others)) / len(ranks)
+    if straggler.lost < _OF_QUEUE * math.sqrt(max(1.0, _STEPS / straggler.window.steps)) * queued:
         return False
-    last = sum(one.last for one in ranks.values())
+    last = sum(rank.last for rank in ranks.values())
     return own.last >= max(_OF_LAST, _BEYOND_CHANCE / len(ranks)) * last
 
 
 def _lateness(window: ArrivalWindow, rank: int) -> float:
     """Seconds that its own work takes longer than that of every other rank."""
     share = window.ranks[rank]
-    idle = min(one.wait + one.queued for other, one in window.ranks.items() if other != rank)
+    idle = min(share.wait + share.queued for other, share in window.ranks.items() if other != rank)
     late = idle - share.wait - share.queued
     return late if share.late is None else min(late, share.late)
 
 
-def _steady(evidence: Evidence, found: Late) -> bool:
+def _steady(evidence: Evidence, straggler: LateRank) -> bool:
     """Whether it is late in step after step by more than their spread explains."""
-    share, steps, lost = found.window.ranks[found.rank], found.window.steps, found.lost
-    sure = lost >= _CLEAR_SHARE * found.window.step_seconds
+    share, steps, lost = (
+        straggler.window.ranks[straggler.rank],
+        straggler.window.steps,
+        straggler.lost,
+    )
+    sure = lost >= _CLEAR_SHARE * straggler.window.step_seconds
     if steps < (_CLEAR_STEPS if sure else _LEAST_STEPS) or not (sure or lost >= _LEAST_SECONDS):
         return False
     if share.late is None:  # of a run recorded by an older release
         return share.last >= _SAME * steps
-    shares = [one.ranks[found.rank] for one in _recent_windows(evidence) if found.rank in one.ranks]
-    totals = [one.late or 0.0 for one in shares]
+    shares = [
+        window.ranks[straggler.rank]
+        for window in _recent_windows(evidence)
+        if straggler.rank in window.ranks
+    ]
+    totals = [recent.late or 0.0 for recent in shares]
     if _significant(share.late, share.late_square, totals, steps):
         return True
-    mean, square = share.excess.get(found.phase, (0.0, 0.0))
-    if found.phase == PAUSED or lost < 0.3 * mean:
+    mean, square = share.excess.get(straggler.phase, (0.0, 0.0))
+    if straggler.phase == PAUSED or lost < 0.3 * mean:
         return False
-    parts = [one.excess.get(found.phase, (0.0,))[0] for one in shares]
+    parts = [recent.excess.get(straggler.phase, (0.0,))[0] for recent in shares]
     return sum(totals) > 0 and _significant(mean, square, parts, steps)
 
 
 def _significant(mean: float, square: float, looks: Sequence[float], steps: int) -> bool:
     """Whether it is beyond the spread of the steps, and so in most of the looks."""
     spread = math.sqrt(max(0.0, square - mean * mean) / (steps - 1))
-    often = sum(one > 0.0 for one in looks) >= _LOOKS * len(looks)
+    often = sum(look > 0.0 for look in looks) >= _LOOKS * len(looks)
     return mean > 0.0 and mean >= _SURE * spread and often
 
 
 def _others(window: ArrivalWindow, rank: int, phase: str) -> float:
     if len(window.ranks) > 8:
         return window.others_own.get(phase, 0.0)
-    return median(one.own.get(phase, 0.0) for other, one in window.ranks.items() if other != rank)
+    return median(
+        share.own.get(phase, 0.0) for other, share in window.ranks.items() if other != rank
+    )
 
 
 def late(evidence: Evidence) -> Iterator[Finding]:
     """A rank that enters the collectives last, step after step, in whatever strategy."""
-    found = late_rank(evidence)
-    if found is None:
+    straggler = late_rank(evidence)
+    if straggler is None:
         return
-    stages = (evidence.strategy("pp") or 1) > 1 or found.window.by_messages
-    kind = _kind(evidence, found, stages=stages)
+    stages = (evidence.strategy("pp") or 1) > 1 or straggler.window.by_messages
+    kind = _kind(evidence, straggler, stages=stages)
     enter = _STAGES if kind == "imbalanced-work" and stages else _ENTER
-    if found.slowness < evidence.bound(kind, found.rank, enter, _LEAVE / _ENTER * enter):
+    if straggler.slowness < evidence.bound(kind, straggler.rank, enter, _LEAVE / _ENTER * enter):
         return
-    cause, move = _advice(kind, found, stages=stages)
-    window, own = found.window, found.window.ranks[found.rank]
-    usd = None if evidence.run.usd_per_hour is None else found.share * evidence.run.usd_per_hour
+    cause, move = _advice(kind, straggler, stages=stages)
+    window, own = straggler.window, straggler.window.ranks[straggler.rank]
+    usd = None if evidence.run.usd_per_hour is None else straggler.share * evidence.run.usd_per_hour
     yield Finding(
         kind=kind,
-        rank=found.rank,
+        rank=straggler.rank,
         step=window.first,
-        confidence=round(min(0.97, 0.75 + 0.3 * found.share), 2),
-        evidence=f"The others wait for rank {found.rank} in {own.last} of {window.steps} steps: it "
-        f"costs {format_seconds(found.lost)} of {format_seconds(window.step_seconds)} a step "
-        f"({found.share:.0%}{_price(usd)}); {_longer(found)}. {_without(evidence, found)}",
+        confidence=round(min(0.97, 0.75 + 0.3 * straggler.share), 2),
+        evidence=f"The others wait for rank {straggler.rank} in {own.last} of {window.steps} "
+        f"steps: it costs {format_seconds(straggler.lost)} of "
+        f"{format_seconds(window.step_seconds)} a step ({straggler.share:.0%}{_price(usd)}); "
+        f"{_longer(straggler)}. {_without(evidence, straggler)}",
         cause=cause,
         next=move,
-        phase=found.phase,
-        lost_share=round(found.share, 4),
+        phase=straggler.phase,
+        lost_share=round(straggler.share, 4),
         lost_usd_per_hour=None if usd is None else round(usd, 4),
     )
 
 
-def _longer(found: Late) -> str:
-    own = found.window.ranks[found.rank]
-    if found.phase != PAUSED:
-        took = format_seconds(own.own.get(found.phase, 0.0))
-        return f"its {found.phase} takes {took}, the others' {format_seconds(found.others)}"
+def _longer(straggler: LateRank) -> str:
+    own = straggler.window.ranks[straggler.rank]
+    if straggler.phase != PAUSED:
+        took = format_seconds(own.own.get(straggler.phase, 0.0))
+        return f"its {straggler.phase} takes {took}, the others' {format_seconds(straggler.others)}"
     if own.stops >= _OFTEN:
-        return f"its process was stopped {own.stops * found.window.steps:.0f} times"
+        return f"its process was stopped {own.stops * straggler.window.steps:.0f} times"
     return f"the quota of its cgroup held it back for {format_seconds(own.throttled)} a step"
 
 
-def _kind(evidence: Evidence, found: Late, *, stages: bool) -> str:
-    own = found.window.ranks[found.rank]
+def _kind(evidence: Evidence, straggler: LateRank, *, stages: bool) -> str:
+    own = straggler.window.ranks[straggler.rank]
     if own.heaviest >= _SAME * max(1, own.last):
         return "imbalanced-work"
-    if found.phase == "input" and evidence.has_loader:
+    if straggler.phase == "input" and evidence.has_loader:
         return "input-bound"
-    return "imbalanced-work" if stages and found.phase in {"forward", "backward"} else "straggler"
+    return (
+        "imbalanced-work" if stages and straggler.phase in {"forward", "backward"} else "straggler"
+    )
 
 
 def _price(usd: float | None) -> str:
     return "" if usd is None else f", {format_usd(usd)} an hour"
 
 
-def _without(evidence: Evidence, found: Late) -> str:
-    step = found.window.step_seconds - found.lost
+def _without(evidence: Evidence, straggler: LateRank) -> str:
+    step = straggler.window.step_seconds - straggler.lost
     text = f"Without it a step would take {format_seconds(step)}"
     left = (evidence.run.steps_total or 0) - evidence.steps
     if left > 0:
-        now, then = left * found.window.step_seconds, left * step
+        now, then = left * straggler.window.step_seconds, left * step
         text += f", the rest of the run {format_seconds(then)} instead of {format_seconds(now)}"
     return f"{text}."
 
@@ -233,8 +246,8 @@ _COMPARE = (
 )
 
 
-def _advice(kind: str, found: Late, *, stages: bool) -> tuple[str, str]:
-    rank = found.rank
+def _advice(kind: str, straggler: LateRank, *, stages: bool) -> tuple[str, str]:
+    rank = straggler.rank
     if kind == "input-bound":
         return (
             f"The data loader of rank {rank} is slow; its peers wait with it.",
@@ -250,26 +263,26 @@ def _advice(kind: str, found: Late, *, stages: bool) -> tuple[str, str]:
             f"Rank {rank} has the largest batches, and its peers wait for it.",
             "Give each rank as many tokens: sort or pack samples by length, or bucket them.",
         )
-    if found.phase == PAUSED:
-        return _held(found)
-    if found.phase == "checkpoint":
+    if straggler.phase == PAUSED:
+        return _held(straggler)
+    if straggler.phase == "checkpoint":
         return (
             f"Rank {rank} is slow while it saves a checkpoint.",
             f"Save less often or asynchronously; check the disk that rank {rank} writes to.",
         )
     return (
-        f"Rank {rank} is slower than its peers {_WHERE[found.phase]}.",
+        f"Rank {rank} is slower than its peers {_WHERE[straggler.phase]}.",
         _COMPARE.format(rank=rank),
     )
 
 
-def _held(found: Late) -> tuple[str, str]:
-    if found.window.ranks[found.rank].stops >= _OFTEN:
+def _held(straggler: LateRank) -> tuple[str, str]:
+    if straggler.window.ranks[straggler.rank].stops >= _OFTEN:
         return (
-            f"The process of rank {found.rank} is stopped and continued again and again.",
-            f"Look for what stops rank {found.rank}: job control, a debugger, a batch system.",
+            f"The process of rank {straggler.rank} is stopped and continued again and again.",
+            f"Look for what stops rank {straggler.rank}: job control, a debugger, a batch system.",
         )
-    return QUOTA.format(rank=found.rank), RAISE.format(rank=found.rank)
+    return QUOTA.format(rank=straggler.rank), RAISE.format(rank=straggler.rank)
 
 
 QUOTA = "The CPU quota of rank {rank}'s cgroup holds it back."
@@ -281,10 +294,10 @@ def changing(evidence: Evidence) -> Iterator[Finding]:
     window = recent(evidence)
     if window is None or window.steps < 2 * _LEAST_STEPS or (evidence.strategy("pp") or 1) > 1:
         return
-    last = sum(one.last for one in window.ranks.values())
-    heaviest = sum(one.heaviest for one in window.ranks.values())
+    last = sum(rank.last for rank in window.ranks.values())
+    heaviest = sum(rank.heaviest for rank in window.ranks.values())
     share = min(1.0, window.late_seconds / window.step_seconds)
-    if max(one.last for one in window.ranks.values()) >= _SAME * last:
+    if max(rank.last for rank in window.ranks.values()) >= _SAME * last:
         return
     bound = evidence.bound("imbalanced-work", None, 0.15, 0.1)
     if share < bound or last < 0.5 * window.steps or heaviest < _SAME * last:

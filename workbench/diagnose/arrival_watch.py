@@ -85,7 +85,7 @@ class ArrivalWatch:
             calls[rank], core_times[rank] = read_rank(path, since, step)
             yield
         starts = evidence.starts.items()
-        hosts = {rank: one.process["boot_id"] for rank, one in starts if one.process}
+        hosts = {rank: start.process["boot_id"] for rank, start in starts if start.process}
         for some in chosen:
             window = join(calls, some, self._joined_to, hosts=hosts, core_times=core_times)
             if window is not None:

@@ -57,8 +57,8 @@ def contended(evidence: Evidence) -> Iterator[Finding]:
 
 def _alone(window: ArrivalWindow) -> int | None:
     """The rank that waits for a core much longer than the others; None where several do."""
-    rank = max(window.ranks, key=lambda one: window.ranks[one].queued)
-    others = median(one.queued for other, one in window.ranks.items() if other != rank)
+    rank = max(window.ranks, key=lambda rank: window.ranks[rank].queued)
+    others = median(share.queued for other, share in window.ranks.items() if other != rank)
     return rank if window.ranks[rank].queued >= _APART * others else None
 
 

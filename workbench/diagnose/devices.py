@@ -66,7 +66,9 @@ class Device:
         latest = self.readings[-1].time
         if latest - self.first_at < MINUTE:
             return []
-        return list(takewhile(lambda one: one.time >= latest - MINUTE, reversed(self.readings)))
+        return list(
+            takewhile(lambda reading: reading.time >= latest - MINUTE, reversed(self.readings))
+        )
 
     def take(self, at: float, gpu: Mapping[str, Any]) -> None:
         """Account for its part of a sample."""
@@ -128,11 +130,11 @@ class Devices:
             if now - machine.heard_at > STALE_SECONDS or len(machine.times) < LOST_SAMPLES:
                 continue
             since = machine.times[-LOST_SAMPLES]
-            known = [one for _, one in sorted(machine.devices.items()) if one.answered_at]
-            lost = [one for one in known if (one.answered_at or 0.0) < since]
+            known = [device for _, device in sorted(machine.devices.items()) if device.answered_at]
+            lost = [device for device in known if (device.answered_at or 0.0) < since]
             if len(known) > 1 and len(lost) == len(known):  # the driver may be busy for a moment
                 full = len(machine.times) == SILENT_SAMPLES
-                if full and all((one.answered_at or 0.0) < machine.times[0] for one in known):
+                if full and all((device.answered_at or 0.0) < machine.times[0] for device in known):
                     silent.append(node)
             else:
                 gone += lost

@@ -89,7 +89,7 @@ _HOLD_SECONDS = {
     "host-contention": 10.0,
 }
 _BY_ARRIVAL = frozenset({"straggler", "communication-bound", "input-bound", "imbalanced-work"})
-_CLEAR_SOONER = dict.fromkeys(HANGS | {EXIT_HANG}, 2.0)  # over as soon as the ranks go on
+_CLEAR_SOONER = dict.fromkeys(HANGS | {EXIT_HANG}, 2.0)  # over as soon as the ranks continue
 _REFRESH_SECONDS = 5.0  # a standing finding's numbers are rewritten no more often
 _STARTS_SECONDS = 5.0
 _COMPARED_AFTER = 30  # steps
@@ -128,7 +128,9 @@ class Diagnoser:
         self.problems: dict[str, str] = {}
         """Rules that failed, and how: a defect of ours, never the run's."""
         now = time.monotonic()
-        self._kept = {one.key: _Kept(one, now, now) for one in read_findings(paths) or [] if keep}
+        self._kept = {
+            finding.key: _Kept(finding, now, now) for finding in read_findings(paths) or [] if keep
+        }
         self._pending: dict[tuple[str, int | None], float] = {}
         self._starts_due = self._slow_due = 0.0
         self._slow: list[Finding] = []
@@ -193,7 +195,7 @@ class Diagnoser:
             self.evidence.starts = {**self.evidence.starts, late.rank: start}
 
     def _read_starts(self) -> None:
-        """Read what the ranks tell of themselves, and what no step tells."""
+        """Read what the ranks report themselves, and what no step tells."""
         self.evidence.starts = read_starts(self._paths, self.evidence.run)
         self.evidence.group_waits = read_group_waits(self._paths, self.evidence.starts)
         self.evidence.rewinds = read_rewinds(self._paths)
@@ -241,22 +243,22 @@ class Diagnoser:
         self.evidence.rewinds = read_rewinds(self._paths)
         self._follow_arrivals(final=True)
         at_once = (*_AT_ONCE, *self._gpu_errors)  # the Xid that has ended the run
-        raised = [one for rule in at_once for one in self._ask(rule)]
-        for one in best_explained(raised, self.evidence.standing):
-            if not self._hold_seconds(one):
-                self._merge_one(one, facts)
+        raised = [finding for rule in at_once for finding in self._ask(rule)]
+        for finding in best_explained(raised, self.evidence.standing):
+            if not self._hold_seconds(finding):
+                self._merge_one(finding, facts)
         self._withdraw(facts)
         noisy = [
-            one
+            finding
             for rule in (
                 *arrival_order.RULES,
                 *contention.RULES,
                 *speed.RULES,
                 speed.low_utilisation,
             )
-            for one in self._ask(rule)
+            for finding in self._ask(rule)
         ]
-        given = {one.key for one in noisy}
+        given = {finding.key for finding in noisy}
         for key, kept in self._kept.items():
             past = kept.finding.kind in _HOLD_SECONDS and key not in given
             if past and kept.finding.cleared_at is None:
@@ -266,7 +268,7 @@ class Diagnoser:
         known = bool(self.evidence.arrivals)
         try:
             self._arrivals.look(self.evidence, final=final)
-        except Exception as error:  # noqa: BLE001  (nor must a file that nobody can make sense of)
+        except Exception as error:  # noqa: BLE001  (nor must a file that no one can make sense of)
             self.problems.setdefault("arrivals", repr(error))
         if self.evidence.arrivals and not known:
             self._slow_due = 0.0  # rules that know less leave the word to those of the order
@@ -281,7 +283,7 @@ class Diagnoser:
 
     def _follow_kills(self, facts: Facts) -> None:
         if self._kills is not None:
-            living = [one.process for one in facts.ranks.values() if one.alive and one.process]
+            living = [rank.process for rank in facts.ranks.values() if rank.alive and rank.process]
             here = [process["pid"] for process in living if process["boot_id"] == boot_id()]
             self._kills.watch(here, facts.monotonic)
             self._kills.look()
@@ -296,7 +298,7 @@ class Diagnoser:
     def _merge(self, raised: Sequence[Finding], facts: Facts) -> None:
         now = facts.monotonic
         raised = best_explained(raised, self.evidence.standing)
-        self._pending = {one.key: self._pending.get(one.key, now) for one in raised}
+        self._pending = {finding.key: self._pending.get(finding.key, now) for finding in raised}
         for finding in raised:
             hold = self._hold_seconds(finding)
             if finding.key in self.evidence.standing or now - self._pending[finding.key] >= hold:
@@ -339,7 +341,7 @@ class Diagnoser:
     def _write(self) -> list[Finding]:
         findings = worst_first([kept.finding for kept in self._kept.values()])
         if self._keep and findings != self._written:
-            document = {"schema": 1, "findings": [one.document() for one in findings]}
+            document = {"schema": 1, "findings": [finding.document() for finding in findings]}
             with contextlib.suppress(OSError, ValueError):  # a full disk: again at the next look
                 write_json_atomic(self._paths.findings, document)
                 self._written = findings

@@ -40,7 +40,11 @@ def no_checkpoint(evidence: Evidence) -> Iterator[Finding]:
 
 def checkpoint_rate(evidence: Evidence) -> Iterator[Finding]:
     """Checkpoints much further apart than Young's interval for the rate of interruptions."""
-    times = sorted(one.saved_at for one in evidence.facts.checkpoints if one.saved_at is not None)
+    times = sorted(
+        checkpoint.saved_at
+        for checkpoint in evidence.facts.checkpoints
+        if checkpoint.saved_at is not None
+    )
     recovery = evidence.run.recovery
     attempts = evidence.facts.attempt
     if len(times) < 2 or not (recovery.get("preemption") or attempts > 1):
@@ -125,7 +129,7 @@ def unused_gpu(evidence: Evidence) -> Iterator[Finding]:
     known: dict[str, float] = {}
     samples = 0
     for device in evidence.fresh_devices():
-        used = [one.util for one in device.readings if one.util is not None]
+        used = [reading.util for reading in device.readings if reading.util is not None]
         if len(used) >= 60:
             known[evidence.device_name(device.node, device.index)] = fmean(used)
             samples = max(samples, len(used))

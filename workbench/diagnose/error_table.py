@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownError:
     """A kind of error, the text it is told by, and the next move."""
 
     kind: str
@@ -20,13 +20,13 @@ class Known:
     confidence: float = 0.9
 
     def action(self, text: str, again: str = "start it again") -> str:
-        """The next move, with the names that stand in `text`; `again`: how this run goes on."""
+        """The next move, with the names that stand in `text`; `again`: how this run continues."""
         match = self.pattern.search(text)
         named = {
             name: value for name, value in (match.groupdict() if match else {}).items() if value
         }
         text = self.next.format_map(_Words(named, again=again))
-        unnamed = text.startswith(tuple(f"{one} " for one in _UNNAMED.values()))
+        unnamed = text.startswith(tuple(f"{name} " for name in _UNNAMED.values()))
         return text[:1].upper() + text[1:] if unnamed else text
 
 
@@ -55,9 +55,9 @@ _PACKAGES = {  # import names whose package is called otherwise
 _UNNAMED = {"path": "the path", "name": "the name", "module": "the module", "package": "it"}
 
 
-def known_error(kind: str, pattern: str, action: str, confidence: float = 0.9) -> Known:
+def known_error(kind: str, pattern: str, action: str, confidence: float = 0.9) -> KnownError:
     """A row of the table."""
-    return Known(kind, re.compile(pattern), action, confidence)
+    return KnownError(kind, re.compile(pattern), action, confidence)
 
 
 OUT_OF_MEMORY = "out-of-memory"

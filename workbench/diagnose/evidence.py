@@ -150,22 +150,22 @@ class Evidence:
             self.samples.append(line)
             self.sampled_at = at
         self.busy_nodes.pop(node, None)
-        if _works(self.run, line) is not False:  # what nobody can read is not idle
+        if _works(self.run, line) is not False:  # what no one can read is not idle
             self.busy_nodes[node] = at
-        if any(at - told <= STALE_SECONDS for told in self.busy_nodes.values()):
+        if any(at - heard_at <= STALE_SECONDS for heard_at in self.busy_nodes.values()):
             self.idle_since = None
         elif self.idle_since is None:
             self.idle_since = at
 
     @property
     def idle_seconds(self) -> float | None:
-        """How long nothing has been computed; None while something is, or nobody knows."""
+        """How long nothing has been computed; None while something is, or no one knows."""
         if self.idle_since is None or self.sampled_at is None:
             return None
         return self.sampled_at - self.idle_since
 
     def new_attempt(self) -> None:
-        """The launcher was started again: its speed is measured anew, warm-up and all."""
+        """The launcher was started again: its speed is measured again, warm-up and all."""
         self.rows.clear()
         self.arrivals.clear()
         self.early_seconds.clear()
@@ -189,7 +189,9 @@ class Evidence:
             self.finite_since = 0
             if self.first_nonfinite is None:
                 before = self.losses[-1] if self.losses else None
-                own = {rank: one for rank, one in row.losses.items() if not math.isfinite(one)}
+                own = {
+                    rank: value for rank, value in row.losses.items() if not math.isfinite(value)
+                }
                 value = next(iter(own.values()), row.loss)
                 self.first_nonfinite = NonFinite(row.step, tuple(sorted(own)), value, before)
             return
@@ -254,11 +256,11 @@ class Evidence:
 
     def _gpus_of(self, node: int) -> Mapping[int, str]:
         """A machine's GPUs by the driver's index; one that has not told has those of node 0."""
-        told = self.facts.nodes[node] if node < len(self.facts.nodes) else None
-        if told is not None and told.gpus:
-            return told.gpus
+        report = self.facts.nodes[node] if node < len(self.facts.nodes) else None
+        if report is not None and report.gpus:
+            return report.gpus
         gpus = self.cluster.get("gpus") or ()
-        return {int(one["index"]): str(one.get("name") or "") for one in gpus}
+        return {int(gpu["index"]): str(gpu.get("name") or "") for gpu in gpus}
 
     @property
     def cluster(self) -> dict[str, Any]:
@@ -276,10 +278,10 @@ def mean(values: Sequence[float]) -> float:
 
 
 def _works(run: RunRecord, line: SystemLine) -> bool | None:
-    """Whether the run's GPUs, without any its processes, compute; None when nobody can tell."""
+    """Whether the run's GPUs, without any its processes, compute; None when no one can tell."""
     if run.device == "cuda":
-        known = [one for gpu in line.get("gpus", []) if (one := gpu.get("util")) is not None]
-        return any(one >= _IDLE_GPU_PERCENT for one in known) if known else None
+        known = [util for gpu in line.get("gpus", []) if (util := gpu.get("util")) is not None]
+        return any(util >= _IDLE_GPU_PERCENT for util in known) if known else None
     used = line.get("run_cpu_percent")
     return None if used is None else used >= _IDLE_CPU_PERCENT
 
@@ -314,8 +316,10 @@ def single_rank_seconds(paths: RunPaths, run: RunRecord) -> float | None:
 def _newest(directory: Path) -> list[Path]:
     """Other runs of the store, the latest first."""
     try:
-        folders = [one for one in directory.parent.iterdir() if one != directory and one.is_dir()]
-        dated = sorted(((one.stat().st_mtime, one) for one in folders), reverse=True)
+        folders = [
+            path for path in directory.parent.iterdir() if path != directory and path.is_dir()
+        ]
+        dated = sorted(((folder.stat().st_mtime, folder) for folder in folders), reverse=True)
     except OSError:
         return []
-    return [one for _, one in dated[:_MOST_RUNS]]
+    return [path for _, path in dated[:_MOST_RUNS]]

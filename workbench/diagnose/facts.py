@@ -33,7 +33,7 @@ class NodeFacts:
     phase: str | None = None
     """waiting, ready, running, ended, refused or left; None before it has told."""
     exit_code: int | None = None
-    """Of its launcher; None while it runs, or when nobody saw it end."""
+    """Of its launcher; None while it runs, or when no one saw it end."""
     silent_seconds: float = 0.0
     """Since it told anything new."""
     unreachable_seconds: float | None = None
@@ -120,7 +120,7 @@ class Facts:
     world_size: int | None = None
     """Size of the process group that the script formed; None while unknown."""
     stopping: bool = False
-    """Somebody asked the run to stop: what stands still now does so by request."""
+    """Someone asked the run to stop: what stands still now does so by request."""
     saving: bool = False
     """A checkpoint is being written."""
     ranks: Mapping[int, RankFacts] = field(default_factory=dict[int, RankFacts])

@@ -61,7 +61,7 @@ class Failed:
     error: str = ""
     """The exception in its own words, with those it came from."""
     text: str = ""
-    """Traceback or log, where known errors are looked for when `error` tells of none."""
+    """Traceback or log, where known errors are looked for when `error` reports none."""
     place: str | None = None
     """The user's line, ``train.py:31 in main``."""
     ended_itself: bool = False
@@ -78,9 +78,9 @@ def root_cause(paths: RunPaths) -> tuple[int, int] | None:
     if (read_start(paths, 0) or RankStart()).spawned:  # by a torchrun of its own, it may be
         logs.append(paths.rank_log(0))
     matches = [_ROOT_CAUSE.search(tail_now(log, _TAIL_BYTES)) for log in logs]
-    named = [(int(one[1]), int(one[2])) for one in matches if one is not None]
+    named = [(int(match[1]), int(match[2])) for match in matches if match is not None]
     named += silent_spawned_ranks(paths)
-    killed = [one for one in named if one[1] in _DEADLY]
+    killed = [pair for pair in named if pair[1] in _DEADLY]
     return next(iter([*killed, *named]), None)
 
 
@@ -185,7 +185,7 @@ def chain_text(end: RankEnd) -> str:
 
 def _links(end: RankEnd) -> list[str]:
     """The exceptions below the outermost one: ``caused by KeyError: 'x'``."""
-    return [f"{one.get('relation') or 'from'} {one.get('exception')}" for one in end.chain[1:]]
+    return [f"{link.get('relation') or 'from'} {link.get('exception')}" for link in end.chain[1:]]
 
 
 def source_line(end: RankEnd) -> str:
@@ -275,19 +275,19 @@ def _after_signal(paths: RunPaths, failed: Failed, log: str) -> str:
 
 
 def _again(paths: RunPaths) -> str:
-    """How this run goes on: from its newest checkpoint, if it has one."""
+    """How this run continues: from its newest checkpoint, if it has one."""
     from workbench.recover.checkpoints import list_checkpoints  # noqa: PLC0415  (for this alone)
 
     with contextlib.suppress(OSError):
-        for one in list_checkpoints(paths):
-            if not one.problem and not one.abandoned:
-                return _from(paths, one)
+        for checkpoint in list_checkpoints(paths):
+            if not checkpoint.problem and not checkpoint.abandoned:
+                return _from(paths, checkpoint)
     again = f"workbench rerun {paths.directory.name}"
     return f"start it again ({again}); there is no checkpoint to resume from"
 
 
 def _from(paths: RunPaths, checkpoint: Checkpoint) -> str:
-    """How it goes on from this checkpoint, where its script says how."""
+    """How it continues from this checkpoint, where its script says how."""
     from workbench.recover.resuming import how_to_resume  # noqa: PLC0415  (for this alone)
 
     run = read_run(paths) or RunRecord()

@@ -67,7 +67,9 @@ class CodeTree:
         for root in self.roots:
             if path.startswith(root) and not _INSTALLED.search(path[len(root) :]):
                 return not any(
-                    path.startswith(one) for one in self.libraries if len(one) > len(root)
+                    path.startswith(library)
+                    for library in self.libraries
+                    if len(library) > len(root)
                 )
         return False
 
@@ -75,7 +77,7 @@ class CodeTree:
         """Whether it is certainly not the user's: installed, Python's own, or ours."""
         if path.startswith("<") or _is_capture(path):
             return not _NOTEBOOK.search(path)
-        known = any(path.startswith(one) for one in self.libraries)
+        known = any(path.startswith(library) for library in self.libraries)
         return not self.owns(path) and (known or _INSTALLED.search(path) is not None)
 
     def user_frame(self, paths: Sequence[str]) -> int | None:
@@ -104,7 +106,7 @@ def code_tree(code: Mapping[str, Any] | None) -> CodeTree:
     """The tree of a script from what its rank wrote of itself (``code`` of the start record)."""
     code = code or {}
     listed: list[Any] = code.get("packages") or []
-    packages = [one for one in listed if isinstance(one, str)]
+    packages = [name for name in listed if isinstance(name, str)]
     folder, script = _text(code, "working_directory"), _script(code, packages)
     script_folder = os.path.dirname(script)
     editable = _editable(packages)
@@ -119,7 +121,7 @@ def code_tree(code: Mapping[str, Any] | None) -> CodeTree:
     libraries += [_text(code, "standard_library"), *packages]
     return CodeTree(
         roots=tuple(sorted(_folders(roots), key=len, reverse=True)),
-        libraries=tuple(one for one in _folders(libraries) if not script.startswith(one)),
+        libraries=tuple(folder for folder in _folders(libraries) if not script.startswith(folder)),
         script_folder=next(iter(_folders([script_folder])), ""),
     )
 
@@ -136,7 +138,7 @@ def _text(code: Mapping[str, Any], name: str) -> str:
 def _folders(paths: Sequence[str]) -> list[str]:
     """Absolute, with a slash at their ends, as written and resolved; never the root of all."""
     known = [form for path in paths if path for form in (path, os.path.realpath(path))]
-    return list(dict.fromkeys(os.path.join(one, "") for one in known if one.strip("/")))
+    return list(dict.fromkeys(os.path.join(folder, "") for folder in known if folder.strip("/")))
 
 
 def _script(code: Mapping[str, Any], packages: Sequence[str]) -> str:
@@ -226,7 +228,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
+class ChainedException:
     """One exception of a chain."""
 
     kind: str
@@ -251,25 +253,25 @@ _FRAME = re.compile(r'^\s*File "(.+)", line (\d+)(?:, in (.+))?$')
 _RAISED = re.compile(r"^((?:[\w]+\.)*[A-Za-z_]\w*)(?:: (.*))?$")
 
 
-def parse_traceback(text: str) -> list[Raised]:
+def parse_traceback(text: str) -> list[ChainedException]:
     """The exceptions of the last traceback printed in `text`, outermost first; [] without one."""
     blocks = text.split(_BEGIN)
     if len(blocks) < 2:
         return []
-    raised: list[Raised] = []
+    raised: list[ChainedException] = []
     joined = False
     for before, block in zip(reversed(blocks[:-1]), reversed(blocks[1:]), strict=True):
-        one = _block(block)
-        if one is None or (raised and not joined):
+        error = _block(block)
+        if error is None or (raised and not joined):
             break
         relation = "" if not raised else CAUSED_BY
         tail = before.rstrip()[-120:]
         joined = tail.endswith(("direct cause of the following exception:", "exception occurred:"))
-        raised.append(replace(one, relation=relation))
+        raised.append(replace(error, relation=relation))
     return raised
 
 
-def _block(text: str) -> Raised | None:
+def _block(text: str) -> ChainedException | None:
     """Frames and the exception below them, as Python prints them, at any indentation."""
     frames: list[Line] = []
     for number, raw in enumerate(lines := text.splitlines()):
@@ -281,7 +283,7 @@ def _block(text: str) -> Raised | None:
             continue
         raised = _RAISED.match(raw.strip()) if frames and not raw.startswith("    ") else None
         if raised and ("Error" in raised[1] or raised[2] is not None or "." in raised[1]):
-            return Raised(raised[1].rpartition(".")[2], raised[2] or "", tuple(frames))
+            return ChainedException(raised[1].rpartition(".")[2], raised[2] or "", tuple(frames))
     return None
 
 
@@ -289,7 +291,7 @@ def _block(text: str) -> Raised | None:
 class Failure:
     """A chain of exceptions with the line that is to be looked at."""
 
-    chain: tuple[Raised, ...]
+    chain: tuple[ChainedException, ...]
     """Outermost first."""
     at: Line | None
     """The user's line."""
@@ -303,19 +305,20 @@ class Failure:
             "where": self.where,
             "frame": at and {"path": at.path, "line": at.line, "source": at.source[:200]},
             "chain": [
-                {"exception": one.text[:1000], "relation": one.relation} for one in self.chain[:12]
+                {"exception": error.text[:1000], "relation": error.relation}
+                for error in self.chain[:12]
             ],
         }
 
 
-def failure(chain: Sequence[Raised], tree: CodeTree) -> Failure:
+def failure(chain: Sequence[ChainedException], tree: CodeTree) -> Failure:
     """Name the line: of the innermost exception that leads to the cause and has a user's frame."""
     own: Line | None = None
-    for one in chain:
-        at = tree.user_frame([frame.path for frame in one.frames]) if one.followed else None
-        if at is not None and (own is None or tree.owns(one.frames[at].path)):
-            own = one.frames[at]
+    for error in chain:
+        at = tree.user_frame([frame.path for frame in error.frames]) if error.followed else None
+        if at is not None and (own is None or tree.owns(error.frames[at].path)):
+            own = error.frames[at]
     if own is None:
-        own = next((one.frames[-1] for one in chain if one.frames), None)
+        own = next((error.frames[-1] for error in chain if error.frames), None)
     where = own and f"{place(tree, own.path, own.line)} in {own.function}"
     return Failure(tuple(chain), own, where)

@@ -48,7 +48,7 @@ def throttling(evidence: Evidence) -> Iterator[Finding]:
     """A GPU that is slowed down by heat or by its power supply for more than a minute."""
     for device in evidence.fresh_devices():
         seen = device.minute
-        masks = [one.throttle for one in seen if one.throttle is not None]
+        masks = [reading.throttle for reading in seen if reading.throttle is not None]
         if len(masks) >= _LEAST_SAMPLES and any(masks):
             yield from _throttled(evidence, device, seen, masks)
 
@@ -62,7 +62,7 @@ def _throttled(
     clocks = f"{clock:.0f} MHz" if clock else "n/a"
     hot = sum(map(_is_hot, masks)) / len(masks)
     if hot >= evidence.bound("thermal-throttling", rank, _LASTING_SHARE, 0.3):
-        degrees = [one.temperature_c for one in seen if one.temperature_c is not None]
+        degrees = [reading.temperature_c for reading in seen if reading.temperature_c is not None]
         warmest = f"{max(degrees):.0f}" if degrees else "n/a"
         yield Finding(
             kind="thermal-throttling",
@@ -104,7 +104,7 @@ def slow_clock(evidence: Evidence) -> Iterator[Finding]:
     by_model: dict[str, list[float]] = {}
     for device in evidence.fresh_devices():
         seen = device.minute
-        busy = len(seen) >= _LEAST_SAMPLES and median(one.util or 0.0 for one in seen) > 50
+        busy = len(seen) >= _LEAST_SAMPLES and median(reading.util or 0.0 for reading in seen) > 50
         clock = _clock(seen) if busy else 0.0
         if clock:
             model = evidence.device_model(device.node, device.index)
@@ -185,10 +185,10 @@ class GpuErrors:
             return
         order = [int(gpu["index"]) for gpu in evidence.cluster.get("gpus") or ()]
         here = self.watch.look(order, evidence.facts.monotonic)
-        told = [_Card(node=0, error=one) for one in here]
+        cards = [_Card(node=0, error=error) for error in here]
         for node in evidence.facts.nodes:
-            told += [_Card(node=node.node, error=one) for one in node.gpu_errors]
-        for card in told:
+            cards += [_Card(node=node.node, error=gpu_error) for gpu_error in node.gpu_errors]
+        for card in cards:
             say = _memory_error if card.error.xid is None else _xid
             self.found[card.node, card.error.index, card.error.xid] = say(evidence, card)
         yield from self.found.values()
@@ -252,7 +252,7 @@ def _is_hot(mask: int) -> bool:
 
 def _clock(seen: Sequence[Reading]) -> float:
     """Median clock; 0 where none was read."""
-    clocks = [one.clock_mhz for one in seen if one.clock_mhz is not None]
+    clocks = [reading.clock_mhz for reading in seen if reading.clock_mhz is not None]
     return median(clocks) if clocks else 0.0
 
 

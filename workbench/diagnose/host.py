@@ -24,9 +24,9 @@ def host_memory(evidence: Evidence) -> Iterator[Finding]:
     """Memory that is nearly gone, or will be within ten minutes."""
     total = evidence.cluster.get("memory_bytes")
     known = [
-        (one["time"], float(one["memory_used_bytes"]))
-        for one in evidence.samples
-        if one["memory_used_bytes"] is not None
+        (sample["time"], float(sample["memory_used_bytes"]))
+        for sample in evidence.samples
+        if sample["memory_used_bytes"] is not None
     ]
     if not isinstance(total, int) or len(known) < 10:
         return
@@ -37,8 +37,10 @@ def host_memory(evidence: Evidence) -> Iterator[Finding]:
     full = share > evidence.bound("host-memory", None, 0.95, 0.90)
     if not full and (share < 0.6 or soon is None or soon > _MEMORY_SOON):
         return
-    ranks = {rank: one.rss_bytes for rank, one in evidence.facts.ranks.items() if one.rss_bytes}
-    worst = max(ranks, key=lambda one: ranks[one] or 0) if ranks else None
+    ranks = {
+        rank: facts.rss_bytes for rank, facts in evidence.facts.ranks.items() if facts.rss_bytes
+    }
+    worst = max(ranks, key=lambda rank: ranks[rank] or 0) if ranks else None
     trend = f", full in {format_seconds(soon)} at this rate" if soon and rate else ""
     yield Finding(
         kind="host-memory",
@@ -63,9 +65,9 @@ def host_memory(evidence: Evidence) -> Iterator[Finding]:
 def disk(evidence: Evidence) -> Iterator[Finding]:
     """A disk that is full, or will be within half an hour."""
     known = [
-        (one["time"], -float(one["disk_free_bytes"]))
-        for one in evidence.samples
-        if one["disk_free_bytes"] is not None
+        (sample["time"], -float(sample["disk_free_bytes"]))
+        for sample in evidence.samples
+        if sample["disk_free_bytes"] is not None
     ]
     if len(known) < 5:
         return
@@ -118,9 +120,9 @@ class MemoryWatch:
             self.due = facts.monotonic + _LOOK_SECONDS
             self.shared = _use(Path("/dev/shm"))  # noqa: S108  (looked at, not written)
             self.swapped = {
-                rank: _swap(one.process["pid"])
-                for rank, one in facts.ranks.items()
-                if one.alive and one.process is not None
+                rank: _swap(rank_facts.process["pid"])
+                for rank, rank_facts in facts.ranks.items()
+                if rank_facts.alive and rank_facts.process is not None
             }
         if self.shared is not None and facts.ranks:
             yield from self._shared(evidence, *self.shared)
@@ -140,7 +142,7 @@ class MemoryWatch:
     def _swap(self, evidence: Evidence) -> Iterator[Finding]:
         if not self.swapped:
             return
-        rank = max(self.swapped, key=lambda one: (self.swapped or {})[one])
+        rank = max(self.swapped, key=lambda rank: (self.swapped or {})[rank])
         held = evidence.facts.ranks[rank].rss_bytes if rank in evidence.facts.ranks else None
         if not held or self.swapped[rank] < evidence.bound("swap", rank, 0.2, 0.1) * held:
             return

@@ -35,7 +35,7 @@ class InstabilityWatch:
 
     def look(self, evidence: Evidence, findings: list[Finding]) -> Instability | None:
         """What has stayed by now; None = nothing. Called once per look."""
-        standing = {one.kind: one for one in findings if one.cleared_at is None}
+        standing = {finding.kind: finding for finding in findings if finding.cleared_at is None}
         first = evidence.first_nonfinite
         nan = standing.get("nan-loss") or standing.get("inf-loss")
         lasts = first is not None and evidence.steps >= first.step + _NAN_STEPS - 1
@@ -53,7 +53,7 @@ class InstabilityWatch:
             if len(before) < _LEVEL // 2:
                 return None
             level = median(before)
-            spread = median(abs(one - level) for one in before)
+            spread = median(abs(value - level) for value in before)
             self._spike = (spike, level + max(0.25 * abs(level), 5 * spread))
         finding, bound = self._spike
         if len(losses) >= _RECENT and median(losses[-_RECENT:]) <= bound:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.diagnose import error_table, error_table_code
-from workbench.diagnose.error_table import OUT_OF_MEMORY, Known
+from workbench.diagnose.error_table import OUT_OF_MEMORY, KnownError
 
 KNOWN = (
     *error_table.MEMORY,
@@ -16,7 +16,7 @@ KNOWN = (
     *error_table_code.GENERAL,
 )
 BY_KIND = {known.kind: known for known in KNOWN}
-# A log is full of words that are nobody's failure: there only these are looked for.
+# A log is full of words that are no one's failure: there only these are looked for.
 _IN_LOGS = (
     *error_table.MEMORY,
     *(BY_KIND[kind] for kind in ("no-gpu", "version-mismatch", "missing-module")),
@@ -38,8 +38,8 @@ ABORTS = frozenset(
 """Kinds that torch's C++ tells before it aborts its process, as NCCL's watchdog does."""
 
 
-def recognise(error: str, log: str = "") -> Known | None:
-    """The known error that `error`, an exception's text, or else `log` tells of; None when new."""
+def recognise(error: str, log: str = "") -> KnownError | None:
+    """The known error that `error`, an exception's text, or else `log` reports; None when new."""
     matches = [known for known in KNOWN if known.pattern.search(error)]
     matches += [known for known in _IN_LOGS if known.pattern.search(log)]
     return next(iter(matches), None)

@@ -23,17 +23,17 @@ def node_command(directory: Path, node: int) -> str:
 
 def lost(nodes: Sequence[NodeFacts], step: int, directory: Path) -> Finding | None:
     """The finding about the machines that are lost; None when none is."""
-    gone = [one for one in nodes if one.lost]
+    gone = [node for node in nodes if node.lost]
     if not gone:
         return None
     first = gone[0]
-    names = " and ".join(one.name for one in gone)
+    names = " and ".join(facts.name for facts in gone)
     return Finding(
         kind=LOST,
         step=step,
         severity="error",
         confidence=0.95,
-        evidence="; ".join(_evidence(one) for one in gone) + f"; last step {step}",
+        evidence="; ".join(_evidence(facts) for facts in gone) + f"; last step {step}",
         cause=f"{names} {'are' if len(gone) > 1 else 'is'} {_how(first)}",
         next=(
             "Look at the machine and its network. Its agent rejoins by itself. If the machine was "
@@ -42,31 +42,33 @@ def lost(nodes: Sequence[NodeFacts], step: int, directory: Path) -> Finding | No
     )
 
 
-def _how(one: NodeFacts) -> str:
-    if one.anew:
-        return f"restarted; its {one.ranks} are lost"
-    if one.unreachable_seconds:
-        return f"disconnected from node 0: its {one.ranks} and the others wait for each other"
-    return f"silent: its {one.ranks} are lost, or it lost the shared storage"
+def _how(facts: NodeFacts) -> str:
+    if facts.anew:
+        return f"restarted; its {facts.ranks} are lost"
+    if facts.unreachable_seconds:
+        return f"disconnected from node 0: its {facts.ranks} and the others wait for each other"
+    return f"silent: its {facts.ranks} are lost, or it lost the shared storage"
 
 
-def _evidence(one: NodeFacts) -> str:
-    if one.anew:
-        return f"node {one.node}'s agent is a different process than at the start of the attempt"
-    if one.unreachable_seconds:
-        since = time.strftime("%H:%M:%S", time.localtime(time.time() - one.unreachable_seconds))
+def _evidence(facts: NodeFacts) -> str:
+    if facts.anew:
+        return f"node {facts.node}'s agent is a different process than at the start of the attempt"
+    if facts.unreachable_seconds:
+        since = time.strftime("%H:%M:%S", time.localtime(time.time() - facts.unreachable_seconds))
         return (
-            f"node {one.node} has not reached node 0's address since {since} "
-            f"({format_seconds(one.unreachable_seconds)})"
+            f"node {facts.node} has not reached node 0's address since {since} "
+            f"({format_seconds(facts.unreachable_seconds)})"
         )
-    return f"node {one.node} wrote no status for {format_seconds(one.silent_seconds)}"
+    return f"node {facts.node} wrote no status for {format_seconds(facts.silent_seconds)}"
 
 
 def missing(nodes: Sequence[NodeFacts], waited: float, command: str, step: int) -> Finding:
     """The finding about machines that were waited for in vain."""
-    who = [one for one in nodes if one.node and one.phase != "ready"]
-    names = " and ".join(one.name for one in who)
-    heard = [one for one in who if one.phase is not None and one.silent_seconds < SILENT_SECONDS]
+    who = [node for node in nodes if node.node and node.phase != "ready"]
+    names = " and ".join(facts.name for facts in who)
+    heard = [
+        facts for facts in who if facts.phase is not None and facts.silent_seconds < SILENT_SECONDS
+    ]
     why = f"{names} did not join within {format_seconds(waited)}"
     if heard:
         why = f"{names} did not reach node 0's address within {format_seconds(waited)}"
@@ -83,20 +85,21 @@ def missing(nodes: Sequence[NodeFacts], waited: float, command: str, step: int) 
     )
 
 
-def failed(one: NodeFacts, step: int) -> Finding:
+def failed(facts: NodeFacts, step: int) -> Finding:
     """The finding about a machine whose launcher ended while the others' ran on."""
-    code = one.exit_code
+    code = facts.exit_code
     how = "ended unseen" if code is None else f"ended with exit code {code}"
     return Finding(
         kind=FAILED,
         step=step,
         severity="error",
         confidence=0.8,
-        evidence=one.message or f"logs/launcher-node-{one.node}.log; last step {step}",
-        cause=f"The launcher of {one.name} {how}; its {one.ranks} are lost"
-        if one.message is None
-        else f"{one.name} could not start its {one.ranks}",
-        next=f"See logs/launcher-node-{one.node}.log of the run, and the logs of its {one.ranks}.",
+        evidence=facts.message or f"logs/launcher-node-{facts.node}.log; last step {step}",
+        cause=f"The launcher of {facts.name} {how}; its {facts.ranks} are lost"
+        if facts.message is None
+        else f"{facts.name} could not start its {facts.ranks}",
+        next=f"See logs/launcher-node-{facts.node}.log of the run, and the logs of its "
+        f"{facts.ranks}.",
     )
 
 

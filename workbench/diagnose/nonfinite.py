@@ -128,7 +128,7 @@ def _why_nan(evidence: Evidence, first: NonFinite, rank: int | None) -> str:
 def _after_nan(evidence: Evidence, first: NonFinite) -> str:
     """What to do about it, as far as it is known where the run stands and what it has kept."""
     ended = evidence.outcome is not None
-    saved = (one.step for one in evidence.facts.checkpoints)
+    saved = (checkpoint.step for checkpoint in evidence.facts.checkpoints)
     if any(step is not None and step < first.step for step in saved):
         back = f"{'Go' if ended else 'Stop, go'} back to the last checkpoint before step"
         back = f"{back} {first.step}"

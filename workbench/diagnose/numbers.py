@@ -43,7 +43,11 @@ def loss_spike(evidence: Evidence) -> Iterator[Finding]:
     before, now = rows[:-10], rows[-10:]
     middle, spread = _middle(before)
     enter = evidence.bound("loss-spike", None, 10.0, 5.0)
-    high = [one for one in now if one > middle + enter * spread and one > middle + abs(middle) / 2]
+    high = [
+        value
+        for value in now
+        if value > middle + enter * spread and value > middle + abs(middle) / 2
+    ]
     if len(high) < 3:
         return
     step = evidence.steps - len(now) + 1
@@ -138,13 +142,13 @@ def _why_constant(loss: float, lr: float | None) -> str:
 
 
 def ranks_diverge(evidence: Evidence) -> Iterator[Finding]:
-    """Data-parallel ranks that train models of their own: nobody averages the gradients."""
+    """Data-parallel ranks that train models of their own: no one averages the gradients."""
     replicas = evidence.spawned or evidence.strategy("name") in {"ddp", None}
     if evidence.processes < 2 or not replicas:
         return
     rows = evidence.latest(64)
     seen = [row for row in rows if len(row.losses) == evidence.processes]
-    if len(seen) < 60 or not all(math.isfinite(one) for r in seen for one in r.losses.values()):
+    if len(seen) < 60 or not all(math.isfinite(loss) for r in seen for loss in r.losses.values()):
         return
     columns = [[row.losses[rank] for row in seen] for rank in range(evidence.processes)]
     levels = [mean(column) for column in columns]
@@ -186,7 +190,7 @@ SLOW_RULES = (plateau, ranks_diverge)
 
 _FIRST_LOOK = 20  # steps: by then a wrapped model has told of itself
 _BETWEEN = 10  # steps between two looks
-_LATEST = 2000  # steps after which nobody need be asked any more
+_LATEST = 2000  # steps after which no one need be asked any more
 
 
 @dataclass(slots=True)

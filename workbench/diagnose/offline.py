@@ -38,8 +38,10 @@ def diagnose(paths: RunPaths) -> list[Finding]:
 def _without_secrets(findings: list[Finding]) -> list[Finding]:
     """They quote logs and exceptions; findings that a supervisor wrote went through the same."""
     return [
-        replace(one, **{name: hide_known(getattr(one, name)) for name in ("cause", "evidence")})
-        for one in findings
+        replace(
+            finding, **{name: hide_known(getattr(finding, name)) for name in ("cause", "evidence")}
+        )
+        for finding in findings
     ]
 
 
@@ -95,18 +97,23 @@ def replayed(paths: RunPaths, *, until: int | None = None, looks: int = _LOOKS) 
         for node, sample in measured:
             diagnoser.sample(sample, node)
         diagnoser.rows(block)
-        found = diagnoser.look(_facts(run, begun, now, block))
+        findings = diagnoser.look(_facts(run, begun, now, block))
         yield Moment(
-            time=now, elapsed_seconds=now - begun, rows=block, samples=measured, findings=found
+            time=now, elapsed_seconds=now - begun, rows=block, samples=measured, findings=findings
         )
     if until is None:
         measured = list(samples.until(math.inf))
         for node, sample in measured:
             diagnoser.sample(sample, node)
-        found = diagnoser.end(str(end.get("outcome")), Finding.read(end.get("finding")))
+        findings = diagnoser.end(str(end.get("outcome")), Finding.read(end.get("finding")))
         elapsed = now - begun
         yield Moment(
-            time=now, elapsed_seconds=elapsed, rows=(), samples=measured, findings=found, ended=True
+            time=now,
+            elapsed_seconds=elapsed,
+            rows=(),
+            samples=measured,
+            findings=findings,
+            ended=True,
         )
 
 
@@ -148,7 +155,7 @@ class _Samples:
     def __init__(self, paths: RunPaths, nodes: int) -> None:
         files = ((node, LineReader(paths.node_system(node))) for node in range(nodes))
         self._lines = heapq.merge(
-            *(self._read(*one) for one in files), key=lambda one: one[1]["time"]
+            *(self._read(*pair) for pair in files), key=lambda pair: pair[1]["time"]
         )
         self._next: Any = next(self._lines, None)
 
@@ -165,7 +172,7 @@ class _Samples:
 
 
 def unsupervised(paths: RunPaths) -> Finding | None:
-    """What every face tells of such a run, derived when it is read: nobody is there to write it."""
+    """What every face reports such a run, derived when it is read: no one is there to write it."""
     status = read_status(paths)
     if status.state != "unsupervised":
         return None

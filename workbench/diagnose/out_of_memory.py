@@ -152,10 +152,10 @@ def _switches(run: RunRecord) -> str:
         known = switches(job.workload, job.strategy, job.cluster)
     except WorkbenchError:
         return ""
-    lossless = [one for one in known if one.tier < RESULT]
+    lossless = [switch for switch in known if switch.tier < RESULT]
     saves = [
-        f"{one.name} saves {format_bytes(one.saves_bytes)} ({one.option})"
-        for one in lossless[:_SWITCHES]
+        f"{switch.name} saves {format_bytes(switch.saves_bytes)} ({switch.option})"
+        for switch in lossless[:_SWITCHES]
     ]
     return "Estimated savings: " + ", ".join(saves) + "." if saves else ""
 

@@ -27,8 +27,8 @@ class ExitWatch:
     def rule(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield who keeps the run from ending, a minute after the first rank's end."""
         facts = evidence.facts
-        ended = [rank for rank, one in facts.ranks.items() if one.ended]
-        alive = [rank for rank, one in facts.ranks.items() if one.alive]
+        ended = [rank for rank, rank_facts in facts.ranks.items() if rank_facts.ended]
+        alive = [rank for rank, rank_facts in facts.ranks.items() if rank_facts.alive]
         if not ended or not alive or facts.phase == "ended":
             self.first_end = self.requested_at = None
             return
@@ -50,7 +50,7 @@ class ExitWatch:
         """Whether a rank still trains: the others had less to do."""
         pulses = [evidence.facts.ranks[rank].pulse for rank in inside]
         now = evidence.facts.monotonic
-        return any(one is not None and one.age_seconds(now) < EXIT_SECONDS for one in pulses)
+        return any(pulse is not None and pulse.age_seconds(now) < EXIT_SECONDS for pulse in pulses)
 
     def _finding(
         self, evidence: Evidence, suspects: list[int], ended: list[int], waited: float
@@ -91,10 +91,12 @@ def slow_start(evidence: Evidence) -> Iterator[Finding]:
         return
     busy = [
         value
-        for one in list(evidence.samples)[-60:]
-        if (value := one.get("run_cpu_percent")) is not None
+        for line in list(evidence.samples)[-60:]
+        if (value := line.get("run_cpu_percent")) is not None
     ]
-    moving = max((one.get("net_bytes_per_second") or 0 for one in evidence.samples), default=0)
+    moving = max(
+        (sample.get("net_bytes_per_second") or 0 for sample in evidence.samples), default=0
+    )
     if facts.elapsed_seconds < _START_SECONDS or len(busy) < 10 or moving > 1e6:
         return
     if mean(busy) > _IDLE_PERCENT:
@@ -116,13 +118,13 @@ def slow_save(evidence: Evidence) -> Iterator[Finding]:
     """A checkpoint that has been in the making for ten minutes."""
     facts = evidence.facts
     ages = {
-        rank: one.pulse.age_seconds(facts.monotonic)
-        for rank, one in facts.ranks.items()
-        if one.alive and one.pulse is not None and one.pulse.phase == "saving"
+        rank: rank_facts.pulse.age_seconds(facts.monotonic)
+        for rank, rank_facts in facts.ranks.items()
+        if rank_facts.alive and rank_facts.pulse is not None and rank_facts.pulse.phase == "saving"
     }
     if not ages or max(ages.values()) < _SAVE_SECONDS:
         return
-    rank = max(ages, key=lambda one: ages[one])
+    rank = max(ages, key=lambda rank: ages[rank])
     yield Finding(
         kind="slow-save",
         rank=rank,

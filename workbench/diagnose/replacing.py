@@ -18,7 +18,7 @@ def better_key(key: Key, known: Collection[Key]) -> Key | None:
     ('input-bound', 1)
     """
     kind, rank = key
-    return next((one for to in _BETTER.get(kind, ()) if (one := (to, rank)) in known), None)
+    return next((better for to in _BETTER.get(kind, ()) if (better := (to, rank)) in known), None)
 
 
 def best_explained(raised: Iterable[Finding], standing: Collection[Key]) -> list[Finding]:
@@ -27,5 +27,5 @@ def best_explained(raised: Iterable[Finding], standing: Collection[Key]) -> list
     So a cause that changes with the noise is not told in turns.
     """
     listed = list(raised)
-    known = {*standing, *(one.key for one in listed)}
-    return [one for one in listed if better_key(one.key, known) is None]
+    known = {*standing, *(finding.key for finding in listed)}
+    return [finding for finding in listed if better_key(finding.key, known) is None]

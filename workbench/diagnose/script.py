@@ -35,7 +35,7 @@ def world_size(evidence: Evidence) -> Iterator[Finding]:
 
 
 def spawned_groups(evidence: Evidence) -> Iterator[Finding]:
-    """Each of several launched processes starts ranks of its own, and nobody trains."""
+    """Each of several launched processes starts ranks of its own, and no one trains."""
     facts = evidence.facts
     if evidence.processes < 2 or evidence.steps or facts.phase == "ended":
         return

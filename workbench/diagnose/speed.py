@@ -33,17 +33,17 @@ def straggler(evidence: Evidence) -> Iterator[Finding]:
     total = sum(row.step_seconds or 0.0 for row in rows)
     first = [min(row.backward_at.values()) for row in rows]
     late = {rank: _lateness(rows, first, rank) for rank in rows[0].backward_at}
-    rank = max(late, key=lambda one: sum(late[one]))
-    lost, everyone = sum(late[rank]), sum(sum(one) for one in late.values())
+    rank = max(late, key=lambda rank: sum(late[rank]))
+    lost, everyone = sum(late[rank]), sum(sum(seconds) for seconds in late.values())
     share = lost / total if total else 0.0
     middle = total / len(rows)
-    often = sum(one > 0.15 * middle for one in late[rank])
+    often = sum(seconds > 0.15 * middle for seconds in late[rank])
     bound = evidence.bound("straggler", rank, 0.25, 0.1)
     if share < bound or often < max(5, 0.1 * len(rows)) or lost < 0.7 * everyone:
         return
     spread = median(max(row.ended_at.values()) - min(row.ended_at.values()) for row in rows)
     if spread > 0.5 * lost / len(rows):
-        return  # they do not end their steps together: nobody waits for anybody
+        return  # they do not end their steps together: no one waits for anyone
     if evidence.has_loader and _waits_for_data(rows, rank) > 0.5 * lost:
         return  # its loader is slow, not the rank: `input_bound` says so
     yield _straggler(evidence, rank, rows, late[rank], share)
@@ -83,8 +83,8 @@ def _waits_for_data(rows: list[StepRow], rank: int) -> float:
 def _straggler(
     evidence: Evidence, rank: int, rows: list[StepRow], late: list[float], share: float
 ) -> Finding:
-    own = {one: _own_seconds(rows, one) for one in rows[0].backward_at}
-    others = [one for number, one in own.items() if number != rank and one]
+    own = {rank: _own_seconds(rows, rank) for rank in rows[0].backward_at}
+    others = [value for number, value in own.items() if number != rank and value]
     ratio = own[rank] / median(others) if others and own[rank] else None
     times = "" if ratio is None else f", {ratio:.1f} times the others' time before backward"
     facts = evidence.facts.ranks.get(rank)
@@ -130,7 +130,7 @@ def input_bound(evidence: Evidence) -> Iterator[Finding]:
     total = sum(row.step_seconds or 0.0 for row in rows)
     ranks = sorted(rows[-1].data_seconds)
     shares = {rank: sum(row.data_seconds.get(rank, 0.0) for row in rows) / total for rank in ranks}
-    worst = max(shares, key=lambda one: shares[one])
+    worst = max(shares, key=lambda rank: shares[rank])
     others = [shares[rank] for rank in ranks if rank != worst]
     alone = worst if others and max(others) < shares[worst] / 2 else None
     if alone is not None and evidence.arrivals:
@@ -178,7 +178,7 @@ def _input_bound(
 def communication_bound(evidence: Evidence) -> Iterator[Finding]:
     """The backward pass with its all-reduce takes many times the forward pass on all ranks.
 
-    A slow backward pass of one rank looks the same: only where nobody's order of arrival is known.
+    A slow backward pass of one rank looks the same: only where no one's order of arrival is known.
     """
     if evidence.arrivals:
         return
@@ -228,7 +228,7 @@ def slow_down(evidence: Evidence) -> Iterator[Finding]:
     now = median([row.step_seconds for row in rows if row.step_seconds] or [0.0])
     if first < 1e-3 or now < evidence.bound("slow-down", None, 1.5, 1.4) * first:
         return
-    used = [one["run_rss_bytes"] for one in evidence.samples if one["run_rss_bytes"]]
+    used = [sample["run_rss_bytes"] for sample in evidence.samples if sample["run_rss_bytes"]]
     grown = len(used) > 60 and used[-1] > 1.5 * used[0]
     yield Finding(
         kind="slow-down",
@@ -245,12 +245,12 @@ def slow_down(evidence: Evidence) -> Iterator[Finding]:
 
 
 def low_utilisation(evidence: Evidence) -> Iterator[Finding]:
-    """GPUs that wait most of the time while training goes on."""
+    """GPUs that wait most of the time while training continues."""
     if evidence.steps_seen < 10:
         return
     working: dict[str, float] = {}
     for device in evidence.fresh_devices():
-        used = [one.util for one in device.minute if one.util is not None]
+        used = [reading.util for reading in device.minute if reading.util is not None]
         if len(used) >= 10 and fmean(used) >= 3.0:  # idle ones: `economy`
             working[evidence.device_name(device.node, device.index)] = fmean(used)
     if not working or fmean(working.values()) > evidence.bound("low-utilisation", None, 30, 40):
@@ -261,7 +261,7 @@ def low_utilisation(evidence: Evidence) -> Iterator[Finding]:
         step=evidence.steps,
         confidence=0.7,
         evidence=f"The GPUs were busy {fmean(working.values()):.0f} % of the last minute "
-        f"({', '.join(f'{name} {one:.0f} %' for name, one in list(working.items())[:8])}).",
+        f"({', '.join(f'{name} {value:.0f} %' for name, value in list(working.items())[:8])}).",
         cause="The GPUs wait for data."
         if waiting
         else "The GPUs wait: small batches, a slow loader, or Python between the kernels.",

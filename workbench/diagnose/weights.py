@@ -40,9 +40,11 @@ def weights_drift(evidence: Evidence) -> Iterator[Finding]:
     known = _looks(evidence)
     first = known.get(0, {})
     for rank in sorted(known.keys() - {0}):
-        steps = [one for one in sorted(first.keys() & known[rank].keys()) if first[one].copies]
-        off = [_apart(first[one], known[rank][one]) for one in steps[-2:]]
-        worst = [max(one, default=(0.0, ""), key=lambda pair: pair[0]) for one in off]
+        steps = [key for key in sorted(first.keys() & known[rank].keys()) if first[key].copies]
+        off = [_apart(first[step], known[rank][step]) for step in steps[-2:]]
+        worst = [
+            max(differences, default=(0.0, ""), key=lambda pair: pair[0]) for differences in off
+        ]
         if len(worst) < 2 or min(worst)[0] <= _APART:
             continue
         by, name = worst[-1]
@@ -66,11 +68,13 @@ def no_gradient(evidence: Evidence) -> Iterator[Finding]:
     """A rank has no gradient, or one of zeros, where another rank has one."""
     known = _looks(evidence)
     common = set[int].intersection(*map(set, known.values())) if len(known) > 1 else set[int]()
-    steps = sorted(step for step in common if all(one[step].copies for one in known.values()))
+    steps = sorted(step for step in common if all(looks[step].copies for looks in known.values()))
     latest = steps[-_LOOKS:]
     if len(latest) < _LOOKS:
         return
-    active = {rank: [_has_gradient(one[step]) for step in latest] for rank, one in known.items()}
+    active = {
+        rank: [_has_gradient(value[step]) for step in latest] for rank, value in known.items()
+    }
     idle = [rank for rank, seen in active.items() if not any(seen)]
     if idle and any(all(seen) for seen in active.values()):
         yield Finding(
@@ -90,14 +94,14 @@ def no_gradient(evidence: Evidence) -> Iterator[Finding]:
 
 def weights_unchanged(evidence: Evidence) -> Iterator[Finding]:
     """No weight that is looked at has changed, although the learning rate is above zero."""
-    looks = [one for _, one in sorted(_looks(evidence).get(0, {}).items())][-_LOOKS:]
-    if len(looks) < _LOOKS or len({one.names for one in looks}) > 1:
+    looks = [look for _, look in sorted(_looks(evidence).get(0, {}).items())][-_LOOKS:]
+    if len(looks) < _LOOKS or len({look.names for look in looks}) > 1:
         return
     span = looks[-1].step - looks[0].step
-    same = len({tuple(row[:_NUMBERS] for row in one.values) for one in looks}) == 1
-    if not same or min(one.lr for one in looks) <= 0 or (looks[0].half and span < _HALF_STEPS):
+    same = len({tuple(row[:_NUMBERS] for row in look.values) for look in looks}) == 1
+    if not same or min(look.lr for look in looks) <= 0 or (looks[0].half and span < _HALF_STEPS):
         return
-    stale = all(row[_NUMBERS] is None for one in looks for row in one.values)
+    stale = all(row[_NUMBERS] is None for look in looks for row in look.values)
     yield Finding(
         kind="weights-unchanged",
         step=looks[0].step,
@@ -116,12 +120,14 @@ def weights_unchanged(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _apart(one: _Look, other: _Look) -> Iterator[tuple[float, str]]:
+def _apart(look: _Look, other: _Look) -> Iterator[tuple[float, str]]:
     """Of each parameter: about how far its copies are apart, relative to the norm."""
-    if one.names != other.names:
+    if look.names != other.names:
         return
-    for name, mine, theirs in zip(one.names, one.values, other.values, strict=True):
-        figures = [one for one in (*mine[:_NUMBERS], *theirs[:_NUMBERS]) if one is not None]
+    for name, mine, theirs in zip(look.names, look.values, other.values, strict=True):
+        figures = [
+            figure for figure in (*mine[:_NUMBERS], *theirs[:_NUMBERS]) if figure is not None
+        ]
         if len(figures) == 2 * _NUMBERS:  # else one is no number, which another rule tells
             sums = math.hypot(figures[0] - figures[3], figures[1] - figures[4]) / math.sqrt(2)
             yield sums / max(figures[2], figures[5], 1e-12), name
@@ -154,7 +160,9 @@ def _read(text: str, until: int) -> dict[int, _Look]:
         if look.step > until:
             break
         # A step that is done again begins another training.
-        looks = {step: one for step, one in looks.items() if step < look.step} | {look.step: look}
+        looks = {step: earlier for step, earlier in looks.items() if step < look.step} | {
+            look.step: look
+        }
     return looks
 
 
@@ -166,7 +174,9 @@ def _look(document: Mapping[str, Any]) -> _Look:
         copies=document["copies"] is True,
         half=document["half"] is True,
         names=tuple(map(str, document["names"])),
-        values=tuple(tuple(None if one is None else float(one) for one in row[:4]) for row in rows),
+        values=tuple(
+            tuple(None if number is None else float(number) for number in row[:4]) for row in rows
+        ),
     )
 
 

@@ -63,7 +63,7 @@ def launch_script(
         port: Of the rendezvous there.
         node_rank: Which machine the text is for.
         launcher: accelerate or torchrun.
-        resume: Whether a recipe goes on from the newest whole checkpoint that it finds.
+        resume: Whether a recipe continues from the newest whole checkpoint that it finds.
 
     Raises:
         UsageError: the strategy cannot be started so.

@@ -27,7 +27,7 @@ def task_files(job: EngineJob, name: str) -> Made:
     }
     next_ = (
         f"dstack apply -f {FLEET} -y",
-        *(f"dstack secret set {one} …" for one in job.secrets),
+        *(f"dstack secret set {secret} …" for secret in job.secrets),
         f"dstack apply -f {FILE}",
         f"dstack logs {name}",
     )
@@ -43,7 +43,7 @@ def task(job: EngineJob, name: str) -> dict[str, Any]:
     document: dict[str, Any] = {"type": "task", "name": name, "nodes": job.nodes}
     document |= {"image": job.image} if job.image else {"python": "3.12"}
     variables = dict(job.environment)
-    variables |= {one: f"${{{{ secrets.{one} }}}}" for one in job.secrets}
+    variables |= {secret: f"${{{{ secrets.{secret} }}}}" for secret in job.secrets}
     document |= {"env": variables} if variables else {}
     document["files"] = [f".:{_AT}"]
     document["working_dir"] = _AT

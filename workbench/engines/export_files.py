@@ -38,7 +38,7 @@ def files_of(script: Path) -> dict[str, Path]:
         if name in files or path.stat().st_size > _MOST_SOURCE_BYTES:
             continue
         files[name] = path
-        left += [one for module in _imports(path) for one in _local(home, module)]
+        left += [file for module in _imports(path) for file in _local(home, module)]
     return dict(sorted(files.items(), key=lambda pair: (pair[1] != script, pair[0])))
 
 

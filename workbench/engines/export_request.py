@@ -113,7 +113,7 @@ class ExportRequest(EngineSettings):
 
     def _settings(self) -> dict[str, Any]:
         """What every engine job has beside script, size and layout; a name only where given."""
-        more = {one.name: getattr(self, one.name) for one in fields(EngineSettings)}
+        more = {field.name: getattr(self, field.name) for field in fields(EngineSettings)}
         if self.provider is not None:
             more["provider"] = known_provider(self.provider)
         return more | self._given(("name",))
@@ -156,9 +156,11 @@ def known_provider(name: str) -> str:
     """Our name of a provider that sells machines or that an engine rents at.
 
     Raises:
-        UnknownNameError: nobody knows it.
+        UnknownNameError: no one knows it.
     """
-    return prices.provider_name(name, {*prices.providers(), *(one.provider for one in places())})
+    return prices.provider_name(
+        name, {*prices.providers(), *(place.provider for place in places())}
+    )
 
 
 def plan_entry(path: Path, rank: int) -> dict[str, Any]:

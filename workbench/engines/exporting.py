@@ -66,7 +66,7 @@ class RefusedError(UsageError):
 
     def __init__(self, engine: str, reasons: tuple[Refusal, ...]) -> None:
         self.engine, self.refusals = engine, reasons
-        super().__init__(" ".join(one.sentence for one in reasons))
+        super().__init__(" ".join(reason.sentence for reason in reasons))
 
 
 def export(job: EngineJob, engine: str, *, address: str | None = None) -> Export:
@@ -120,7 +120,7 @@ def ship(job: EngineJob) -> tuple[EngineJob, dict[str, Path]]:
 def _check_secrets(job: EngineJob) -> None:
     """Refuse values that must not stand in files; the message does not repeat them."""
     words = job.arguments
-    if redact_arguments(words) != list(words) or any(HIDDEN in one for one in words):
+    if redact_arguments(words) != list(words) or any(HIDDEN in word for word in words):
         raise UsageError(
             "An argument is a secret, and the files would hold it. Let the script read it from a "
             "variable and name that as a secret; the variables of a run become secrets by name."
@@ -132,19 +132,21 @@ def _check_secrets(job: EngineJob) -> None:
             f"{', '.join(secret_names)}: the value is a secret. Give the name alone, among the "
             "secrets."
         )
-    for one in fields(job):  # the files that are made of these texts are written as they are
-        text = str(getattr(job, one.name))
+    for job_field in fields(job):  # the files that are made of these texts are written as they are
+        text = str(getattr(job, job_field.name))
         if hide_known(text) != text:
             raise UsageError(
-                f"The job's {one.name.replace('_', ' ')} holds a secret. Read it from a variable "
-                "there and name that as a secret."
+                f"The job's {job_field.name.replace('_', ' ')} holds a secret. Read it from a "
+                "variable there and name that as a secret."
             )
 
 
 def _with_storage(job: EngineJob, *, is_recipe: bool) -> tuple[str, ...]:
     """Arguments with the folder of the checkpoints: ``{checkpoints}``, or a recipe's own flag."""
     where = checkpoint_folder(job)
-    arguments = tuple(one.replace("{checkpoints}", where or "checkpoints") for one in job.arguments)
+    arguments = tuple(
+        argument.replace("{checkpoints}", where or "checkpoints") for argument in job.arguments
+    )
     if not is_recipe or where is None or "--checkpoint-dir" in option_names(arguments):
         return arguments
     return (*arguments, "--checkpoint-dir", where)
@@ -159,7 +161,11 @@ def _notes(job: EngineJob, shipped: EngineJob) -> list[str]:
                 f"The script itself must save to {checkpoint_folder(shipped)} and resume from it; "
                 "write {checkpoints} in an argument to hand it over."
             )
-    here = [one for one in job.arguments if one.startswith("/") and Path(one).exists()]
+    here = [
+        argument
+        for argument in job.arguments
+        if argument.startswith("/") and Path(argument).exists()
+    ]
     if here:
         notes.append(f"A path of this machine is among the arguments: {', '.join(here)}.")
     notes += _spending_notes(job)

@@ -60,7 +60,7 @@ def name_notes(engine: str, gpu: str, provider: str | None) -> list[str]:
     if name is None:
         return []
     if provider is not None:
-        others = [one for one in gpus_named(engine, name, provider) if one != gpu]
+        others = [other for other in gpus_named(engine, name, provider) if other != gpu]
         if not others:
             return []
         names = " or ".join([gpu, *others])

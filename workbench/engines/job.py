@@ -150,7 +150,7 @@ class EngineJob(EngineSettings):
 
 def slug(job: EngineJob) -> str:
     """The name as engines allow it: small letters, digits and "-", at most 40."""
-    kept = "".join(one if one.isascii() and one.isalnum() else "-" for one in job.name.lower())
+    kept = "".join(char if char.isascii() and char.isalnum() else "-" for char in job.name.lower())
     text = "-".join(part for part in kept.split("-") if part)[:40].strip("-")
     return text if text[:1].isalpha() else f"job-{text}".strip("-")
 

@@ -43,7 +43,7 @@ def trainjob_files(job: EngineJob, name: str, files: Mapping[str, str]) -> Made:
         FILE: yaml_text(trainjob(job, name, keys), comments),
         MAP: yaml_text(config, (f"launch.sh and what it starts, for {FILE}",)),
     }
-    literals = " ".join(f"--from-literal={one}=…" for one in job.secrets)
+    literals = " ".join(f"--from-literal={secret}=…" for secret in job.secrets)
     secrets = (f"kubectl create secret generic {name}-secrets {literals}",) if literals else ()
     next_ = (
         *secrets,
@@ -92,8 +92,8 @@ def _trainer(job: EngineJob, name: str) -> dict[str, Any]:
         {"name": key, "value": value} for key, value in job.environment.items()
     ]
     variables += [
-        {"name": one, "valueFrom": {"secretKeyRef": {"name": f"{name}-secrets", "key": one}}}
-        for one in job.secrets
+        {"name": secret, "valueFrom": {"secretKeyRef": {"name": f"{name}-secrets", "key": secret}}}
+        for secret in job.secrets
     ]
     return fields | ({"env": variables} if variables else {})
 

@@ -31,7 +31,7 @@ _SAVING = ("--checkpoint-every", "--checkpoint-minutes", "--checkpoint-auto")
 def launch_text(job: EngineJob) -> str:
     """The script, with the launcher's config files inside; values of variables stay outside.
 
-    A recipe that saves goes on from the newest whole checkpoint, and begins where there is none:
+    A recipe that saves continues from the newest whole checkpoint, and begins where there is none:
     so the same file serves the first start and every later one.
     """
     body = launch_script(
@@ -57,7 +57,7 @@ def option_names(arguments: Iterable[str]) -> set[str]:
     >>> sorted(option_names(["--steps", "3", "--size=2"]))
     ['--size', '--steps', '3']
     """
-    return {one.partition("=")[0] for one in arguments}
+    return {argument.partition("=")[0] for argument in arguments}
 
 
 def saves(job: EngineJob) -> bool:
@@ -77,7 +77,7 @@ def packages(job: EngineJob, *, torch: bool) -> tuple[str, ...]:
     if backend(job.strategy, splits) == "deepspeed":
         names.append("deepspeed")
     # numpy is not: its releases each need another Python, and the machines have their own.
-    return tuple("numpy" if one == "numpy" else _pinned(one) for one in dict.fromkeys(names))
+    return tuple("numpy" if name == "numpy" else _pinned(name) for name in dict.fromkeys(names))
 
 
 def _pinned(name: str) -> str:
@@ -89,7 +89,7 @@ def _pinned(name: str) -> str:
 
 def setup_lines(job: EngineJob, *, torch: bool) -> tuple[str, ...]:
     """Shell lines that prepare a machine: ours, then the job's."""
-    wanted = " ".join(f"'{one}'" for one in packages(job, torch=torch))
+    wanted = " ".join(f"'{package}'" for package in packages(job, torch=torch))
     return (f"{job.python} -m pip install --quiet {wanted}", *job.setup)
 
 

@@ -102,7 +102,7 @@ def places() -> tuple[Place, ...]:
 def place(engine: str, provider: str) -> Place | None:
     """The engine at that provider; None where it does not rent."""
     short = ALIASES.get(provider.strip().lower(), provider.strip().lower())
-    known = (one for one in places() if one.engine == engine and one.provider == short)
+    known = (place for place in places() if place.engine == engine and place.provider == short)
     return next(known, None)
 
 
@@ -113,12 +113,12 @@ def able(engine: str, *, nodes: int = NODES, spot: bool = False, bucket: bool = 
     ['aws', 'azure', 'gcp', 'mithril', 'nebius', 'oci']
     """
     return sorted(
-        one.provider
-        for one in places()
-        if one.engine == engine
-        and not (nodes > 1 and one.nodes)
-        and not (spot and one.spot)
-        and not (bucket and one.bucket)
+        place.provider
+        for place in places()
+        if place.engine == engine
+        and not (nodes > 1 and place.nodes)
+        and not (spot and place.spot)
+        and not (bucket and place.bucket)
     )
 
 
@@ -164,7 +164,7 @@ def _rented(job: EngineJob, engine: str) -> list[Refusal]:
         return []
     title, here = _TITLES[engine], place(engine, provider)
     if here is None:
-        names = ", ".join(one.provider for one in places() if one.engine == engine)
+        names = ", ".join(place.provider for place in places() if place.engine == engine)
         return [
             Refusal("provider", f"{title} does not support {provider}.", f"Supported: {names}.")
         ]
@@ -253,7 +253,7 @@ def _not_rented(job: EngineJob, engine: str) -> list[Refusal]:
 def _stored(job: EngineJob, engine: str) -> list[Refusal]:
     """Storage of another kind than the engine mounts, or none where it must be."""
     kinds, sentence = _STORAGE[engine]
-    ways = f"Give --checkpoints {' or '.join(_WRITTEN[one] for one in kinds)}."
+    ways = f"Give --checkpoints {' or '.join(_WRITTEN[kind] for kind in kinds)}."
     where = job.checkpoint_uri
     if where is not None:
         known = storage_kind(where) in kinds

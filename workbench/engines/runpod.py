@@ -50,7 +50,7 @@ def request_files(job: EngineJob, name: str) -> Made:
 def request(job: EngineJob, name: str) -> dict[str, Any]:
     """The body, as the reference's CreateClusterRequest."""
     assert job.gpu is not None
-    secrets = {one: f"{{{{ RUNPOD_SECRET_{one} }}}}" for one in job.secrets}
+    secrets = {secret: f"{{{{ RUNPOD_SECRET_{secret} }}}}" for secret in job.secrets}
     fields: dict[str, Any] = {
         "name": name,
         "type": "TRAINING",
@@ -71,7 +71,7 @@ def request(job: EngineJob, name: str) -> dict[str, Any]:
 def start_text(job: EngineJob, name: str) -> str:
     """What each container runs, and never ends.
 
-    RunPod starts again what ends: the training would begin anew, and its time with it.
+    RunPod starts again what ends: the training would begin again, and its time with it.
     """
     lines = [
         "set -e",

@@ -26,7 +26,7 @@ export MASTER_ADDR="$(head -n1 <<< "$SKYPILOT_NODE_IPS")"
 def task_files(job: EngineJob, name: str) -> Made:
     """The task's file, what to type, what to know."""
     managed = job.spot or job.restarts > 0
-    secrets = "".join(f" --secret {one}" for one in job.secrets)
+    secrets = "".join(f" --secret {secret}" for secret in job.secrets)
     start = (
         f"sky jobs launch{secrets} {FILE}" if managed else f"sky launch -c {name}{secrets} {FILE}"
     )

@@ -147,9 +147,9 @@ def gpu_type(gpu: str, types: Collection[str] | None) -> str:
     first, *others = gpu.lower().split("-")
     if first == "rtx":
         first, joined = "", "".join([first, *others])
-        alike = [one for one in types or () if joined in re.sub(r"[^a-z0-9]", "", one.lower())]
+        alike = [kind for kind in types or () if joined in re.sub(r"[^a-z0-9]", "", kind.lower())]
     else:
-        alike = [one for one in types or () if first in re.split(r"[^a-z0-9]+", one.lower())]
+        alike = [kind for kind in types or () if first in re.split(r"[^a-z0-9]+", kind.lower())]
     if len(alike) == 1:
         return alike[0]
     return "" if not alike and "" in (types or ()) else first

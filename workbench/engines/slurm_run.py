@@ -166,7 +166,7 @@ def cancel_waiting(run: Run) -> bool:
     A job whose run has ended may still be there, to be started again: it goes, too.
 
     Raises:
-        HostError: Slurm does not answer, and nobody else could stop the run: it has not begun.
+        HostError: Slurm does not answer, and no one else could stop the run: it has not begun.
         UsageError: Slurm refused.
     """
     paths = RunPaths(run.directory)

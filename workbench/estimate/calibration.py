@@ -188,7 +188,7 @@ def _share(measured: float | None, peak: float | None) -> float | None:
 
 
 def read(document: Mapping[str, Any] | None) -> Calibration | None:
-    """A calibration from anybody's file; what cannot be read is left out.
+    """A calibration from anyone's file; what cannot be read is left out.
 
     None where there is no document, or it does not say which host it is of.
     """

@@ -119,7 +119,7 @@ _CHECKS = {"str": str, "int": int, "float": (int, float)}
 
 
 def read_row(kind: type[Row], stored: object) -> Row | None:
-    """A row of anybody's file; None where a value is missing, of another type, or no number.
+    """A row of anyone's file; None where a value is missing, of another type, or no number.
 
     >>> read_row(Rates, {"processes": 1}) is None
     True

@@ -20,7 +20,7 @@ _QUANTIZED = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Widths:
+class StateWidths:
     """Bytes per element of each state."""
 
     weight: int
@@ -40,7 +40,7 @@ class Widths:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ways:
+class ShardDegrees:
     """Ranks over which each kind of state is sharded."""
 
     weights: int
@@ -58,9 +58,9 @@ class RankContext:
     """The workload's."""
     kernels: ImplementationAssumptions
     """The workload's."""
-    width: Widths
+    width: StateWidths
     """Bytes per element of each state."""
-    ways: Ways
+    ways: ShardDegrees
     """Ranks over which each kind of state is sharded."""
     autocast: bool
     """Whether fp32 weights are cast per operation (torch.autocast) instead of ahead of time."""
@@ -139,7 +139,7 @@ def rank_context(workload: Workload, strategy: Strategy) -> RankContext:
     )
 
 
-def widths(workload: Workload, strategy: Strategy) -> Widths:
+def widths(workload: Workload, strategy: Strategy) -> StateWidths:
     """Bytes per element for this precision, implementation and strategy."""
     mixed = workload.precision in {"bf16", "fp16", "fp8"}
     pure = workload.precision.endswith("-pure")
@@ -148,7 +148,7 @@ def widths(workload: Workload, strategy: Strategy) -> Widths:
         separate = mixed and strategy.zero_stage is not None
     weight = 2 if pure or (mixed and separate) else 4
     frozen = workload.compute_bytes if workload.lora_rank else weight
-    return Widths(
+    return StateWidths(
         weight=weight,
         compute=workload.compute_bytes,
         gradient=workload.kernels.gradient_bytes or weight,
@@ -159,11 +159,11 @@ def widths(workload: Workload, strategy: Strategy) -> Widths:
     )
 
 
-def ways(strategy: Strategy) -> Ways:
+def ways(strategy: Strategy) -> ShardDegrees:
     """Ranks over which weights, gradients and optimizer states are sharded."""
     ranks, stage = strategy.shard_ranks, strategy.zero_stage
     fsdp = stage is None and ranks > 1
-    return Ways(
+    return ShardDegrees(
         weights=ranks if fsdp or stage == 3 else 1,
         gradients=ranks if fsdp or stage in {2, 3} else 1,
         optimizer=ranks if fsdp or stage is not None else 1,

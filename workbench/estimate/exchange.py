@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
 from workbench.estimate.communication import DEEPSPEED_BUCKET
-from workbench.estimate.context import Widths
+from workbench.estimate.context import StateWidths
 from workbench.estimate.fitted import fitted
 from workbench.estimate.network import Group, Groups, Links
 from workbench.estimate.rank import Rank
@@ -141,7 +141,7 @@ def _compressed(per_gradient: float, strategy: Strategy, hidden: int) -> float:
     return per_gradient
 
 
-def _bucket(strategy: Strategy, width: Widths) -> float:
+def _bucket(strategy: Strategy, width: StateWidths) -> float:
     """Gradients that are reduced in one message; all of them where none is overlapped by DDP."""
     if strategy.reduce_bucket:
         return strategy.reduce_bucket

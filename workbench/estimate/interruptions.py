@@ -150,8 +150,8 @@ def wall_range_seconds(
             _renewals(work, saving, interval, mean, restart, power) for power in _BURSTS
         )
     ]
-    low = max(least, min(expected, *(one for one, _ in ends)))
-    return low, max(expected, *(one for _, one in ends))
+    low = max(least, min(expected, *(low_end for low_end, _ in ends)))
+    return low, max(expected, *(high_end for _, high_end in ends))
 
 
 def _renewals(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.describe import Workload
-from workbench.estimate.context import Widths
+from workbench.estimate.context import StateWidths
 from workbench.estimate.elements import Elements
 from workbench.estimate.fitted import fitted
 from workbench.estimate.rank import Rank
@@ -53,7 +53,7 @@ def optimizer_seconds(rank: Rank, gpu: Machine) -> dict[str, float]:
     return {"optimizer": fitted("step_seconds") + seconds, **parts}
 
 
-def _paging(workload: Workload, mine: float, width: Widths, gpu: Machine) -> dict[str, float]:
+def _paging(workload: Workload, mine: float, width: StateWidths, gpu: Machine) -> dict[str, float]:
     """Paged optimizers keep fp32 (or 8-bit) states in unified memory.
 
     What the card has no room for comes over PCIe and goes back, both ways at once, page by page.

@@ -150,7 +150,7 @@ def stack_efficiency(stack: str, arch: str) -> float:
     """
     if stack != "unknown":
         return _fitted_for(arch, f"stack_{stack}")
-    known = [_fitted_for(arch, f"stack_{one}") for one in STACKS if one != "unknown"]
+    known = [_fitted_for(arch, f"stack_{stack}") for stack in STACKS if stack != "unknown"]
     return math.exp(statistics.fmean(map(math.log, known)))
 
 

@@ -21,7 +21,7 @@ _ACTIVATIONS = ("activations: blocks", "activations: outside", "logits and loss"
 @functools.cache
 def shares() -> Mapping[str, float]:
     """The values in use, by name."""
-    return {name: one.value for name, one in read_constants(PATH).items()}
+    return {name: constant.value for name, constant in read_constants(PATH).items()}
 
 
 def slack_bytes(

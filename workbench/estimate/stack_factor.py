@@ -31,7 +31,7 @@ TAIL, MEMORY_TAIL = 0.1, 0.01
 time, a share of memory. Single layouts miss by more than their stack does, and one of them alone
 must not lead the others astray. Fitted as above, each source left out in turn."""
 SWEEPS = 12
-"""Times that each configuration's variance is set anew by what it misses."""
+"""Times that each configuration's variance is set again by what it misses."""
 UNTOLD = 2.0
 """The same for the range: what it keeps whatever is measured. Fitted: with one row measured 79 % of
 the others lie inside, with all others measured 82 %."""
@@ -136,8 +136,8 @@ def facts_of(
 
 def sentences_of(*estimates: Iterable[str]) -> tuple[str, ...]:
     """What the assumptions of estimates say of a stack's calibration, each once."""
-    every = (one for assumptions in estimates for one in assumptions)
-    return tuple(dict.fromkeys(one for one in every if one.startswith(CALIBRATION)))
+    every = (assumption for assumptions in estimates for assumption in assumptions)
+    return tuple(dict.fromkeys(sentence for sentence in every if sentence.startswith(CALIBRATION)))
 
 
 def stack_factor(workload: Workload, device: str, arch: str = "") -> float:
@@ -167,14 +167,14 @@ def calibrated(step: StepTime, workload: Workload, device: str, arch: str = "") 
 @functools.lru_cache(maxsize=1024)
 def time_factor(calibration: StackCalibration, facts: StackFacts) -> TimeFactor:
     """Of a job with these facts."""
-    known = [one for one in _configurations(calibration) if one.step_ratio is not None]
+    known = [repeats for repeats in _configurations(calibration) if repeats.step_ratio is not None]
     used, notes = _counting(calibration, facts, known, TIME_CORRELATION)
     if not used:
         return TimeFactor(sentences=notes)
-    stacks = [one.latest.stack for one in used]
+    stacks = [repeats.latest.stack for repeats in used]
     shared = [[_correlation(a, b, TIME_CORRELATION) for b in stacks] for a in stacks]
     towards = [_correlation(facts, stack, TIME_CORRELATION) for stack in stacks]
-    logs = [math.log(one.step_ratio or 1.0) for one in used]
+    logs = [math.log(repeats.step_ratio or 1.0) for repeats in used]
     table = _with_noise(shared, logs, [NOISE] * len(used), [TAIL] * len(used))
     weights = solve(table, towards)
     explained = min(1.0, _dot(weights, towards))
@@ -197,12 +197,12 @@ def memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTerm
 
 
 def _memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTerms:
-    known = [one for one in _configurations(calibration) if one.peak_ratio is not None]
+    known = [repeats for repeats in _configurations(calibration) if repeats.peak_ratio is not None]
     used, notes = _counting(calibration, facts, known, MEMORY_CORRELATION)
     if not used:
         return MemoryTerms(sentences=notes)
-    features = [_features(one.latest) for one in used]
-    stacks = [one.latest.stack for one in used]
+    features = [_features(repeats.latest) for repeats in used]
+    stacks = [repeats.latest.stack for repeats in used]
     shared = [
         [
             _correlation(a, b, MEMORY_CORRELATION) * _dot(x, y)
@@ -210,9 +210,10 @@ def _memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTer
         ]
         for a, x in zip(stacks, features, strict=True)
     ]
-    predicted = [one.latest.predicted_bytes or 1.0 for one in used]
+    predicted = [repeats.latest.predicted_bytes or 1.0 for repeats in used]
     missed = [
-        ((one.peak_ratio or 1.0) - 1) * size for one, size in zip(used, predicted, strict=True)
+        ((repeats.peak_ratio or 1.0) - 1) * size
+        for repeats, size in zip(used, predicted, strict=True)
     ]
     noise = [(OWN_ERROR * size) ** 2 for size in predicted]
     table = _with_noise(shared, missed, noise, [MEMORY_TAIL * size for size in predicted])
@@ -246,7 +247,7 @@ def _with_noise(
     own = list(noise)
     for _ in range(SWEEPS):
         blame = solve(_plus(shared, own), missed)
-        left = [abs(variance * one) for variance, one in zip(own, blame, strict=True)]
+        left = [abs(variance * share) for variance, share in zip(own, blame, strict=True)]
         own = [
             least * max(1.0, size / tail)
             for least, size, tail in zip(noise, left, tails, strict=True)
@@ -256,7 +257,7 @@ def _with_noise(
 
 def _plus(table: Sequence[Sequence[float]], diagonal: Sequence[float]) -> list[list[float]]:
     return [
-        [one + extra * (at == column) for column, one in enumerate(row)]
+        [value + extra * (at == column) for column, value in enumerate(row)]
         for at, (row, extra) in enumerate(zip(table, diagonal, strict=True))
     ]
 
@@ -272,16 +273,18 @@ def _features(measured: StackMeasurement) -> list[float]:
 def _configurations(calibration: StackCalibration) -> tuple[_Repeats, ...]:
     """The configurations, the newest last, each with the medians of its newest measurements."""
     groups: dict[object, list[StackMeasurement]] = {}
-    for one in calibration.measurements:
-        earlier = groups.pop((one.facts, one.layout), [])
-        groups[one.facts, one.layout] = [*earlier, one]  # the latest last
+    for measurement in calibration.measurements:
+        earlier = groups.pop((measurement.facts, measurement.layout), [])
+        groups[measurement.facts, measurement.layout] = [*earlier, measurement]  # the latest last
     return tuple(_repeats(group[-NEWEST_REPEATS:]) for group in groups.values())
 
 
 def _repeats(group: Sequence[StackMeasurement]) -> _Repeats:
-    steps = [one.step_ratio for one in group if one.step_ratio is not None]
-    peaks = [one.memory_ratio for one in group if one.memory_ratio is not None]
-    with_peak = [one for one in group if one.peak_bytes is not None]
+    steps = [measurement.step_ratio for measurement in group if measurement.step_ratio is not None]
+    peaks = [
+        measurement.memory_ratio for measurement in group if measurement.memory_ratio is not None
+    ]
+    with_peak = [measurement for measurement in group if measurement.peak_bytes is not None]
     return _Repeats(
         latest=(with_peak or group)[-1],
         step_ratio=statistics.median(steps) if steps else None,
@@ -296,24 +299,24 @@ def _counting(
     kept: Mapping[str, float],
 ) -> tuple[list[_Repeats], tuple[str, ...]]:
     """The newest configurations that say something about these facts; why the others do not."""
-    used = [one for one in known if _correlation(facts, one.latest.stack, kept) > 0]
-    notes = _notes(calibration, facts, [one for one in known if one not in used])
+    used = [repeats for repeats in known if _correlation(facts, repeats.latest.stack, kept) > 0]
+    notes = _notes(calibration, facts, [repeats for repeats in known if repeats not in used])
     return used[-NEWEST_LAYOUTS:], notes
 
 
-def _correlation(one: StackFacts, other: StackFacts, kept: Mapping[str, float]) -> float:
+def _correlation(facts: StackFacts, other: StackFacts, kept: Mapping[str, float]) -> float:
     """Of what two jobs miss their predictions by; 0 where one says nothing about the other."""
     share = 1.0
-    for name in _differing(one, other):
+    for name in _differing(facts, other):
         share *= kept.get(name, 0.0)
     return share
 
 
-def _differing(one: StackFacts, other: StackFacts) -> list[str]:
+def _differing(facts: StackFacts, other: StackFacts) -> list[str]:
     """The facts in which two jobs differ; what is not known of one of them is none."""
     return [
         name
-        for name, mine, its in zip(StackFacts._fields, one, other, strict=True)
+        for name, mine, its in zip(StackFacts._fields, facts, other, strict=True)
         if mine != its and not (name in _MAY_BE_UNKNOWN and "" in {mine, its})
     ]
 
@@ -323,7 +326,7 @@ def _sentence(says: str, used: Sequence[_Repeats], facts: StackFacts, name: str)
     ratio: float = getattr(latest, name)
     more = f" and {len(used) - 1} other configurations" if len(used) > 1 else ""
     unlike = _differing(facts, latest.latest.stack)
-    words = [_UNLIKE[one].format(getattr(latest.latest.stack, one)) for one in unlike]
+    words = [_UNLIKE[field].format(getattr(latest.latest.stack, field)) for field in unlike]
     weaker = f"; {', '.join(words)}, so it counts less" if words else ""
     return (
         f"{CALIBRATION}: {says}, from {latest.latest.source}{more} "
@@ -335,11 +338,11 @@ def _notes(
     calibration: StackCalibration, facts: StackFacts, unused: Sequence[_Repeats]
 ) -> tuple[str, ...]:
     """Why the newest of those that do not count does not."""
-    for one in reversed(unused):
-        stack = one.latest.stack
+    for repeats in reversed(unused):
+        stack = repeats.latest.stack
         if calibration.is_named or stack.device == facts.device:
             words = [_UNLIKE[it].format(getattr(stack, it)) for it in _differing(facts, stack)]
-            return (f"{CALIBRATION}: {one.latest.source} does not apply: {', '.join(words)}",)
+            return (f"{CALIBRATION}: {repeats.latest.source} does not apply: {', '.join(words)}",)
     return ()
 
 

@@ -17,7 +17,7 @@ from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.prepare.acceptance import accept
 from workbench.launching.prepare.options import keywords
 from workbench.launching.resume.branch import fork, rerun
-from workbench.launching.resume.resume import Resumed, resume, why_not_resumable
+from workbench.launching.resume.resume import ResumedRun, resume, why_not_resumable
 from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.launching.steering import Answer, ask, look, set_values
 from workbench.launching.supervise import direct_stop
@@ -50,10 +50,10 @@ _QUICK_METRIC_BYTES = 32 << 20  # are read in about a second
 class Run:
     """A run, seen through its directory. Any number of handles may exist, in any process."""
 
-    def __init__(self, paths: RunPaths, begun: Resumed | None = None) -> None:
+    def __init__(self, paths: RunPaths, begun: ResumedRun | None = None) -> None:
         self._paths = paths
         self.notes = begun.notes if begun else ()
-        """After `resume`, `rerun` and `fork`: what somebody should know of how the run goes on."""
+        """After `resume`, `rerun` and `fork`: what someone should know of how the run continues."""
         self.differs = begun.differs if begun else ()
         """After `rerun` and `fork`: ``{"what", "was", "now"}`` for what has changed since."""
 
@@ -116,7 +116,7 @@ class Run:
     def summary(self) -> dict[str, Any]:
         """What ``workbench show --json`` prints.
 
-        `findings` is None where nobody watched and the run is too long to work them out at once:
+        `findings` is None where no one watched and the run is too long to work them out at once:
         `findings()` does.
         """
         summary, findings = summarise(self._paths), read_findings(self._paths)
@@ -126,7 +126,7 @@ class Run:
         elif findings is None and metric_bytes(self._paths, self._ranks()) <= _QUICK_METRIC_BYTES:
             # It ended unwatched: `diagnose` works it out, and all others say the same.
             findings = self.findings()
-        documents = None if findings is None else [one.answer(self.id) for one in findings]
+        documents = None if findings is None else [finding.answer(self.id) for finding in findings]
         return {**summary, "findings": documents, "read_only": self.read_only}
 
     def metrics(self, rank: int | None = None, *, keys: Sequence[str] = ()) -> list[dict[str, Any]]:
@@ -146,7 +146,7 @@ class Run:
 
         Last, lowest and highest value are exact. `metrics(keys=…)` has every value.
         """
-        return {one.name: one for one in read_series(self._paths, keys)}
+        return {series.name: series for series in read_series(self._paths, keys)}
 
     def iterate_metrics(
         self, rank: int | None = None, tail: int | None = None, *, keys: Sequence[str] = ()
@@ -198,7 +198,7 @@ class Run:
 
         `why`: a sentence for the run's message.
 
-        A run that nobody watches is stopped by a thread of this process.
+        A run that no one watches is stopped by a thread of this process.
 
         Raises:
             ForeignRunError: it is another user's, or others can write to it.
@@ -223,7 +223,7 @@ class Run:
     def stop(self, *, now: bool = False, timeout: float = 300.0) -> dict[str, Any]:
         """Stop and wait until no process of the run is left.
 
-        A run that nobody watches is stopped by this process itself.
+        A run that no one watches is stopped by this process itself.
 
         Returns:
             ``{"run", "outcome", "processes_left"}``.
@@ -238,7 +238,7 @@ class Run:
     def set(self, *, hold: bool = False, **values: Any) -> Answer:
         """Change ``lr=`` or other numbers of the optimizer, on all ranks after one step.
 
-        The schedule goes on, scaled to the new rate; `hold` keeps it constant. Restarts and
+        The schedule continues, scaled to the new rate; `hold` keeps it constant. Restarts and
         resumes keep it. `at`, `wait`, `timeout`, `by` as of `launching.steering.ask`, which raises.
         """
         how = {name: values.pop(name) for name in ("at", "wait", "timeout", "by") if name in values}
@@ -261,7 +261,7 @@ class Run:
         By sizes alone, in milliseconds; `check` reads every byte against the kept hashes.
         """
         listed = every_checkpoint(self._paths)
-        return [replace(one, problem=verify(one)) for one in listed] if check else listed
+        return [replace(saved, problem=verify(saved)) for saved in listed] if check else listed
 
     def resume(
         self,
@@ -273,7 +273,7 @@ class Run:
     ) -> Run:
         """Go on from the newest whole checkpoint, or from the one named.
 
-        With its layout the run goes on in its own directory, as its next attempt: one unbroken
+        With its layout the run continues in its own directory, as its next attempt: one unbroken
         curve. With another strategy or number of processes it becomes a run of its own. It keeps
         all options that are not given.
 
@@ -287,7 +287,7 @@ class Run:
                 processes, options, recovery (a `Recovery`, or some of its fields), environment …
 
         Raises:
-            UsageError: it still runs, it has no whole checkpoint, or nobody knows how the script
+            UsageError: it still runs, it has no whole checkpoint, or no one knows how the script
                 resumes; the message says what would work.
         """
         return _begun(resume(self._paths, checkpoint, arguments=arguments, drop=drop, **changes))
@@ -326,7 +326,7 @@ class Run:
         return why_not_resumable(self._paths)
 
     def findings(self) -> list[Finding]:
-        """What went wrong and why, worst first; of runs that nobody watched too."""
+        """What went wrong and why, worst first; of runs that no one watched too."""
         from workbench.diagnose.offline import diagnose  # noqa: PLC0415
 
         return diagnose(self._paths)
@@ -396,5 +396,5 @@ for _method in (Run.resume, Run.fork):
     )
 
 
-def _begun(again: Resumed) -> Run:
+def _begun(again: ResumedRun) -> Run:
     return Run(again.paths, again)

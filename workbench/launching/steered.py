@@ -25,9 +25,9 @@ def steered(paths: RunPaths, first_step: int) -> list[dict[str, Any]]:
         result = read_json(folder / "result-0.json") or {}
         if result.get("done") is not True or _decision(folder) != GO:
             continue
-        for told in result.get("changes") or ():
+        for document in result.get("changes") or ():
             with contextlib.suppress(KeyError, TypeError, ValueError):  # a file that was damaged
-                change = Override.read(told).document()
+                change = Override.read(document).document()
                 behind = change["first"] <= first_step
                 changes.append(change if behind else {**change, "factor": None, "own": None})
     return changes
@@ -49,7 +49,8 @@ def steered_environment(paths: RunPaths, first_step: int) -> dict[str, str]:
 def not_kept(paths: RunPaths) -> tuple[str, ...]:
     """A sentence where a new run does not have the values that this one was given on its way."""
     names = [
-        f"{one['name']}={one['value']:g} at step {one['first']:,}" for one in steered(paths, 0)
+        f"{change['name']}={change['value']:g} at step {change['first']:,}"
+        for change in steered(paths, 0)
     ]
     if not names:
         return ()

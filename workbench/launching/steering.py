@@ -77,9 +77,11 @@ class Answer:
             return f"{what}: all ranks know of it and do it after step {self.at:,}."
         if not self.done:
             return f"{what}: nothing was changed. {self.why}"
-        told = "; ".join(_change(one) for one in (self.ranks or ({},))[0].get("changes", ()))
-        path = next((one["path"] for one in self.ranks if one.get("path")), "")
-        more = f" {told}." if told else f" It lies in {path}." if path else ""
+        changes = "; ".join(
+            _change(change) for change in (self.ranks or ({},))[0].get("changes", ())
+        )
+        path = next((rank["path"] for rank in self.ranks if rank.get("path")), "")
+        more = f" {changes}." if changes else f" It lies in {path}." if path else ""
         return f"{what}: done on all ranks after step {self.at:,}.{more}"
 
 
@@ -114,7 +116,7 @@ def set_values(
 
 def look(paths: RunPaths, module: str = "", kinds: Sequence[str] = (), **how: Any) -> Answer:
     """Statistics of a module's tensors on each rank, or the names of all modules."""
-    if unknown := [one for one in kinds if one not in KINDS]:
+    if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise UsageError(f"{unknown[0]!r} cannot be looked at: choose from {', '.join(KINDS)}.")
     words = [module, *kinds] if module else []
     return ask(paths, "look", words, {"module": module, "kinds": list(kinds or KINDS)}, **how)
@@ -152,8 +154,8 @@ def ask(
     assert action in ACTIONS
     run = _askable(paths, action, at)
     hidden = redact_arguments(words)
-    told = [*hidden, *(["--at", str(at)] if at is not None else [])]
-    record_action(paths, by=by, action=action, arguments=told, limits="")
+    arguments = [*hidden, *(["--at", str(at)] if at is not None else [])]
+    record_action(paths, by=by, action=action, arguments=arguments, limits="")
     for attempt in range(_TRIES):
         boundary = _boundary(paths, run, 3**attempt) if at is None else at
         document = {"action": action, "at": boundary, "ranks": run.processes, "words": hidden}
@@ -194,7 +196,7 @@ def _askable(paths: RunPaths, action: str, at: int | None) -> RunRecord:
 
 def _steps(paths: RunPaths, run: RunRecord) -> int:
     pulses = [read_pulse(paths.rank_pulse(rank)) for rank in range(run.processes)]
-    return max((one.steps for one in pulses if one is not None), default=0)
+    return max((pulse.steps for pulse in pulses if pulse is not None), default=0)
 
 
 def _boundary(paths: RunPaths, run: RunRecord, patience: int) -> int:
@@ -227,24 +229,30 @@ def _collected(
     while True:
         live = read_status(paths).live
         results = [read_json(folder / f"result-{rank}.json") for rank in every]
-        told = [one for one in results if one is not None]
-        if len(told) == run.processes:
-            why = next((str(one.get("why")) for one in told if not one["done"]), "")
-            return replace(answer, done=not why, why=why, ranks=tuple(told))
+        known_results = [result for result in results if result is not None]
+        if len(known_results) == run.processes:
+            why = next(
+                (str(answer.get("why")) for answer in known_results if not answer["done"]), ""
+            )
+            return replace(answer, done=not why, why=why, ranks=tuple(known_results))
         heard = all((folder / f"heard-{rank}").exists() for rank in every)
         if heard and not wait and not (folder / "decision").exists():
             return answer
         over = not live or (read_json(paths.state) or {}).get("attempt") != attempt
-        if over and not told:
+        if over and not known_results:
             ended = "ended" if not live else "was restarted"
             return replace(answer, done=False, why=f"The run {ended} before step {answer.at:,}.")
         if time.monotonic() > deadline:
-            raise WorkbenchError(_unanswered(paths, folder, answer, told, timeout))
+            raise WorkbenchError(_unanswered(paths, folder, answer, known_results, timeout))
         time.sleep(_LOOK_SECONDS)
 
 
 def _unanswered(
-    paths: RunPaths, folder: Any, answer: Answer, told: Sequence[Mapping[str, Any]], timeout: float
+    paths: RunPaths,
+    folder: Any,
+    answer: Answer,
+    results: Sequence[Mapping[str, Any]],
+    timeout: float,
 ) -> str:
     name = paths.directory.name
     heard = sorted(path.name.removeprefix("heard-") for path in folder.glob("heard-?*"))
@@ -254,7 +262,7 @@ def _unanswered(
             f"were started by the script itself. See: workbench diagnose {name}"
         )
     return (
-        f"After {timeout:g} s ranks {', '.join(heard)} of {name} know of it and {len(told)} are "
+        f"After {timeout:g} s ranks {', '.join(heard)} of {name} know of it and {len(results)} are "
         f"done. It is done after step {answer.at:,} by all or by none: workbench show {name}"
     )
 
@@ -264,7 +272,9 @@ def _checked(paths: RunPaths, answer: Answer) -> Answer:
     deadline = time.monotonic() + TIMEOUT_SECONDS
     run = read_run(paths) or RunRecord()
     while True:
-        saved = [one for one in every_checkpoint(paths) if one.step == answer.at]
+        saved = [
+            checkpoint for checkpoint in every_checkpoint(paths) if checkpoint.step == answer.at
+        ]
         if saved and not saved[0].problem:
             first = {**answer.ranks[0], "path": str(saved[0].path)}
             return replace(answer, ranks=(first, *answer.ranks[1:]))

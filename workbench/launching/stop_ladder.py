@@ -55,7 +55,7 @@ class StopLadder:
 
     @property
     def active(self) -> bool:
-        """Whether somebody asked to stop."""
+        """Whether someone asked to stop."""
         return self.stage is not None
 
     def request(
@@ -124,7 +124,7 @@ class StopLadder:
     def _one_has_left(self) -> bool:
         with contextlib.suppress(OSError):
             ends = self._paths.metrics.glob("rank-*.end.json")
-            return any(one.stat().st_mtime >= self._asked_at for one in ends)
+            return any(path.stat().st_mtime >= self._asked_at for path in ends)
         return False
 
     def tick(self, launcher: ProcessDoc | None, steps: int, step_seconds: float | None) -> None:

@@ -106,7 +106,7 @@ def declared_option(script: Path) -> BatchOption | None:
         ):
             for text in map(_constant, call.args):
                 if isinstance(text, str) and text.startswith("--") and is_batch_option(text):
-                    words = {one.arg: _constant(one.value) for one in call.keywords}
+                    words = {keyword.arg: _constant(keyword.value) for keyword in call.keywords}
                     return BatchOption(name=text, default=_number(words.get("default")))
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     if {"HfArgumentParser", "TrainingArguments"} <= names:

@@ -57,7 +57,7 @@ def workload_of(
     """
     measured, micro_batches = _measured(script, records, batches), accumulation(records[0])
     measured = replace(measured, cpu=cpu, notes=(*measured.notes, *notes))
-    kept = _per_sample([one["saved_bytes"] / micro_batches for one in records], batches)
+    kept = _per_sample([record["saved_bytes"] / micro_batches for record in records], batches)
     blocks = _blocks(records[0])
     elements = sum(records[0][kind]["elements"] for kind in ("trained", "frozen"))
     model = Model(
@@ -165,13 +165,13 @@ def _precision(record: Record) -> str:
 
 
 def _state_bytes(optimizers: Sequence[Mapping[str, Any]]) -> float:
-    elements = sum(one["elements"] for one in optimizers)
-    return sum(one["state_bytes"] for one in optimizers) / max(1, elements)
+    elements = sum(optimizer["elements"] for optimizer in optimizers)
+    return sum(optimizer["state_bytes"] for optimizer in optimizers) / max(1, elements)
 
 
 def _optimizer(optimizers: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
     """The optimizer's name here, and what to say where it has none."""
-    main = max(optimizers, key=lambda one: one["elements"])
+    main = max(optimizers, key=lambda optimizer: optimizer["elements"])
     per_element = _state_bytes(optimizers)
     known = _OPTIMIZERS.get(main["class"].lower())
     if known == "adamw" and main["fused"]:
@@ -192,7 +192,7 @@ def _seconds(
     times = [sorted(record["step_seconds"]) for record in records]
     if not all(times):
         return None
-    medians = [one[(len(one) - 1) // 2] / micro_batches for one in times]
+    medians = [time[(len(time) - 1) // 2] / micro_batches for time in times]
     fitted = line(medians, batches)
     return fitted if fitted.constant >= 0 else line(medians[:1], batches[:1])
 

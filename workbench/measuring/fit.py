@@ -39,15 +39,17 @@ def moments(records: Sequence[Mapping[str, Any]], batches: Sequence[int]) -> tup
         batches: Samples per micro-batch of each.
     """
     every = [list(_points(record)) for record in records]
-    if len(every) > 1 and [one.phase for one in every[0]] != [one.phase for one in every[1]]:
+    if len(every) > 1 and [point.phase for point in every[0]] != [
+        point.phase for point in every[1]
+    ]:
         every = [list(_windows(points)) for points in every]
-    gradient_bytes = max(1, max((one.gradients for one in every[0]), default=1))
+    gradient_bytes = max(1, max((point.gradients for point in every[0]), default=1))
     lines = [
         Moment(
             phase=at[0].phase,
-            gradients=max(one.gradients for one in at) / gradient_bytes,
-            other=line([one.other for one in at], batches),
-            scratch_bytes=float(max(one.scratch for one in at)),
+            gradients=max(probe.gradients for probe in at) / gradient_bytes,
+            other=line([probe.other for probe in at], batches),
+            scratch_bytes=float(max(probe.scratch for probe in at)),
         )
         for at in zip(*every, strict=True)
     ]
@@ -78,9 +80,9 @@ def work(
         return line([value / micro_batches for value in values], batches)
 
     return StepWork(
-        flops=each([sum(one["flops"].values()) for one in parts]),
-        moved_bytes=each([one["moved_bytes"] for one in parts]),
-        operators=each([one["operators"] for one in parts]),
+        flops=each([sum(part["flops"].values()) for part in parts]),
+        moved_bytes=each([part["moved_bytes"] for part in parts]),
+        operators=each([part["operators"] for part in parts]),
     )
 
 
@@ -104,18 +106,20 @@ def _points(record: Mapping[str, Any]) -> Iterator[Point]:
 def _windows(points: Sequence[Point]) -> Iterator[Point]:
     """The highest point of each window, phase by phase."""
     for phase in ("forward", "backward", "step"):
-        own = [one for one in points if one.phase == phase]
+        own = [point for point in points if point.phase == phase]
         for window in range(_WINDOWS if own else 0):
             first = window * len(own) // _WINDOWS
             last = max(first + 1, (window + 1) * len(own) // _WINDOWS)
-            yield max(own[first:last], key=lambda one: one.other + one.scratch + one.gradients)
+            yield max(
+                own[first:last], key=lambda point: point.other + point.scratch + point.gradients
+            )
 
 
 def _winners(lines: Sequence[Moment], gradient_bytes: int) -> set[int]:
     """Indices of the lines that are the highest for some batch and share of the gradients."""
     winners: set[int] = set()
     for phase in ("forward", "backward", "step"):
-        own = [at for at, one in enumerate(lines) if one.phase == phase]
+        own = [at for at, moment in enumerate(lines) if moment.phase == phase]
         for batch in _BATCHES if own else ():
             heights = {at: lines[at].other.at(batch) + lines[at].scratch_bytes for at in own}
             for weight in _GRADIENT_WEIGHTS:

@@ -97,8 +97,8 @@ def measure(
     _check_unchanged(target.path, content, first.record["files"])
     workload = workload_of(
         target.path.name,
-        [one.record for one in probes],
-        [one.samples for one in probes],
+        [probe.record for probe in probes],
+        [probe.samples for probe in probes],
         cpu=cpu_text(detect_host()),
         notes=_compiled(target.path, first.record["files"], arguments),
     )

@@ -25,7 +25,7 @@ _STATUS_SECONDS = 30.0
 
 
 def main() -> int:
-    """Follow the run until its end is told, or until nobody is left who would write it."""
+    """Follow the run until its end is told, or until no one is left who would write it."""
     parser = argparse.ArgumentParser(prog="python -m workbench.notifying")
     parser.add_argument("run_directory", type=Path)
     parser.add_argument("--to", required=True, help="names of targets, with commas between")

@@ -49,7 +49,7 @@ def send(target: Target, message: Message) -> str | None:
     sender: Any = apprise.Apprise()
     if not sender.add(target.url):
         return "its address is not understood"
-    with _kept_log() as said:
+    with _kept_log() as messages:
         took = sender.notify(
             title=message.title,
             body=message.body,
@@ -58,22 +58,24 @@ def send(target: Target, message: Message) -> str | None:
         )
     if took:
         return None
-    return (said[-1] if said else "the service did not take it").replace(target.url, "its address")
+    return (messages[-1] if messages else "the service did not take it").replace(
+        target.url, "its address"
+    )
 
 
 @contextmanager
 def _kept_log() -> Generator[list[str]]:
     """What Apprise logs in the meantime: the only place where it says why."""
-    said: list[str] = []
+    messages: list[str] = []
 
     class Keep(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
+            messages.append(record.getMessage())
 
     logger, handler = logging.getLogger("apprise"), Keep(logging.WARNING)
     logger.addHandler(handler)
     try:
-        yield said
+        yield messages
     finally:
         logger.removeHandler(handler)
 

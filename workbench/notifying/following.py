@@ -58,7 +58,7 @@ class _Outbox:
     @property
     def unsent(self) -> set[str]:
         """Ids of the findings that wait."""
-        return {finding.id for one in self.waiting for finding in one.findings}
+        return {finding.id for waiting in self.waiting for finding in waiting.findings}
 
 
 class Follower:
@@ -111,22 +111,26 @@ class Follower:
 
     def _take_findings(self, now: float) -> bool:
         listed = read_findings(self._paths) or []
-        standing = [one for one in listed if one.cleared_at is None]
-        replaced = {one.id: one for one in listed if one.cleared_at and one.replaced_by}
+        standing = [finding for finding in listed if finding.cleared_at is None]
+        replaced = {
+            finding.id: finding for finding in listed if finding.cleared_at and finding.replaced_by
+        }
         never = -AGAIN_SECONDS - 1.0
         fresh = [
-            one for one in standing if now - self._told.get(_key(one), now + never) > AGAIN_SECONDS
+            finding
+            for finding in standing
+            if now - self._told.get(_key(finding), now + never) > AGAIN_SECONDS
         ]
-        for one in standing:
-            self._told[_key(one)] = now  # counted from when it was last seen to stand
+        for finding in standing:
+            self._told[_key(finding)] = now  # counted from when it was last seen to stand
         for box in self._boxes:
             before = {
-                str(one.replaced_by): one.kind
-                for one in replaced.values()
-                if _key(one) in self._told and one.id not in box.unsent
+                str(finding.replaced_by): finding.kind
+                for finding in replaced.values()
+                if _key(finding) in self._told and finding.id not in box.unsent
             }
             self._withdraw(box, replaced)
-            wanted = [one for one in fresh if reaches(one, box.target.findings)]
+            wanted = [finding for finding in fresh if reaches(finding, box.target.findings)]
             if wanted:
                 box.waiting.append(self._about(wanted, before))
         return bool(fresh)
@@ -137,13 +141,13 @@ class Follower:
 
     def _withdraw(self, box: _Outbox, replaced: Mapping[str, Finding]) -> None:
         """A cause that has turned out to be another is not sent any more."""
-        for at, one in reversed(list(enumerate(box.waiting))):
-            gone = [finding for finding in one.findings if finding.id in replaced]
+        for at, waiting in reversed(list(enumerate(box.waiting))):
+            gone = [finding for finding in waiting.findings if finding.id in replaced]
             if not gone:
                 continue
             for finding in gone:
                 self._told.pop(_key(finding), None)
-            left = [finding for finding in one.findings if finding not in gone]
+            left = [finding for finding in waiting.findings if finding not in gone]
             box.waiting[at : at + 1] = [self._about(left, {})] if left else []
 
     def _take_restarts(self) -> bool:
@@ -162,7 +166,7 @@ class Follower:
     def _deliver(self, box: _Outbox, now: float, *, last: bool) -> None:
         if not box.waiting or (now < box.due and not (last and not box.failures)):
             return
-        why = self._send(box.target, joined([one.message for one in box.waiting]))
+        why = self._send(box.target, joined([waiting.message for waiting in box.waiting]))
         if why is None:
             self._log(f"{box.target.name}: sent {box.waiting[0].message.title}")
             box.waiting.clear()

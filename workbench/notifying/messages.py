@@ -42,10 +42,16 @@ def about_findings(
     if len(findings) > 1:
         title += f" and {len(findings) - 1} more"
     lines: list[str] = []
-    for one in findings:
-        at = "" if one.step is None else f" (step {one.step:,})"
-        first = f", told before as {before[one.id]}" if one.id in before else ""
-        lines += [f"{one.severity}: {one.kind}{at}{first}", one.evidence, one.cause, one.next, ""]
+    for finding in findings:
+        at = "" if finding.step is None else f" (step {finding.step:,})"
+        first = f", told before as {before[finding.id]}" if finding.id in before else ""
+        lines += [
+            f"{finding.severity}: {finding.kind}{at}{first}",
+            finding.evidence,
+            finding.cause,
+            finding.next,
+            "",
+        ]
     return _message(title, [*lines, f"All of it: workbench diagnose {run}"], worst.severity)
 
 
@@ -77,8 +83,8 @@ def joined(messages: Sequence[Message]) -> Message:
     """Several that waited, as one."""
     if len(messages) == 1:
         return messages[0]
-    worst = min(messages, key=lambda one: _ORDER.index(one.severity))
-    lines = [line for one in messages for line in (one.title, one.body, "")]
+    worst = min(messages, key=lambda message: _ORDER.index(message.severity))
+    lines = [line for message in messages for line in (message.title, message.body, "")]
     return _message(f"{worst.title}, and {len(messages) - 1} more", lines, worst.severity)
 
 

@@ -81,8 +81,8 @@ def read_targets() -> dict[str, Target]:
             f"{path} cannot be read ({why or 'it has no list of targets'}). Delete it, and add the "
             "targets again with: workbench notify add NAME URL"
         )
-    read = [_target(one) for one in cast("list[Any]", listed)]
-    return {one.name: one for one in read if one is not None}
+    read = [_target(target) for target in cast("list[Any]", listed)]
+    return {target.name: target for target in read if target is not None}
 
 
 def _target(document: object) -> Target | None:
@@ -108,7 +108,7 @@ def write_targets(targets: Mapping[str, Target]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         before = os.umask(0o077)
         try:
-            write_json_atomic(path, {"targets": [asdict(one) for one in targets.values()]})
+            write_json_atomic(path, {"targets": [asdict(target) for target in targets.values()]})
         finally:
             os.umask(before)
         path.chmod(0o600)

@@ -25,7 +25,7 @@ class Call:
 
     key: tuple[str, int]  # process group and number: equal ones belong together
     at: float  # Unix seconds on the rank's host
-    waits: bool  # the rank goes on only when it is over
+    waits: bool  # the rank continues only when it is over
 
 
 def read_rank(path: Path, since: float = 0.0, step: int = 0) -> tuple[list[Call], CoreTime]:
@@ -38,9 +38,9 @@ def read_rank(path: Path, since: float = 0.0, step: int = 0) -> tuple[list[Call]
     try:
         core_time = read_core_time(document, step)
         names, base = document["groups"], float(document["base"])
-        lists = [document[one] for one in _COLUMNS]
+        lists = [document[column] for column in _COLUMNS]
         first = max(0, bisect_left(lists[-1], 1e6 * (since - base)) - 1)
-        columns = zip(*(one[first:] if first else one for one in lists), strict=True)
+        columns = zip(*(times[first:] if first else times for times in lists), strict=True)
         calls = [
             Call((str(names[group]), number), base + micros / 1e6, bool(waits))
             for group, number, waits, micros in columns

@@ -86,7 +86,7 @@ def read_window(document: Mapping[str, Any]) -> ArrivalWindow | None:
             window.late_seconds,
             window.steps,
         )
-        valid = all(isinstance(one, int | float) for one in numbers)
+        valid = all(isinstance(number, int | float) for number in numbers)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
     return window if valid and window.steps > 0 and window.step_seconds > 0 else None
@@ -97,54 +97,55 @@ def combined(windows: Iterable[ArrivalWindow]) -> ArrivalWindow | None:
     some = list(windows)
     if not some:
         return None
-    count = sum(one.steps for one in some)
+    count = sum(window.steps for window in some)
 
     def mean(values: Iterable[float]) -> float:
-        return sum(v * one.steps for v, one in zip(values, some, strict=True)) / count
+        return sum(v * window.steps for v, window in zip(values, some, strict=True)) / count
 
-    shared = set(some[0].ranks).intersection(*(one.ranks for one in some[1:]))
-    exchange = [one.exchange_seconds for one in some if one.exchange_seconds is not None]
+    shared = set(some[0].ranks).intersection(*(window.ranks for window in some[1:]))
+    exchange = [window.exchange_seconds for window in some if window.exchange_seconds is not None]
     return ArrivalWindow(
         time=some[-1].time,
         first=some[0].first,
         last=some[-1].last,
         steps=count,
-        step_seconds=mean(one.step_seconds for one in some),
-        late_seconds=mean(one.late_seconds for one in some),
+        step_seconds=mean(window.step_seconds for window in some),
+        late_seconds=mean(window.late_seconds for window in some),
         exchange_seconds=mean(exchange) if len(exchange) == len(some) else None,
         ranks={
-            rank: _combined_share([one.ranks[rank] for one in some], mean)
+            rank: _combined_share([window.ranks[rank] for window in some], mean)
             for rank in sorted(shared)
         },
-        others_wait=mean(one.others_wait for one in some),
+        others_wait=mean(window.others_wait for window in some),
         others_own={
-            phase: mean(one.others_own.get(phase, 0.0) for one in some) for phase in PHASES
+            phase: mean(window.others_own.get(phase, 0.0) for window in some) for phase in PHASES
         },
-        others_queued=mean(one.others_queued for one in some),
-        by_messages=all(one.by_messages for one in some),
+        others_queued=mean(window.others_queued for window in some),
+        by_messages=all(window.by_messages for window in some),
     )
 
 
 def _combined_share(
     shares: Sequence[RankShare], mean: Callable[[Iterable[float]], float]
 ) -> RankShare:
-    late = [one.late for one in shares if one.late is not None]
+    late = [share.late for share in shares if share.late is not None]
     return RankShare(
-        wait=mean(one.wait for one in shares),
-        own={phase: mean(one.own.get(phase, 0.0) for one in shares) for phase in PHASES},
-        last=sum(one.last for one in shares),
-        heaviest=sum(one.heaviest for one in shares),
-        queued=mean(one.queued for one in shares),
+        wait=mean(share.wait for share in shares),
+        own={phase: mean(share.own.get(phase, 0.0) for share in shares) for phase in PHASES},
+        last=sum(share.last for share in shares),
+        heaviest=sum(share.heaviest for share in shares),
+        queued=mean(share.queued for share in shares),
         late=mean(late) if len(late) == len(shares) else None,
-        late_square=mean(one.late_square for one in shares),
+        late_square=mean(share.late_square for share in shares),
         excess={
             phase: [
-                mean(one.excess.get(phase, (0.0, 0.0))[which] for one in shares) for which in (0, 1)
+                mean(share.excess.get(phase, (0.0, 0.0))[which] for share in shares)
+                for which in (0, 1)
             ]
             for phase in PHASES
         },
-        stops=mean(one.stops for one in shares),
-        throttled=mean(one.throttled for one in shares),
+        stops=mean(share.stops for share in shares),
+        throttled=mean(share.throttled for share in shares),
     )
 
 
@@ -152,7 +153,7 @@ def _rounded(value: object) -> object:
     if isinstance(value, float):
         return round(value, 6)
     if isinstance(value, list | tuple):
-        return [_rounded(one) for one in cast("list[object]", value)]
+        return [_rounded(item) for item in cast("list[object]", value)]
     if isinstance(value, dict):
-        return {key: _rounded(one) for key, one in cast("dict[Any, object]", value).items()}
+        return {key: _rounded(item) for key, item in cast("dict[Any, object]", value).items()}
     return value

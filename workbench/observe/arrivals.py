@@ -66,7 +66,7 @@ def join(
 def _without_pauses(steps: list[tuple[StepRow, StepRow]]) -> list[tuple[StepRow, StepRow]]:
     """Without the few steps that an evaluation or a save of one rank makes many times as long."""
     bound = PAUSE * median(row.step_seconds or 0.0 for _, row in steps)
-    usual = [one for one in steps if (one[1].step_seconds or 0.0) <= bound]
+    usual = [step for step in steps if (step[1].step_seconds or 0.0) <= bound]
     return usual if len(steps) - len(usual) <= max(1, len(steps) // 10) else steps
 
 
@@ -78,18 +78,18 @@ def _steps(
 ) -> list[tuple[StepRow, StepRow]]:
     """Each step with the one before it: those that every rank's calls cover."""
     ranks, seldom = len(calls), _seldom(calls, rows)
-    counted = [one.queued for one in held.values() if one.queued]
-    found: list[tuple[StepRow, StepRow]] = []
+    counted = [time.queued for time in held.values() if time.queued]
+    steps: list[tuple[StepRow, StepRow]] = []
     budget, first = MOST_CALLS, next(iter(calls))
     times = [call.at for call in calls[first]]
     for before, row in reversed(list(pairwise(rows))):
-        if row.step <= after or len(found) >= MOST_STEPS:
+        if row.step <= after or len(steps) >= MOST_STEPS:
             break
         if row.step != before.step + 1 or not len(row.ended_at) == len(before.ended_at) == ranks:
             continue
         if len(row.backward_at) != ranks or not row.step_seconds:
             continue
-        if any(row.step not in one for one in counted):
+        if any(row.step not in counts for counts in counted):
             continue  # not read yet, as below
         if not seldom:
             if any(own and own[0].at > before.ended_at[rank] for rank, own in calls.items()):
@@ -98,10 +98,10 @@ def _steps(
                 continue
         begun, ended = before.ended_at[first], row.ended_at[first]
         budget -= ranks * max(1, bisect_right(times, ended) - bisect_right(times, begun))
-        if budget < 0 and found:
+        if budget < 0 and steps:
             break
-        found.append((before, row))
-    return found[::-1]
+        steps.append((before, row))
+    return steps[::-1]
 
 
 def _seldom(calls: Mapping[int, Sequence[Call]], rows: Sequence[StepRow]) -> bool:
@@ -130,7 +130,7 @@ def clock_shifts(calls: Mapping[int, Sequence[Call]], hosts: Mapping[int, str]) 
 
 def _next_entries(calls: Sequence[Call]) -> dict[tuple[str, int], tuple[float, float]]:
     """Of each call that is waited for: when it was entered, and when the next call was."""
-    return {one.key: (one.at, after.at) for one, after in pairwise(calls) if one.waits}
+    return {call.key: (call.at, after.at) for call, after in pairwise(calls) if call.waits}
 
 
 def _waits(
@@ -178,7 +178,9 @@ def _account(
         lengths = (after - start for start, after in pairwise(bounds))
         durations = dict(zip(_BOUNDED, lengths, strict=True))
         durations["checkpoint"] = row.paused_seconds.get(rank, 0.0)
-        account.own[rank] = {one: max(0.0, durations[one] - wait.get(one, 0.0)) for one in PHASES}
+        account.own[rank] = {
+            phase: max(0.0, durations[phase] - wait.get(phase, 0.0)) for phase in PHASES
+        }
         account.wait[rank] = sum(wait.values())
         if final is not None and rank in row.optimizer_at:
             beside.append(row.optimizer_at[rank] - shifts[rank] - final)
@@ -233,7 +235,7 @@ def _segments(
     """Seconds waited by phase, and the last arrival at the sums at the backward pass's end.
 
     Between two calls that are waited for the rank waits once: for the longest of them. One that it
-    went on from before all had entered it was not waited for, whatever its kind (ZeRO's gathers).
+    continued from before all had entered it was not waited for, whatever its kind (ZeRO's gathers).
     """
     wait = dict.fromkeys(PHASES, 0.0)
     longest, phase = 0.0, "forward"
@@ -261,30 +263,27 @@ def _window(
 ) -> ArrivalWindow:
     rows = [row for _, row in steps]
     count, ranks = len(rows), sorted(accounts[0].wait)
-    late, last, heaviest = 0.0, dict.fromkeys(ranks, 0), dict.fromkeys(ranks, 0)
-    for row, account in zip(rows, accounts, strict=True):
-        rank, second = sorted(ranks, key=lambda one: account.wait[one])[:2]
-        cost = account.wait[second] - account.wait[rank]
-        late += cost
-        if cost > _CLEAR * (row.step_seconds or 0.0):
-            last[rank] += 1
-            heaviest[rank] += _most(row.rank_tokens or row.rank_samples, rank)
-    wait = {rank: sum(one.wait[rank] for one in accounts) / count for rank in ranks}
-    queued = {rank: sum(one.queued[rank] for one in accounts) / count for rank in ranks}
+    late, last, heaviest = _last_ranks(rows, accounts, ranks)
+    wait = {rank: sum(account.wait[rank] for account in accounts) / count for rank in ranks}
+    queued = {rank: sum(account.queued[rank] for account in accounts) / count for rank in ranks}
     own = {
-        rank: {phase: sum(one.own[rank][phase] for one in accounts) / count for phase in PHASES}
+        rank: {
+            phase: sum(account.own[rank][phase] for account in accounts) / count for phase in PHASES
+        }
         for rank in ranks
     }
-    shown = sorted(ranks, key=lambda one: wait[one] + queued[one])[:_SHOWN_RANKS]
+    shown = sorted(ranks, key=lambda rank: wait[rank] + queued[rank])[:_SHOWN_RANKS]
     most = PAUSE * median(row.step_seconds or 0.0 for row in rows)
-    idle = _beyond_the_others([_idle(one) for one in accounts], most, shown)
+    idle = _beyond_the_others([_idle(account) for account in accounts], most, shown)
     excess = {
         phase: _beyond_the_others(
-            [{rank: own[phase] for rank, own in one.own.items()} for one in accounts], most, shown
+            [{rank: own[phase] for rank, own in account.own.items()} for account in accounts],
+            most,
+            shown,
         )
         for phase in PHASES
     }
-    known = [one.exchange for one in accounts if one.exchange is not None]
+    known = [account.exchange for account in accounts if account.exchange is not None]
     return ArrivalWindow(
         time=max(row.time for row in rows),
         first=rows[0].step,
@@ -302,7 +301,7 @@ def _window(
                 queued=queued[rank],
                 late=-idle[rank][0],
                 late_square=idle[rank][1],
-                excess={phase: one[rank] for phase, one in excess.items()},
+                excess={phase: value[rank] for phase, value in excess.items()},
                 **_held(held.get(rank, CoreTime()), steps, rank),
             )
             for rank in sorted(shown)
@@ -311,6 +310,21 @@ def _window(
         others_own={phase: median(own[rank][phase] for rank in ranks) for phase in PHASES},
         others_queued=median(queued.values()),
     )
+
+
+def _last_ranks(
+    rows: Sequence[StepRow], accounts: Sequence[_Account], ranks: Sequence[int]
+) -> tuple[float, dict[int, int], dict[int, int]]:
+    """Seconds lost to the last rank of each step; by rank its clear ones, and with most work."""
+    late, last, heaviest = 0.0, dict.fromkeys(ranks, 0), dict.fromkeys(ranks, 0)
+    for row, account in zip(rows, accounts, strict=True):
+        rank, second = sorted(ranks, key=lambda rank: account.wait[rank])[:2]
+        cost = account.wait[second] - account.wait[rank]
+        late += cost
+        if cost > _CLEAR * (row.step_seconds or 0.0):
+            last[rank] += 1
+            heaviest[rank] += _most(row.rank_tokens or row.rank_samples, rank)
+    return late, last, heaviest
 
 
 def _idle(account: _Account) -> dict[int, float]:

@@ -61,7 +61,7 @@ def read_core_time(document: Mapping[str, Any], since: int = 0) -> CoreTime:
         if before and row[0] == before[0] + 1:
             end, entered, optimizing, now = before[6], row[2], row[4], row[6]
             spans = (entered - end, optimizing - entered, now - optimizing)
-            first, second, third = (max(0.0, one / 1e6) for one in spans)
+            first, second, third = (max(0.0, span / 1e6) for span in spans)
             queued[row[0]] = (first, second, third)
         before = row
     turns = [

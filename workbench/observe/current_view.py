@@ -75,10 +75,10 @@ def latest(
         before = view.get("elapsed_seconds") or 0.0
         known["elapsed_seconds"] = before + max(0.0, until - since)
     steps = [pulse.steps for pulse in pulses if pulse is not None]
-    if steps := [*steps, *(max(one) for one in losses if one)]:
+    if steps := [*steps, *(max(loss) for loss in losses if loss)]:
         known["steps"] = max(steps)
     if shared := set(losses[0]).intersection(*losses[1:]):  # as always: the mean over all ranks
-        known["loss_last"] = fmean(one[max(shared)] for one in losses)
+        known["loss_last"] = fmean(loss[max(shared)] for loss in losses)
     return known
 
 

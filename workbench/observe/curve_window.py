@@ -29,7 +29,7 @@ _BLOCK_BYTES = 1 << 14
 def curve_window(paths: RunPaths, first: int, last: int) -> dict[str, Any] | None:
     """``{"series", "stride", "logged"}`` of the steps `first` to `last`, as the view has them.
 
-    None for more steps than can be read while somebody waits: the view has their curve.
+    None for more steps than can be read while someone waits: the view has their curve.
     """
     if last - first > _MOST_STEPS:
         return None

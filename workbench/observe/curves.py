@@ -51,12 +51,12 @@ class Curve:
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form; `read` takes it back."""
-        return {one.name: getattr(self, one.name) for one in fields(self)}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Curve:
         """The curve of a kept document."""
-        names = [one.name for one in fields(cls) if one.name != "stride"]
+        names = [field.name for field in fields(cls) if field.name != "stride"]
         columns: dict[str, Any] = {name: tuple(document[name]) for name in names}
         return cls(**columns, stride=document["stride"])
 
@@ -178,13 +178,13 @@ class Clock:
         lines, reader = list[dict[str, Any]](), LineReader(paths.attempts)
         while block := reader.read():
             lines += block
-        starts = [_time(one) for one in lines if one.get("event") == "start"]
-        ends = [_time(one) for one in lines if one.get("event") == "end"]
+        starts = [_time(line) for line in lines if line.get("event") == "start"]
+        ends = [_time(line) for line in lines if line.get("event") == "end"]
         begun = sorted(at for at in starts if at is not None) or [started_at]
         intervals: list[Interval] = []
         for at, following in zip(begun, [*begun[1:], None], strict=True):
             before = [
-                one for one in ends if one is not None and at <= one <= (following or float("inf"))
+                end for end in ends if end is not None and at <= end <= (following or float("inf"))
             ]
             intervals.append((at, max(before, default=following)))
         return cls(intervals)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
-from workbench.observe.coded import coded, digits_of
 from workbench.observe.device_peers import COLUMNS, beside_peers
+from workbench.observe.packed_numbers import coded, digits_of
 from workbench.observe.thinning import Rule, ThinnedTable
 from workbench.observe.throttle import throttle_text
 from workbench.observe.view_json import TableText, encode_parts
@@ -62,7 +62,7 @@ class _Device:
     text: TableText | None = None
 
     def mean(self, name: str) -> float | None:
-        known = [one[name] for one in self.recent if one.get(name) is not None]
+        known = [reading[name] for reading in self.recent if reading.get(name) is not None]
         return fmean(known) if known else None
 
     @property
@@ -136,7 +136,7 @@ class Devices:
         readings = sample.get("gpus") or ()
         if not self._on_gpu:
             cores = (sample.get("cores") or ())[:CORES_MAX]
-            readings = [{"index": index, "util": one} for index, one in enumerate(cores)]
+            readings = [{"index": index, "util": percent} for index, percent in enumerate(cores)]
         for reading in readings:
             device = self._device(node, reading["index"])
             device.recent.append(reading)
@@ -150,7 +150,7 @@ class Devices:
         row: dict[str, float | None] = {"time": at}
         latest = [device.recent[-1] for device in self._devices.values() if device.recent]
         for name in _CURVE:
-            values = [one[name] for one in latest if one.get(name) is not None]
+            values = [reading[name] for reading in latest if reading.get(name) is not None]
             if name != "time" and values:
                 row |= {f"{name}_low": min(values), f"{name}_high": max(values)}
                 row[name] = median(values)
@@ -180,7 +180,7 @@ class Devices:
             ],
             "nodes": self._node_rows(ordered),
             "model": of if len(models) > 1 else [],
-            **{name: coded([[one[name] for one in shown]], digits) for name in COLUMNS},
+            **{name: coded([[device[name] for device in shown]], digits) for name in COLUMNS},
             "deviation": coded([peers.deviation], digits),
             "throttle": [None if text is None else reasons[text] for text in slowed],
             "reasons": list(reasons),
@@ -208,18 +208,20 @@ class Devices:
     def _missing(self) -> list[str]:
         """Sentences for people: whose readings are not there."""
         now = time.monotonic()
-        told = {node: one for node, one in self._nodes.items() if one.sampled}
-        silent = [node for node in range(self._count) if node not in told]
-        stale = [n for n, one in sorted(told.items()) if now - one.heard > _SILENT_SECONDS]
+        sampled = {node: state for node, state in self._nodes.items() if state.sampled}
+        silent = [node for node in range(self._count) if node not in sampled]
+        stale = [n for n, node in sorted(sampled.items()) if now - node.heard > _SILENT_SECONDS]
         sentences: list[str] = []
         if silent:
             sentences.append(f"No readings yet from {_named('node', silent)}.")
         if stale:
             sentences.append(f"No news for {_SILENT_SECONDS:.0f} s from {_named('node', stale)}.")
         if self._on_gpu:
-            lost = [d for _, d in sorted(self._devices.items()) if d.node in told and not d.answers]
+            lost = [
+                d for _, d in sorted(self._devices.items()) if d.node in sampled and not d.answers
+            ]
             if lost:
-                labels = ", ".join(self._label(one) for one in lost[:_NAMED])
+                labels = ", ".join(self._label(device) for device in lost[:_NAMED])
                 more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
                 sentences.append(f"No readings from the driver for {labels}{more}.")
             sentences += self._untold([d for d in self._devices.values() if d.answers])

@@ -43,18 +43,18 @@ def beside_peers(
     """Compare the devices of each model; `judged`: whether equal readings are to be expected."""
     usual: list[dict[str, float | None]] = []
     for model in range(max(models, default=-1) + 1):
-        own = [one for at, one in zip(models, readings, strict=True) if at == model]
-        usual.append({name: _median([one[name] for one in own]) for name in COLUMNS})
+        own = [reading for at, reading in zip(models, readings, strict=True) if at == model]
+        usual.append({name: _median([reading[name] for reading in own]) for name in COLUMNS})
     many = Counter(models)
-    found: list[tuple[float, str] | None] = [
-        _furthest(one, usual[model]) if judged and many[model] >= LEAST else None
-        for model, one in zip(models, readings, strict=True)
+    worst_of: list[tuple[float, str] | None] = [
+        _furthest(reading, usual[model]) if judged and many[model] >= LEAST else None
+        for model, reading in zip(models, readings, strict=True)
     ]
-    odd = [(worst, at) for at, worst in enumerate(found) if worst is not None and worst[0] > 1]
-    odd.sort(key=lambda one: (-one[0][0], one[1]))
+    odd = [(worst, at) for at, worst in enumerate(worst_of) if worst is not None and worst[0] > 1]
+    odd.sort(key=lambda outlier: (-outlier[0][0], outlier[1]))
     return Peers(
         usual=usual,
-        deviation=[None if one is None else round(min(one[0], 99), 2) for one in found],
+        deviation=[None if pair is None else round(min(pair[0], 99), 2) for pair in worst_of],
         outliers=[
             {"at": at, "text": _sentence(labels[at], name, readings[at], usual[models[at]])}
             for (_, name), at in odd[:OUTLIERS]
@@ -64,14 +64,14 @@ def beside_peers(
 
 def _furthest(reading: Reading, usual: Reading) -> tuple[float, str] | None:
     """The largest deviation and its column; None where nothing is known."""
-    found: list[tuple[float, str]] = []
+    deviations: list[tuple[float, str]] = []
     for name in COLUMNS:
         value, middle = reading[name], usual[name]
         if value is None or middle is None:
             continue
         unit = _USUAL.get(name) or max(10.0, _USUAL_POWER * middle)
-        found.append((abs(value - middle) / unit, name))
-    return max(found, default=None)
+        deviations.append((abs(value - middle) / unit, name))
+    return max(deviations, default=None)
 
 
 def _sentence(label: str, name: str, reading: Reading, usual: Reading) -> str:
@@ -82,5 +82,5 @@ def _sentence(label: str, name: str, reading: Reading, usual: Reading) -> str:
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     return round(median(known), 1) if known else None

@@ -25,7 +25,7 @@ from workbench.store.status import read_status
 from workbench.units import GIB
 
 IN_USE_BYTES = GIB
-"""Memory in use on a GPU from which on it is somebody's program; less is a display or a driver."""
+"""Memory in use on a GPU from which on it is someone's program; less is a display or a driver."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Holder:
     """Who holds a device."""
 
     run: str | None = None
-    """A run of this store; None = somebody else."""
+    """A run of this store; None = someone else."""
     pid: int | None = None
     """The process, where it is none of the store's runs."""
     text: str
@@ -76,17 +76,17 @@ class Device:
     @property
     def runs(self) -> tuple[Holder, ...]:
         """The runs among its holders."""
-        return tuple(one for one in self.holders if one.is_run)
+        return tuple(holder for holder in self.holders if holder.is_run)
 
     @property
     def is_in_use(self) -> bool:
-        """Whether a run holds it, or somebody's memory lies on it."""
+        """Whether a run holds it, or someone's memory lies on it."""
         used = (self.memory_bytes or 0) - (self.free_bytes or 0)
         return bool(self.runs) or (self.free_bytes is not None and used >= IN_USE_BYTES)
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
-        return {**asdict(self), "holders": [asdict(one) for one in self.holders]}
+        return {**asdict(self), "holders": [asdict(holder) for holder in self.holders]}
 
 
 def read_devices(store: Path, *, cuda: bool, besides: str | None = None) -> tuple[Device, ...]:
@@ -113,7 +113,7 @@ def slot_count(settings_slots: int | None) -> int:
 
 def _live_records(store: Path, besides: str | None) -> Iterator[RunRecord]:
     """Runs that are at work on this host, the oldest first."""
-    host, found = socket.gethostname(), list[RunRecord]()
+    host, records = socket.gethostname(), list[RunRecord]()
     for _, run_id in Store(store).folders():
         paths = RunPaths(store / run_id)
         if run_id == besides or paths.exit.exists():
@@ -128,8 +128,8 @@ def _live_records(store: Path, besides: str | None) -> Iterator[RunRecord]:
             continue  # it runs elsewhere, or not at all
         status = read_status(paths)
         if status.live and status.state != "queued":
-            found.append(run)
-    yield from sorted(found, key=lambda run: run.created_at)
+            records.append(run)
+    yield from sorted(records, key=lambda run: run.created_at)
 
 
 def _slots(count: int | None, records: Sequence[RunRecord]) -> tuple[Device, ...]:
@@ -162,7 +162,7 @@ def _gpus(records: Sequence[RunRecord], besides: str | None) -> Iterator[Device]
         name, sample = str(gpu.index), samples.get(gpu.index)
         used = None if sample is None else sample.memory_bytes
         runs = [Holder(run=run.run, text=run.run) for run, held in on_gpu if name in held]
-        others = [_stranger(pid, said) for pid, said in sampler.processes_on(gpu.index)]
+        others = [_stranger(pid, text) for pid, text in sampler.processes_on(gpu.index)]
         yield Device(
             name=name,
             kind="gpu",
@@ -170,13 +170,13 @@ def _gpus(records: Sequence[RunRecord], besides: str | None) -> Iterator[Device]
             uuid=gpu.uuid,
             memory_bytes=gpu.memory_bytes,
             free_bytes=None if used is None else max(0, gpu.memory_bytes - used),
-            holders=(*runs, *(one for one in others if one.text not in known)),
+            holders=(*runs, *(holder for holder in others if holder.text not in known)),
         )
 
 
-def _stranger(pid: int, said: str) -> Holder:
+def _stranger(pid: int, text: str) -> Holder:
     """A process on a card: of a run, also one of another store, or anything else."""
     directory = processes.variable(pid, "WORKBENCH_RUN_DIR")
     if directory:
         return Holder(pid=pid, text=Path(directory).name)
-    return Holder(pid=pid, text=f"{said} (pid {pid})", is_run=False)
+    return Holder(pid=pid, text=f"{text} (pid {pid})", is_run=False)

@@ -16,9 +16,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.describe.amd import VENDOR as AMD
+from workbench.describe.bounded_calls import DRIVER, driver_silence
 from workbench.describe.detection import detect_host, nvml, silent_gpus, vendor, visible_gpus
 from workbench.describe.hardware import Gpu
-from workbench.describe.in_time import DRIVER, driver_silence
 from workbench.describe.torch_build import cuda_version, torch_that_fits
 from workbench.observe.host import disk_free
 from workbench.store.runs import Store
@@ -52,9 +52,9 @@ def doctor(store: str | os.PathLike[str] | None = None) -> dict[str, Any]:
     Returns:
         ``{"ok", "checks": [{"name", "ok", "found", "fix"}]}``; `fix` is None where all is well.
     """
-    asked = _probe_torch()
-    hangs = None if asked is None else asked.get("silent_seconds")
-    torch = None if hangs else asked
+    probe = _probe_torch()
+    hangs = None if probe is None else probe.get("silent_seconds")
+    torch = None if hangs else probe
     checks = [
         _check_python(),
         _check_name_clash(),
@@ -143,7 +143,11 @@ def _check_torch(torch: dict[str, Any] | None) -> Check:
             "CUDA_VISIBLE_DEVICES hides the GPUs. Install a torch built for the driver's CUDA."
         )
         return _check("torch", ok=False, observed=observed, fix=fix)
-    strange = [one for one in _capabilities() if not _is_built_for(one, torch["archs"])]
+    strange = [
+        capability
+        for capability in _capabilities()
+        if not _is_built_for(capability, torch["archs"])
+    ]
     if driver and strange:
         major, minor = strange[0]
         fix = (
@@ -254,8 +258,10 @@ def _driver(library: Any) -> str:
 
 def _gpu_fix(torch: Any, seen: int, gpus: int, silent: Mapping[int, str]) -> str:
     if silent:
-        said = "; ".join(f"GPU {index}: {text}" for index, text in silent.items())
-        return f"The driver does not describe every GPU ({said}). Restart or replace the machine."
+        problems = "; ".join(f"GPU {index}: {text}" for index, text in silent.items())
+        return (
+            f"The driver does not describe every GPU ({problems}). Restart or replace the machine."
+        )
     if not gpus and os.environ.get("CUDA_VISIBLE_DEVICES") is not None:
         return (
             f"CUDA_VISIBLE_DEVICES={os.environ['CUDA_VISIBLE_DEVICES']} names no GPU of this host: "

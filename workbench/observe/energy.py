@@ -78,7 +78,7 @@ class Account:
         self.counter_joules, self.counter_time = counter_joules, time
 
     def settle(self) -> None:
-        """What power told stays: no counter will tell of that time."""
+        """What power told stays: no counter will report that time."""
         self.joules += self.since_joules
         self.power_seconds += self.since_power_seconds
         self.gap_seconds += self.since_gap_seconds
@@ -166,7 +166,7 @@ class EnergyMeter:
         """Of the whole run so far."""
         gpus = self._sum(place for place in self._accounts if place[1] != _PROCESSOR)
         processors = self._sum(place for place in self._accounts if place[1] == _PROCESSOR)
-        known = [one for one in (gpus, processors) if one is not None]
+        known = [joules for joules in (gpus, processors) if joules is not None]
         return Energy(
             joules=sum(known) if known else None,
             gpu_joules=gpus,
@@ -175,15 +175,15 @@ class EnergyMeter:
         )
 
     def _sum(self, places: Iterable[tuple[int, int]]) -> float | None:
-        told = [self._accounts[place].total_joules for place in places]
-        known = [one for one in told if one is not None]
+        joules = [self._accounts[place].total_joules for place in places]
+        known = [value for value in joules if value is not None]
         return sum(known) if known else None
 
     def _notes(self) -> Iterator[str]:
-        cards = {p: one for p, one in sorted(self._accounts.items()) if p[1] != _PROCESSOR}
-        silent = [place for place, one in cards.items() if not one.told]
-        by_power = [place for place, one in cards.items() if one.by_power]
-        gaps = {p: one.uncounted_seconds for p, one in cards.items() if one.told}
+        cards = {p: account for p, account in sorted(self._accounts.items()) if p[1] != _PROCESSOR}
+        silent = [place for place, account in cards.items() if not account.told]
+        by_power = [place for place, account in cards.items() if account.by_power]
+        gaps = {p: account.uncounted_seconds for p, account in cards.items() if account.told}
         missing = [place for place, seconds in gaps.items() if seconds > 0]
         if silent:
             yield f"No energy is counted of {self._named(silent)}: the driver tells none."
@@ -222,7 +222,7 @@ class EnergyMeter:
 
     def read(self, document: Mapping[str, Any]) -> None:
         """Go on from what an earlier supervisor kept; what does not belong there is left out."""
-        known = {one.name for one in fields(Account)}
+        known = {field.name for field in fields(Account)}
         for row in document.get("devices") or ():
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
                 values = {name: row[name] for name in known & row.keys() if _fits(name, row[name])}

@@ -87,7 +87,7 @@ class MetricStream:
 
     def __init__(self, paths: RunPaths, ranks: int) -> None:
         self.rewinds = read_rewinds(paths)
-        """Of rank 0, or of the first rank that tells of a later one."""
+        """Of rank 0, or of the first rank that reports a later one."""
         known = [last_steps(read_rewinds(paths, rank)) for rank in range(ranks)]
         self._last_steps = [min(steps) for steps in zip_longest(*known, fillvalue=_PASS)]
         self.ranks = {rank: RankNow() for rank in range(ranks)}
@@ -121,7 +121,7 @@ class MetricStream:
     def read(self, *, final: bool = False, recorded: bool = False) -> list[StepRow]:
         """Rows that became complete, in step order. `final` also returns what is incomplete.
 
-        `recorded`: nobody is waited for; a row is complete when all ranks have gone beyond it.
+        `recorded`: no one is waited for; a row is complete when all ranks have gone beyond it.
         Always reads on from the rank that is furthest behind, so that ranks whose lines differ in
         length stay together; not `final`, it stops after so many chunks.
         """
@@ -254,7 +254,7 @@ def _take_phases(row: StepRow, rank: int, line: dict[str, Any]) -> None:
 def cut_after(path: Path, step: int, lost: Path) -> int:
     """Move the lines of steps beyond `step` from the end of `path` to the end of `lost`.
 
-    For a run that goes on from a checkpoint of `step`: what came after it happens again. Reads
+    For a run that continues from a checkpoint of `step`: what came after it happens again. Reads
     backwards from the end, so that it costs what it moves. Returns how many lines were moved.
 
     Raises:
@@ -347,9 +347,9 @@ def _rows_of_tails(
         lines = _tail_lines(paths.rank_metrics(rank), count)
         return [_values(line, rank) for line in lines if isinstance(line.get("step"), int)]
     stream = MetricStream(paths, ranks)
-    for one in range(ranks):
-        for line in _tail_lines(paths.rank_metrics(one), count):
-            stream.take(one, line)
+    for number in range(ranks):
+        for line in _tail_lines(paths.rank_metrics(number), count):
+            stream.take(number, line)
     return _means(stream.rest())
 
 

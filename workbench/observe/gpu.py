@@ -8,9 +8,9 @@ from typing import Any, final
 
 import psutil
 
+from workbench.describe.bounded_calls import DRIVER, SECONDS, BoundedCalls
 from workbench.describe.detection import nvml, visible_gpus
 from workbench.describe.hardware import Gpu
-from workbench.describe.in_time import DRIVER, SECONDS, InTime
 
 AT_LAUNCH_SECONDS = 15.0
 """For a reading before a start: nothing runs that would have to wait for it."""
@@ -76,8 +76,10 @@ def gpus_of_record(cluster: Mapping[str, Any]) -> tuple[Gpu, ...] | None:
     """The GPUs of a record's ``cluster``; None where it names none."""
     known = {field.name for field in fields(Gpu)}
     documents: list[dict[str, Any]] = cluster.get("gpus") or []
-    found = [{name: one[name] for name in one if name in known} for one in documents]
-    return tuple(Gpu(**one) for one in found) or None
+    documents_known = [
+        {name: document[name] for name in document if name in known} for document in documents
+    ]
+    return tuple(Gpu(**fields) for fields in documents_known) or None
 
 
 class GpuSampler:
@@ -161,10 +163,10 @@ class GpuSampler:
         lib, handles = self._nvml, self._handles(gpu)
         if handles is None:
             return None
-        found = self._ask(lib.nvmlDeviceGetComputeRunningProcesses, handles[1])
-        if found is None:  # a driver before release 510
+        processes = self._ask(lib.nvmlDeviceGetComputeRunningProcesses, handles[1])
+        if processes is None:  # a driver before release 510
             return self._ask(lib.nvmlDeviceGetComputeRunningProcesses_v2, handles[1])
-        return found
+        return processes
 
     def processes_on(self, index: int) -> Iterator[tuple[int, str]]:
         """Pid and name of the processes that compute on GPU `index`."""
@@ -198,7 +200,7 @@ class PatientGpuSampler:
         """
         self._gpus = gpus
         self._sampler: GpuSampler | None = None
-        self._thread = InTime(seconds)
+        self._thread = BoundedCalls(seconds)
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:

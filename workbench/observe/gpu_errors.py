@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, final
 
+from workbench.describe.bounded_calls import DRIVER, BoundedCalls
 from workbench.describe.detection import nvml
-from workbench.describe.in_time import DRIVER, InTime
 
 _ECC_SECONDS = 10.0
 _MOST_EVENTS = 64  # at one look: an event of each of many cards may come at once
@@ -38,8 +38,8 @@ class GpuError:
 
 def read_errors(documents: Iterable[Mapping[str, Any]]) -> Iterator[GpuError]:
     """What another machine told; what is no error of a card is left out."""
-    for one in documents:
-        index, xid, count = one.get("index"), one.get("xid"), one.get("count")
+    for document in documents:
+        index, xid, count = document.get("index"), document.get("xid"), document.get("count")
         if isinstance(index, int | None) and isinstance(xid, int | None) and isinstance(count, int):
             yield GpuError(index=index, xid=xid, count=count)
 
@@ -56,15 +56,15 @@ class GpuErrorWatch:
         self._errors: dict[tuple[int | None, int | None], GpuError] = {}
         self._begun = False
         self._due = 0.0
-        self._thread = InTime()
+        self._thread = BoundedCalls()
 
     def look(self, indices: Sequence[int], monotonic: float) -> tuple[GpuError, ...]:
         """All errors of the cards `indices` since the first look; they do not go away."""
         count_memory = monotonic >= self._due
         if count_memory:
             self._due = monotonic + _ECC_SECONDS
-        told = self._thread.ask(lambda: self._look(indices, count_memory=count_memory))
-        xids, counts = told or ([], {})
+        answer = self._thread.ask(lambda: self._look(indices, count_memory=count_memory))
+        xids, counts = answer or ([], {})
         for xid, index in xids:
             self._errors[xid, index] = GpuError(index=index, xid=xid)
         for index, count in counts.items():

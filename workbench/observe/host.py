@@ -67,7 +67,7 @@ class HostSampler:
             "processor_joules": self._energy.joules(),
         }
         if self._detailed and run_cpu is not None:
-            line["cores"] = [round(one) for one in psutil.cpu_percent(None, percpu=True)]
+            line["cores"] = [round(percent) for percent in psutil.cpu_percent(None, percpu=True)]
             busiest = sorted(each, key=lambda pid: -each[pid])[:_PROCESSES_MAX]
             line["busiest"] = [
                 {"pid": pid, "cpu_percent": round(each[pid], 1), "rss_bytes": rss[pid]}

@@ -127,4 +127,4 @@ def wanted(name: str, patterns: Iterable[str]) -> bool:
     (True, False, True)
     """
     given = list(patterns)
-    return not given or any(fnmatchcase(name, one) for one in given)
+    return not given or any(fnmatchcase(name, pattern) for pattern in given)

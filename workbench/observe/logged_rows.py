@@ -35,7 +35,7 @@ class LoggedRows:
         last: LoggedRow | None = None
         for row in _all(stream):
             kept = self._replaced.left(row)
-            values = {name: one for name, one in kept.items() if name in names}
+            values = {name: value for name, value in kept.items() if name in names}
             if last is not None and row.step == last.step:
                 last.values.update(values)
             elif values:
@@ -62,18 +62,18 @@ def joined(
 ) -> Iterator[dict[str, Any]]:
     """Rows of steps with what was logged at them; `other`: of a row of a step that there is not."""
     rest = iter(logged)
-    one = next(rest, None) if logged.names else None
+    logged_row = next(rest, None) if logged.names else None
     for row in steps:
-        while one is not None and one.step < row["step"]:
-            yield _with_columns(other(one), one, logged.names)
-            one = next(rest, None)
-        here = one if one is not None and one.step == row["step"] else None
+        while logged_row is not None and logged_row.step < row["step"]:
+            yield _with_columns(other(logged_row), logged_row, logged.names)
+            logged_row = next(rest, None)
+        here = logged_row if logged_row is not None and logged_row.step == row["step"] else None
         yield _with_columns(row, here, logged.names)
         if here is not None:
-            one = next(rest, None)
-    while one is not None:
-        yield _with_columns(other(one), one, logged.names)
-        one = next(rest, None)
+            logged_row = next(rest, None)
+    while logged_row is not None:
+        yield _with_columns(other(logged_row), logged_row, logged.names)
+        logged_row = next(rest, None)
 
 
 def _with_columns(

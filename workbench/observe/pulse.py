@@ -24,7 +24,7 @@ class Pulse:
     """The latest beat of one rank."""
 
     beats: int
-    """How many beats there were; a rank that goes on has more of them next time."""
+    """How many beats there were; a rank that continues has more of them next time."""
     steps: int
     """Optimizer steps done."""
     phase: str

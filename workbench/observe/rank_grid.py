@@ -12,8 +12,8 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
-from workbench.observe.coded import coded, digits_of
 from workbench.observe.events import StepRow
+from workbench.observe.packed_numbers import coded, digits_of
 
 _STEPS = 24
 _PENDING = 2  # steps under way that are shown
@@ -46,7 +46,7 @@ class RankGrid:
         measures = {
             "late": [_late(row) for row in rows][-shown:],
             "loss": [row.losses for row in rows][-shown:],
-            "seconds": [_seconds(one, two) for one, two in pairwise([None, *rows])][-shown:],
+            "seconds": [_seconds(row, two) for row, two in pairwise([None, *rows])][-shown:],
         }
         return {
             "step": [row.step for row in rows][-shown:],
@@ -87,6 +87,6 @@ def _grouped(column: dict[int, float], ranks: int, each: int) -> list[float | No
 
 def _highest(values: Iterable[float | None]) -> float | None:
     """What is not finite counts as highest."""
-    known = [one for one in values if one is not None]
-    odd = next((one for one in known if not math.isfinite(one)), None)
+    known = [value for value in values if value is not None]
+    odd = next((value for value in known if not math.isfinite(value)), None)
     return odd if odd is not None else max(known, default=None)

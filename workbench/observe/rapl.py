@@ -42,14 +42,14 @@ class ProcessorEnergy:
 
 def _zones(root: Path) -> list[Path]:
     """Packages, and their memory where that is counted beside them."""
-    found: list[Path] = []
+    zones: list[Path] = []
     with contextlib.suppress(OSError):
         for zone in sorted(root.iterdir()):
             name = _text(zone / "name")
             package = _PACKAGE.fullmatch(zone.name) and name.startswith("package")
             if package or (_PART.fullmatch(zone.name) and name == "dram"):
-                found.append(zone)
-    return found
+                zones.append(zone)
+    return zones
 
 
 def _text(path: Path) -> str:

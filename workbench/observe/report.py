@@ -110,7 +110,7 @@ def _prediction(
 ) -> str:
     """Each term beside what was measured, why they differ, and what the times rest on."""
     largest = max((_larger(row) for row in gap.rows if row.group == "time"), default=0.0)
-    rows = [_row(one, largest if one.group == "cause" else _larger(one)) for one in gap.rows]
+    rows = [_row(term, largest if term.group == "cause" else _larger(term)) for term in gap.rows]
     loss = " → ".join(_number(view.get(name)) for name in ("loss_first", "loss_last"))
     rows += [
         _facts("loss, first → last", "n/a", loss),
@@ -189,7 +189,7 @@ def _larger(row: PredictionTerm) -> float:
 
 
 def _facts(what: str, requested: str, measured: str) -> str:
-    cells = "".join(f'<td class="n">{html.escape(one)}</td>' for one in (requested, measured))
+    cells = "".join(f'<td class="n">{html.escape(text)}</td>' for text in (requested, measured))
     return f"<tr><td>{what}</td>{cells}<td></td><td></td></tr>"
 
 
@@ -228,17 +228,17 @@ def _memory_table(run: RunRecord) -> str:
 
 
 def _marks(paths: RunPaths) -> list[Mark]:
-    """What somebody changed or asked for while it trained, as the dashboard marks it."""
+    """What someone changed or asked for while it trained, as the dashboard marks it."""
     return [
-        Mark(x=one["step"], text=f"after step {one['step']:,}: {one['text']}")
-        for one in step_marks(paths)
+        Mark(x=mark["step"], text=f"after step {mark['step']:,}: {mark['text']}")
+        for mark in step_marks(paths)
     ]
 
 
 def _marked(marks: list[Mark]) -> str:
     """The marks in words: paper has no pointer."""
-    told = html.escape(" · ".join(one.text for one in marks))
-    return f'<p class="mute">◆ {told}</p>' if marks else ""
+    marks_text = html.escape(" · ".join(mark.text for mark in marks))
+    return f'<p class="mute">◆ {marks_text}</p>' if marks else ""
 
 
 def _charts(view: dict[str, Any], marks: list[Mark]) -> str:
@@ -276,21 +276,23 @@ def _charts(view: dict[str, Any], marks: list[Mark]) -> str:
 
 
 def _validation(view: Mapping[str, Any]) -> list[Line]:
-    shown = [one for one in shown_series(view.get("logged") or {}) if one.is_validation_loss]
-    return [_line(one, css) for css, one in enumerate(shown[: _LINES - 1], start=1)]
+    shown = [
+        series for series in shown_series(view.get("logged") or {}) if series.is_validation_loss
+    ]
+    return [_line(series, css) for css, series in enumerate(shown[: _LINES - 1], start=1)]
 
 
 def _logged_charts(view: Mapping[str, Any]) -> list[str]:
     """A figure per group and scale of what was logged by name."""
     charts: list[str] = []
     for title, series in figures(shown_series(view.get("logged") or {})).items():
-        lines = [_line(one, css) for css, one in enumerate(series[:_LINES])]
+        lines = [_line(line, css) for css, line in enumerate(series[:_LINES])]
         charts.append(chart(title, lines, x_label="optimizer step", y_label=""))
     return charts
 
 
-def _line(one: Series, css: int) -> Line:
-    return Line(name=one.name, x=one.step, y=one.mean, css=f"c{css % _LINES}")
+def _line(series: Series, css: int) -> Line:
+    return Line(name=series.name, x=series.step, y=series.mean, css=f"c{css % _LINES}")
 
 
 def _step_columns(view: dict[str, Any]) -> tuple[str, ...]:
@@ -307,7 +309,7 @@ def _hardware_charts(view: dict[str, Any], start: float) -> list[str]:
                 Line(
                     name=name,
                     x=[time_ - start for time_ in spread["time"] if time_ is not None],
-                    y=[None if one is None else one / scale for one in spread[column + end]],
+                    y=[None if value is None else value / scale for value in spread[column + end]],
                     css=f"c{number}",
                 )
                 for number, (name, end) in enumerate(

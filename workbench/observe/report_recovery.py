@@ -25,7 +25,7 @@ _MOST = 100  # attempts and checkpoints told; a crash loop must not make a page 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class LostWork:
     """What the restarts of a run cost, and the rewinds of its script within an attempt."""
 
     steps: int
@@ -38,13 +38,13 @@ class Lost:
     """Both together at the run's price; None = price or step time unknown."""
 
 
-def lost(attempts: Sequence[Mapping[str, Any]], view: Mapping[str, Any]) -> Lost | None:
+def lost(attempts: Sequence[Mapping[str, Any]], view: Mapping[str, Any]) -> LostWork | None:
     """What restarts and rewinds cost, from attempts.jsonl and the view; None when there was none.
 
     >>> end = {"event": "end", "attempt": 1, "time": 190.0, "last_step": 71}
     >>> start = {"event": "start", "attempt": 2, "time": 200.0, "first_step": 60}
     >>> lost([end, start], {"step_seconds_median": 2.0, "usd_per_hour": 36.0})
-    Lost(steps=11, repeat_seconds=22.0, pause_seconds=10.0, usd=0.32)
+    LostWork(steps=11, repeat_seconds=22.0, pause_seconds=10.0, usd=0.32)
     """
     redone = int(_number(view, "steps_redone") or 0)
     steps, pause, ended, again = redone, 0.0, None, redone > 0
@@ -62,7 +62,7 @@ def lost(attempts: Sequence[Mapping[str, Any]], view: Mapping[str, Any]) -> Lost
     median, price = _number(view, "step_seconds_median"), _number(view, "usd_per_hour")
     repeat = None if median is None else steps * median
     usd = None if repeat is None or price is None else (repeat + pause) * price / 3600
-    return Lost(steps=steps, repeat_seconds=repeat, pause_seconds=pause, usd=usd)
+    return LostWork(steps=steps, repeat_seconds=repeat, pause_seconds=pause, usd=usd)
 
 
 def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
@@ -84,9 +84,11 @@ def troubles(paths: RunPaths, view: Mapping[str, Any]) -> str:
 def _findings(findings: Sequence[Finding]) -> str:
     if not findings:
         return "<h2>Findings</h2><p>No findings.</p>"
-    standing = [one for one in findings if one.cleared_at is None]
-    cleared = [one for one in findings if one.cleared_at is not None]
-    return "<h2>Findings</h2>" + "".join(_finding(one) for one in [*standing, *cleared[:_MOST]])
+    standing = [finding for finding in findings if finding.cleared_at is None]
+    cleared = [finding for finding in findings if finding.cleared_at is not None]
+    return "<h2>Findings</h2>" + "".join(
+        _finding(finding) for finding in [*standing, *cleared[:_MOST]]
+    )
 
 
 def _finding(finding: Finding) -> str:
@@ -146,16 +148,16 @@ def _checkpoints(view: Mapping[str, Any]) -> str:
     if not checkpoints:
         return ""
     rows = list[str]()
-    for one in checkpoints:
-        step, size, at = (_number(one, name) for name in ("step", "bytes", "saved_at"))
-        problem = one.get("problem")
-        verified = "whole" if one.get("sealed") else "not verified"
+    for checkpoint in checkpoints:
+        step, size, at = (_number(checkpoint, name) for name in ("step", "bytes", "saved_at"))
+        problem = checkpoint.get("problem")
+        verified = "whole" if checkpoint.get("sealed") else "not verified"
         cells = [
             "n/a" if step is None else f"{step:.0f}",
             format_bytes(None if size is None else int(size)),
             "n/a" if at is None else _clock(at),
             html.escape(f"broken: {problem}" if problem else verified),
-            _text(one, "path"),
+            _text(checkpoint, "path"),
         ]
         rows.append(_row(cells))
     head = "<tr><th>step</th><th>size</th><th>saved</th><th>verified</th><th>where</th></tr>"
@@ -166,13 +168,13 @@ def _row(cells: Sequence[str]) -> str:
     return "<tr>" + "".join(f'<td class="wide">{cell}</td>' for cell in cells) + "</tr>"
 
 
-def _text(one: Mapping[str, Any], name: str, unknown: str = "n/a") -> str:
-    value = one.get(name)
+def _text(row: Mapping[str, Any], name: str, unknown: str = "n/a") -> str:
+    value = row.get(name)
     return html.escape(unknown if value is None else str(value)[:_MOST_CHARACTERS])
 
 
-def _number(one: Mapping[str, Any], name: str) -> float | None:
-    value = one.get(name)
+def _number(row: Mapping[str, Any], name: str) -> float | None:
+    value = row.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return value if math.isfinite(value) else None
@@ -190,5 +192,5 @@ def _documents(value: Any) -> list[dict[str, Any]]:
     if not isinstance(value, list):
         return []
     return [
-        cast("dict[str, Any]", one) for one in cast("list[Any]", value) if isinstance(one, dict)
+        cast("dict[str, Any]", row) for row in cast("list[Any]", value) if isinstance(row, dict)
     ]

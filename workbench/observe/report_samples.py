@@ -14,16 +14,16 @@ STYLE = (
 
 def samples(view: Mapping[str, Any]) -> str:
     """A table of steps and answers for each prompt; "" where there are none."""
-    found: Mapping[str, Any] = view.get("text_samples") or {}
+    prompts: Mapping[str, Any] = view.get("text_samples") or {}
     parts = [
-        f"<h3>{html.escape(prompt)}</h3><table class=samples>{_rows(found, at)}</table>"
-        for at, prompt in enumerate(found.get("prompts") or ())
+        f"<h3>{html.escape(prompt)}</h3><table class=samples>{_rows(prompts, at)}</table>"
+        for at, prompt in enumerate(prompts.get("prompts") or ())
     ]
     return f"<h2>Samples</h2>{''.join(parts)}" if parts else ""
 
 
-def _rows(found: Mapping[str, Any], at: int) -> str:
-    pairs = zip(found["steps"], found["answers"], strict=True)
+def _rows(prompt_samples: Mapping[str, Any], at: int) -> str:
+    pairs = zip(prompt_samples["steps"], prompt_samples["answers"], strict=True)
     return "".join(
         f"<tr><td>step {step:,}</td><td>{html.escape(answers[at])}</td></tr>"
         for step, answers in pairs

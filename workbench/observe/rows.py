@@ -100,8 +100,10 @@ def labelled(labels: Labels) -> dict[str, Any]:
 
 
 def _restarts(summary: Mapping[str, Any]) -> int:
-    """Attempts after the first that nobody asked for."""
-    by_hand = [one for one in summary["attempts"] if str(one.get("why")).startswith(BY_HAND)]
+    """Attempts after the first that no one asked for."""
+    by_hand = [
+        attempt for attempt in summary["attempts"] if str(attempt.get("why")).startswith(BY_HAND)
+    ]
     return max(0, summary["restarts"] - len(by_hand))
 
 
@@ -141,7 +143,7 @@ def keep_row(paths: RunPaths) -> None:
 
 
 def kept_row(paths: RunPaths) -> dict[str, Any] | None:
-    """The row of an ended run as `rows.row` makes it; None where it must be made anew."""
+    """The row of an ended run as `rows.row` makes it; None where it must be made again."""
     document = read_json(paths.row) or {}
     about: dict[str, Any] | None = document.get("row")
     if about is None or document.get("stamp") != stamp(paths.directory):

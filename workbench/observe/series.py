@@ -79,7 +79,7 @@ class Series:
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form of all but the curve."""
-        kept = (one.name for one in fields(self) if one.name not in _POINTS)
+        kept = (field.name for field in fields(self) if field.name not in _POINTS)
         best = {"best": self.best, "best_step": self.best_step}
         return {name: getattr(self, name) for name in kept} | best
 
@@ -100,14 +100,14 @@ def read_series(paths: RunPaths, patterns: Iterable[str] = ()) -> tuple[Series, 
     document: Mapping[str, Any] = (read_json(paths.view) or {}).get("logged") or {}
     if not document or document.get("more"):
         document = _from_files(paths).document(everything=True)
-    return tuple(one for one in shown_series(document) if wanted(one.name, patterns))
+    return tuple(series for series in shown_series(document) if wanted(series.name, patterns))
 
 
 def shown_series(document: Mapping[str, Any]) -> tuple[Series, ...]:
     """The series of a view's member "logged"."""
     tables: list[dict[str, Any]] = document.get("tables") or []
     series: list[dict[str, Any]] = document.get("series") or []
-    return tuple(_series(one, tables[int(one["table"])]) for one in series)
+    return tuple(_series(entry, tables[int(entry["table"])]) for entry in series)
 
 
 def _series(facts: Mapping[str, Any], table: Mapping[str, Any]) -> Series:
@@ -119,7 +119,7 @@ def _series(facts: Mapping[str, Any], table: Mapping[str, Any]) -> Series:
     def column(values: Sequence[Number] | None) -> tuple[Number, ...]:
         return tuple(values[at] for at in rows) if values else ()
 
-    told = {name: facts[name] for name in _FACTS if name in facts}
+    facts_kept = {name: facts[name] for name in _FACTS if name in facts}
     return Series(
         name=facts["name"],
         figure=facts.get("figure") or facts["name"],
@@ -132,7 +132,7 @@ def _series(facts: Mapping[str, Any], table: Mapping[str, Any]) -> Series:
         low=column(facts.get("low")),
         high=column(facts.get("high")),
         stride=table["stride"],
-        **told,
+        **facts_kept,
     )
 
 
@@ -149,7 +149,7 @@ def _from_files(paths: RunPaths) -> SeriesTables:
 def figures(series: Iterable[Series]) -> dict[str, list[Series]]:
     """Title -> the series that are drawn together; validation losses stand with the loss."""
     drawn: dict[str, list[Series]] = {}
-    for one in series:
-        if not one.is_validation_loss:
-            drawn.setdefault(one.figure, []).append(one)
+    for entry in series:
+        if not entry.is_validation_loss:
+            drawn.setdefault(entry.figure, []).append(entry)
     return drawn

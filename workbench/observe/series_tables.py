@@ -21,7 +21,7 @@ _WITH_RANGE = 12  # series that have room for the lowest and highest of each poi
 _TEXT_BYTES = 20_000
 _FOLD = 256  # rows that a table holds before it merges them
 _PLANS = 512
-_TEXT_SECONDS = 2.0  # between two texts of curves that go on
+_TEXT_SECONDS = 2.0  # between two texts of curves that continue
 
 
 class _Facts:
@@ -102,14 +102,14 @@ class _Table:
         self._thinned.drop_beyond("step", step - 1)
         columns = self._thinned.columns()
         for name, facts in self.facts.items():
-            old = {one: getattr(facts, one) for one in ("count", "last", "last_step")}
+            old = {name: getattr(facts, name) for name in ("count", "last", "last_step")}
             self.facts[name] = again = _Facts()
             for end in self.marks[1:] or "=":
                 for value, at in zip(columns[end + name], columns["step"], strict=True):
                     if value is not None and at is not None:
                         again.add(value, int(at))
-            for one, value in old.items():
-                setattr(again, one, value)
+            for field_name, old_value in old.items():
+                setattr(again, field_name, old_value)
 
     def columns(self, rows: int, shown: Collection[str]) -> tuple[dict[str, list[Number]], int]:
         """At most about `rows` rows of those names, the last one as it is, and a row's stride."""
@@ -212,18 +212,18 @@ class SeriesTables:
             tables_shown.append({"stride": stride, **steps})
             for name in table.names:
                 if name in chosen:
-                    one = _one(
+                    entry = _one(
                         table,
                         name,
                         columns,
                         with_range=ranges and stride > 1,
                     )
-                    series.append({"name": name, "table": number, **one})
+                    series.append({"name": name, "table": number, **entry})
         titles = figures({name: self._table_of[name].facts[name].size for name in every})
         order = {name: place for place, name in enumerate(every)}
-        for one in series:
-            one["figure"] = titles.get(one["name"], "Loss")
-        series.sort(key=lambda one: order[one["name"]])
+        for entry in series:
+            entry["figure"] = titles.get(entry["name"], "Loss")
+        series.sort(key=lambda entry: order[entry["name"]])
         document: dict[str, Any] = {"tables": tables_shown, "series": series}
         hidden = [name for name in every if name not in chosen]
         if hidden or left_out:

@@ -75,7 +75,7 @@ def throughput_text(document: Mapping[str, Any]) -> str:
 
 
 def read_comparison(paths: RunPaths, view: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Predicted beside measured: as kept at the end, or, of a run that goes on (again), so far."""
+    """Predicted beside measured: as kept at the end, or, of a run that continues, so far."""
     kept = read_json(paths.comparison) if view.get("phase") in {None, "ended"} else None
     return kept or view.get("comparison")
 

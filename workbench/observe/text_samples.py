@@ -49,7 +49,7 @@ class TextSamples:
         self._answers.setdefault(own if type(own) is int else step, {})[prompt] = answer
         if len(self._answers) > _MAX_STEPS:
             steps = sorted(self._answers)
-            self._answers = {one: self._answers[one] for one in _half(steps)}
+            self._answers = {step: self._answers[step] for step in _half(steps)}
         self._document = None
 
     def rows(self) -> list[dict[str, Any]]:
@@ -74,10 +74,10 @@ class TextSamples:
         steps, longest = sorted(self._answers), _VIEW_CHARACTERS
         while True:
             document = {
-                "prompts": [_cut(one, longest) for one in self._prompts],
+                "prompts": [_cut(prompt, longest) for prompt in self._prompts],
                 "steps": steps,
                 "answers": [
-                    [_cut(self._answers[step].get(one), longest) for one in self._prompts]
+                    [_cut(self._answers[step].get(prompt), longest) for prompt in self._prompts]
                     for step in steps
                 ],
                 "steps_left_out": len(self._answers) - len(steps),

@@ -25,7 +25,7 @@ class ThinnedTable:
         self._capacity = max(4, capacity - capacity % 2)
         self._columns: dict[str, list[Number]] = {name: [] for name in columns}
         # The row that is not full yet: what was merged at the last look, and what came since.
-        self._merged = {name: Merged(rule) for name, rule in columns.items()}
+        self._merged = {name: MergedValues(rule) for name, rule in columns.items()}
         self._merged_rows = 0
         self._new: list[tuple[Number, ...]] = []
 
@@ -48,7 +48,7 @@ class ThinnedTable:
             self._halve()
 
     def _forget_unfinished(self) -> None:
-        self._merged = {name: Merged(rule) for name, rule in self._rules.items()}
+        self._merged = {name: MergedValues(rule) for name, rule in self._rules.items()}
         self._merged_rows = 0
         self._new.clear()
 
@@ -102,10 +102,10 @@ class ThinnedTable:
         self._new.clear()
         if not self._merged_rows:
             return None
-        return {name: round_significant(one.value) for name, one in self._merged.items()}
+        return {name: round_significant(merged.value) for name, merged in self._merged.items()}
 
 
-class Merged:
+class MergedValues:
     """Values that become one, taken in bit by bit."""
 
     def __init__(self, rule: Rule) -> None:
@@ -135,7 +135,7 @@ class Merged:
 
 def merge(rule: Rule, values: Sequence[Number]) -> Number:
     """Combine values by `rule`, leaving unknown and non-finite ones out; None when none is left."""
-    merged = Merged(rule)
+    merged = MergedValues(rule)
     merged.add(values)
     return merged.value
 

@@ -16,7 +16,7 @@ _WORDS = (
 def throttle_text(mask: int | None) -> str | None:
     """What slows the card down, worst first; "" = nothing, None = unknown.
 
-    An idle card and clocks that somebody set are no throttling.
+    An idle card and clocks that someone set are no throttling.
 
     >>> throttle_text(0x1), throttle_text(0x44), throttle_text(None)
     ('', 'heat, power cap', None)

@@ -96,7 +96,7 @@ def _after(rows: list[StepRow], starts: list[float], name: str, rank: int) -> li
 
 
 def _last(row: StepRow, start: float) -> dict[str, Any]:
-    rank, entered = max(row.backward_at.items(), key=lambda one: one[1])
+    rank, entered = max(row.backward_at.items(), key=lambda pair: pair[1])
     return {"rank": rank, "entered": _rounded(entered - start)}
 
 

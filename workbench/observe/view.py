@@ -121,7 +121,7 @@ class ViewBuilder:
                 return
 
     def _add_spawned_ranks(self) -> None:
-        """Those that have written a step: of others nobody would wait for one."""
+        """Those that have written a step: of others no one would wait for one."""
         ranks = len(self.stream.ranks)
         while self.paths.rank_metrics(ranks).exists():
             ranks += 1
@@ -351,7 +351,7 @@ class ViewBuilder:
         ]
         shown = every if len(every) <= _ALL_RANKS else extreme_ranks(every)
         each = max(200, min(4000, _LOG_BYTES // max(1, len(shown))))
-        ranks = [one | {"log_tail": self._log(one["rank"]).lines(each)} for one in shown]
+        ranks = [rank | {"log_tail": self._log(rank["rank"]).lines(each)} for rank in shown]
         hidden = len(every) - len(shown)
         return {"ranks": ranks} | ({"ranks_hidden": hidden} if hidden else {})
 

@@ -99,23 +99,23 @@ def shown_peaks(peaks: list[int | None]) -> list[int | None]:
     """The peaks of all ranks; of very many the highest alone."""
     if len(peaks) <= _MAX_PEAKS:
         return peaks
-    return [max((one for one in peaks if one), default=None)]
+    return [max((peak for peak in peaks if peak), default=None)]
 
 
 def extreme_ranks(ranks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those that one would look for: gone, behind, late, fullest."""
     wanted = sorted(ranks, key=_unremarkable)[:_EXTREME_RANKS]
-    return sorted(wanted, key=lambda one: one["rank"])
+    return sorted(wanted, key=lambda rank: rank["rank"])
 
 
-def _unremarkable(one: dict[str, Any]) -> tuple[Any, ...]:
-    ended, alive = one.get("ended"), one.get("alive")
+def _unremarkable(rank: dict[str, Any]) -> tuple[Any, ...]:
+    ended, alive = rank.get("ended"), rank.get("alive")
     failed = ended not in {None, "ok"} or alive is False
     return (
         not failed,
-        one.get("step") or 0,
-        -(one.get("late_seconds") or 0.0),
-        -(one.get("peak_memory_bytes") or 0),
+        rank.get("step") or 0,
+        -(rank.get("late_seconds") or 0.0),
+        -(rank.get("peak_memory_bytes") or 0),
     )
 
 
@@ -144,11 +144,11 @@ def _thin_logged(logged: dict[str, Any]) -> bool:
     series: list[dict[str, Any]] = logged.get("series") or []
     long = {at for at, table in enumerate(tables) if len(table["step"]) > _FEW_ROWS}
     columns = [tables[at] for at in long]
-    columns += [one for one in series if one["table"] in long]
-    for one in columns:
-        for name, values in one.items():
+    columns += [entry for entry in series if entry["table"] in long]
+    for column in columns:
+        for name, values in column.items():
             if type(values) is list:
-                one[name] = values[:-1:2] + values[-1:]
+                column[name] = values[:-1:2] + values[-1:]
     return bool(long)
 
 

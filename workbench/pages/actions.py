@@ -63,8 +63,9 @@ def steer(run: Any, message: Message) -> Message:
         answer = _asked(run, message)
     except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
         return {"type": "steered", "text": sentence(error), "bad": True}
-    said: Message = {"type": "steered", "text": answer.sentence, "bad": answer.done is False}
-    return said | ({"ranks": list(answer.ranks)} if answer.action == "look" and answer.done else {})
+    reply: Message = {"type": "steered", "text": answer.sentence, "bad": answer.done is False}
+    looked = answer.action == "look" and answer.done
+    return reply | ({"ranks": list(answer.ranks)} if looked else {})
 
 
 def _asked(run: Any, message: Message) -> Answer:

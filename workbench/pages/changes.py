@@ -16,7 +16,7 @@ from typing import Any, Final, cast
 Change = dict[str, Any]
 NOTHING: Final[Change] = {}
 """The two values are the same."""
-_TRIED = 40  # places where an array may go on after its front was dropped
+_TRIED = 40  # places where an array may continue after its front was dropped
 
 
 def changes(old: Any, new: Any) -> Change:
@@ -34,10 +34,10 @@ def changes(old: Any, new: Any) -> Change:
 
 
 def _of_objects(old: dict[str, Any], new: dict[str, Any]) -> Change:
-    found = {
+    changed = {
         key: changes(old[key], value) if key in old else {"is": value} for key, value in new.items()
     }
-    inside = {key: change for key, change in found.items() if change}
+    inside = {key: change for key, change in changed.items() if change}
     gone = [key for key in old if key not in new]
     return {**({"in": inside} if inside else {}), **({"gone": gone} if gone else {})}
 
@@ -45,10 +45,10 @@ def _of_objects(old: dict[str, Any], new: dict[str, Any]) -> Change:
 def _of_arrays(old: list[Any], new: list[Any]) -> Change:
     if old == new:
         return NOTHING
-    if len(old) == len(new) and all(type(one) is dict for one in (*old, *new)):
+    if len(old) == len(new) and all(type(item) is dict for item in (*old, *new)):
         pairs = enumerate(zip(old, new, strict=True))
-        found = {str(at): changes(was, now) for at, (was, now) in pairs}
-        return {"at": {at: change for at, change in found.items() if change}}
+        changed = {str(at): changes(was, now) for at, (was, now) in pairs}
+        return {"at": {at: change for at, change in changed.items() if change}}
     start, kept = _longest(old, new)
     return {**({"from": start} if start else {}), "keep": kept, "add": new[kept:]}
 
@@ -59,7 +59,7 @@ def _longest(old: list[Any], new: list[Any]) -> tuple[int, int]:
     if not new or best[1] >= len(old) - 1:
         return best
     places = [at for at, value in enumerate(old) if at and value == new[0]][:_TRIED]
-    return max([best, *((at, _common(old, new, at)) for at in places)], key=lambda one: one[1])
+    return max([best, *((at, _common(old, new, at)) for at in places)], key=lambda pair: pair[1])
 
 
 def _common(old: list[Any], new: list[Any], start: int) -> int:

@@ -34,12 +34,12 @@ class FilePart:
         return {"start": self.start, "size": self.size}
 
 
-def file_part(directory: Path, asked: Mapping[str, Any]) -> FilePart | None:
+def file_part(directory: Path, request: Mapping[str, Any]) -> FilePart | None:
     """``{name, start, end}`` of one of the files that pages read; None where there is nothing.
 
     A negative start counts from the file's end, as in an HTTP range; an end of None is its end.
     """
-    name, start, end = asked.get("name"), asked.get("start"), asked.get("end")
+    name, start, end = request.get("name"), request.get("start"), request.get("end")
     if not isinstance(name, str) or not _READABLE.fullmatch(name) or not isinstance(start, int):
         return None
     try:

@@ -11,7 +11,7 @@ from workbench.describe.amd import VENDOR as AMD
 from workbench.planning.layout_result import FittingLayout, LayoutResult
 from workbench.planning.layout_search import LayoutSearch
 from workbench.planning.market import Limits
-from workbench.planning.offer_search import OfferSearch, Priced
+from workbench.planning.offer_search import OfferSearch, PricedCandidate
 from workbench.planning.refusals import HOST, MEMORY, SLOWER, Refusal
 from workbench.planning.search_context import node_group
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
@@ -25,7 +25,9 @@ def hours_text(hours: float) -> str:
     return format_seconds(3600 * hours)
 
 
-def why(ranked: Sequence[Priced], position: int, front: Sequence[int], limits: Limits) -> str:
+def why(
+    ranked: Sequence[PricedCandidate], position: int, front: Sequence[int], limits: Limits
+) -> str:
     """One sentence about the plan at `position`."""
     plan, first = ranked[position], ranked[0]
     limited = limits.budget_usd is not None or limits.deadline_hours is not None
@@ -95,13 +97,13 @@ def sentences(search: OfferSearch) -> tuple[str, ...]:
     return tuple(text for text in (*parts, dearest, untried) if text)
 
 
-def _speed(plan: Priced) -> str:
+def _speed(plan: PricedCandidate) -> str:
     step = plan.fit.step
     mfu = f", MFU {step.mfu:.0%}" if step.mfu is not None else ""
     return f"{format_count(step.tokens_per_second)} tokens/s{mfu}"
 
 
-def _against(first: Priced, other: Priced) -> str:
+def _against(first: PricedCandidate, other: PricedCandidate) -> str:
     """Another plan beside the winner, with the numbers that make the difference."""
     more = other.usd / first.usd - 1
     longer = other.hours / first.hours - 1
@@ -114,7 +116,7 @@ def _against(first: Priced, other: Priced) -> str:
     )
 
 
-def _patience(ranked: Sequence[Priced], limits: Limits) -> str:
+def _patience(ranked: Sequence[PricedCandidate], limits: Limits) -> str:
     """The cheapest plan that ends within a month, where no deadline is given."""
     first = ranked[0]
     if limits.deadline_hours is not None or first.hours <= PATIENCE_HOURS:
@@ -126,7 +128,7 @@ def _patience(ranked: Sequence[Priced], limits: Limits) -> str:
     return f"{text}. Within {hours_text(PATIENCE_HOURS)}, {_against(first, soon)}."
 
 
-def _one_gpu(ranked: Sequence[Priced]) -> str:
+def _one_gpu(ranked: Sequence[PricedCandidate]) -> str:
     """Whether one GPU would do: vertical scaling comes first."""
     single = [plan for plan in ranked if plan.candidate.gpus == 1]
     if not single:
@@ -142,7 +144,7 @@ def _one_gpu(ranked: Sequence[Priced]) -> str:
     )
 
 
-def _naive(search: OfferSearch, first: Priced) -> str:
+def _naive(search: OfferSearch, first: PricedCandidate) -> str:
     """The lowest price per hour, not spot, at which a layout without offload fits."""
     offered = [
         candidate
@@ -169,7 +171,7 @@ def _naive(search: OfferSearch, first: Priced) -> str:
     return ""
 
 
-def _dearest(search: OfferSearch, first: Priced) -> str:
+def _dearest(search: OfferSearch, first: PricedCandidate) -> str:
     """The same machines at the most expensive provider."""
     own = first.candidate
     same = [
@@ -244,7 +246,7 @@ def _limit_misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def _both_miss(every: Sequence[Priced], budget: float, deadline: float) -> tuple[str, ...]:
+def _both_miss(every: Sequence[PricedCandidate], budget: float, deadline: float) -> tuple[str, ...]:
     """The cheapest and the fastest plan, each with the two limits that it needs."""
     cheapest = min(every, key=lambda plan: (plan.usd, plan.hours))
     fastest = min(every, key=lambda plan: (plan.hours, plan.usd))
@@ -259,12 +261,12 @@ def _both_miss(every: Sequence[Priced], budget: float, deadline: float) -> tuple
     return (*lines, "Raising one limit is not enough; raise both.")
 
 
-def _more_usd(plan: Priced, budget: float) -> str:
+def _more_usd(plan: PricedCandidate, budget: float) -> str:
     least = plan.usd
     return f"${round_up(least, 2 if least < 100 else 0)} instead of ${budget:,.15g}"
 
 
-def _more_hours(plan: Priced, deadline: float) -> str:
+def _more_hours(plan: PricedCandidate, deadline: float) -> str:
     return f"{round_up(plan.hours, 1)} h instead of {deadline:,.15g} h"
 
 
@@ -279,6 +281,6 @@ def round_up(value: float, places: int) -> str:
     return f"{Decimal(value).quantize(step, rounding=ROUND_CEILING):,}"
 
 
-def _bill(plan: Priced) -> str:
+def _bill(plan: PricedCandidate) -> str:
     where, how = plan.candidate.where, plan.fit.text
     return f"{where} with {how}, {format_usd(plan.usd)} and {hours_text(plan.hours)}"

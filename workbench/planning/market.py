@@ -124,7 +124,7 @@ def _family(name: str) -> set[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class Ruled:
+class RuledOutOffer:
     """One offer with a number of nodes that is out as a whole."""
 
     kind: str
@@ -202,7 +202,7 @@ class Market:
 
     def __post_init__(self) -> None:
         self.candidates: list[Candidate] = []
-        self.ruled: list[Ruled] = []
+        self.ruled: list[RuledOutOffer] = []
         self._clusters: dict[tuple[object, ...], Cluster] = {}
         self._terms: dict[str, Terms] = {}
         self._lacks: dict[str, tuple[str, str]] = {}
@@ -213,14 +213,14 @@ class Market:
         for spot in kinds:
             reason = self._reason_against(offer, spot=spot)
             if reason is not None:
-                self.ruled.append(Ruled(reason[0], offer, 1, spot, reason[1]))
+                self.ruled.append(RuledOutOffer(reason[0], offer, 1, spot, reason[1]))
                 continue
             counts, end = self._node_counts(offer)
             for nodes in counts:
                 self._add(offer, nodes, spot=spot)
             if end is not None:
                 nodes = 2 * counts[-1]
-                self.ruled.append(Ruled(end[0], offer, nodes, spot, end[1]))
+                self.ruled.append(RuledOutOffer(end[0], offer, nodes, spot, end[1]))
 
     def _reason_against(self, offer: Offer, *, spot: bool) -> tuple[str, str] | None:
         """Why no number of nodes of this offer comes into question."""

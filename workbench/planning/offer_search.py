@@ -25,7 +25,7 @@ from workbench.planning.market import (
     Candidate,
     Limits,
     Market,
-    Ruled,
+    RuledOutOffer,
 )
 from workbench.planning.refusals import HOST, Bar
 from workbench.planning.search_context import SearchContext, node_group
@@ -38,11 +38,11 @@ KEEP = 10
 """Plans that must be cheaper before an offer is left out: so many of the cheapest are exact."""
 
 Progress = Callable[[int, int, int], None]
-"""Is told while it goes on: offers looked at, of how many, plans found."""
+"""Is told while it continues: offers looked at, of how many, plans found."""
 
 
 @dataclass(frozen=True, slots=True)
-class Priced:
+class PricedCandidate:
     """A candidate with its fastest layout and the bill."""
 
     candidate: Candidate
@@ -76,8 +76,8 @@ class OfferSearch:
         progress: Progress | None = None,
     ) -> None:
         self.context, self.market, self.limits, self._progress = context, market, limits, progress
-        self.priced: list[Priced] = []
-        self.ruled: list[Ruled] = list(market.ruled)
+        self.priced: list[PricedCandidate] = []
+        self.ruled: list[RuledOutOffer] = list(market.ruled)
         self.searched: list[tuple[str, LayoutResult]] = []
         self.combinations = len(market.ruled)
         self._results: dict[tuple[object, ...], list[tuple[float, LayoutResult]]] = {}
@@ -121,10 +121,10 @@ class OfferSearch:
         cost = self._cost(candidate, fit.step)
         if cost is not None and not self._beyond(candidate, cost):
             assert cost.usd is not None
-            priced = Priced(candidate, fit, result, cost, cost.usd, cost.wall_hours)
+            priced = PricedCandidate(candidate, fit, result, cost, cost.usd, cost.wall_hours)
             self.priced.append(priced)
 
-    def _better(self, candidate: Candidate, usd: float, hours: float) -> Priced | None:
+    def _better(self, candidate: Candidate, usd: float, hours: float) -> PricedCandidate | None:
         """A plan that leaves no hope: cheaper and faster, and `KEEP` are cheaper.
 
         On-demand offers are only measured by others of their kind: if spot machines turn out worse
@@ -233,5 +233,5 @@ class OfferSearch:
         return False
 
     def _rule(self, candidate: Candidate, kind: str, reason: str) -> None:
-        ruled = Ruled(kind, candidate.offer, candidate.nodes, candidate.spot, reason)
+        ruled = RuledOutOffer(kind, candidate.offer, candidate.nodes, candidate.spot, reason)
         self.ruled.append(ruled)

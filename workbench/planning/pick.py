@@ -30,7 +30,7 @@ _LISTED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picked:
+class StrategyPick:
     """The strategy for a goal, and what it was compared with."""
 
     strategy: Strategy
@@ -69,7 +69,7 @@ def pick(
     processes: int,
     *,
     allowed: Callable[[Strategy], str] | None = None,
-) -> Picked:
+) -> StrategyPick:
     """The strategy that serves `goal` with up to `processes` ranks of one machine.
 
     Args:
@@ -94,7 +94,7 @@ def pick(
     for layout in fitting:
         reason = allowed(layout.strategy) if allowed else ""
         if not reason:
-            return Picked(
+            return StrategyPick(
                 strategy=layout.strategy,
                 why=_why(goal, layout, layouts, refused),
             )

@@ -87,7 +87,7 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
         space: Layouts to look at.
         conditions: What was measured on such machines.
         run: Checkpoints, storage, idle hours and so on, in place of `tokens`.
-        progress: Called while the search goes on.
+        progress: Called while the search continues.
 
     Raises:
         UsageError: no tokens, a name that no offer has, an impossible limit or batch.

@@ -10,7 +10,7 @@ from workbench.errors import UsageError
 from workbench.estimate.cost.spot import UNKNOWN_HOURS
 from workbench.estimate.timing import StepTime
 from workbench.planning.market import Limits
-from workbench.planning.offer_search import Priced
+from workbench.planning.offer_search import PricedCandidate
 from workbench.planning.plans import UP_TO, Sensitivity
 from workbench.units import format_seconds, format_usd
 
@@ -41,7 +41,7 @@ def pareto(points: Sequence[Bill]) -> tuple[int, ...]:
     return tuple(sorted(kept))
 
 
-def sensitivities(ranked: Sequence[Priced], limits: Limits) -> tuple[Sensitivity, ...]:
+def sensitivities(ranked: Sequence[PricedCandidate], limits: Limits) -> tuple[Sensitivity, ...]:
     """Whether the first plan stays the first when a number turns out worse."""
     first = ranked[0]
     changes = [
@@ -55,11 +55,11 @@ def sensitivities(ranked: Sequence[Priced], limits: Limits) -> tuple[Sensitivity
     return tuple(changes)
 
 
-Worse = Callable[[Priced, float], Bill]
+Worse = Callable[[PricedCandidate, float], Bill]
 
 
 def _sensitivity(
-    ranked: Sequence[Priced],
+    ranked: Sequence[PricedCandidate],
     limits: Limits,
     name: str,
     factor: float,
@@ -93,9 +93,11 @@ def _sensitivity(
     )
 
 
-def _winner(ranked: Sequence[Priced], limits: Limits, factor: float, worse: Worse) -> Priced | None:
+def _winner(
+    ranked: Sequence[PricedCandidate], limits: Limits, factor: float, worse: Worse
+) -> PricedCandidate | None:
     """The first plan with the worse number."""
-    best: tuple[tuple[float, int, float], Priced] | None = None
+    best: tuple[tuple[float, int, float], PricedCandidate] | None = None
     for plan in ranked:
         usd, hours = worse(plan, factor)
         if limits.over_budget(usd) or limits.too_late(hours):
@@ -106,7 +108,7 @@ def _winner(ranked: Sequence[Priced], limits: Limits, factor: float, worse: Wors
     return best and best[1]
 
 
-def _changes_at(ranked: Sequence[Priced], limits: Limits, worse: Worse) -> float | None:
+def _changes_at(ranked: Sequence[PricedCandidate], limits: Limits, worse: Worse) -> float | None:
     """Smallest factor at which the first plan is not the first any more; None = not up to UP_TO."""
     first = ranked[0]
     if _winner(ranked, limits, UP_TO, worse) is first:
@@ -119,8 +121,8 @@ def _changes_at(ranked: Sequence[Priced], limits: Limits, worse: Worse) -> float
     return high
 
 
-def _slower(only: Priced | None) -> Worse:
-    def bill(plan: Priced, factor: float) -> Bill:
+def _slower(only: PricedCandidate | None) -> Worse:
+    def bill(plan: PricedCandidate, factor: float) -> Bill:
         if only is not None and plan is not only:
             return plan.usd, plan.hours
         return _bill(plan, step=_scaled(plan.fit.step, factor))
@@ -128,14 +130,14 @@ def _slower(only: Priced | None) -> Worse:
     return bill
 
 
-def _dearer(only: Priced) -> Worse:
-    def bill(plan: Priced, factor: float) -> Bill:
+def _dearer(only: PricedCandidate) -> Worse:
+    def bill(plan: PricedCandidate, factor: float) -> Bill:
         return _bill(plan, price=factor) if plan is only else (plan.usd, plan.hours)
 
     return bill
 
 
-def _interrupted(plan: Priced, factor: float) -> Bill:
+def _interrupted(plan: PricedCandidate, factor: float) -> Bill:
     if not plan.candidate.spot:
         return plan.usd, plan.hours
     usual = plan.cost.job.interruption_hours or UNKNOWN_HOURS[1]
@@ -143,7 +145,7 @@ def _interrupted(plan: Priced, factor: float) -> Bill:
 
 
 def _bill(
-    plan: Priced,
+    plan: PricedCandidate,
     *,
     step: StepTime | None = None,
     price: float = 1.0,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice, zip_longest
 
 from workbench.planning.layout_result import LayoutResult
-from workbench.planning.market import Ruled
+from workbench.planning.market import RuledOutOffer
 from workbench.planning.refusals import Refusal
 
 ANY = "any"
@@ -35,7 +35,7 @@ class Rejection:
 class Rejected:
     """All rejections of a search; iterating makes each of them in words."""
 
-    offers: tuple[Ruled, ...]
+    offers: tuple[RuledOutOffer, ...]
     """Offers that are out as a whole: each counts once."""
     searched: tuple[tuple[str, LayoutResult], ...]
     """(offer in words, its layouts) of every offer whose layouts were looked at."""
@@ -76,7 +76,7 @@ class Rejected:
         """At most so many: offers as a whole, then one layout of every reason, offer by offer."""
         return tuple(_worded(where, out) for where, out in islice(self._varied(), most))
 
-    def _varied(self) -> Iterator[tuple[str, Ruled | Refusal]]:
+    def _varied(self) -> Iterator[tuple[str, RuledOutOffer | Refusal]]:
         """(offer in words, why it is out): offers as a whole, then a reason of each in turn."""
         for ruled in self.offers:
             yield ruled.where, ruled
@@ -87,6 +87,6 @@ class Rejected:
             yield from filter(None, row)
 
 
-def _worded(where: str, out: Ruled | Refusal) -> Rejection:
-    layout = ANY if isinstance(out, Ruled) else next(out.layouts())
+def _worded(where: str, out: RuledOutOffer | Refusal) -> Rejection:
+    layout = ANY if isinstance(out, RuledOutOffer) else next(out.layouts())
     return Rejection(layout, where, out.kind, out.reason)

@@ -77,7 +77,7 @@ class Choice:
     """Choices of the same layout (by position) that do no more work: less recompute and less
     offload. They are never slower at the same micro-batch."""
     fits: dict[int, int] = field(default_factory=dict[int, int], compare=False)
-    """Micro-batch -> bytes on the card, as far as anybody asked."""
+    """Micro-batch -> bytes on the card, as far as anyone asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

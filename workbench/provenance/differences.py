@@ -45,7 +45,7 @@ def _short(digest: Any) -> str | None:
 
 def _machine(cluster: Mapping[str, Any]) -> dict[str, Any]:
     gpus: list[dict[str, Any]] = cluster.get("gpus") or []
-    names = sorted({str(one.get("name")) for one in gpus})
+    names = sorted({str(gpu.get("name")) for gpu in gpus})
     return {
         "GPUs": f"{len(gpus)} x {', '.join(names)}" if gpus else None,
         "host": cluster.get("name"),

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 MOST_DIFF_BYTES = 2 << 20
-_MOST_ANSWER_BYTES = 4 << 20  # of names: a huge repository has more than anybody reads
+_MOST_ANSWER_BYTES = 4 << 20  # of names: a huge repository has more than anyone reads
 _COMMIT_DIGITS = 20  # of 40: without doubt one commit, and not the shape of an old W&B key
 _HARMLESS = (
     *("core.fsmonitor=", "core.hooksPath=/dev/null", "core.pager=cat", "protocol.allow=never"),
@@ -63,7 +63,7 @@ def checkout(folder: Path, files: Collection[Path], seconds: float) -> Checkout 
     top = Path(os.fsdecode(names).rstrip("\n"))
     if not folder.resolve().is_relative_to(top):  # core.worktree leads elsewhere
         return None
-    listed = ("ls-files", "-z", "--full-name", "--", *(f":(literal){one}" for one in files))
+    listed = ("ls-files", "-z", "--full-name", "--", *(f":(literal){file}" for file in files))
     tracked = _ask(git, folder, listed, deadline) or b""
     diff = _ask(git, top, _DIFF, deadline, MOST_DIFF_BYTES, filters=_filters(git, top, deadline))
     late = time.monotonic() >= deadline

@@ -98,7 +98,7 @@ def record_provenance(
     """
     try:
         return _record(script, arguments, folder, environment, ours=ours, keep=keep)
-    except Exception as error:  # noqa: BLE001  (a launch goes on without it)
+    except Exception as error:  # noqa: BLE001  (a launch continues without it)
         return Provenance(notes=(f"What the run is made from cannot be read: {error!r}.",))
 
 

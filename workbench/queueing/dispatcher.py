@@ -25,8 +25,8 @@ from workbench.launching.start.queued import (
     is_beginning,
     start_queued,
 )
-from workbench.queueing.order import Start, Wish, due
-from workbench.queueing.wishes import all_devices, load, wish
+from workbench.queueing.device_requests import all_devices, device_request, load
+from workbench.queueing.order import DeviceRequest, Start, due
 from workbench.store import processes
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
@@ -157,11 +157,13 @@ class ThisHost:
             return []
         devices = all_devices(self._store)
         records = [read_run(self._paths(run)) for run in runs]
-        wishes: list[Wish] = [wish(record, devices) for record in records if record is not None]
-        names = {one.key: one.name for one in devices}
+        requests: list[DeviceRequest] = [
+            device_request(record, devices) for record in records if record is not None
+        ]
+        names = {device.key: device.name for device in devices}
         return [
             replace(start, devices=tuple(names[key] for key in start.devices))
-            for start in due(wishes, load(devices))
+            for start in due(requests, load(devices))
         ]
 
     def exists(self, run: str) -> bool:
@@ -198,7 +200,7 @@ def serve(files: QueueFiles, host: Host, pause: Callable[[], None]) -> None:
     with files.locked():
         write_json_atomic(files.dispatcher, processes.identify(os.getpid()))
 
-    def leave() -> None:  # under the queue's lock: who files a run after it sees nobody here
+    def leave() -> None:  # under the queue's lock: who files a run after it sees no one here
         files.dispatcher.unlink(missing_ok=True)
         os.close(lock)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class DeviceRequest:
     """What one run of the queue asks for."""
 
     run: str
@@ -35,36 +35,36 @@ class Start:
     """What it gets; () = it can never start."""
 
 
-def due(wishes: Sequence[Wish], load: Mapping[str, int]) -> list[Start]:
+def due(requests: Sequence[DeviceRequest], load: Mapping[str, int]) -> list[Start]:
     """What starts now, in the order of the queue.
 
-    `wishes`: the first of the queue first. `load`: how many hold each device. One after another
+    `requests`: the first of the queue first. `load`: how many hold each device. One after another
     gets its devices. What a run that has to wait could use is kept from all that come after it, so
-    nobody passes it; others may start.
+    no one passes it; others may start.
 
-    >>> big, small = (Wish(run=f"r{n}", count=n, allowed=("0", "1")) for n in (2, 1))
+    >>> big, small = (DeviceRequest(run=f"r{n}", count=n, allowed=("0", "1")) for n in (2, 1))
     >>> due([big, small], {"0": 1, "1": 0})
     []
     >>> due([small, big], {"0": 1, "1": 0})
     [Start(run='r1', devices=('1',))]
     """
     load, kept, starts = dict(load), set[str](), list[Start]()
-    for wish in wishes:
-        if wish.impossible:
-            starts.append(Start(run=wish.run, devices=()))
+    for request in requests:
+        if request.impossible:
+            starts.append(Start(run=request.run, devices=()))
             continue
-        usable = [name for name in wish.allowed if name not in kept]
-        if wish.share:
+        usable = [name for name in request.allowed if name not in kept]
+        if request.share:
             usable.sort(key=lambda name: load[name])
         else:
             usable = [name for name in usable if not load[name]]
-        if len(usable) < wish.count:
-            kept |= set(wish.allowed)
+        if len(usable) < request.count:
+            kept |= set(request.allowed)
             continue
-        given = tuple(usable[: wish.count])
+        given = tuple(usable[: request.count])
         for name in given:
             load[name] += 1
-        starts.append(Start(run=wish.run, devices=given))
+        starts.append(Start(run=request.run, devices=given))
     return starts
 
 
@@ -81,7 +81,7 @@ class Turn:
 
 
 def forecast(
-    wishes: Sequence[Wish],
+    requests: Sequence[DeviceRequest],
     seconds: Mapping[str, float | None],
     free_at: Mapping[str, float | None],
     now: float,
@@ -90,24 +90,28 @@ def forecast(
 
     `seconds`: predicted length of each run. `free_at`: when each device is free; None = not known.
 
-    >>> wishes = [Wish(run="a", count=1, allowed=("0",)), Wish(run="b", count=1, allowed=("0",))]
-    >>> [turn.start for turn in forecast(wishes, {"a": 60.0, "b": None}, {"0": 100.0}, 0.0)]
+    >>> requests = [DeviceRequest(run=run, count=1, allowed=("0",)) for run in "ab"]
+    >>> [turn.start for turn in forecast(requests, {"a": 60.0, "b": None}, {"0": 100.0}, 0.0)]
     [100.0, 160.0]
     """
     free, turns = dict(free_at), list[Turn]()
-    for number, wish in enumerate(wishes):
-        taken = sorted(wish.allowed, key=lambda name: _late(free[name]))[: wish.count]
-        times: list[float | None] = [now, *([] if wish.share else [free[name] for name in taken])]
+    for number, request in enumerate(requests):
+        taken = sorted(request.allowed, key=lambda name: _late(free[name]))[: request.count]
+        times: list[float | None] = [
+            now,
+            *([] if request.share else [free[name] for name in taken]),
+        ]
         times += [
             turn.start
-            for before, turn in zip(wishes[:number], turns, strict=True)
-            if not before.impossible and set(before.allowed) & set(wish.allowed)  # else it passes
+            for before, turn in zip(requests[:number], turns, strict=True)
+            if not before.impossible
+            and set(before.allowed) & set(request.allowed)  # else it passes
         ]
-        start = None if wish.impossible else _latest(times)
-        length = seconds.get(wish.run)
+        start = None if request.impossible else _latest(times)
+        length = seconds.get(request.run)
         end = None if start is None or length is None else start + length
-        turns.append(Turn(run=wish.run, start=start, end=end))
-        if not wish.impossible:
+        turns.append(Turn(run=request.run, start=start, end=end))
+        if not request.impossible:
             free |= dict.fromkeys(taken, end)
     return turns
 

@@ -14,8 +14,13 @@ from workbench.launching.prepare.options import PRIORITY
 from workbench.launching.run import Run
 from workbench.launching.start.queued import serve, take_out
 from workbench.observe.devices import Device
+from workbench.queueing.device_requests import (
+    all_devices,
+    device_request,
+    free_at,
+    predicted_seconds,
+)
 from workbench.queueing.order import forecast
-from workbench.queueing.wishes import all_devices, free_at, predicted_seconds, wish
 from workbench.store import names
 from workbench.store.queue_files import QueueEntry, QueueFiles, in_order
 from workbench.store.record import read_run
@@ -81,7 +86,7 @@ class Queue:
 
     @property
     def state(self) -> str:
-        """empty, serving, paused, or waiting (runs wait, and nobody starts them)."""
+        """empty, serving, paused, or waiting (runs wait, and no one starts them)."""
         if self._files.settings.paused:
             return "paused"
         if self._files.stands_still:
@@ -91,21 +96,21 @@ class Queue:
     def devices(self) -> tuple[Device, ...]:
         """The devices of this host, who holds them, and the free memory of GPUs."""
         everything = all_devices(self._store.root)
-        gpus = tuple(one for one in everything if one.kind == "gpu")
+        gpus = tuple(device for device in everything if device.kind == "gpu")
         return gpus or everything
 
     def jobs(self) -> list[QueuedRun]:
         """The runs that wait, the next one first."""
         files, devices, now = self._files, all_devices(self._store.root), self._clock()
-        known = [(one, True) for one in files.starting()]
-        known += [(one, False) for one in files.waiting()]
-        records = {one.run: read_run(self._store.find(one.run)) for one, _ in known
-                   if (self._store.root / one.run / "run.json").exists()}  # fmt: skip
+        known = [(entry, True) for entry in files.starting()]
+        known += [(entry, False) for entry in files.waiting()]
+        records = {entry.run: read_run(self._store.find(entry.run)) for entry, _ in known
+                   if (self._store.root / entry.run / "run.json").exists()}  # fmt: skip
         runs = {run: record for run, record in records.items() if record is not None}
-        wishes = {run: wish(record, devices) for run, record in runs.items()}
+        requests = {run: device_request(record, devices) for run, record in runs.items()}
         seconds = {run: predicted_seconds(record) for run, record in runs.items()}
         free = free_at(devices, self._store.root, now)
-        turns = {one.run: one for one in forecast(list(wishes.values()), seconds, free, now)}
+        turns = {turn.run: turn for turn in forecast(list(requests.values()), seconds, free, now)}
         listed = [(entry, starts) for entry, starts in known if entry.run in runs]
         return [
             QueuedRun(
@@ -113,7 +118,7 @@ class Queue:
                 name=runs[entry.run].name,
                 position=number,
                 priority=entry.priority,
-                devices_wanted=wishes[entry.run].count,
+                devices_wanted=requests[entry.run].count,
                 devices=tuple(runs[entry.run].devices),
                 device=runs[entry.run].device,
                 filed_at=entry.filed_at,
@@ -122,7 +127,7 @@ class Queue:
                 predicted_usd=_usd(runs[entry.run], seconds[entry.run]),
                 starting=starts,
                 problem="This host does not have the devices that it asks for."
-                if wishes[entry.run].impossible
+                if requests[entry.run].impossible
                 else "",
             )
             for number, (entry, starts) in enumerate(listed, 1)
@@ -143,12 +148,12 @@ class Queue:
         with self._files.locked():
             entry = self._waiting(run)
             if priority is not None:
-                last = max(one.order for one in self._files.waiting())
+                last = max(entry.order for entry in self._files.waiting())
                 entry = replace(entry, priority=priority, order=last + 1)
                 self._files.write(self._files.waits(entry.run), entry)
             if position is not None:
-                for one in in_order(self._files.waiting(), entry.run, position):
-                    self._files.write(self._files.waits(one.run), one)
+                for queue_entry in in_order(self._files.waiting(), entry.run, position):
+                    self._files.write(self._files.waits(queue_entry.run), queue_entry)
             serve(self._files)
 
     def drop(self, run: str) -> Run:
@@ -166,7 +171,7 @@ class Queue:
         return handle
 
     def pause(self) -> None:
-        """Start nothing more; what runs goes on."""
+        """Start nothing more; what runs continues."""
         with self._files.locked():
             self._files.set(paused=True)
 
@@ -192,30 +197,30 @@ class Queue:
         """Plain JSON form: state, devices, jobs."""
         return {
             "state": self.state,
-            "devices": [one.document() for one in self.devices()],
-            "jobs": [one.document() for one in self.jobs()],
+            "devices": [device.document() for device in self.devices()],
+            "jobs": [run.document() for run in self.jobs()],
         }
 
     def _waiting(self, run: str) -> QueueEntry:
         """The place of a run, by id or unique prefix."""
         waiting = self._files.waiting()
-        exact = [one for one in waiting if one.run == run]
-        fits = exact or [one for one in waiting if run and one.run.startswith(run)]
+        exact = [entry for entry in waiting if entry.run == run]
+        fits = exact or [entry for entry in waiting if run and entry.run.startswith(run)]
         if len(fits) == 1:
             return fits[0]
         if len(fits) > 1:
-            raise UsageError(f"{run!r} fits {', '.join(one.run for one in fits)}. Give the id.")
+            raise UsageError(f"{run!r} fits {', '.join(fit.run for fit in fits)}. Give the id.")
         if names.is_id(run) and (self._store.root / run).is_dir():
             raise UsageError(
                 f"{run} does not wait in the queue. To end a run: workbench stop {run}"
             )
         if not waiting:
             raise UsageError("Nothing waits in the queue. File a run: workbench launch … --queue")
-        raise UnknownNameError.near("queued run", run, [one.run for one in waiting])
+        raise UnknownNameError.near("queued run", run, [entry.run for entry in waiting])
 
     def __repr__(self) -> str:
         lines = [f"Queue({str(self._store.root)!r}): {self.state}"]
-        lines += [f"  {one.position}. {one.run}" for one in self.jobs()]
+        lines += [f"  {run.position}. {run.run}" for run in self.jobs()]
         return "\n".join(lines)
 
 

@@ -168,7 +168,7 @@ _RECIPES: Mapping[str, Recipe] = {
 }
 
 SCRIPTS: Mapping[str, Path] = {"keras_mirrored": _HERE / "keras_mirrored.py"}
-"""Scripts of ours that are launched by name, and otherwise as anybody's: nothing is predicted."""
+"""Scripts of ours that are launched by name, and otherwise as anyone's: nothing is predicted."""
 
 # What shape() returns, in this order: the model, then the run. Where a recipe says nothing, the
 # default holds; None for all of a model's sizes means that nothing is known of it.
@@ -295,9 +295,9 @@ def _head_of(path: Path) -> dict[str, Any]:
     there = _SHARED in sys.modules
     sys.path.insert(0, str(path.parent))  # as when the script is started
     try:
-        exec(code, names)  # noqa: S102 - a file of this package, not input from anybody
+        exec(code, names)  # noqa: S102 - a file of this package, not input from anyone
     finally:
         sys.path.remove(str(path.parent))
         if not there:
-            sys.modules.pop(_SHARED, None)  # the name may be somebody else's in this process
+            sys.modules.pop(_SHARED, None)  # the name may be someone else's in this process
     return names

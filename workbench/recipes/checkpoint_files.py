@@ -175,7 +175,7 @@ def prune(
     kept = set(there[: max(1, keep_last or 0)])
     losses = [(about.get("loss"), path) for path in there if (about := manifest_of(path))]
     known = [(loss, path) for loss, path in losses if isinstance(loss, int | float)]
-    kept |= {path for _, path in sorted(known, key=lambda one: one[0])[: keep_best or 0]}
+    kept |= {path for _, path in sorted(known, key=lambda pair: pair[0])[: keep_best or 0]}
     removed = [path for path in there if path not in kept]
     for path in removed:
         without_name = path.with_name(f"{PARTIAL}removed-{path.name}")

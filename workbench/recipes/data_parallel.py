@@ -35,7 +35,7 @@ DDP_FLAGS = (
 )
 
 
-class Accelerated:
+class AcceleratedModel:
     """The model under DDP, FSDP or DeepSpeed, or alone."""
 
     def __init__(self, options: argparse.Namespace) -> None:

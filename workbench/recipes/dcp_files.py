@@ -30,7 +30,7 @@ warnings.filterwarnings("ignore", message="torch.distributed is disabled, unavai
 
 
 class CheckpointError(OSError):
-    """A checkpoint could not be written or read; all ranks raise it, so a training can go on."""
+    """A checkpoint could not be written or read; all ranks raise it, so a training can continue."""
 
 
 @contextlib.contextmanager

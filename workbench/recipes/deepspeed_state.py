@@ -50,7 +50,7 @@ class DeepSpeedState(TrainingState):
             tensors = {name: self._get_weight(weight)}
             tensors |= {f"{name}.{key}": self._get_moment(weight, key) for key in MOMENTS}
             if number % ranks == rank:
-                kept |= {one: value.detach().cpu().clone() for one, value in tensors.items()}
+                kept |= {key: value.detach().cpu().clone() for key, value in tensors.items()}
                 kept[f"{name}.step"] = step
         return kept
 
@@ -65,10 +65,10 @@ class DeepSpeedState(TrainingState):
             tensors = {f"{name}.step": step for name in group}
             for name in group:
                 shape = getattr(self._parameters[name], "ds_shape", self._parameters[name].shape)
-                tensors |= {one: torch.empty(shape) for one in _tensors_of(name)}
+                tensors |= {key: torch.empty(shape) for key in _tensors_of(name)}
             read(tensors)
             for name in group:
-                _put(self._parameters[name], *(tensors[one] for one in _tensors_of(name)))
+                _put(self._parameters[name], *(tensors[key] for key in _tensors_of(name)))
         for state in self._adam_states():
             is_tensor = isinstance(state["step"], Tensor)
             state["step"] = torch.full_like(state["step"], step.item()) if is_tensor else int(step)
@@ -80,8 +80,10 @@ class DeepSpeedState(TrainingState):
     def weights(self) -> dict[str, Tensor]:
         """The fp32 weights, each on the rank that would write it."""
         rank, ranks = dist.get_rank(), dist.get_world_size()
-        weights = ((name, self._get_weight(one)) for name, one in self._parameters.items())
-        return {name: one for number, (name, one) in enumerate(weights) if number % ranks == rank}
+        weights = ((name, self._get_weight(value)) for name, value in self._parameters.items())
+        return {
+            name: weight for number, (name, weight) in enumerate(weights) if number % ranks == rank
+        }
 
     def _groups(self) -> Iterator[list[str]]:
         """The weights' names in groups that are read together."""

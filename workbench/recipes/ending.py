@@ -15,5 +15,5 @@ def end(accelerator: Accelerator) -> None:
     """
     accelerator.free_memory()
     gc.collect()
-    accelerator.wait_for_everyone()  # nobody leaves while another still cleans up an exchange
+    accelerator.wait_for_everyone()  # no one leaves while another still cleans up an exchange
     accelerator.end_training()

@@ -227,8 +227,8 @@ def make_trainer(options: argparse.Namespace) -> Any:
     model = make_model(options)
     experts = any(".experts" in name for name, _ in model.named_modules())
     arguments.ddp_find_unused_parameters = experts  # with adapters it would always be on
-    learned = sum(one.numel() for one in model.parameters() if one.requires_grad)
-    every = sum(one.numel() for one in model.parameters())
+    learned = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+    every = sum(parameter.numel() for parameter in model.parameters())
     share = f" + {len(held_out):,} held out" if held_out is not None else ""
     say(f"{len(train):,} examples{share}; {learned:,} of {every:,} parameters are trained")
     return trainer(

@@ -58,10 +58,10 @@ def _misfit(model: Any, config: dict[str, Any], weights: Path) -> str:
     }
     adapted: set[str] = set()
     for key, shape in shapes.items():
-        found = _KEY.fullmatch(key)
-        if found is None:
+        match = _KEY.fullmatch(key)
+        if match is None:
             continue
-        name, side = found[1], found[2]
+        name, side = match[1], match[2]
         if name not in sizes:
             return f"the model has no {name}"
         own, there = sizes[name][side], shape[1] if side == "A" else shape[0]
@@ -70,7 +70,7 @@ def _misfit(model: Any, config: dict[str, Any], weights: Path) -> str:
             return f"{name} has {own:,} {way}, the adapter is for {there:,}"
         adapted.add(name)
     kinds = {name.rpartition(".")[2] for name in adapted}
-    left = [one for one in sizes if one.rpartition(".")[2] in kinds and one not in adapted]
+    left = [size for size in sizes if size.rpartition(".")[2] in kinds and size not in adapted]
     if left and not config.get("layers_to_transform") and not config.get("exclude_modules"):
         return f"it has nothing for {left[0]}"
     return "" if adapted else "it adapts no linear layer"

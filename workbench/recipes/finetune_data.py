@@ -46,9 +46,9 @@ def rows_of(
                     pair = encoder.pair(read.example)
                     kept = {"prompt": pair.prompt, "chosen": pair.chosen, "rejected": pair.rejected}
                 else:
-                    one = encoder.encode(read.example)
-                    learned = zip(one.ids, one.learned, strict=True)
-                    kept["input_ids"] = list(one.ids)
+                    encoded = encoder.encode(read.example)
+                    learned = zip(encoded.ids, encoded.learned, strict=True)
+                    kept["input_ids"] = list(encoded.ids)
                     kept["labels"] = [token if counts else -100 for token, counts in learned]
             except RowError as error:
                 row["problem"] = str(error)

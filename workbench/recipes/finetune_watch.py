@@ -28,7 +28,7 @@ class Watch(TrainerCallback):
 
         def decode(tokens: list[int]) -> str:
             """Up to the end mark."""
-            ends = [at for at, one in enumerate(tokens) if one == tokenizer.eos_token_id]
+            ends = [at for at, token in enumerate(tokens) if token == tokenizer.eos_token_id]
             return tokenizer.decode(tokens[: ends[0] if ends else None], skip_special_tokens=True)
 
         self._samples = Samples(options, encoder.prompt, decode, say)

@@ -3,7 +3,7 @@
     python gpt.py --minutes 2
     torchrun --nproc-per-node 8 gpt.py --size 12 --seq-len 1024 --precision bf16 --steps 2000
 
-It needs torch, accelerate and the files beside it: asked.py, corpus.py, gpt_model.py,
+It needs torch, accelerate and the files beside it: live_requests.py, corpus.py, gpt_model.py,
 data_parallel.py, samples.py, skipped_data.py, and model_parallel.py when the model itself is split.
 What Accelerate can do to any script (DDP, FSDP, DeepSpeed) is chosen outside, with `accelerate
 launch`; what a script has to do itself (tensor, pipeline and context parallelism, the options of
@@ -165,11 +165,11 @@ if __name__ == "__main__":
     OPTIONS = options_or_exit(lambda: with_checkpoint(parse_options))
 
 import torch
-from asked import asked_to
 from checkpointing import Alarm, Checkpoints
 from corpus import micro_batch, read_corpus
-from data_parallel import Accelerated, Batch
+from data_parallel import AcceleratedModel, Batch
 from ending import end
+from live_requests import asked_to
 from samples import Samples, tell
 from skipped_data import data_step, skipped_ranges
 from torch import Tensor
@@ -183,9 +183,9 @@ class Trainer:
         if options.tp * options.cp * options.pp > 1:
             from model_parallel import ModelParallel  # noqa: PLC0415 - only where it is needed
 
-            self.engine: Accelerated | ModelParallel = ModelParallel(options)
+            self.engine: AcceleratedModel | ModelParallel = ModelParallel(options)
         else:
-            self.engine = Accelerated(options)
+            self.engine = AcceleratedModel(options)
         self.accelerator = self.engine.accelerator
         self.checkpoints = Checkpoints(options, self.accelerator, self.engine.store)
         self.first, self.skipped = self.checkpoints.first, skipped_ranges()
@@ -212,7 +212,7 @@ class Trainer:
 
     def look(self, step: int) -> None:
         """What is due after this many steps: answers to the prompts, the loss on held-out text."""
-        if self.samples.due(step) and isinstance(self.engine, Accelerated):
+        if self.samples.due(step) and isinstance(self.engine, AcceleratedModel):
             self.samples.take(step, self.engine.model, self.engine.model)
         every = self.options.eval_every
         if asked_to("evaluate") or (step and every and step % every == 0):

@@ -81,10 +81,10 @@ class TopK:
 
         def add_up(_sent: Any) -> Tensor:
             gradient.zero_()
-            for one in gathered:  # in the order of the ranks: the same sum everywhere
-                if one.is_cuda:  # this runs on a stream of its own, beside the backward pass
-                    one.record_stream(torch.cuda.current_stream(one.device))
-                theirs, at = one.chunk(2)
+            for tensor in gathered:  # in the order of the ranks: the same sum everywhere
+                if tensor.is_cuda:  # this runs on a stream of its own, beside the backward pass
+                    tensor.record_stream(torch.cuda.current_stream(tensor.device))
+                theirs, at = tensor.chunk(2)
                 gradient.index_add_(0, at.long(), theirs.view(torch.float32).to(gradient.dtype))
             return gradient.div_(ranks)
 

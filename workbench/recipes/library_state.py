@@ -33,7 +33,7 @@ class Library:
     ) -> None:
         self.accelerator, self.model, self.format = accelerator, model, name
         self.record = {"format": name, **record}
-        self._save_state = accelerator.save_state  # before anybody replaces it
+        self._save_state = accelerator.save_state  # before anyone replaces it
 
     def save(self, folder: Path, commit: Commit | None = None) -> None:
         """As `Portable.save`: all ranks, and all or none of them raise CheckpointError."""
@@ -123,7 +123,7 @@ def check_format(store: Portable | Library, folder: Path) -> None:
     except (OSError, ValueError) as error:
         raise SystemExit(f"{folder} is not a checkpoint of this recipe: {error}") from error
     name, ranks = kept.get("format"), kept.get("world_size")
-    optimizer, own = (_optimizer(one) for one in (kept, store.record))
+    optimizer, own = (_optimizer(state) for state in (kept, store.record))
     same = name == store.format and (
         name == Portable.format
         or (optimizer == own and (name == "accelerate" or ranks == store.record["world_size"]))

@@ -47,7 +47,7 @@ warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a vi
 
 
 class ModelParallel:
-    """The engine of gpt.py when the model itself is split; same methods as its Accelerated."""
+    """The engine of gpt.py when the model itself is split; same methods as its AcceleratedModel."""
 
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
@@ -130,7 +130,7 @@ class ModelParallel:
             fully_shard,
             mesh=self._data_mesh(),
             mp_policy=half if options.precision == "bf16" else MixedPrecisionPolicy(),
-            # In a pipeline every micro-batch would gather the weights anew: keep them.
+            # In a pipeline every micro-batch would gather the weights again: keep them.
             reshard_after_forward=options.pp == 1,
         )
         for block in stage.blocks.values():
@@ -200,8 +200,8 @@ class ModelParallel:
     def _clip(self, limit: float) -> None:
         """By the true norm: every weight is cut over these dimensions, so the squares add up."""
         weights = list(self.parameters.values())
-        gradients = [one.grad for one in weights if isinstance(one.grad, DTensor)]
-        square = nn.utils.get_total_norm([one.to_local() for one in gradients]).square()
+        gradients = [weight.grad for weight in weights if isinstance(weight.grad, DTensor)]
+        square = nn.utils.get_total_norm([gradient.to_local() for gradient in gradients]).square()
         for dimension in ("pp", "shard", "tp"):  # dp_replicate: the same gradient once more
             if self.weights_grid[dimension].size() > 1:
                 dist.all_reduce(square, group=self.weights_grid.get_group(dimension))

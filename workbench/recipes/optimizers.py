@@ -96,7 +96,7 @@ class Muon(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for part, is_muon in self._parts:
-            # Groups and state are ours: sharding and loading replace them, so they are lent anew.
+            # Groups and state are ours: sharding and loading replace them, so they are lent again.
             part.param_groups = [g for g in self.param_groups if g["matrices"] is is_muon]
             part.state = self.state
             part.step()

@@ -34,12 +34,20 @@ _WRAPPERS = (
 
 def trained_shapes(bare: nn.Module) -> dict[str, torch.Size]:
     """Of the weights that are trained, by the names of a model that is not wrapped yet."""
-    return {name: one.shape for name, one in bare.named_parameters() if one.requires_grad}
+    return {
+        name: parameter.shape
+        for name, parameter in bare.named_parameters()
+        if parameter.requires_grad
+    }
 
 
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Of `named_parameters` those that are not frozen."""
-    return {name: one for name, one in named_parameters(model).items() if one.requires_grad}
+    return {
+        name: parameter
+        for name, parameter in named_parameters(model).items()
+        if parameter.requires_grad
+    }
 
 
 def named_parameters(model: nn.Module) -> dict[str, nn.Parameter]:

@@ -107,7 +107,7 @@ def blocks_of(layers: int, pp: int, virtual_stages: int, schedule: str) -> list[
     share, extra = divmod(layers, pp * virtual_stages)
     starts = [number * share + min(number, extra) for number in range(pp * virtual_stages + 1)]
     blocks = [list(range(*between)) for between in itertools.pairwise(starts)]
-    return [[blocks[one] for one in own] for own in stages_of(pp, virtual_stages, schedule)]
+    return [[blocks[block] for block in own] for own in stages_of(pp, virtual_stages, schedule)]
 
 
 class Naive(schedules._PipelineScheduleRuntime):
@@ -120,10 +120,10 @@ class Naive(schedules._PipelineScheduleRuntime):
         super().__init__(stages, count, loss)
         self.pipeline_order = {
             rank: [
-                schedules._Action(one, kind, index)
+                schedules._Action(stage, kind, index)
                 for index in range(count)
                 for kind, order in ((_F, sorted(own)), (_B, sorted(own, reverse=True)))
-                for one in order
+                for stage in order
             ]
             for rank, own in enumerate(dealt)
         }
@@ -132,7 +132,7 @@ class Naive(schedules._PipelineScheduleRuntime):
     def without_backward(self) -> "Naive":
         """The same without the way back: torch's own schedules cannot leave it out in a V."""
         for rank, order in self.pipeline_order_with_comms.items():
-            there = [one for one in order if one.computation_type.name not in _WAY_BACK]
+            there = [action for action in order if action.computation_type.name not in _WAY_BACK]
             self.pipeline_order_with_comms[rank] = there
         return self
 

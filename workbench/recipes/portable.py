@@ -138,4 +138,6 @@ def fingerprint(weights: Mapping[str, Tensor]) -> str:
         numbers = full.cpu().contiguous().flatten().view(torch.uint8).numpy()
         digests.append((name, hashlib.sha256(numbers.tobytes()).hexdigest()))
     of_all = sorted(set(gather_object(digests)))
-    return hashlib.sha256("\n".join(f"{name} {one}" for name, one in of_all).encode()).hexdigest()
+    return hashlib.sha256(
+        "\n".join(f"{name} {digest}" for name, digest in of_all).encode()
+    ).hexdigest()

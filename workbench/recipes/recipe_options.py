@@ -30,7 +30,9 @@ class Parser(argparse.ArgumentParser):
 
     def group(self, title: str) -> Callable[..., argparse.Action]:
         """What adds an argument under this heading of the help."""
-        known = (one for one in self._action_groups if one.title == title)
+        known = (
+            action_group for action_group in self._action_groups if action_group.title == title
+        )
         return (next(known, None) or self.add_argument_group(title)).add_argument
 
     def error(self, message: str) -> NoReturn:  # noqa: D102 - overrides
@@ -123,7 +125,7 @@ def check_samples(parser: Parser, options: argparse.Namespace) -> None:
 
 
 def pipeline_problem(base: str) -> str:
-    """Why finetune_image.py cannot train the model in a folder; "" = it can, or it is a hub's name."""
+    """Why finetune_image.py cannot train a folder's model; "" = it can, or it is a hub's name."""
     folder = Path(base).expanduser()
     try:
         kind = dict(json.loads((folder / "model_index.json").read_text("utf-8"))).get("_class_name")
@@ -200,7 +202,7 @@ def with_checkpoint(parse: Callable[[], argparse.Namespace]) -> argparse.Namespa
     return options
 
 
-# What makes a model another one, and what makes its curve go on differently.
+# What makes a model another one, and what makes its curve continue differently.
 _MODEL = (
     *("layers", "hidden", "heads", "arch", "image", "patch", "model", "base"),
     *("lora_rank", "lora_targets", "qlora", "fields", "rows", "dense", "dim", "width"),

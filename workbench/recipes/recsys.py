@@ -76,11 +76,11 @@ if __name__ == "__main__":
 
 import torch
 from accelerate import Accelerator
-from asked import asked_to
 from checkpointing import Checkpoints
 from clicks import draw, floor_and_chance
 from ending import end
 from library_state import prepare
+from live_requests import asked_to
 from samples import tell
 from skipped_data import data_step, skipped_ranges
 from torch import Tensor, nn

@@ -24,16 +24,18 @@ _SHOWN = 160  # characters of an answer in the log
 
 def prompts_of(given: Sequence[str]) -> list[str]:
     """The prompts: a file's lines, or the text itself; SystemExit when there are too many."""
-    found = list[str]()
-    for one in given:
+    prompts = list[str]()
+    for prompt in given:
         with contextlib.suppress(OSError, ValueError):  # no file, or a name that cannot be one
-            if Path(one).is_file():
-                found += filter(None, map(str.strip, Path(one).read_text("utf-8").splitlines()))
+            if Path(prompt).is_file():
+                prompts += filter(
+                    None, map(str.strip, Path(prompt).read_text("utf-8").splitlines())
+                )
                 continue
-        found.append(one)
-    if not 0 < len(found) <= MAX_PROMPTS:
-        sys.exit(f"--sample-prompts: {len(found)} prompts; give 1 to {MAX_PROMPTS}")
-    return found
+        prompts.append(prompt)
+    if not 0 < len(prompts) <= MAX_PROMPTS:
+        sys.exit(f"--sample-prompts: {len(prompts)} prompts; give 1 to {MAX_PROMPTS}")
+    return prompts
 
 
 def greedy(
@@ -48,7 +50,7 @@ def greedy(
     `forward` gives logits [B, L, V] of tokens [B, L] and lets no position see a later one, so what
     stands behind a prompt's end may be anything. `alive` is called before each pass.
     """
-    ends = torch.tensor([len(one) for one in prompts], device=device)
+    ends = torch.tensor([len(prompt) for prompt in prompts], device=device)
     rows = torch.zeros(len(prompts), int(ends.max()) + count, dtype=torch.long)
     for row, prompt in zip(rows, prompts, strict=True):
         row[: len(prompt)] = torch.tensor(prompt)
@@ -78,7 +80,7 @@ class Samples:
         self._count: int = options.sample_tokens
         self._decode, self._say = decode, say
         self.prompts = prompts_of(options.sample_prompts) if self.every else []
-        self._tokens = [encode(one) for one in self.prompts]
+        self._tokens = [encode(prompt) for prompt in self.prompts]
 
     def due(self, step: int) -> bool:
         """Whether to answer after this many steps; before the first one, too."""
@@ -93,10 +95,10 @@ class Samples:
         with outside_steps() as alive, torch.no_grad():
             model.eval()
             try:
-                found = greedy(forward, self._tokens, self._count, device, alive)
+                answers_tokens = greedy(forward, self._tokens, self._count, device, alive)
             finally:
                 model.train(was_training)
-            answers = [self._decode(one) for one in found]
+            answers = [self._decode(tokens) for tokens in answers_tokens]
             for prompt, answer in zip(self.prompts, answers, strict=True):
                 self._say(f"step {step:6d} | sample {prompt[:_SHOWN]!r} -> {answer[:_SHOWN]!r}")
                 tell(step, prompt=prompt, answer=answer)

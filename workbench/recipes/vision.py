@@ -67,11 +67,11 @@ if __name__ == "__main__":
 
 import torch
 from accelerate import Accelerator
-from asked import asked_to
 from checkpointing import Checkpoints
 from ending import end
 from epoch_order import EpochOrder, positions
 from library_state import prepare
+from live_requests import asked_to
 from samples import tell
 from shapes import CLASSES, draw
 from skipped_data import data_step, skipped_ranges

@@ -35,7 +35,7 @@ class Checkpoint:
     sealed: bool
     """Whether sizes and hashes of its files were kept, so that it can be verified."""
     problem: str
-    """Why nobody should resume from it, as far as sizes tell; "" = nothing known against it."""
+    """Why no one should resume from it, as far as sizes tell; "" = nothing known against it."""
     manifest: Path | None = None
     """Where sizes and hashes are kept: inside the folder, or in the run for a script's own."""
     loss: float | None = None
@@ -45,7 +45,7 @@ class Checkpoint:
     strategy: str | None = None
     """The strategy that wrote it, where its manifest says so."""
     abandoned: bool = False
-    """Whether the run has gone back to before it since: it is of a course that was given up. Nobody
+    """Whether the run has gone back to before it since: it is of a course that was given up. No one
     resumes from it unless it is named."""
     by_script: bool = False
     """Whether the script wrote it its own way, so that it was found by its content."""
@@ -70,15 +70,16 @@ def list_checkpoints(paths: RunPaths) -> list[Checkpoint]:
             by_path[path] = _foreign(paths, path, line)
     left = given_up(paths)
     return newest_first(
-        replace(one, abandoned=(str(one.path), one.saved_at) in left) for one in by_path.values()
+        replace(checkpoint, abandoned=(str(checkpoint.path), checkpoint.saved_at) in left)
+        for checkpoint in by_path.values()
     )
 
 
 def newest_first(checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
     """By step, then by time; those of an unknown step last."""
 
-    def order(one: Checkpoint) -> tuple[int, float]:
-        return (-1 if one.step is None else one.step, one.saved_at or 0.0)
+    def order(checkpoint: Checkpoint) -> tuple[int, float]:
+        return (-1 if checkpoint.step is None else checkpoint.step, checkpoint.saved_at or 0.0)
 
     return sorted(checkpoints, key=order, reverse=True)
 
@@ -134,7 +135,7 @@ def newest_intact(
 
 
 def given_up(paths: RunPaths) -> set[tuple[str, float | None]]:
-    """Path and time of what lay beyond the step from which an attempt went on.
+    """Path and time of what lay beyond the step from which an attempt continued.
 
     Names, not an order of times: a clock that is set back must not make new ones look old.
     """
@@ -142,7 +143,7 @@ def given_up(paths: RunPaths) -> set[tuple[str, float | None]]:
     while lines := reader.read():
         for line in lines:
             # What was resumed from by name since is taken back into use.
-            abandoned = {one for one in abandoned if one[0] != line.get("checkpoint")}
+            abandoned = {pair for pair in abandoned if pair[0] != line.get("checkpoint")}
             entries = line.get("given_up")
             for entry in cast("list[Any]", entries) if isinstance(entries, list) else ():
                 if isinstance(entry, list) and len(cast("list[Any]", entry)) == 2:
@@ -196,7 +197,7 @@ def _kept(
     place = manifest_path(paths, folder)
     manifest = checkpoint_files.read_manifest(place)
     if manifest is None or (saved_at or 0.0) > (_number(manifest.get("saved_at")) or 0.0):
-        return None  # written anew since
+        return None  # written again since
     return manifest, place
 
 

@@ -103,7 +103,7 @@ def _shorter(folder: Path, file: str, end: int) -> str:
 def _wrong_names(folder: Path, table: Table) -> str:
     record = _record(folder)
     if record is None or record.get("format") != "portable":
-        return ""  # of somebody's own script: its names are its own
+        return ""  # of someone's own script: its names are its own
     for name in table.sizes:
         if any(mark in part for part in name.split(".") for mark in _OF_WRAPPERS):
             return f"{name} has the name of a wrapper in it: only the layout that wrote it reads it"
@@ -133,10 +133,10 @@ def _record(folder: Path) -> dict[str, Any] | None:
 
 def _table(metadata: Any) -> Table:
     tensors = cast("Mapping[str, Any]", metadata.state_dict_metadata)
-    described = {str(name): one for name, one in tensors.items() if hasattr(one, "chunks")}
+    described = {str(name): value for name, value in tensors.items() if hasattr(value, "chunks")}
     table = Table(
-        {name: _numbers(one.size) for name, one in described.items()},
-        {name: list(_chunks(one.chunks)) for name, one in described.items()},
+        {name: _numbers(value.size) for name, value in described.items()},
+        {name: list(_chunks(value.chunks)) for name, value in described.items()},
     )
     for index, info in cast("Mapping[Any, Any]", metadata.storage_data).items():
         if index.offset is not None:
@@ -146,12 +146,12 @@ def _table(metadata: Any) -> Table:
 
 
 def _chunks(entries: Sequence[Any]) -> Iterator[Chunk]:
-    for one in entries:
-        yield Chunk(_numbers(one.offsets), _numbers(one.sizes))
+    for entry in entries:
+        yield Chunk(_numbers(entry.offsets), _numbers(entry.sizes))
 
 
 def _numbers(values: Sequence[Any]) -> tuple[int, ...]:
-    return tuple(int(one) for one in values)
+    return tuple(int(value) for value in values)
 
 
 class _Description:

@@ -37,7 +37,7 @@ _COUNTERS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identified:
+class IdentifiedCheckpoint:
     """What a folder or file is, by its content."""
 
     kind: str
@@ -51,12 +51,12 @@ class Identified:
     """Processes that wrote it, where known."""
 
 
-def identify(path: Path) -> Identified | None:
+def identify(path: Path) -> IdentifiedCheckpoint | None:
     """What the checkpoint at `path` is; None: nothing in it is known as one."""
     try:
         if path.is_file():
             return _file(path)
-        names = {one.name for one in itertools.islice(path.iterdir(), _MAX_ENTRIES)}
+        names = {entry.name for entry in itertools.islice(path.iterdir(), _MAX_ENTRIES)}
     except OSError:
         return None
     for known in _FOLDERS:
@@ -79,55 +79,57 @@ def candidates(folder: Path, limit: int = 200) -> Iterator[Path]:
         except OSError:
             continue
         looked += 1
-        names = {one.name for one in entries}
+        names = {entry.name for entry in entries}
         if any(known(place, names) for known in _FOLDERS[: -1 if depth else -2]):
             yield place  # weights beside the script are what it starts from
             continue
-        files = [one for one in entries if one.suffix in _SUFFIXES and one.is_file()]
+        files = [entry for entry in entries if entry.suffix in _SUFFIXES and entry.is_file()]
         if depth and files and not _are_series(files):
             yield place
             continue
-        yield from (one for one in files if not one.is_symlink())
-        for one in entries:
-            if one.is_symlink():
+        yield from (file for file in files if not file.is_symlink())
+        for entry in entries:
+            if entry.is_symlink():
                 continue
-            if one.is_dir() and depth < 2:
-                waiting.append((one, depth + 1))
+            if entry.is_dir() and depth < 2:
+                waiting.append((entry, depth + 1))
 
 
 def _are_series(files: Sequence[Path]) -> bool:
     """Whether files are checkpoints of several steps, not parts of one: names differ in numbers."""
-    names = [re.sub(r"\d+", "", one.name) for one in files]
+    names = [re.sub(r"\d+", "", file.name) for file in files]
     return len(files) == 1 or len(set(names)) < len(names)
 
 
-def _recipe(folder: Path, names: set[str]) -> Identified | None:
+def _recipe(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     if checkpoint_files.MANIFEST not in names:
         return None
     manifest = checkpoint_files.read_manifest(folder / checkpoint_files.MANIFEST) or {}
     kind = str(manifest.get("kind") or "recipe")
-    return Identified(kind=kind, step=_count(manifest.get("step")))
+    return IdentifiedCheckpoint(kind=kind, step=_count(manifest.get("step")))
 
 
-def _trainer(folder: Path, names: set[str]) -> Identified | None:
+def _trainer(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     """Transformers' Trainer: trainer_state.json has global_step."""
     if "trainer_state.json" not in names:
         return None
     state = _json(folder / "trainer_state.json")
     problem = "" if state is not None else "trainer_state.json cannot be read"
-    return Identified(
+    return IdentifiedCheckpoint(
         kind="trainer", step=_count((state or {}).get("global_step")), problem=problem
     )
 
 
-def _deepspeed(folder: Path, names: set[str]) -> Identified | None:
+def _deepspeed(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     """DeepSpeed: a tag's folder with …_model_states.pt, or the folder above it with ``latest``."""
     states = _model_states(names)
     if not states:
         return _deepspeed_latest(folder) if "latest" in names else None
     saved = _read(folder / states[0])
     if saved is None:
-        return Identified(kind="deepspeed", step=None, problem=f"{states[0]} cannot be read")
+        return IdentifiedCheckpoint(
+            kind="deepspeed", step=None, problem=f"{states[0]} cannot be read"
+        )
     ranks = _count(_top(saved).get("dp_world_size"))
     of_rank = [name for name in states if name.startswith("zero_pp_rank_")]  # ZeRO-3's weights
     optimizers = [name for name in names if name.endswith("_optim_states.pt")]
@@ -136,10 +138,10 @@ def _deepspeed(folder: Path, names: set[str]) -> Identified | None:
         if ranks is not None and 0 < len(files) < ranks:
             problem = f"{ranks - len(files)} of {ranks} files of {what} are missing"
     step = _count(_top(saved).get("global_steps"))
-    return Identified(kind="deepspeed", step=step, problem=problem, world_size=ranks)
+    return IdentifiedCheckpoint(kind="deepspeed", step=step, problem=problem, world_size=ranks)
 
 
-def _deepspeed_latest(folder: Path) -> Identified | None:
+def _deepspeed_latest(folder: Path) -> IdentifiedCheckpoint | None:
     """The checkpoint that the file ``latest`` names."""
     try:
         tag = (folder / "latest").read_text(encoding="utf-8")[:200].strip()
@@ -148,8 +150,8 @@ def _deepspeed_latest(folder: Path) -> Identified | None:
             return None
         if not inside.is_dir():
             problem = f"latest names {tag}, which is not there"
-            return Identified(kind="deepspeed", step=None, problem=problem)
-        names = {one.name for one in itertools.islice(inside.iterdir(), _MAX_ENTRIES)}
+            return IdentifiedCheckpoint(kind="deepspeed", step=None, problem=problem)
+        names = {path.name for path in itertools.islice(inside.iterdir(), _MAX_ENTRIES)}
     except (OSError, ValueError):
         return None
     return _deepspeed(inside, names - {"latest"})
@@ -165,14 +167,16 @@ def _model_states(names: set[str]) -> list[str]:
     return sorted(name for name in names if name.endswith("_model_states.pt"))
 
 
-def _lightning(folder: Path, names: set[str]) -> Identified | None:
+def _lightning(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     """Lightning's sharded strategies: a folder NAME.ckpt with meta.pt beside the shards."""
     if "meta.pt" not in names or not (folder / "meta.pt").is_file():
         return None
     saved = _read(folder / "meta.pt")
     if saved is None or not _is_lightning(saved):
         return None
-    return Identified(kind="lightning", step=_of_lightning(saved), problem=dcp_problem(folder))
+    return IdentifiedCheckpoint(
+        kind="lightning", step=_of_lightning(saved), problem=dcp_problem(folder)
+    )
 
 
 def _is_lightning(saved: Saved) -> bool:
@@ -183,7 +187,7 @@ def _of_lightning(saved: Saved) -> int | None:
     return _count(_top(saved).get("global_step"))
 
 
-def _accelerate(folder: Path, names: set[str]) -> Identified | None:
+def _accelerate(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     """Accelerate's save_state: what it calls a step is not one of the optimizer, whose own is."""
     if not any(name.startswith("random_states_") for name in names):
         return None
@@ -197,9 +201,9 @@ def _accelerate(folder: Path, names: set[str]) -> Identified | None:
             break
     if step is None and any(name.startswith("pytorch_model") for name in names):
         below = [folder / name for name in names if (folder / name / "latest").is_file()]
-        tagged = next((identify(one) for one in (folder, *below) if _tagged(one)), None)
+        tagged = next((identify(path) for path in (folder, *below) if _tagged(path)), None)
         step = None if tagged is None else tagged.step
-    return Identified(kind="accelerate", step=step, world_size=ranks)
+    return IdentifiedCheckpoint(kind="accelerate", step=step, world_size=ranks)
 
 
 def _tagged(folder: Path) -> bool:
@@ -212,13 +216,13 @@ def _of_optimizer(path: Path) -> int | None:
     return None if saved is None else _optimizer_step(saved)
 
 
-def _dcp(folder: Path, names: set[str]) -> Identified | None:
+def _dcp(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     """torch.distributed.checkpoint: .metadata is written last and names every file."""
     if ".metadata" not in names:
         shards = any(name.endswith(".distcp") for name in names)
         problem = ".metadata is missing: it was being written"
-        return Identified(kind="dcp", step=None, problem=problem) if shards else None
-    return Identified(kind="dcp", step=_of_dcp(folder), problem=dcp_problem(folder))
+        return IdentifiedCheckpoint(kind="dcp", step=None, problem=problem) if shards else None
+    return IdentifiedCheckpoint(kind="dcp", step=_of_dcp(folder), problem=dcp_problem(folder))
 
 
 def dcp_places(folder: Path) -> dict[str, tuple[str, int, int]]:
@@ -299,45 +303,47 @@ def _wanted(names: list[str]) -> list[str]:
     return [name for _, name in sorted(ranked)][:MAX_FILES]
 
 
-def _pretrained(folder: Path, names: set[str]) -> Identified | None:
+def _pretrained(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     """A model or an adapter with its configuration, as Transformers and PEFT load it."""
     for config, weights in _PRETRAINED:
         index = f"{weights}.index.json"
         if config not in names or not {weights, index} & names:
             continue
         if weights in names:
-            return Identified(kind="pretrained", step=None)
+            return IdentifiedCheckpoint(kind="pretrained", step=None)
         shards: Any = (_json(folder / index) or {}).get("weight_map")
         if not isinstance(shards, dict):
-            return Identified(kind="pretrained", step=None, problem=f"{index} cannot be read")
+            return IdentifiedCheckpoint(
+                kind="pretrained", step=None, problem=f"{index} cannot be read"
+            )
         missing = {str(name) for name in cast("dict[str, Any]", shards).values()} - names
         problem = f"{min(missing)} is missing" if missing else ""
-        return Identified(kind="pretrained", step=None, problem=problem)
+        return IdentifiedCheckpoint(kind="pretrained", step=None, problem=problem)
     return None
 
 
-def _torch(folder: Path, names: set[str]) -> Identified | None:
+def _torch(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     """A folder of files of torch.save; the furthest step that one of them has."""
     files = sorted(name for name in names if name.endswith(_SUFFIXES))[:MAX_FILES]
-    identified = [one for name in files if (one := _file(folder / name)) is not None]
-    steps = [one.step for one in identified if one.step is not None]
+    identified = [read for name in files if (read := _file(folder / name)) is not None]
+    steps = [checkpoint.step for checkpoint in identified if checkpoint.step is not None]
     if not identified:
         others = any(name.endswith(".safetensors") for name in names)
-        return Identified(kind="torch", step=None) if others else None
-    return Identified(kind=identified[0].kind, step=max(steps, default=None))
+        return IdentifiedCheckpoint(kind="torch", step=None) if others else None
+    return IdentifiedCheckpoint(kind=identified[0].kind, step=max(steps, default=None))
 
 
-def _file(path: Path) -> Identified | None:
+def _file(path: Path) -> IdentifiedCheckpoint | None:
     """One file: Lightning's, or one of torch.save."""
     if path.suffix not in _SUFFIXES:
         return None
     saved = _read(path)
     if saved is None:
-        return Identified(kind="torch", step=None, problem="it cannot be read")
+        return IdentifiedCheckpoint(kind="torch", step=None, problem="it cannot be read")
     if _is_lightning(saved):
-        return Identified(kind="lightning", step=_of_lightning(saved))
+        return IdentifiedCheckpoint(kind="lightning", step=_of_lightning(saved))
     step = _optimizer_step(saved)
-    return Identified(kind="torch", step=_counter(saved) if step is None else step)
+    return IdentifiedCheckpoint(kind="torch", step=_counter(saved) if step is None else step)
 
 
 def _optimizer_step(saved: Saved) -> int | None:
@@ -385,6 +391,6 @@ def _count(value: object) -> int | None:
     return int(value) if 0 <= value < 1 << 53 and value == int(value) else None
 
 
-_FOLDERS: tuple[Callable[[Path, set[str]], Identified | None], ...] = (
+_FOLDERS: tuple[Callable[[Path, set[str]], IdentifiedCheckpoint | None], ...] = (
     *(_recipe, _trainer, _lightning, _accelerate, _deepspeed, _dcp, _pretrained, _torch),
 )

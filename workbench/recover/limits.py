@@ -17,7 +17,7 @@ _NEARLY = 0.999  # of a limit: with less left a run would be stopped at once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spent:
+class RunSpending:
     """What a run has taken. Unknown is None."""
 
     hours: float | None = None
@@ -34,7 +34,7 @@ class Limit:
 
     name: str
     """The field of `Recovery`."""
-    spent: Callable[[Spent], float | None]
+    spent: Callable[[RunSpending], float | None]
     """What counts."""
     text: Callable[[float], str]
     """An amount for people."""
@@ -62,7 +62,7 @@ LIMITS = (
         whole_run=True,
     ),
 )
-NAMES = tuple(one.name for one in LIMITS)
+NAMES = tuple(limit.name for limit in LIMITS)
 """Fields of `Recovery` that are limits."""
 
 
@@ -72,11 +72,11 @@ def sentence(name: str, most: float) -> str:
     >>> sentence("max_usd", 40)
     'Its limit of $40.00 was reached (--max-usd).'
     """
-    limit = next(one for one in LIMITS if one.name == name)
+    limit = next(limit for limit in LIMITS if limit.name == name)
     return f"Its limit of {limit.text(most)} was reached ({limit.flag})."
 
 
-def reached(given: Mapping[str, float | None], spent: Spent) -> str | None:
+def reached(given: Mapping[str, float | None], spent: RunSpending) -> str | None:
     """The first of the `given` limits that a run has reached, as a sentence; None = none yet."""
     for limit in LIMITS:
         most = given[limit.name]
@@ -86,8 +86,8 @@ def reached(given: Mapping[str, float | None], spent: Spent) -> str | None:
     return None
 
 
-def used_up(given: Mapping[str, float | None], spent: Spent, run: str) -> str:
-    """Why a run cannot go on: a limit of the whole run is used up; "" = none is."""
+def used_up(given: Mapping[str, float | None], spent: RunSpending, run: str) -> str:
+    """Why a run cannot continue: a limit of the whole run is used up; "" = none is."""
     for limit in LIMITS:
         most = given[limit.name]
         now = limit.spent(spent)

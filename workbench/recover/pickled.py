@@ -27,6 +27,7 @@ UNREADABLE = (
 """What damaged or foreign files make their readers raise."""
 _MAX_COUNTERS = 256
 _MARK = object()
+_ONE = ((), (1,))  # shapes of one element
 _NUMBERS = {
     "torch FloatStorage": "<f",
     "torch DoubleStorage": "<d",
@@ -59,7 +60,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class StorageReference:
     """A reference to data beside the pickle: a tensor's storage."""
 
     about: Any
@@ -71,7 +72,7 @@ class Saved:
     """A file of `torch.save`, as far as it could be read."""
 
     value: Any
-    """What was saved, of plain values, `Call`, `Symbol` and `Stored`."""
+    """What was saved, of plain values, `Call`, `Symbol` and `StorageReference`."""
     number: Callable[[Any], float | None]
     """The number that a value is: of Python, or of a tensor with one element."""
 
@@ -96,7 +97,7 @@ def read_saved(file: Path | BinaryIO, counters: Collection[str] = ()) -> Saved:
 
 def _read_zip(file: BinaryIO, counters: Collection[str]) -> Saved:
     archive = zipfile.ZipFile(file)
-    name = next(one for one in archive.namelist() if one.endswith("data.pkl"))
+    name = next(member for member in archive.namelist() if member.endswith("data.pkl"))
     about = archive.getinfo(name)
     if about.file_size > MAX_PICKLE_BYTES:
         raise ValueError(f"its table has {about.file_size} bytes")
@@ -104,9 +105,9 @@ def _read_zip(file: BinaryIO, counters: Collection[str]) -> Saved:
     prefix = name.removesuffix("data.pkl")
     # Numbers are looked up while the file is open: there are a handful of them.
     numbers = {
-        id(one): number
-        for one in _tensors(value, counters)
-        if (number := _zip_number(archive, prefix, one)) is not None
+        id(call): number
+        for call in _tensors(value, counters)
+        if (number := _zip_number(archive, prefix, call)) is not None
     }
     return Saved(value=value, number=lambda given: _number(given, numbers))
 
@@ -144,10 +145,10 @@ def _number(value: Any, numbers: Mapping[int, float]) -> float | None:
 def _tensors(value: Any, counters: Collection[str]) -> Iterator[Call]:
     """The first tensors of one element that have one of these names."""
     left = _MAX_COUNTERS
-    for path, one in walk(value):
+    for path, item in walk(value):
         named = not path or path[-1] in counters  # a value of its own needs no name
-        if named and isinstance(one, Call) and _single(one)[0]:
-            yield one
+        if named and isinstance(item, Call) and _single(item)[0]:
+            yield item
             left -= 1
             if not left:
                 return
@@ -157,12 +158,12 @@ def _single(call: Call) -> tuple[str | None, str, int]:
     """Format, key and offset of a tensor with one element."""
     if not isinstance(call.function, Symbol) or "_rebuild_tensor" not in call.function.name:
         return None, "", 0
-    storage, offset, shape = call.arguments[:3]
-    if not isinstance(storage, Stored) or shape not in ((), (1,)) or not isinstance(offset, int):
+    stored, offset, shape = call.arguments[:3]
+    if not isinstance(stored, StorageReference) or not isinstance(offset, int) or shape not in _ONE:
         return None, "", 0
-    kind = storage.about[1]
+    kind = stored.about[1]
     known = _NUMBERS.get(kind.name) if isinstance(kind, Symbol) else None
-    return known, str(storage.about[2]), offset if 0 <= offset < 1 << 16 else 0
+    return known, str(stored.about[2]), offset if 0 <= offset < 1 << 16 else 0
 
 
 def walk(value: Any, limit: int = 200_000) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -171,10 +172,10 @@ def walk(value: Any, limit: int = 200_000) -> Iterator[tuple[tuple[Any, ...], An
     for _ in range(limit):
         if not waiting:
             return
-        path, one = waiting.popleft()
-        yield path, one
+        path, item = waiting.popleft()
+        yield path, item
         if len(path) < 12:
-            waiting += [((*path, key), inner) for key, inner in children(one)]
+            waiting += [((*path, key), inner) for key, inner in children(item)]
 
 
 def children(value: Any) -> Iterator[tuple[Any, Any]]:
@@ -370,8 +371,8 @@ _STEPS: dict[str, Callable[[_Machine, Any], None]] = {
     "OBJ": _object,
     "INST": _object,
     "BUILD": lambda machine, _: machine.build(machine.stack.pop()),
-    "PERSID": lambda machine, argument: machine.stack.append(Stored(argument)),
-    "BINPERSID": lambda machine, _: machine.stack.append(Stored(machine.stack.pop())),
+    "PERSID": lambda machine, argument: machine.stack.append(StorageReference(argument)),
+    "BINPERSID": lambda machine, _: machine.stack.append(StorageReference(machine.stack.pop())),
     "TUPLE": lambda machine, _: machine.stack.append(tuple(machine.marked())),
     "TUPLE1": lambda machine, _: machine.tuple_of(1),
     "TUPLE2": lambda machine, _: machine.tuple_of(2),

@@ -130,7 +130,7 @@ class Recovery:
 
     def _check_rollback(self) -> None:
         object.__setattr__(self, "rollback_on", tuple(self.rollback_on))
-        unknown = [one for one in self.rollback_on if one not in ROLLBACK_KINDS]
+        unknown = [kind for kind in self.rollback_on if kind not in ROLLBACK_KINDS]
         if unknown:
             raise UnknownNameError.near("reason to go back", unknown[0], ROLLBACK_KINDS)
         if self.rollback_then not in ROLLBACK_WAYS:
@@ -157,7 +157,7 @@ class Recovery:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Recovery:
         """From run.json; what is missing or of another version is the default."""
-        known = {one.name for one in fields(cls)}
+        known = {field.name for field in fields(cls)}
         given = {name: value for name, value in document.items() if name in known}
         for name in ("on_idle", "on_end", "rollback_on"):
             if name in given:

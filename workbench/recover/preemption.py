@@ -32,7 +32,7 @@ _UNREACHABLE = (OSError, http.client.HTTPException, ValueError)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A metadata server does not send anybody elsewhere."""
+    """A metadata server does not send anyone elsewhere."""
 
     def redirect_request(self, *_args: Any, **_options: Any) -> None:
         """Never."""

@@ -94,7 +94,7 @@ def how_to_resume(
 
 
 def _resume_flag(known: ScriptOptions) -> str | None:
-    texts = {name for one in known.options if one.takes_text for name in one.names}
+    texts = {name for option in known.options if option.takes_text for name in option.names}
     return next((flag for flag in _FLAGS if flag in texts), None)
 
 

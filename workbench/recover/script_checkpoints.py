@@ -14,7 +14,7 @@ from pathlib import Path
 
 from workbench.recover import contents
 from workbench.recover.checkpoints import Checkpoint, given_up, list_checkpoints, newest_first
-from workbench.recover.foreign import Identified, candidates, identify
+from workbench.recover.foreign import IdentifiedCheckpoint, candidates, identify
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
@@ -32,11 +32,15 @@ def every_checkpoint(paths: RunPaths) -> list[Checkpoint]:
 def script_checkpoints(paths: RunPaths, known: list[Checkpoint] | None = None) -> list[Checkpoint]:
     """Those that the script wrote its own way."""
     run = read_run(paths) or RunRecord()
-    listed = [one.path for one in (list_checkpoints(paths) if known is None else known)]
+    listed = [
+        checkpoint.path for checkpoint in (list_checkpoints(paths) if known is None else known)
+    ]
     since, abandoned = run.created_at - 1.0, given_up(paths)
     checkpoints: dict[Path, Checkpoint] = {}
     for path in itertools.islice(_written(paths, run), 4 * _MOST):
-        inside = any(path == one or one in path.parents or path in one.parents for one in listed)
+        inside = any(
+            path == folder or folder in path.parents or path in folder.parents for folder in listed
+        )
         if path in checkpoints or inside or len(checkpoints) >= _MOST:
             continue
         size, newest = contents.measure(path, _MOST_FILES)
@@ -50,7 +54,12 @@ def script_checkpoints(paths: RunPaths, known: list[Checkpoint] | None = None) -
 
 
 def of_path(
-    path: Path, about: Identified, size: int, newest: float | None, *, abandoned: bool = False
+    path: Path,
+    about: IdentifiedCheckpoint,
+    size: int,
+    newest: float | None,
+    *,
+    abandoned: bool = False,
 ) -> Checkpoint:
     """A checkpoint of the script, as its content shows it."""
     return Checkpoint(
@@ -68,8 +77,8 @@ def of_path(
 
 
 def named_checkpoint(path: Path) -> Checkpoint:
-    """The checkpoint that somebody named; of unknown content, it has no step."""
-    about = identify(path) or Identified(kind="unknown", step=None)
+    """The checkpoint that someone named; of unknown content, it has no step."""
+    about = identify(path) or IdentifiedCheckpoint(kind="unknown", step=None)
     return replace(
         of_path(path, about, *contents.measure(path, _MOST_FILES)), problem=about.problem
     )

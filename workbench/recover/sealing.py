@@ -35,7 +35,7 @@ class Sealer:
         self._thread.start()
 
     def look(self) -> list[Checkpoint]:
-        """List the run's checkpoints, newest first; hand over those that nobody sealed yet."""
+        """List the run's checkpoints, newest first; hand over those that no one sealed yet."""
         checkpoints = list_checkpoints(self._paths)
         for checkpoint in checkpoints:
             key = (checkpoint.path, checkpoint.saved_at)

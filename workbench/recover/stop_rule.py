@@ -56,10 +56,10 @@ def stop_conditions(text: str) -> tuple[StopCondition, ...]:
 
 
 def _condition(text: str) -> StopCondition:
-    found = _STALLS.fullmatch(text) or _BOUND.fullmatch(text)
-    if found is None:
+    match = _STALLS.fullmatch(text) or _BOUND.fullmatch(text)
+    if match is None:
         raise UsageError(f"--stop-when {text!r} cannot be read. Write it as {_FORMS}.")
-    given = found.groupdict()
+    given = match.groupdict()
     number = given.get("bound") or given.get("least") or "0"
     try:
         bound = float(number)
@@ -100,42 +100,45 @@ class StopWatch:
 
     def take(self, name: str, value: float | None, step: int, time: float) -> None:
         """Account for one value of the series `name`, logged at `step` and Unix `time`."""
-        for one in self.conditions:
-            if one.name == name and value is not None and self.reason is None:
-                self._take(one, value, step, counts=time >= self.since)
+        for condition in self.conditions:
+            if condition.name == name and value is not None and self.reason is None:
+                self._take(condition, value, step, counts=time >= self.since)
 
-    def _take(self, one: StopCondition, value: float, step: int, *, counts: bool) -> None:
-        progress = self._progress.setdefault(one, _Progress())
-        if one.sign in "<>":
-            holds = value > one.bound if one.sign == ">" else value < one.bound
+    def _take(self, condition: StopCondition, value: float, step: int, *, counts: bool) -> None:
+        progress = self._progress.setdefault(condition, _Progress())
+        if condition.sign in "<>":
+            holds = value > condition.bound if condition.sign == ">" else value < condition.bound
             progress.shown = progress.shown + 1 if holds and counts else 0
-        elif _improves(value, progress.best, one):
+        elif _improves(value, progress.best, condition):
             progress.best, progress.best_step, progress.shown = value, step, 0
         elif counts:
             progress.shown += 1
-        if progress.shown >= one.count:
-            self.reason = _sentence(one, progress, value, step)
+        if progress.shown >= condition.count:
+            self.reason = _sentence(condition, progress, value, step)
 
 
-def _improves(value: float, best: float | None, one: StopCondition) -> bool:
+def _improves(value: float, best: float | None, condition: StopCondition) -> bool:
     if not math.isfinite(value):
         return False
     if best is None:
         return True
-    gain = best - value if one.sign == "lower" else value - best
-    return gain > one.bound
+    gain = best - value if condition.sign == "lower" else value - best
+    return gain > condition.bound
 
 
-def _sentence(one: StopCondition, progress: _Progress, value: float, step: int) -> str:
-    if one.sign in "<>":
-        what = f"{one.name} is {value:.4g} at step {step}"
-        if one.count > 1:
-            what = f"{one.name} was {one.sign} {one.bound:g} {one.count} times in a row"
+def _sentence(condition: StopCondition, progress: _Progress, value: float, step: int) -> str:
+    if condition.sign in "<>":
+        what = f"{condition.name} is {value:.4g} at step {step}"
+        if condition.count > 1:
+            what = (
+                f"{condition.name} was {condition.sign} {condition.bound:g} "
+                f"{condition.count} times in a row"
+            )
     elif progress.best is None:
-        what = f"{one.name} was not finite in {one.count} values"
+        what = f"{condition.name} was not finite in {condition.count} values"
     else:
         what = (
-            f"{one.name} has not become better than {progress.best:.4g} (step "
-            f"{progress.best_step}) in {one.count} values"
+            f"{condition.name} has not become better than {progress.best:.4g} (step "
+            f"{progress.best_step}) in {condition.count} values"
         )
     return f"Stopped at step {step} because {what} (--stop-when)."

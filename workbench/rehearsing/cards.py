@@ -50,9 +50,9 @@ class Cards:
         """What each GPU of all machines does: idle, busy, waiting, saving, hot, lost or ecc."""
         kinds = {"setup": "idle", "work": "busy", "save": "saving", "stalled": "waiting"}
         states = dict.fromkeys(range(self._plan.work.gpus), kinds[segment.kind])
-        for one in self._plan.slow if segment.kind == "work" else ():
-            if one.begin <= at < one.end:
-                states[one.gpu] = "hot"
+        for slowdown in self._plan.slow if segment.kind == "work" else ():
+            if slowdown.begin <= at < slowdown.end:
+                states[slowdown.gpu] = "hot"
         if segment.kind == "stalled" and attempt.event is not None:
             states[attempt.event.gpu] = "lost" if attempt.event.cause == LOST else "ecc"
         return states
@@ -71,13 +71,13 @@ class Cards:
     def errors(self, node: int, states: Mapping[int, str], at: float) -> list[GpuError]:
         """What a machine's agent would have told of its driver's errors up to that moment."""
         first, count = node * self.machine.count, self.machine.count
-        told = [
+        errors = [
             GpuError(index=gpu - first, xid=number)
             for second, gpu, number in self._xids
             if second <= at and first <= gpu < first + count
         ]
         bad = (index for index in range(count) if states.get(first + index) == "ecc")
-        return [*told, *(GpuError(index=index, count=1) for index in bad)]
+        return [*errors, *(GpuError(index=index, count=1) for index in bad)]
 
     def readings(self, node: int, states: Mapping[int, str]) -> list[dict[str, Any]]:
         """What a sampler reads of one machine's GPUs in those states."""
@@ -162,7 +162,7 @@ class SimulatedDriver:
 
     def sample(self) -> list[dict[str, Any]]:
         """What a supervisor reads."""
-        return [one.document() for one in self._sampler.sample()]
+        return [sample.document() for sample in self._sampler.sample()]
 
 
 def why_no_driver(machine: Machine) -> str:

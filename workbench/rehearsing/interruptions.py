@@ -84,7 +84,7 @@ def read_trace(path: Path) -> tuple[float, ...]:
     except (OSError, ValueError) as error:
         raise UsageError(f"The trace {path} cannot be read: {error}.") from error
     words = [(number, line.split("#")[0].split()) for number, line in enumerate(lines, start=1)]
-    seconds = tuple(_second(path, number, found[0]) for number, found in words if found)
+    seconds = tuple(_second(path, number, match[0]) for number, match in words if match)
     if not seconds:
         raise UsageError(f"{path} has no numbers. Write seconds of uptime, one a line.")
     return seconds
@@ -113,7 +113,7 @@ class Rates:
 
     @classmethod
     def of(cls, job: CostJob) -> Rates:
-        """What the plan's bill was made with; a rate that nobody publishes as it was assumed."""
+        """What the plan's bill was made with; a rate that no one publishes as it was assumed."""
         hours = job.interruption_hours or UNKNOWN_HOURS[1]
         spot = job.nodes / (hours * HOUR) if job.plan.spot else 0.0
         failing = job.gpus / job.plan.failure_gpu_hours if job.plan.failure_gpu_hours else 0.0

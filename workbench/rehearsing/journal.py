@@ -83,7 +83,7 @@ class Journal:
             )
             if before < change[0] <= upto
         ]
-        for at, _, event, more in sorted(changes, key=lambda one: one[:2]):
+        for at, _, event, more in sorted(changes, key=lambda change: change[:2]):
             self.event(at, event, **more)
 
     def state(self, phase: str, attempt: int) -> None:

@@ -98,8 +98,8 @@ class MetricFiles:
 
     def go_back(self, step: int, attempt: int) -> None:
         """Steps beyond `step` are done again: their lines are put away, as a real run does."""
-        kept = [one for one in self._waiting if one[0] <= step]
-        lost = [one for one in self._waiting if one[0] > step]
+        kept = [lines for lines in self._waiting if lines[0] <= step]
+        lost = [lines for lines in self._waiting if lines[0] > step]
         if self._written > step:
             for rank in range(self.ranks):
                 path = self.paths.rank_metrics(rank)

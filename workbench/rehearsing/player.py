@@ -59,7 +59,7 @@ class Player:
     _stopped: bool = False
 
     def play(self) -> ExitDoc:
-        """Play to the end, or until somebody asks for a stop; returns how it ended."""
+        """Play to the end, or until someone asks for a stop; returns how it ended."""
         self._begun = self.clock()
         attempt = self.plan.attempts[0]
         for attempt in self.plan.attempts:
@@ -104,24 +104,24 @@ class Player:
         times |= close
         segments = iter(attempt.segments)
         segment = next(segments)
-        for at in sorted(one for one in times if attempt.begin < one <= attempt.end):
+        for at in sorted(moment for moment in times if attempt.begin < moment <= attempt.end):
             while at > segment.end:
                 segment = next(segments)
             yield at, segment, at in close or self.speed is not None
 
     def _close_looks(self, attempt: Attempt) -> Iterator[float]:
         """Moments after which the hardware is worth a closer look."""
-        for one in self.plan.slow:
-            yield from (one.begin - _CLOSE[0] + 1, one.begin, one.end)
+        for slowdown in self.plan.slow:
+            yield from (slowdown.begin - _CLOSE[0] + 1, slowdown.begin, slowdown.end)
         event = attempt.event
         if event is not None and event.cause in {LOST, ECC}:
             yield from (event.at - 60.0, event.at + 0.1)
 
     def _stop_asked(self, at: float) -> bool:
-        """Wait until the moment has come; whether somebody asked for a stop meanwhile."""
+        """Wait until the moment has come; whether someone asked for a stop meanwhile."""
         control = self.journal.paths.control
-        asked = [control / name for name in ("stop", "stop-now", "preempt")]
-        while not (self._stopped or any(path.exists() for path in asked)):
+        stop_files = [control / name for name in ("stop", "stop-now", "preempt")]
+        while not (self._stopped or any(path.exists() for path in stop_files)):
             left = 0.0
             if self.speed is not None:
                 left = self._begun + at / self.speed - self.clock()
@@ -163,16 +163,18 @@ class Player:
             return
         first = self._step + 1 if done - self._step <= _MOST_STEPS else done
         rows = [
-            self._row(step, found)
+            self._row(step, own_segment)
             for step in range(first, done + 1)
-            if (found := _segment_of(attempt, step)) is not None
+            if (own_segment := _segment_of(attempt, step)) is not None
         ]
         self._step = done
         self.watcher.rows(rows)
 
     def _row(self, step: int, segment: Segment) -> StepRow:
         end, usual = self.plan.step_end(segment, step), self.plan.work.step_seconds
-        hot = frozenset(one.gpu for one in self.plan.slow if one.begin <= end < one.end)
+        hot = frozenset(
+            slowdown.gpu for slowdown in self.plan.slow if slowdown.begin <= end < slowdown.end
+        )
         took = usual / THROTTLED_CLOCK if hot else usual
         return self.metrics.add(step, end, took, usual, hot)
 
@@ -225,5 +227,5 @@ class Player:
 
 def _segment_of(attempt: Attempt, step: int) -> Segment | None:
     """The stretch of work that a step ended in."""
-    work = takewhile(lambda one: one.first_step < step, attempt.segments)
-    return next((one for one in reversed(list(work)) if one.last_step >= step), None)
+    work = takewhile(lambda segment: segment.first_step < step, attempt.segments)
+    return next((segment for segment in reversed(list(work)) if segment.last_step >= step), None)

@@ -89,7 +89,7 @@ def rehearse(
         cost: Its bill, with the machines, prices, rates and times of the plan.
         how: Speed, seed, interruptions.
         store: Store of the run; None = the default one.
-        notes: What somebody should know of the plan.
+        notes: What someone should know of the plan.
 
     Raises:
         UsageError: the job has no GPUs, or a fault or the trace cannot be read.
@@ -126,9 +126,9 @@ def prepare(
     cards, bill = Cards(machine, plan), Bill.of(cost)
     place = store if isinstance(store, Store) else Store(store)
     paths = place.create(how.name)
-    said = (*notes, *([refused] if refused else []))
+    warnings = (*notes, *([refused] if refused else []))
     record = _record(paths, job, cost, how, plan, bill, drives=how.driver and not refused)
-    record = RunRecord.of({**record, "warnings": list(said)})
+    record = RunRecord.of({**record, "warnings": list(warnings)})
     paths.nodes.mkdir(mode=0o700, exist_ok=True)
     write_json_atomic(paths.run, record.document(), indent=2)
     journal = Journal(paths=paths, run=record)

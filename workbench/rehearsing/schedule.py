@@ -80,7 +80,7 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Slow:
+class SlowInterval:
     """A time in which one GPU is throttled."""
 
     begin: float
@@ -113,7 +113,7 @@ class Attempt:
     begin: float
     """When its machines were asked for."""
     first_step: int
-    """Of the checkpoint that it goes on from."""
+    """Of the checkpoint that it continues from."""
     why: str | None
     """What made it necessary; None = the first."""
     end: float = 0.0
@@ -152,7 +152,7 @@ class Schedule:
     """In order."""
     leases: Sequence[Lease]
     """In the order of their begin."""
-    slow: Sequence[Slow]
+    slow: Sequence[SlowInterval]
     """Throttled GPUs."""
     saved: Sequence[tuple[float, int]]
     """(seconds, step) of each checkpoint."""
@@ -178,14 +178,18 @@ class Schedule:
 class Pace:
     """Work at full speed as seconds on the clock, throttled GPUs counted in."""
 
-    def __init__(self, slow: Sequence[Slow]) -> None:
-        edges = sorted({edge for one in slow for edge in (one.begin, one.end)})
+    def __init__(self, slow: Sequence[SlowInterval]) -> None:
+        edges = sorted({edge for slowdown in slow for edge in (slowdown.begin, slowdown.end)})
         self._edges = [*edges, float("inf")]
         self._slow = slow
 
     def rate(self, at: float) -> float:
         """Work per second at a moment."""
-        return THROTTLED_CLOCK if any(one.begin <= at < one.end for one in self._slow) else 1.0
+        return (
+            THROTTLED_CLOCK
+            if any(slowdown.begin <= at < slowdown.end for slowdown in self._slow)
+            else 1.0
+        )
 
     def end(self, begin: float, work: float) -> float:
         """When `work` seconds of full speed are done that began at `begin`."""
@@ -217,12 +221,14 @@ class _Clock:
     def __init__(self, work: Work, events: Iterable[Event], faults: Sequence[Event]) -> None:
         self.work = work
         self.slow = tuple(
-            Slow(begin=one.at, end=one.at + THROTTLE_SECONDS, gpu=one.gpu)
-            for one in faults
-            if one.cause == THROTTLE
+            SlowInterval(begin=fault.at, end=fault.at + THROTTLE_SECONDS, gpu=fault.gpu)
+            for fault in faults
+            if fault.cause == THROTTLE
         )
         self.pace = Pace(self.slow)
-        stopping = sorted((one for one in faults if one.cause != THROTTLE), key=lambda one: one.at)
+        stopping = sorted(
+            (fault for fault in faults if fault.cause != THROTTLE), key=lambda event: event.at
+        )
         self._events = _merged(iter(events), iter(stopping))
         self._next = next(self._events, None)
         self.leases = [Lease(node=node, begin=0.0, end=0.0) for node in range(work.nodes)]
@@ -306,12 +312,12 @@ class _Clock:
 
 def _merged(first: Iterator[Event], second: Iterator[Event]) -> Iterator[Event]:
     """Both, by time; the first may be endless."""
-    one, two = next(first, None), next(second, None)
-    while one is not None or two is not None:
-        if two is None or (one is not None and one.at <= two.at):
-            assert one is not None
-            yield one
-            one = next(first, None)
+    event, two = next(first, None), next(second, None)
+    while event is not None or two is not None:
+        if two is None or (event is not None and event.at <= two.at):
+            assert event is not None
+            yield event
+            event = next(first, None)
         else:
             yield two
             two = next(second, None)

@@ -47,8 +47,8 @@ class Watcher:
     def begin_attempt(self, at: float) -> None:
         """What stood then was of the attempt before."""
         now = round(self._journal.began + at, 3)
-        old = [replace(one, cleared_at=one.cleared_at or now) for one in self._present]
-        known = {one.key: one for one in [*self._past, *old]}
+        old = [replace(finding, cleared_at=finding.cleared_at or now) for finding in self._present]
+        known = {finding.key: finding for finding in [*self._past, *old]}
         self._past, self._present = list(known.values()), []
         self._diagnoser = self._new_diagnoser()
 
@@ -64,8 +64,8 @@ class Watcher:
                 self.builder.add_sample(line)
             else:
                 known = self._run.cluster["gpus"]
-                told: Any = {"host": f"machine-{node}", "gpus": known, "sample": line}
-                self.builder.add_node(node, told)
+                document: Any = {"host": f"machine-{node}", "gpus": known, "sample": line}
+                self.builder.add_node(node, document)
 
     def _driven(self, at: float, states: Mapping[int, str]) -> list[dict[str, Any]]:
         """The first machine's GPUs, as the simulated driver tells them."""
@@ -105,7 +105,7 @@ class Watcher:
         )
 
     def _node(self, node: int, states: Mapping[int, str], at: float) -> NodeFacts:
-        """A machine as its agent would tell of it; the driver of the first one is asked itself."""
+        """A machine as its agent would report it; the driver of the first one is asked itself."""
         each = self._run.processes // max(1, self._run.nodes)
         return NodeFacts(
             node=node,
@@ -121,12 +121,12 @@ class Watcher:
 
     def write(self, at: float, phase: str, attempt: int, end: ExitDoc | None = None) -> None:
         """view.json and findings.json; `end`: how it ended."""
-        told: Mapping[str, object] = end or {"message": self._journal.message}
+        state: Mapping[str, object] = end or {"message": self._journal.message}
         name = self._paths.directory.name
         data = self.builder.encoded(
             {
                 "phase": phase,
-                **{key: told.get(key) for key in OF_THE_END},
+                **{key: state.get(key) for key in OF_THE_END},
                 "started_at": self._journal.began,
                 "elapsed_seconds": round(at, 1),
                 "world_size": self._run.processes,
@@ -135,7 +135,7 @@ class Watcher:
                 "attempts": self._journal.told_attempts(),
                 "checkpoints": list[Any](),
                 "throughput_upper_bound": False,
-                "findings": [one.answer(name) for one in self.findings[:_TOLD]],
+                "findings": [finding.answer(name) for finding in self.findings[:_TOLD]],
                 "ranks": {},
                 "usd_so_far": None if self.usd is None else round(self.usd, 2),
             }
@@ -143,8 +143,8 @@ class Watcher:
         write_bytes_atomic(self._paths.view, data)
         if self.findings != self._kept:
             self._kept = self.findings
-            found = [one.document() for one in self._kept]
-            write_json_atomic(self._paths.findings, {"schema": 1, "findings": found})
+            findings = [finding.document() for finding in self._kept]
+            write_json_atomic(self._paths.findings, {"schema": 1, "findings": findings})
 
 
 def _line(at: float, gpus: list[dict[str, Any]]) -> SystemLine:

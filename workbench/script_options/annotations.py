@@ -14,7 +14,7 @@ _MANY = {"list", "List", "Sequence", "tuple", "Tuple"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Typed:
+class AnnotatedOption:
     """What an annotation says of an option."""
 
     kind: str
@@ -25,34 +25,36 @@ class Typed:
     """Whether it holds several."""
 
 
-def typed(node: ast.expr | None) -> Typed | None:
+def typed(node: ast.expr | None) -> AnnotatedOption | None:
     """What an annotation says; None = a type that is not known here, as an Enum."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
         node = ast.parse(node.value, mode="eval").body
     if isinstance(node, ast.BinOp):  # X | None
-        sides = [one for one in (node.left, node.right) if not _is_none(one)]
+        sides = [side for side in (node.left, node.right) if not _is_none(side)]
         return typed(sides[0])
     if isinstance(node, ast.Subscript):
         return _subscript(node)
     name = ast.unparse(node).rpartition(".")[2] if node is not None else "str"
     if name in {"int", "float", "str", "bool", "Path", "Any"}:
-        return Typed(kind=name)
-    return Typed(kind="str", many=True) if name in _MANY else None
+        return AnnotatedOption(kind=name)
+    return AnnotatedOption(kind="str", many=True) if name in _MANY else None
 
 
-def _subscript(node: ast.Subscript) -> Typed | None:
+def _subscript(node: ast.Subscript) -> AnnotatedOption | None:
     outer = ast.unparse(node.value).rpartition(".")[2]
     inner = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     if outer == "Literal":
-        return Typed(
+        return AnnotatedOption(
             kind="str",
-            choices=tuple(str(one.value) for one in inner if isinstance(one, ast.Constant)),
+            choices=tuple(
+                str(member.value) for member in inner if isinstance(member, ast.Constant)
+            ),
         )
     if outer in {"Optional", "Union", "Annotated"}:
-        return typed(next(one for one in inner if not _is_none(one)))
+        return typed(next(member for member in inner if not _is_none(member)))
     if outer in _MANY:
-        one = typed(inner[0])
-        return one and Typed(kind=one.kind, choices=one.choices, many=True)
+        parsed = typed(inner[0])
+        return parsed and AnnotatedOption(kind=parsed.kind, choices=parsed.choices, many=True)
     return None
 
 
@@ -70,9 +72,9 @@ def dataclass_options(
             yield from dataclass_options(known[name], known, constants)
         elif name != "object":
             yield f"{node.name} has the options of {name}, which is of a library"
-    for one in node.body:
-        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
-            yield _of_field(one.target.id, one, node.name, constants)
+    for statement in node.body:
+        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+            yield _of_field(statement.target.id, statement, node.name, constants)
 
 
 def _of_field(
@@ -83,11 +85,11 @@ def _of_field(
         return f"the type of {name} is not a plain one"
     value, about = node.value, dict[str, ast.expr]()
     if isinstance(value, ast.Call) and call_name(value.func) == "field":
-        about = {one.arg: one.value for one in value.keywords if one.arg}
+        about = {keyword.arg: keyword.value for keyword in value.keywords if keyword.arg}
         value = about.get("default", about.get("default_factory"))
     metadata = literal(about.get("metadata"), constants)
-    said: dict[Any, Any] = {**metadata} if isinstance(metadata, dict) else {}
-    listed = said.get("choices")
+    settings: dict[Any, Any] = {**metadata} if isinstance(metadata, dict) else {}
+    listed = settings.get("choices")
     choices = tuple(map(str, listed)) if listed else declared.choices
     names = tuple(dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}")))
     default = plain(literal(value, constants))
@@ -101,7 +103,7 @@ def _of_field(
         kind="switch" if is_switch else kind_of(declared.kind, name),
         default=default,
         choices=choices,
-        help=str(said.get("help", "")),
+        help=str(settings.get("help", "")),
         group=group,
         required=value is None,
     )
@@ -133,15 +135,17 @@ def _of_parameter(
     declared = typed(parameter.annotation)
     if declared is None:
         return f"the type of {name} is not a plain one"
-    keywords = {one.arg: one.value for one in about.keywords if one.arg} if about else {}
-    words = [one.value for one in (about.args if about else []) if isinstance(one, ast.Constant)]
-    flags = [part for one in words if isinstance(one, str) for part in one.split("/")]
-    flags = [one for one in flags if one.startswith("-")]
+    keywords = (
+        {keyword.arg: keyword.value for keyword in about.keywords if keyword.arg} if about else {}
+    )
+    words = [word.value for word in (about.args if about else []) if isinstance(word, ast.Constant)]
+    flags = [part for word in words if isinstance(word, str) for part in word.split("/")]
+    flags = [flag for flag in flags if flag.startswith("-")]
     is_word = call_name(about.func) == "Argument" if about else value is None
     default, is_switch = plain(literal(value, constants)), declared.kind == "bool" and not is_word
     dashed = name.replace("_", "-")
     off = () if not is_switch or flags else (f"--no-{dashed}",)
-    off = tuple(flags[1:]) if is_switch and any("/" in str(one) for one in words) else off
+    off = tuple(flags[1:]) if is_switch and any("/" in str(word) for word in words) else off
     kind: Kind = "switch" if is_switch else kind_of(declared.kind, name)
     return ScriptOption(
         names=(name,) if is_word else (*(flags or (f"--{dashed}",)), *(off if not flags else ())),
@@ -165,7 +169,7 @@ def _shown(default: Default, *, is_switch: bool) -> Default:
 def _about(annotation: ast.expr | None) -> ast.Call | None:
     """The ``typer.Option(…)`` in an ``Annotated[T, typer.Option(…)]``."""
     if isinstance(annotation, ast.Subscript) and isinstance(annotation.slice, ast.Tuple):
-        for one in annotation.slice.elts:
-            if isinstance(one, ast.Call) and call_name(one.func) in {"Option", "Argument"}:
-                return one
+        for member in annotation.slice.elts:
+            if isinstance(member, ast.Call) and call_name(member.func) in {"Option", "Argument"}:
+                return member
     return None

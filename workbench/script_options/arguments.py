@@ -44,7 +44,7 @@ def changed_arguments(
     ['--bf16']
 
     Raises:
-        UsageError: nothing of that name is there, or nobody knows which words belong to it.
+        UsageError: nothing of that name is there, or no one knows which words belong to it.
     """
     known = known or ScriptOptions()
     if ALL in drop:
@@ -94,7 +94,7 @@ def parts_of(words: Sequence[str], known: ScriptOptions) -> Iterator[Part]:
     while at < len(words):
         word = words[at]
         if word == "--":
-            yield from (Part(name="", words=(one,)) for one in words[at:])
+            yield from (Part(name="", words=(word,)) for word in words[at:])
             return
         if not is_option(word):
             keyed = _KEYED.match(word)

@@ -44,19 +44,19 @@ class _Catcher:
         """A parser was asked to parse."""
         parser.prog = self._name
         own = of_argparse(parser)
-        known = {one.name for one in own}
-        found = [*(one for one in self._before if one.name not in known), *own]
-        self._found(found, commands_of(parser), parser.format_help())
+        known = {option.name for option in own}
+        options = [*(option for option in self._before if option.name not in known), *own]
+        self._found(options, commands_of(parser), parser.format_help())
 
     def command(self, command: Any) -> NoReturn:
         """A command of click or typer was called."""
         names: Any = getattr(command, "commands", ())
-        commands = sorted(str(one) for one in names)
+        commands = sorted(str(name) for name in names)
         self._found(of_click(command), commands, _page(command, self._name))
 
-    def _found(self, found: list[ScriptOption], commands: list[str], page: str) -> NoReturn:
-        options = [dataclasses.asdict(one) for one in found]
-        self.end(options=options, commands=commands, help=page)
+    def _found(self, options: list[ScriptOption], commands: list[str], page: str) -> NoReturn:
+        documents = [dataclasses.asdict(option) for option in options]
+        self.end(options=documents, commands=commands, help=page)
 
     def first(self, parser: argparse.ArgumentParser) -> bool:
         """Whether another parser follows this one, which takes a few options only."""
@@ -96,12 +96,12 @@ def _catch(catcher: _Catcher) -> None:
 def _commands() -> list[Any]:
     """The classes of click and typer whose `main` reads the arguments; of what is installed."""
     names = {"click.core": ("BaseCommand", "Command"), "typer.core": ("TyperCommand", "TyperGroup")}
-    found: list[Any] = []
+    groups: list[Any] = []
     for module, kinds in names.items():
         with contextlib.suppress(ImportError):
             loaded = vars(importlib.import_module(module))  # no own attribute: click warns there
-            found += [loaded[kind] for kind in kinds if kind in loaded]
-    return found
+            groups += [loaded[kind] for kind in kinds if kind in loaded]
+    return groups
 
 
 def _refuse_training(end: Callable[..., NoReturn]) -> None:

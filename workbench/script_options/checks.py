@@ -21,7 +21,7 @@ def problem_of(option: ScriptOption, value: Value) -> str:
     if not option.repeated and (len(values) < option.least or (most and len(values) > most)):
         wanted = str(option.least) if most == option.least else f"at least {option.least}"
         return f"{option.name} takes {wanted} values, not {len(values)}: separate them by spaces."
-    return next(filter(None, (_problem_of_one(option, one) for one in values)), "")
+    return next(filter(None, (_problem_of_one(option, value) for value in values)), "")
 
 
 def _problem_of_one(option: ScriptOption, value: str) -> str:
@@ -49,9 +49,9 @@ def _listed(choices: Sequence[str]) -> str:
 
 def problems_in(values: Mapping[str, Value], known: ScriptOptions) -> dict[str, str]:
     """The sentence for each option whose value is none."""
-    found = {
-        one.name: problem_of(one, values[one.name])
-        for one in (*known.options, *known.words)
-        if one.name in values
+    problems = {
+        option.name: problem_of(option, values[option.name])
+        for option in (*known.options, *known.words)
+        if option.name in values
     }
-    return {name: text for name, text in found.items() if text}
+    return {name: text for name, text in problems.items() if text}

@@ -13,20 +13,20 @@ _SWITCHES = {"store_true", "store_false", "store_const", "append_const", "count"
 
 def declared_by(node: ast.Call, group: str, constants: Constants) -> ScriptOption | None:
     """The option that a call of argparse or click declares; None = it is computed."""
-    texts = [one.value for one in node.args if isinstance(one, ast.Constant)]
+    texts = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
     names = [part for text in texts if isinstance(text, str) for part in text.split("/")]
-    if len(texts) < len(node.args) or any(one.arg is None for one in node.keywords):
+    if len(texts) < len(node.args) or any(keyword.arg is None for keyword in node.keywords):
         return None
     if not names or not all(re.fullmatch(r"-{0,2}[A-Za-z_][\w.-]*", name) for name in names):
         return None
     if names[0].startswith("-"):  # click's own name for the parameter is no spelling
         names = [name for name in names if name.startswith("-")]
-    about = {one.arg: one.value for one in node.keywords if one.arg}
+    about = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
     action = literal(about.get("action"))
     optional = call_name(about["action"]) == "BooleanOptionalAction" if "action" in about else False
     off = [f"--no-{name[2:]}" for name in names if optional and name.startswith("--")]
     paired = next((text for text in texts if isinstance(text, str) and "/" in text), "")
-    off += [one.strip() for one in paired.split("/")[1:]]
+    off += [part.strip() for part in paired.split("/")[1:]]
     switch = optional or action in _SWITCHES or literal(about.get("is_flag")) is True or bool(off)
     kind: Kind = "switch" if switch else _kind(about, names, constants)
     least, most = (0, 0) if switch else _count(literal(about.get("nargs"), constants))
@@ -73,8 +73,8 @@ def _click_choices(kind: ast.expr | None) -> ast.expr | None:
 
 
 def _help(text: object, default: object) -> str:
-    said = str(text or "").replace("%(default)s", str(default)).replace("%%", "%")
-    return " ".join(said.split())
+    help_text = str(text or "").replace("%(default)s", str(default)).replace("%%", "%")
+    return " ".join(help_text.split())
 
 
 def _count(nargs: object) -> tuple[int, int | None]:

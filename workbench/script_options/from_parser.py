@@ -22,23 +22,23 @@ _NO_VALUE = 0
 def of_argparse(parser: argparse.ArgumentParser) -> list[ScriptOption]:
     """The options of a parser, in the order and under the headings of its help."""
     own = _dataclass_of(parser)
-    found: list[ScriptOption] = []
+    options: list[ScriptOption] = []
     usual = {parser._positionals.title, parser._optionals.title}  # noqa: SLF001 - no public way
     for group in parser._action_groups:  # noqa: SLF001
         title = "" if group.title in usual else group.title or ""
-        found += [
+        options += [
             _of_action(action, own.get(action.dest, title), parser)
             for action in group._group_actions  # noqa: SLF001
             if action.help != argparse.SUPPRESS and not _is_of_the_page(action)
         ]
-    return found
+    return options
 
 
 def commands_of(parser: argparse.ArgumentParser) -> list[str]:
     """Names of its sub-commands."""
     kind = argparse._SubParsersAction  # noqa: SLF001
-    found = [one for one in parser._actions if isinstance(one, kind)]  # noqa: SLF001
-    return [str(name) for one in found for name in list[Any](one.choices or ())]
+    actions = [action for action in parser._actions if isinstance(action, kind)]  # noqa: SLF001
+    return [str(name) for action in actions for name in list[Any](action.choices or ())]
 
 
 def _is_of_the_page(action: argparse.Action) -> bool:
@@ -112,32 +112,34 @@ def _count(nargs: object) -> tuple[int, int | None]:
 def of_click(command: Any) -> list[ScriptOption]:
     """The options of a command of click or typer."""
     return [
-        _of_parameter(one)
-        for one in command.params
-        if one.expose_value and not getattr(one, "hidden", False)
+        _of_parameter(parameter)
+        for parameter in command.params
+        if parameter.expose_value and not getattr(parameter, "hidden", False)
     ]
 
 
-def _of_parameter(one: Any) -> ScriptOption:
-    is_word = one.param_type_name == "argument"
-    kind_name, choices = _type_of(one)
-    switch = not is_word and bool(getattr(one, "is_flag", False) or getattr(one, "count", False))
-    many = one.nargs == -1
-    off = tuple(one.secondary_opts)
-    default = None if callable(one.default) else _plain_or_none(one.default)
-    kind: Kind = "switch" if switch else kind_of(kind_name, one.name or one.opts[0])
+def _of_parameter(parameter: Any) -> ScriptOption:
+    is_word = parameter.param_type_name == "argument"
+    kind_name, choices = _type_of(parameter)
+    switch = not is_word and bool(
+        getattr(parameter, "is_flag", False) or getattr(parameter, "count", False)
+    )
+    many = parameter.nargs == -1
+    off = tuple(parameter.secondary_opts)
+    default = None if callable(parameter.default) else _plain_or_none(parameter.default)
+    kind: Kind = "switch" if switch else kind_of(kind_name, parameter.name or parameter.opts[0])
     return ScriptOption(
-        names=(one.name,) if is_word else (*one.opts, *off),
+        names=(parameter.name,) if is_word else (*parameter.opts, *off),
         off=off,
-        least=0 if switch else (1 if one.required or not many else 0),
-        most=0 if switch else None if many else one.nargs,
+        least=0 if switch else (1 if parameter.required or not many else 0),
+        most=0 if switch else None if many else parameter.nargs,
         kind=kind,
         default=bool(default) if switch else default,
         choices=choices,
-        help=" ".join((getattr(one, "help", None) or "").split()),
-        group=str(getattr(one, "rich_help_panel", None) or ""),
-        required=bool(one.required),
-        repeated=bool(one.multiple) if not is_word else False,
+        help=" ".join((getattr(parameter, "help", None) or "").split()),
+        group=str(getattr(parameter, "rich_help_panel", None) or ""),
+        required=bool(parameter.required),
+        repeated=bool(parameter.multiple) if not is_word else False,
     )
 
 
@@ -149,11 +151,11 @@ def _plain_or_none(value: object) -> Any:
     return plain(value)
 
 
-def _type_of(one: Any) -> tuple[str, tuple[str, ...]]:
+def _type_of(parameter: Any) -> tuple[str, tuple[str, ...]]:
     """Name of the type of one value, and its choices."""
-    described = getattr(one, "type_descriptor", None)
+    described = getattr(parameter, "type_descriptor", None)
     if described is None:
-        return _click_type(one.type)
+        return _click_type(parameter.type)
     kind = described.annotation  # typer without click
     inner = [arg for arg in typing.get_args(kind) if arg is not type(None)]
     if typing.get_origin(kind) is typing.Literal:
@@ -174,5 +176,7 @@ def _click_type(kind: Any) -> tuple[str, tuple[str, ...]]:
     }
     if kind.name in {"path", "file", "filename", "directory"}:
         return "Path", ()
-    choices = tuple(str(getattr(one, "value", one)) for one in getattr(kind, "choices", ()))
+    choices = tuple(
+        str(getattr(choice, "value", choice)) for choice in getattr(kind, "choices", ())
+    )
     return names.get(str(kind.name), str(kind.name)), choices

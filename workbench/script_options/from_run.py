@@ -58,7 +58,7 @@ def read_by_run(
         return Reading(note=note, help=printed, can_run=True)
     options = [_option(row) for row in document["options"]]
     page, commands = str(document["help"]), document["commands"]
-    known = options_of(options, any(one.is_word for one in options))
+    known = options_of(options, any(option.is_word for option in options))
     if commands:
         note = (
             f"{script.name} has sub-commands ({', '.join(commands)}), each with its own options: "
@@ -104,8 +104,8 @@ def _run(
             threading.Thread(target=_keep, args=(child.stdout, printed, _PRINTED_BYTES)),
             threading.Thread(target=_keep, args=(answer, heard, _ANSWER_BYTES)),
         ]
-        for one in readers:
-            one.start()
+        for reader in readers:
+            reader.start()
         try:
             ended: int | None = child.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -113,8 +113,8 @@ def _run(
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)  # what it has started, too
         child.wait()
-        for one in readers:
-            one.join(5)
+        for thread in readers:
+            thread.join(5)
     document: dict[str, Any] = {}
     with contextlib.suppress(ValueError):
         document = json.loads(b"".join(heard))

@@ -45,7 +45,7 @@ def read_source(script: Path) -> Reading:
         )
         return Reading(known=reader.known(), note=note)
     if reader.known().positionals is None and not reader.found:
-        free = [one for one in _FREE if one in reader.imported]
+        free = [library for library in _FREE if library in reader.imported]
         how = f"reads its arguments with {free[0]}" if free else "shows no parser of arguments"
         note = f"{name} {how}: type them as text."
         return Reading(note=note, can_run=bool(reader.imported & _READS) and not free)
@@ -105,7 +105,7 @@ class _Reader:
         self._has_parser = False
         self._classes: dict[str, ast.ClassDef] = {}
         self._functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
-        for node in (one for tree in trees for one in ast.walk(tree)):
+        for node in (child for tree in trees for child in ast.walk(tree)):
             if isinstance(node, ast.ClassDef):
                 self._classes.setdefault(node.name, node)
             elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -126,14 +126,14 @@ class _Reader:
 
     def known(self) -> ScriptOptions:
         """The options found."""
-        positionals = any(one.is_word for one in self.found) if self._has_parser else None
-        if positionals is None and any(one.is_word for one in self.found):
+        positionals = any(option.is_word for option in self.found) if self._has_parser else None
+        if positionals is None and any(option.is_word for option in self.found):
             positionals = True
-        found = [
-            dataclasses.replace(one, default=self._defaults.get(_dest(one), one.default))
-            for one in self.found
+        options = [
+            dataclasses.replace(option, default=self._defaults.get(_dest(option), option.default))
+            for option in self.found
         ]
-        return options_of(found, positionals)
+        return options_of(options, positionals)
 
     def missing(self) -> list[str]:
         """What the source does not show, each once."""
@@ -147,7 +147,9 @@ class _Reader:
             if node.name not in self._reached and not node.decorator_list:
                 return  # of another script that shares the module
             self._decorated(node)
-            self._parser_names |= {one.arg for one in node.args.args if "parser" in one.arg}
+            self._parser_names |= {
+                argument.arg for argument in node.args.args if "parser" in argument.arg
+            }
         if isinstance(node, ast.Call):
             self._called(node, conditional=conditional)
         if isinstance(node, ast.If) and not _is_main_guard(node):
@@ -172,7 +174,10 @@ class _Reader:
 
     def _title(self, call: ast.Call) -> str:
         """Of a group: its own, or that of the group it is in."""
-        words = [*call.args, *(one.value for one in call.keywords if one.arg == "title")]
+        words = [
+            *call.args,
+            *(keyword.value for keyword in call.keywords if keyword.arg == "title"),
+        ]
         if call_name(call.func) == "add_argument_group" and words:
             return str(literal(words[0], self._constants) or "")
         owner = call.func.value if isinstance(call.func, ast.Attribute) else call.func
@@ -181,8 +186,12 @@ class _Reader:
     def _decorated(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         """A command of click or typer."""
         options: list[ScriptOption | str] = []
-        for one in node.decorator_list:
-            name = call_name(one.func) if isinstance(one, ast.Call) else call_name(one)
+        for decorator in node.decorator_list:
+            name = (
+                call_name(decorator.func)
+                if isinstance(decorator, ast.Call)
+                else call_name(decorator)
+            )
             if name == "group":
                 self.commands.add(node.name)
             elif name == "command":
@@ -192,13 +201,13 @@ class _Reader:
                     options += command_options(node, self._constants)
                 elif self._parsers > 1:
                     self.commands.add(node.name)
-            elif isinstance(one, ast.Call) and name in {"option", "argument"}:
-                options.append(declared_by(one, "", self._constants) or _COMPUTED)
+            elif isinstance(decorator, ast.Call) and name in {"option", "argument"}:
+                options.append(declared_by(decorator, "", self._constants) or _COMPUTED)
         self._take(options)
 
     def _take(self, options: list[ScriptOption | str]) -> None:
-        self._missing += [one for one in options if isinstance(one, str)]
-        self.found += [one for one in options if not isinstance(one, str)]
+        self._missing += [option for option in options if isinstance(option, str)]
+        self.found += [option for option in options if not isinstance(option, str)]
 
     def _called(self, node: ast.Call, *, conditional: bool) -> None:
         name = call_name(node.func)
@@ -207,22 +216,26 @@ class _Reader:
             self._dataclasses(node)
         elif name == "ArgumentParser" or (name == "Parser" and "recipe_options" in self.imported):
             self._has_parser = True
-            extra = {one.arg: literal(one.value, self._constants) for one in node.keywords}
+            extra = {
+                keyword.arg: literal(keyword.value, self._constants) for keyword in node.keywords
+            }
             self.description = self.description or str(extra.get("description") or "")
             self._parsers += extra.get("add_help") is not False and "parents" not in extra
         elif name == "add_parser":
             self.commands |= {
-                str(one.value) for one in node.args[:1] if isinstance(one, ast.Constant)
+                str(argument.value)
+                for argument in node.args[:1]
+                if isinstance(argument, ast.Constant)
             }
         elif name == "set_defaults":
-            given = {one.arg: one.value for one in node.keywords if one.arg}
-            self._defaults |= {key: plain(literal(one)) for key, one in given.items()}
+            given = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+            self._defaults |= {key: plain(literal(value)) for key, value in given.items()}
         elif name == "run" and isinstance(node.func, ast.Attribute) and "typer" in self.imported:
             self._typer_run(node)
         elif name == "add_argument" or name in self._adders or name == "add":
             self._argument(node, name, conditional=conditional)
         elif name not in self._functions and name not in _HARMLESS:
-            given = {call_name(one) for one in node.args} & self._parser_names
+            given = {call_name(argument) for argument in node.args} & self._parser_names
             if given and not name.startswith("add_argument"):
                 self._missing.append(f"{ast.unparse(node.func)} adds options of its own")
 
@@ -234,11 +247,11 @@ class _Reader:
             self._take(list(command_options(function, self._constants)))
 
     def _argument(self, node: ast.Call, name: str, *, conditional: bool) -> None:
-        one = declared_by(node, self._group_of(node, name), self._constants)
-        if one is not None:
-            self.found.append(one)
+        option = declared_by(node, self._group_of(node, name), self._constants)
+        if option is not None:
+            self.found.append(option)
             if conditional:
-                self._missing.append(f"{one.name} is added under a condition")
+                self._missing.append(f"{option.name} is added under a condition")
         elif name != "add":
             self._missing.append(_COMPUTED)
 
@@ -254,17 +267,17 @@ class _Reader:
         given = node.args[0] if node.args else None
         given = self._constants.get(given.id, given) if isinstance(given, ast.Name) else given
         parts = given.elts if isinstance(given, ast.Tuple | ast.List) else [given]
-        for one in parts:
-            name = call_name(one) if one is not None else ""
+        for part in parts:
+            name = call_name(part) if part is not None else ""
             if name in self._classes:
-                found = dataclass_options(self._classes[name], self._classes, self._constants)
-                self._take(list(found))
+                options = dataclass_options(self._classes[name], self._classes, self._constants)
+                self._take(list(options))
             else:
                 self._missing.append(f"{name or 'its dataclass'} is of a library")
 
 
-def _dest(one: ScriptOption) -> str:
-    return one.name.lstrip("-").replace("-", "_")
+def _dest(option: ScriptOption) -> str:
+    return option.name.lstrip("-").replace("-", "_")
 
 
 def _reached(trees: list[ast.Module], known: Mapping[str, ast.AST]) -> set[str]:

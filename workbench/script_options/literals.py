@@ -15,13 +15,13 @@ Constants = Mapping[str, ast.expr]
 
 def constants_of(tree: ast.Module) -> dict[str, ast.expr]:
     """What names are set to, once, at the top of a module."""
-    found: dict[str, ast.expr] = {}
+    constants: dict[str, ast.expr] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            found[node.targets[0].id] = node.value
+            constants[node.targets[0].id] = node.value
         elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value:
-            found[node.target.id] = node.value
-    return found
+            constants[node.target.id] = node.value
+    return constants
 
 
 def call_name(function: ast.expr) -> str:

@@ -31,13 +31,13 @@ def read_options(
         page = recipes.help_text(recipe)
         return Reading(known=known, way="recipe", complete=True, note=note, help=page)
     named = f"workbench launch {f'-m {module}' if module else script.name} --"
-    found = read_source(script)
-    if run and not found.complete:
+    reading = read_source(script)
+    if run and not reading.complete:
         by_run = read_by_run(script, module=module, name=named)
-        if by_run.way == "run" or not found.known.options:
+        if by_run.way == "run" or not reading.known.options:
             return by_run
-        return replace(found, note=f"{found.note} {by_run.note}")
-    return replace(found, help=_page(found, named)) if found.known.options else found
+        return replace(reading, note=f"{reading.note} {by_run.note}")
+    return replace(reading, help=_page(reading, named)) if reading.known.options else reading
 
 
 def _page(reading: Reading, name: str) -> str:
@@ -50,33 +50,37 @@ def _page(reading: Reading, name: str) -> str:
         conflict_handler="resolve",
     )
     groups = {"": parser.add_argument_group("options")}
-    for one in (*reading.known.words, *reading.known.options):
-        group = groups.get(one.group) or groups.setdefault(
-            one.group, parser.add_argument_group(one.group)
+    for option in (*reading.known.words, *reading.known.options):
+        group = groups.get(option.group) or groups.setdefault(
+            option.group, parser.add_argument_group(option.group)
         )
-        _add(group, one)
+        _add(group, option)
     return parser.format_help()
 
 
-def _add(group: Any, one: ScriptOption) -> None:
+def _add(group: Any, option: ScriptOption) -> None:
     """One line of the page."""
-    said = one.help
-    if one.default not in (None, "", False) and "default" not in said:
-        said = f"{said} (default: {one.default})".strip()
-    metavar = f"{{{','.join(one.choices)}}}" if one.choices else None
-    said = said.replace("%", "%%")
-    if one.is_word:
-        group.add_argument(one.names[0], nargs=_nargs(one), metavar=metavar or one.name, help=said)
-    elif one.is_switch:
-        group.add_argument(*one.names, dest=one.name, action="store_true", help=said)
+    help_text = option.help
+    if option.default not in (None, "", False) and "default" not in help_text:
+        help_text = f"{help_text} (default: {option.default})".strip()
+    metavar = f"{{{','.join(option.choices)}}}" if option.choices else None
+    help_text = help_text.replace("%", "%%")
+    if option.is_word:
+        group.add_argument(
+            option.names[0], nargs=_nargs(option), metavar=metavar or option.name, help=help_text
+        )
+    elif option.is_switch:
+        group.add_argument(*option.names, dest=option.name, action="store_true", help=help_text)
     else:
-        shown = metavar or one.name.lstrip("-").replace("-", "_").upper()
-        group.add_argument(*one.names, dest=one.name, nargs=_nargs(one), metavar=shown, help=said)
+        shown = metavar or option.name.lstrip("-").replace("-", "_").upper()
+        group.add_argument(
+            *option.names, dest=option.name, nargs=_nargs(option), metavar=shown, help=help_text
+        )
 
 
-def _nargs(one: ScriptOption) -> str | int | None:
-    if one.most is None:
-        return "+" if one.least else "*"
-    if one.most == 1:
-        return None if one.least else "?"
-    return one.most
+def _nargs(option: ScriptOption) -> str | int | None:
+    if option.most is None:
+        return "+" if option.least else "*"
+    if option.most == 1:
+        return None if option.least else "?"
+    return option.most

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 
 from workbench.errors import UsageError
-from workbench.script_options.given import Given, given_in, words_in
+from workbench.script_options.typed_arguments import TypedArgument, given_in, words_in
 from workbench.script_options.values import ScriptOption, ScriptOptions
 
 Value = bool | str
@@ -20,18 +20,18 @@ def values_in(text: str, known: ScriptOptions) -> dict[str, Value]:
     Raises:
         UsageError: a quotation mark is open.
     """
-    found: dict[str, Value] = {}
-    for one in given_in(text, known):
-        if one.option is None:
+    values: dict[str, Value] = {}
+    for argument in given_in(text, known):
+        if argument.option is None:
             continue
-        before = found.get(one.option.name)
-        if one.option.is_switch:
-            found[one.option.name] = _is_on(one)
-        elif one.option.repeated and isinstance(before, str):
-            found[one.option.name] = f"{before} {shlex.join(one.values)}"
+        before = values.get(argument.option.name)
+        if argument.option.is_switch:
+            values[argument.option.name] = _is_on(argument)
+        elif argument.option.repeated and isinstance(before, str):
+            values[argument.option.name] = f"{before} {shlex.join(argument.values)}"
         else:
-            found[one.option.name] = _as_text(one.option, one.values)
-    return found
+            values[argument.option.name] = _as_text(argument.option, argument.values)
+    return values
 
 
 def _as_text(option: ScriptOption, values: Sequence[str]) -> str:
@@ -43,11 +43,11 @@ def is_list(option: ScriptOption) -> bool:
     return option.repeated or option.most != 1
 
 
-def _is_on(one: Given) -> bool:
-    if one.values:
-        return one.values[0].lower() in _YES
-    option = one.option
-    return option is None or not _is_off(one.spelling, option)
+def _is_on(argument: TypedArgument) -> bool:
+    if argument.values:
+        return argument.values[0].lower() in _YES
+    option = argument.option
+    return option is None or not _is_off(argument.spelling, option)
 
 
 def _is_off(spelling: str, option: ScriptOption) -> bool:
@@ -62,8 +62,8 @@ def with_value(text: str, known: ScriptOptions, name: str, value: Value | None) 
     Raises:
         UsageError: a quotation mark is open, or the value cannot stand there; it says why.
     """
-    option = next(one for one in (*known.options, *known.words) if one.name == name)
-    given = [one for one in given_in(text, known) if one.option is option]
+    option = next(argument for argument in (*known.options, *known.words) if argument.name == name)
+    given = [argument for argument in given_in(text, known) if argument.option is option]
     if value is None or value == "" or _is_off_anyway(option, value):
         new = ""
     else:
@@ -98,10 +98,16 @@ def _unclear(option: ScriptOption, value: Value | None) -> str:
 
 def _others(text: str, known: ScriptOptions, name: str) -> object:
     """All of a text but one option: values of the others, and what is not known."""
-    given = [one for one in given_in(text, known) if one.option is None or one.option.name != name]
+    given = [
+        argument
+        for argument in given_in(text, known)
+        if argument.option is None or argument.option.name != name
+    ]
     return [
-        (one.spelling, one.values) for one in given if not (one.option and one.option.is_word)
-    ], [one.values for one in given if one.option and one.option.is_word]
+        (argument.spelling, argument.values)
+        for argument in given
+        if not (argument.option and argument.option.is_word)
+    ], [argument.values for argument in given if argument.option and argument.option.is_word]
 
 
 def split_values(option: ScriptOption, value: str) -> list[str]:
@@ -116,14 +122,14 @@ def split_values(option: ScriptOption, value: str) -> list[str]:
         raise UsageError(f"{option.name}: {error} in {value}. Close the quotation mark.") from error
 
 
-def _written(option: ScriptOption, value: Value, before: Given | None) -> str:
+def _written(option: ScriptOption, value: Value, before: TypedArgument | None) -> str:
     """An option with its value, as typed in a shell and in the way it was typed before."""
     spelling = before.spelling if before else option.name
     if option.is_switch:
         return _switched(option, on=bool(value))
     text = str(value)
     if option.repeated:
-        return " ".join(_pair(spelling, one) for one in split_values(option, text))
+        return " ".join(_pair(spelling, value) for value in split_values(option, text))
     values = split_values(option, text) if is_list(option) else [text]
     if option.is_word:
         return shlex.join(values)
@@ -147,22 +153,24 @@ def _joined(spelling: str, value: str) -> str:
 def _switched(option: ScriptOption, *, on: bool) -> str:
     if option.most:  # it takes a word for yes or no
         return f"{option.name} {on}"
-    on_names = [one for one in option.names if one not in option.off]
+    on_names = [argument for argument in option.names if argument not in option.off]
     names = on_names if on else option.off
-    return next((one for one in names if one.startswith("--")), names[0] if names else "")
+    return next(
+        (argument for argument in names if argument.startswith("--")), names[0] if names else ""
+    )
 
 
-def _replaced(text: str, given: Sequence[Given], new: str) -> str:
+def _replaced(text: str, given: Sequence[TypedArgument], new: str) -> str:
     """The last one gives way to the new text; the others, which it outdid, go."""
     last = given[-1]
     text = text[: last.start] + new + text[last.end :] if new else _cut(text, last)
-    for one in reversed(given[:-1]):
-        text = _cut(text, one)
+    for argument in reversed(given[:-1]):
+        text = _cut(text, argument)
     return text
 
 
-def _cut(text: str, one: Given) -> str:
-    before, after = text[: one.start], text[one.end :]
+def _cut(text: str, argument: TypedArgument) -> str:
+    before, after = text[: argument.start], text[argument.end :]
     if not after.strip():
         return before.rstrip(" ")
     return before + after.lstrip(" ")
@@ -173,7 +181,11 @@ def _added(text: str, known: ScriptOptions, option: ScriptOption, new: str) -> s
         return text
     at = len(text.rstrip(" "))
     if option.is_word:
-        words = [one for one in given_in(text, known) if one.option and one.option.is_word]
+        words = [
+            argument
+            for argument in given_in(text, known)
+            if argument.option and argument.option.is_word
+        ]
         at = words[-1].end if words else 0
         if at == 0:
             return f"{new} {text}" if text.strip() else new

@@ -49,7 +49,7 @@ class ScriptOption:
     @property
     def name(self) -> str:
         """Its first long spelling, by which people know it."""
-        return next((one for one in self.names if one.startswith("--")), self.names[0])
+        return next((name for name in self.names if name.startswith("--")), self.names[0])
 
     @property
     def is_word(self) -> bool:
@@ -74,8 +74,8 @@ class ScriptOption:
     @property
     def unit(self) -> str:
         """Unit of its number as its help names it; "" = none is named."""
-        found = _UNIT.search(self.help) if self.kind in {"integer", "number"} else None
-        return found[1].lower().removeprefix("optimizer ") if found else ""
+        match = _UNIT.search(self.help) if self.kind in {"integer", "number"} else None
+        return match[1].lower().removeprefix("optimizer ") if match else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +95,7 @@ class ScriptOptions:
         """The option of that name, or of the only one that begins so, as argparse allows it."""
         if name in self.by_name or not name.startswith("--"):
             return self.by_name.get(name)
-        fits = {id(one): one for key, one in self.by_name.items() if key.startswith(name)}
+        fits = {id(option): option for key, option in self.by_name.items() if key.startswith(name)}
         return next(iter(fits.values())) if len(fits) == 1 else None
 
     def spellings(self, name: str) -> frozenset[str]:
@@ -124,17 +124,17 @@ class Reading:
     """Whether running the script up to its parser may show more."""
 
 
-def options_of(found: list[ScriptOption], positionals: bool | None) -> ScriptOptions:  # noqa: FBT001
+def options_of(listed: list[ScriptOption], positionals: bool | None) -> ScriptOptions:  # noqa: FBT001
     """The options as one value; the first declaration of a name counts."""
     by_name, options = dict[str, ScriptOption](), list[ScriptOption]()
-    for one in found:
-        new = {name: one for name in one.names if name not in by_name}
-        if new and not one.is_word:
-            options.append(one)
+    for option in listed:
+        new = {name: option for name in option.names if name not in by_name}
+        if new and not option.is_word:
+            options.append(option)
             by_name |= new
     return ScriptOptions(
         options=tuple(options),
-        words=tuple(one for one in found if one.is_word),
+        words=tuple(option for option in listed if option.is_word),
         positionals=positionals,
         by_name=by_name,
     )

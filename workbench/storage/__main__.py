@@ -12,7 +12,7 @@ from pathlib import Path
 
 from workbench.errors import WorkbenchError
 from workbench.storage.mirror import Mirror
-from workbench.storage.push import OnProgress, Pushed, push
+from workbench.storage.push import OnProgress, PushResult, push
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
 from workbench.store.secrets import hide_known
@@ -43,7 +43,7 @@ def main() -> int:
         if not _locked(lock):
             return 0  # another process mirrors this run already
 
-        def send(tell: OnProgress) -> Pushed:
+        def send(tell: OnProgress) -> PushResult:
             return push(paths, given.to, on_progress=tell)
 
         _follow(Mirror(paths, given.to, send, _log, time.time), paths)

@@ -86,22 +86,25 @@ class RemoteRun:
     """Pieces of the manifest before this one: a reader may still be at it."""
 
     proof: str = ""
-    """That this user's workbench wrote all of it (`store.signatures`); "" = nobody says so."""
+    """That this user's workbench wrote all of it (`store.signatures`); "" = no one says so."""
 
     @property
     def bytes(self) -> int:
         """All files together."""
-        return sum(one.bytes for one in self.files)
+        return sum(file.bytes for file in self.files)
 
     @property
     def pieces(self) -> frozenset[str]:
         """Names of the pieces of all files."""
-        return frozenset(digest for one in self.files for digest, _ in one.pieces)
+        return frozenset(digest for file in self.files for digest, _ in file.pieces)
 
     @property
     def step(self) -> int | None:
         """The furthest step that a checkpoint has."""
-        return max((one.step for one in self.checkpoints if one.step is not None), default=None)
+        return max(
+            (checkpoint.step for checkpoint in self.checkpoints if checkpoint.step is not None),
+            default=None,
+        )
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
@@ -150,11 +153,11 @@ def _parsed(document: Any) -> RemoteRun:
     run = _text(document["run"])
     if not names.is_id(run):
         raise ValueError(f"{run[:80]!r} is not a run id")
-    files = tuple(_file(one) for one in _list(document["files"]))
-    taken = {one.path for one in files}
-    if len(files) > _MAX_FILES or len({one.lower() for one in taken}) != len(files):
+    files = tuple(_file(file) for file in _list(document["files"]))
+    taken = {file.path for file in files}
+    if len(files) > _MAX_FILES or len({path.lower() for path in taken}) != len(files):
         raise ValueError("too many files, or one twice")
-    if any(str(parent) in taken for one in taken for parent in PurePosixPath(one).parents):
+    if any(str(parent) in taken for path in taken for parent in PurePosixPath(path).parents):
         raise ValueError("a file lies in a file")
     return RemoteRun(
         run=run,
@@ -163,8 +166,8 @@ def _parsed(document: Any) -> RemoteRun:
         attempts=_whole(document["attempts"]),
         live=bool(document["live"]),
         files=files,
-        checkpoints=tuple(_checkpoint(one) for one in _list(document["checkpoints"])),
-        before=tuple(_digest(one) for one in _list(document["before"])),
+        checkpoints=tuple(_checkpoint(checkpoint) for checkpoint in _list(document["checkpoints"])),
+        before=tuple(_digest(digest) for digest in _list(document["before"])),
         proof=_text(document["proof"]),
     )
 
@@ -172,7 +175,7 @@ def _parsed(document: Any) -> RemoteRun:
 def _file(document: Any) -> RemoteFile:
     pieces = tuple((_digest(digest), _whole(size)) for digest, size in _list(document["pieces"]))
     size = _whole(document["bytes"])
-    if any(not 0 < one <= MAX_PIECE_BYTES for _, one in pieces) or size != sum(
+    if any(not 0 < piece <= MAX_PIECE_BYTES for _, piece in pieces) or size != sum(
         n for _, n in pieces
     ):
         raise ValueError("sizes of pieces do not fit")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from workbench.errors import WorkbenchError
 from workbench.recover.checkpoints import list_checkpoints
 from workbench.storage.mirror_state import MirrorState, read_mirror, write_mirror
-from workbench.storage.push import Pushed
+from workbench.storage.push import PushResult
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.secrets import hide_known
@@ -21,7 +21,7 @@ RETRY_SECONDS = (5.0, 15.0, 60.0)
 GIVE_UP_SECONDS = 900.0
 """After the end of a run: how long an address that does not answer is tried."""
 _TELL_SECONDS = 10.0
-Send = Callable[[Callable[[int, int, str], None]], Pushed]
+Send = Callable[[Callable[[int, int, str], None]], PushResult]
 """Sends what is new; told how to say that it is still at it. Raises WorkbenchError."""
 
 
@@ -70,9 +70,9 @@ class Mirror:
     def _what(self, *, over: bool) -> object:
         """Changes with each finished checkpoint and with the end of the run."""
         saved = [
-            (str(one.path), one.saved_at)
-            for one in list_checkpoints(self._paths)
-            if one.sealed and not one.problem
+            (str(checkpoint.path), checkpoint.saved_at)
+            for checkpoint in list_checkpoints(self._paths)
+            if checkpoint.sealed and not checkpoint.problem
         ]
         return saved[:1], over, (read_json(self._paths.exit) or {}).get("ended_at")
 

@@ -44,7 +44,7 @@ _TRIES = 3  # of a piece that arrives damaged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulled:
+class PullResult:
     """What a pull brought."""
 
     run: str
@@ -64,7 +64,7 @@ class Pulled:
     step: int | None
     """Furthest step of them."""
     notes: list[str]
-    """What somebody should know, each one sentence."""
+    """What someone should know, each one sentence."""
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
@@ -85,7 +85,7 @@ def pull(
     *,
     settle: Settle,
     on_progress: OnProgress | None = None,
-) -> Pulled:
+) -> PullResult:
     """Bring the run at ``URL/RUN`` into `store`; it appears there when all of it has arrived.
 
     Nothing that arrives is started or followed: only plain files are made, inside of the run's
@@ -126,24 +126,24 @@ def pull(
 
 def _pulled(
     paths: RunPaths, remote: Remote, run: RemoteRun, received: int, notes: list[str]
-) -> Pulled:
+) -> PullResult:
     if run.live:
         notes = [*notes, _LIVE]
-    return Pulled(
+    return PullResult(
         run=run.run,
         directory=paths.directory,
         url=remote.url,
         files=len(run.files),
         bytes=run.bytes,
         received_bytes=received,
-        checkpoints=[one.path.rpartition("/")[2] for one in run.checkpoints],
+        checkpoints=[checkpoint.path.rpartition("/")[2] for checkpoint in run.checkpoints],
         step=run.step,
         notes=notes,
     )
 
 
 def _silent(_done: int, _total: int, _path: str) -> None:
-    """Nobody looks."""
+    """No one looks."""
 
 
 def _no_run(remote: Remote) -> str:
@@ -152,7 +152,7 @@ def _no_run(remote: Remote) -> str:
     return f"There is no pushed run at {remote.url}. Give the run's own folder: URL/RUN.{named}"
 
 
-def _here_already(paths: RunPaths, remote: Remote, run: RemoteRun) -> Pulled:
+def _here_already(paths: RunPaths, remote: Remote, run: RemoteRun) -> PullResult:
     """The same run, at least as far as what is pushed, is used as it is.
 
     Raises:
@@ -192,8 +192,8 @@ def _claimed(root: Path, run: str) -> Generator[Path]:
 
 def _fetch_all(remote: Remote, run: RemoteRun, partial: Path, tell: OnProgress) -> int:
     """Fetch what is not there yet; returns the bytes fetched."""
-    missing = [one for one in run.files if not _is_there(partial / one.path, one)]
-    needed, free = sum(one.bytes for one in missing), shutil.disk_usage(partial).free
+    missing = [file for file in run.files if not _is_there(partial / file.path, file)]
+    needed, free = sum(file.bytes for file in missing), shutil.disk_usage(partial).free
     if needed > free:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     done = run.bytes - needed
@@ -214,11 +214,11 @@ def _ahead(
     pool: ThreadPoolExecutor, remote: Remote, files: list[RemoteFile]
 ) -> Iterator[Future[bytes]]:
     """The pieces of all files in order, some of them fetched before they are asked for."""
-    pieces = ((digest, size) for one in files for digest, size in one.pieces)
-    futures = [pool.submit(_piece, remote, *one) for one in islice(pieces, _AHEAD)]
+    pieces = ((digest, size) for file in files for digest, size in file.pieces)
+    futures = [pool.submit(_piece, remote, *piece) for piece in islice(pieces, _AHEAD)]
     while futures:
         yield futures.pop(0)
-        futures += [pool.submit(_piece, remote, *one) for one in islice(pieces, 1)]
+        futures += [pool.submit(_piece, remote, *piece) for piece in islice(pieces, 1)]
 
 
 def _piece(remote: Remote, digest: str, size: int) -> bytes:
@@ -279,22 +279,22 @@ def _write(handle: int, data: bytes) -> None:
 
 def _register(arrived: RunPaths, final: RunPaths, run: RemoteRun) -> None:
     """Make checkpoints that lay elsewhere known at the place that they have now."""
-    for one in reversed(run.checkpoints):  # the latest word on each is the last
-        place = final.directory / one.path
-        kept = arrived.directory / one.manifest if one.manifest else None
+    for checkpoint in reversed(run.checkpoints):  # the latest word on each is the last
+        place = final.directory / checkpoint.path
+        kept = arrived.directory / checkpoint.manifest if checkpoint.manifest else None
         if kept is not None and kept.is_file():
             kept.replace(arrived.manifests / manifest_path(final, place).name)
-        if one.reported:
-            append_line(arrived.saved, json.dumps(_saved_line(one, place)).encode())
+        if checkpoint.reported:
+            append_line(arrived.saved, json.dumps(_saved_line(checkpoint, place)).encode())
 
 
-def _saved_line(one: RemoteCheckpoint, place: Path) -> dict[str, Any]:
+def _saved_line(checkpoint: RemoteCheckpoint, place: Path) -> dict[str, Any]:
     return {
         "path": str(place),
-        "step": one.step,
-        "kind": one.kind,
-        "time": one.saved_at,
-        "world_size": one.world_size,
+        "step": checkpoint.step,
+        "kind": checkpoint.kind,
+        "time": checkpoint.saved_at,
+        "world_size": checkpoint.world_size,
     }
 
 

@@ -46,7 +46,7 @@ OnProgress = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pushed:
+class PushResult:
     """What a push did."""
 
     run: str
@@ -155,7 +155,7 @@ def push(
     *,
     checkpoints: str = "newest",
     on_progress: OnProgress | None = None,
-) -> Pushed:
+) -> PushResult:
     """Send the run to ``URL/RUN``; readers find all of it or what was there before.
 
     Args:
@@ -180,8 +180,8 @@ def push(
     state = _Push(
         remote=remote,
         there=remote.sizes(PIECES),
-        known={one.path: one for one in before.files} if before else {},
-        total=sum(one.bytes for one in chosen[: most_of(checkpoints)]),
+        known={file.path: file for file in before.files} if before else {},
+        total=sum(checkpoint.bytes for checkpoint in chosen[: most_of(checkpoints)]),
         tell=on_progress or (lambda _done, _total, _text: None),
     )
     try:
@@ -197,16 +197,18 @@ def push(
         attempts=attempts,
         live=read_status(paths).live,
         files=files,
-        checkpoints=tuple(_described(paths, one) for one, _ in sent),
+        checkpoints=tuple(_described(paths, checkpoint) for checkpoint, _ in sent),
     )
     _publish(remote, pushed, before)
-    return _told(pushed, remote, state.sent, [one.name for one, _ in sent], notes, began)
+    return _told(
+        pushed, remote, state.sent, [checkpoint.name for checkpoint, _ in sent], notes, began
+    )
 
 
 def _told(
     pushed: RemoteRun, remote: Remote, sent: int, names: list[str], notes: list[str], began: float
-) -> Pushed:
-    return Pushed(
+) -> PushResult:
+    return PushResult(
         run=pushed.run,
         url=remote.url,
         files=len(pushed.files),
@@ -249,15 +251,15 @@ def attempts_of(paths: RunPaths) -> int:
     """How often the run was started; 0 = not yet."""
     reader, numbers = LineReader(paths.attempts), [0]
     while lines := reader.read():
-        numbers += [one["attempt"] for one in lines if type(one.get("attempt")) is int]
+        numbers += [line["attempt"] for line in lines if type(line.get("attempt")) is int]
     return max(numbers)
 
 
 def _files(state: _Push, paths: RunPaths) -> Iterator[RemoteFile]:
     """All but checkpoints; a file that goes while it is looked at is left out."""
-    for one in of_the_run(paths):
+    for file in of_the_run(paths):
         with contextlib.suppress(FileNotFoundError):
-            yield state.file(one)
+            yield state.file(file)
 
 
 def _checkpoints(
@@ -276,7 +278,7 @@ def _checkpoints(
             local = of_checkpoint(paths, checkpoint)
             problem = "" if local and all(map(state.unchanged, local)) else verify(checkpoint)
             if not problem:
-                sent.append((checkpoint, [state.file(one) for one in local]))
+                sent.append((checkpoint, [state.file(file) for file in local]))
         except FileNotFoundError:
             problem = "it was removed meanwhile"
         except StorageError:

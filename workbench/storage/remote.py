@@ -177,10 +177,10 @@ class Remote:
             except FileNotFoundError:
                 return {}
 
-        found = self._try("list", folder, find)
+        entries = self._try("list", folder, find)
         return {
             str(name).partition(path.lstrip("/") + "/")[2]: int(about.get("size") or 0)
-            for name, about in found.items()
+            for name, about in entries.items()
         }
 
     def folders(self) -> list[str]:
@@ -188,8 +188,8 @@ class Remote:
         try:
             return sorted(
                 {
-                    str(one).rstrip("/").rpartition("/")[2]
-                    for one in self._files.ls(self._root, detail=False)
+                    str(name).rstrip("/").rpartition("/")[2]
+                    for name in self._files.ls(self._root, detail=False)
                 }
             )
         except Exception:  # noqa: BLE001  (only makes a message better)

@@ -52,15 +52,19 @@ def wanted(paths: RunPaths, which: str) -> list[Checkpoint]:
         raise UsageError(f"--checkpoints {which!r}: give newest, all, none, or a number.")
     live = read_status(paths).live
     usable = [
-        one
-        for one in list_checkpoints(paths)
-        if not one.problem
-        and not one.abandoned
-        and (one.sealed or not live)  # else it may still be being written
+        checkpoint
+        for checkpoint in list_checkpoints(paths)
+        if not checkpoint.problem
+        and not checkpoint.abandoned
+        and (checkpoint.sealed or not live)  # else it may still be being written
     ]
     if usable or live:
         return usable
-    return [one for one in every_checkpoint(paths) if not one.problem and not one.abandoned]
+    return [
+        checkpoint
+        for checkpoint in every_checkpoint(paths)
+        if not checkpoint.problem and not checkpoint.abandoned
+    ]
 
 
 def most_of(which: str) -> int:
@@ -134,7 +138,7 @@ def _code(paths: RunPaths) -> Iterator[LocalFile]:
 def _plain_files(folder: Path) -> Iterator[Path]:
     """Regular files below, links are not followed; in order of their names."""
     try:
-        entries = sorted(os.scandir(folder), key=lambda one: one.name)
+        entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     except OSError:
         return
     for entry in entries:

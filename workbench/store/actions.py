@@ -41,7 +41,7 @@ def read_actions(paths: RunPaths) -> list[dict[str, Any]]:
     """The latest lines of the journal that are whole (`journal_schema.ActionLine`), in order."""
     lines = read_tail(paths.actions, _READ_BYTES).splitlines()
     read = [parse_line(line.encode())[0] for line in lines]
-    return [one for one in read if one is not None][-_SHOWN:]
+    return [action for action in read if action is not None][-_SHOWN:]
 
 
 def outcome(line: Mapping[str, Any]) -> str:
@@ -62,12 +62,14 @@ def step_marks(paths: RunPaths) -> list[dict[str, Any]]:
 
     The latest are given.
     """
-    done = [one for one in read_actions(paths) if outcome(one) and one["done"] is True]
+    done = [action for action in read_actions(paths) if outcome(action) and action["done"] is True]
     return [
         {
-            "step": one["step"],
-            "text": " ".join(map(str, (one.get("action"), *(one.get("arguments") or ()))))[:_TEXT],
-            "time": one.get("time"),
+            "step": action["step"],
+            "text": " ".join(map(str, (action.get("action"), *(action.get("arguments") or ()))))[
+                :_TEXT
+            ],
+            "time": action.get("time"),
         }
-        for one in done[-_MARKS:]
+        for action in done[-_MARKS:]
     ]

@@ -117,7 +117,7 @@ def open_file(path: Path) -> int:
 
     Raises:
         OSError: it cannot be opened, or is a link, a pipe, a device, or a second name of a file
-            that belongs to somebody else.
+            that belongs to someone else.
     """
     here = os.open(path.parent, _FOLDER_FLAGS)
     try:
@@ -222,7 +222,7 @@ def _why(error: OSError) -> str:
 
 
 def _parse(data: bytes) -> Any:
-    """JSON of anybody: half a surrogate pair, which nothing could print, becomes "?"."""
+    """JSON of anyone: half a surrogate pair, which nothing could print, becomes "?"."""
     document = json.loads(data)
     if _SURROGATE.search(data):
         text = json.dumps(document, ensure_ascii=False)
@@ -322,7 +322,7 @@ class LineReader:
         return self._parse_all([line for line in lines if line])
 
     def read_unfinished(self) -> list[dict[str, Any]]:
-        """The last line where only its newline is missing: of a file that nobody writes to."""
+        """The last line where only its newline is missing: of a file that no one writes to."""
         rest, self._rest = self._rest, b""
         document, is_whole = parse_line(rest)
         return [document] if document is not None and is_whole else []
@@ -334,7 +334,7 @@ class LineReader:
         if _LONG_INTEGER not in array.translate(_TO_ZERO) and not _SURROGATE.search(array):
             with contextlib.suppress(ValueError, RecursionError, MemoryError):
                 documents = json.loads(array)
-        if len(documents) == len(lines) and all(type(one) is dict for one in documents):
+        if len(documents) == len(lines) and all(type(document) is dict for document in documents):
             return documents
         return [parsed for line in lines if (parsed := self._parse_one(line)) is not None]
 

@@ -17,7 +17,7 @@ from workbench.store.layout import RunPaths
 Severity = Literal["error", "warning", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 HANGS = frozenset({"hang", "deadlock", "stopped-rank", "gil-held"})
-"""Kinds after which nothing goes on by itself."""
+"""Kinds after which nothing continues by itself."""
 _COMMAND = re.compile(r"workbench ([a-z]+)((?: (?:--[a-z-]+|[\w.-]*\d[\w-]*|last|RUN)(?!\w))*)")
 EXIT_HANG = "exit-hang"
 """The training is over, and a process does not end."""
@@ -40,8 +40,8 @@ class Finding:
     confidence: float
     """0 to 1: how sure the cause is, given the evidence."""
     severity: Severity = "warning"
-    """``error``: the run is lost or worthless as it goes on; ``warning``: it wastes time or money;
-    ``note``: worth knowing."""
+    """``error``: the run is lost, or worthless if it continues; ``warning``: it wastes time or
+    money; ``note``: worth knowing."""
     rank: int | None = None
     """The rank it is about; None = the run as a whole."""
     node: int | None = None
@@ -62,7 +62,7 @@ class Finding:
     lost_share: float | None = None
     """What it costs, as a share of the step; None = unknown."""
     lost_usd_per_hour: float | None = None
-    """What it costs in money; None = unknown, or nobody pays by the hour."""
+    """What it costs in money; None = unknown, or no one pays by the hour."""
 
     @property
     def key(self) -> tuple[str, int | None]:
@@ -98,7 +98,7 @@ class Finding:
         if not isinstance(document, Mapping):
             return None
         given = cast("Mapping[str, Any]", document)
-        known = {one.name: given[one.name] for one in fields(cls) if one.name in given}
+        known = {field.name: given[field.name] for field in fields(cls) if field.name in given}
         if not all(
             isinstance(known.get(name), str) for name in ("kind", "evidence", "cause", "next")
         ):
@@ -117,7 +117,7 @@ def read_findings(paths: RunPaths) -> list[Finding] | None:
     findings = parse_findings((read_json(paths.findings) or {}).get("findings"))
     end = read_json(paths.exit) or {}
     last = Finding.read(end.get("finding"))
-    if last is not None and last.key not in {one.key for one in findings}:
+    if last is not None and last.key not in {finding.key for finding in findings}:
         findings.append(replace(last, seen_at=last.seen_at or _number(end.get("ended_at"))))
     return worst_first(findings)
 
@@ -132,10 +132,10 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
     """Standing ones before cleared ones, errors first, then by when they were seen."""
     return sorted(
         findings,
-        key=lambda one: (
-            one.cleared_at is not None,
-            _SEVERITIES.index(one.severity),
-            _number(one.seen_at) or 0.0,
+        key=lambda finding: (
+            finding.cleared_at is not None,
+            _SEVERITIES.index(finding.severity),
+            _number(finding.seen_at) or 0.0,
         ),
     )
 

@@ -37,7 +37,7 @@ class Labels:
 
 
 def read_labels(paths: RunPaths) -> Labels:
-    """The run's labels; none where nobody gave any, or the file cannot be read."""
+    """The run's labels; none where no one gave any, or the file cannot be read."""
     document: dict[str, Any] = read_json(paths.labels) or {}
     tags = [tag for tag in document.get("tags", []) if _TAG.fullmatch(tag)]
     note = document.get("note")

@@ -113,7 +113,7 @@ class RunPaths:
         return self.nodes / "order.json"
 
     def node(self, rank: int) -> Path:
-        """What machine `rank` tells of itself (`node_schema.NodeDoc`)."""
+        """What machine `rank` reports itself (`node_schema.NodeDoc`)."""
         return self.nodes / f"node-{rank}.json"
 
     def node_system(self, rank: int) -> Path:
@@ -131,7 +131,7 @@ class RunPaths:
 
     @property
     def profile_request(self) -> Path:
-        """The steps that somebody wants traced; see `schema`."""
+        """The steps that someone wants traced; see `schema`."""
         return self.control / "profile"
 
     @property
@@ -200,7 +200,7 @@ class RunPaths:
 
     @property
     def actions(self) -> Path:
-        """What programs did with the run for somebody (`journal_schema.ActionLine`)."""
+        """What programs did with the run for someone (`journal_schema.ActionLine`)."""
         return self.directory / "actions.jsonl"
 
     @property

@@ -36,7 +36,7 @@ class NodeDoc(TypedDict):
     phase: Literal["waiting", "ready", "running", "ended", "refused", "left"]
     attempt: int  # that the phase is of; 0 = none yet
     launcher: ProcessDoc | None
-    exit_code: int | None  # of the launcher; null while it runs, or when nobody saw it end
+    exit_code: int | None  # of the launcher; null while it runs, or when no one saw it end
     processes_left: int  # of the attempt, that could not be ended
     preempt: bool  # whether this machine is announced to be taken away
     unreachable_since: float | None  # Unix seconds; null = node 0's port answers from here

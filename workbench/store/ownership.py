@@ -131,10 +131,11 @@ def user_name(uid: int) -> str:
 
 def in_trusted_store(path: Path) -> bool:
     """Whether it lies in a store that `TRUSTED_VARIABLE` names."""
-    given = [one for one in os.environ.get(TRUSTED_VARIABLE, "").split(os.pathsep) if one]
+    given = [part for part in os.environ.get(TRUSTED_VARIABLE, "").split(os.pathsep) if part]
     place = os.path.realpath(path)
     return any(
-        os.path.commonpath([place, os.path.realpath(one)]) == os.path.realpath(one) for one in given
+        os.path.commonpath([place, os.path.realpath(root)]) == os.path.realpath(root)
+        for root in given
     )
 
 

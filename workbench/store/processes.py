@@ -90,7 +90,7 @@ def has_ended(fields: list[str]) -> bool:
 def is_marked(process: ProcessDoc | None, marker: str) -> bool:
     """Whether that very process lives and bears the run's marker.
 
-    What a file of a run directory names as its process is signalled only if this holds: anybody who
+    What a file of a run directory names as its process is signalled only if this holds: anyone who
     can write there can name any process.
     """
     if process is None or not marker or not is_alive(process):
@@ -114,8 +114,8 @@ def has_variable(pid: int, name: str, value: str) -> bool:
 def variable(pid: int, name: str) -> str | None:
     """A variable that the process was started with; None where it has none, or is not ours."""
     lines = _read(f"/proc/{pid}/environ", _MAX_ENVIRONMENT).split(b"\0")
-    found = [line for line in lines if line.startswith(f"{name}=".encode())]
-    return found[0].partition(b"=")[2].decode(errors="replace") if found else None
+    matching = [line for line in lines if line.startswith(f"{name}=".encode())]
+    return matching[0].partition(b"=")[2].decode(errors="replace") if matching else None
 
 
 def is_running(*words: str) -> bool:
@@ -237,8 +237,8 @@ class MemberScan:
                 self._below[pid] = process
                 queue += children.get(pid, ())
         self._reapers &= pids
-        self._marked = {pid: one for pid, one in self._marked.items() if pid in pids}
-        self._below = {pid: one for pid, one in self._below.items() if pid in pids}
+        self._marked = {pid: process for pid, process in self._marked.items() if pid in pids}
+        self._below = {pid: process for pid, process in self._below.items() if pid in pids}
         return list((self._marked | self._below).values())
 
     def _read_markers(self, process: ProcessDoc) -> None:

@@ -61,7 +61,7 @@ class QueueSettings:
     """What is set for a store's queue."""
 
     paused: bool = False
-    """Nothing is started; what runs goes on."""
+    """Nothing is started; what runs continues."""
     slots: int | None = None
     """Parts into which the cores are divided where ranks are on the CPU; None = one a core."""
 
@@ -93,19 +93,19 @@ class QueueFiles:
 
     def waiting(self) -> list[QueueEntry]:
         """Those that wait, the next one first."""
-        return sorted(self._entries("waiting"), key=lambda one: one.key)
+        return sorted(self._entries("waiting"), key=lambda entry: entry.key)
 
     def starting(self) -> list[QueueEntry]:
         """Those that are being started."""
-        return sorted(self._entries("starting"), key=lambda one: one.key)
+        return sorted(self._entries("starting"), key=lambda entry: entry.key)
 
     def _entries(self, name: str) -> list[QueueEntry]:
         try:
-            found = [path for path in (self.folder / name).iterdir() if path.suffix == ".json"]
+            files = [path for path in (self.folder / name).iterdir() if path.suffix == ".json"]
         except OSError:
             return []
-        read = [_read_entry(path) for path in found if names.is_id(path.stem)]
-        return [one for one in read if one is not None]
+        read = [_read_entry(path) for path in files if names.is_id(path.stem)]
+        return [entry for entry in read if entry is not None]
 
     def write(self, path: Path, entry: QueueEntry) -> None:
         """Replace the file of a run."""
@@ -134,21 +134,21 @@ class QueueFiles:
 
     @property
     def stands_still(self) -> bool:
-        """Whether something waits that nobody will start, and nobody paused it."""
+        """Whether something waits that no one will start, and no one paused it."""
         return bool(self.waiting() or self.starting()) and not (
             self.settings.paused or self.is_served
         )
 
     @contextlib.contextmanager
     def locked(self) -> Generator[None]:
-        """Within it nobody else changes the queue or chooses devices in this store.
+        """Within it no one else changes the queue or chooses devices in this store.
 
         Raises:
             ForeignRunError: the queue is another user's, or others can write to it.
             StoreError: the store cannot be written.
         """
         try:
-            for folder in (self.root, self.folder, *(self.folder / one for one in _FOLDERS)):
+            for folder in (self.root, self.folder, *(self.folder / folder for folder in _FOLDERS)):
                 folder.mkdir(mode=0o700, parents=folder == self.root, exist_ok=True)
         except OSError as error:
             raise StoreError(f"The queue {self.folder} cannot be written: {error}") from error
@@ -161,7 +161,7 @@ class QueueFiles:
             os.close(handle)
 
     def check_own(self) -> None:
-        """Refuse a queue whose files somebody else could have written: it says what is started.
+        """Refuse a queue whose files someone else could have written: it says what is started.
 
         Raises:
             ForeignRunError: it is not this user's alone.
@@ -170,7 +170,7 @@ class QueueFiles:
 
 
 _FOLDERS = ("waiting", "starting")
-_KNOWN = {one.name: one.type for one in fields(QueueEntry)}
+_KNOWN = {field.name: field.type for field in fields(QueueEntry)}
 
 
 def _read_entry(path: Path) -> QueueEntry | None:
@@ -195,7 +195,7 @@ def _written(path: Path, document: object) -> None:
 
 
 def lock_file(path: Path, *, wait: bool) -> int | None:
-    """Hold the lock of that file until the handle is closed or we die; None = somebody has it.
+    """Hold the lock of that file until the handle is closed or we die; None = someone has it.
 
     Raises:
         StoreError: it cannot be opened.
@@ -221,11 +221,11 @@ def in_order(entries: Sequence[QueueEntry], run: str, position: int) -> list[Que
     >>> [(one.run, one.priority) for one in in_order(queue, "c", 1)]
     [('c', 5), ('a', 5), ('b', 0)]
     """
-    moved = next(one for one in entries if one.run == run)
-    others = [one for one in entries if one.run != run]
+    moved = next(entry for entry in entries if entry.run == run)
+    others = [entry for entry in entries if entry.run != run]
     at = min(max(position - 1, 0), len(others))
     least = others[at].priority if at < len(others) else moved.priority
     most = others[at - 1].priority if at else max(moved.priority, least)
     priority = min(max(moved.priority, least), most)
     result = [*others[:at], replace(moved, priority=priority), *others[at:]]
-    return [replace(one, order=float(number)) for number, one in enumerate(result)]
+    return [replace(entry, order=float(number)) for number, entry in enumerate(result)]

@@ -23,7 +23,7 @@ class SamplerDoc(TypedDict, total=False):
 
 
 class UnusedParametersDoc(TypedDict, total=False):
-    """What DDP's gradients tell of the parameters."""
+    """What DDP's gradients report the parameters."""
 
     step: int | None
     count: int | None
@@ -106,5 +106,5 @@ class RankEnd:
 
 
 def _known(kind: type[RankStart | RankEnd], document: Mapping[str, Any]) -> dict[str, Any]:
-    names = [one.name for one in fields(kind)]
+    names = [field.name for field in fields(kind)]
     return {name: document[name] for name in names if document.get(name) is not None}

@@ -234,4 +234,4 @@ class RunRecord:
         return {**self.as_read, **changed}
 
 
-_NAMES = tuple(one.name for one in fields(RunRecord) if one.name != "as_read")
+_NAMES = tuple(field.name for field in fields(RunRecord) if field.name != "as_read")

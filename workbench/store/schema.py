@@ -97,7 +97,7 @@ STACK_SIGNAL = 62  # SIGRTMAX - 2: a rank appends its Python stacks to ``rank-N.
 
 
 BY_HAND = "resumed by hand"
-"""How `AttemptLine.why` begins of an attempt that somebody asked for."""
+"""How `AttemptLine.why` begins of an attempt that someone asked for."""
 
 
 class RollbackDoc(TypedDict):
@@ -242,7 +242,7 @@ class ComparisonRow(TypedDict, total=False):
 
 
 class ComparisonDoc(TypedDict, total=False):
-    """``comparison.json``, and ``comparison`` of the view while the run goes on."""
+    """``comparison.json``, and ``comparison`` of the view while the run continues."""
 
     final: bool
     steady_steps: int

@@ -143,7 +143,7 @@ def looks_drawn(value: str) -> bool:
     if len(value) < _LEAST_DRAWN or not re.fullmatch(r"[A-Za-z0-9_~+/=.-]+", value):
         return False
     digits = sum(character.isdigit() for character in value)
-    longest_word = max((len(one) for one in re.findall(r"[a-z]+|[A-Z]+", value)), default=0)
+    longest_word = max((len(word) for word in re.findall(r"[a-z]+|[A-Z]+", value)), default=0)
     return 3 <= digits < len(value) and longest_word <= len(value) // 3
 
 
@@ -232,10 +232,10 @@ def _hide_in(value: Any, known: frozenset[str], *, quoted: bool = False) -> Any:
     """A document of JSON, with the secrets of its texts hidden."""
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
-        return {name: _hide_in(one, known, quoted=quoted) for name, one in items}
+        return {name: _hide_in(item, known, quoted=quoted) for name, item in items}
     if isinstance(value, list | tuple):
         members = cast("Iterable[Any]", value)
-        return [_hide_in(one, known, quoted=quoted) for one in members]
+        return [_hide_in(member, known, quoted=quoted) for member in members]
     if not isinstance(value, str):
         return value
     hidden = hide(value, known)
@@ -253,7 +253,7 @@ def learn(environment: Mapping[str, str], values: Iterable[str] = ()) -> None:
     `values`: secrets that stand elsewhere; short ones cannot be told from words.
     """
     _LEARNT.update(values_of(environment))
-    _LEARNT.update(one for one in values if len(one) >= _LEAST_LENGTH)
+    _LEARNT.update(value for value in values if len(value) >= _LEAST_LENGTH)
     known_values.cache_clear()
 
 
@@ -261,7 +261,11 @@ def learn(environment: Mapping[str, str], values: Iterable[str] = ()) -> None:
 def known_values() -> frozenset[str]:
     """Also as they read inside JSON and HTML."""
     values = values_of(os.environ) | _LEARNT
-    return values | {json.dumps(one)[1:-1] for one in values} | {html.escape(one) for one in values}
+    return (
+        values
+        | {json.dumps(value)[1:-1] for value in values}
+        | {html.escape(value) for value in values}
+    )
 
 
 def redact_arguments(arguments: Iterable[str]) -> list[str]:
@@ -330,9 +334,9 @@ def _redact_inside(argument: str, known: frozenset[str]) -> str:
 def _redact_json(value: Any, known: frozenset[str]) -> Any:
     if isinstance(value, dict):
         items = cast("dict[str, Any]", value).items()
-        return {name: _redact_member(name, one, known) for name, one in items}
+        return {name: _redact_member(name, item, known) for name, item in items}
     if isinstance(value, list):
-        return [_redact_json(one, known) for one in cast("list[Any]", value)]
+        return [_redact_json(item, known) for item in cast("list[Any]", value)]
     return _redact_inside(value, known) if isinstance(value, str) else value
 
 

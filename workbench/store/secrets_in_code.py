@@ -85,25 +85,25 @@ def _changed(text: str) -> Iterator[tuple[int, int, str]]:
     """Begin, end and new text of each literal and comment that holds a secret."""
     known = sorted(known_values(), key=len, reverse=True)
     with_wandb = "wandb" in text.lower()
-    for found in _LITERALS.finditer(text):
-        group = next(one for one in ("comment", "long", "short") if found[one] is not None)
-        content, begin = found[group], found.start(group)
+    for match in _LITERALS.finditer(text):
+        group = next(kind for kind in ("comment", "long", "short") if match[kind] is not None)
+        content, begin = match[group], match.start(group)
         if not content:
             continue
-        line = text[text.rfind("\n", 0, begin) + 1 : found.end()]
+        line = text[text.rfind("\n", 0, begin) + 1 : match.end()]
         drawn_hash = _may_be_key(line, with_wandb=with_wandb)
-        before = "" if group == "comment" else text[max(0, begin - _BEFORE) : found.start()]
+        before = "" if group == "comment" else text[max(0, begin - _BEFORE) : match.start()]
         if _is_named_secret(before, content):
-            yield begin, found.end(group), HIDDEN
+            yield begin, match.end(group), HIDDEN
             continue
-        prefix = (found["prefix"] or found["prefix1"] or "").lower()
+        prefix = (match["prefix"] or match["prefix1"] or "").lower()
         pieces = _HOLES.split(content) if "f" in prefix else [content]
         hidden = "".join(
             piece if number % 2 else _hide_text(piece, known, drawn_hash=drawn_hash)
             for number, piece in enumerate(pieces)
         )
         if hidden != content:
-            yield begin, found.end(group), hidden
+            yield begin, match.end(group), hidden
 
 
 def _is_named_secret(before: str, value: str) -> bool:
@@ -119,7 +119,7 @@ def _is_credential(name: str, value: str, *, prose: bool = False) -> bool:
     """Whether a literal of that name is a secret, and no word, identifier or placeholder."""
     if value == HIDDEN or not is_secret(name, value) or _TEMPLATE.search(value):
         return False
-    words = {one for one in re.split(r"[^a-z0-9]+", name.lower()) if one}
+    words = {part for part in re.split(r"[^a-z0-9]+", name.lower()) if part}
     if words <= {"key", "x"} or not is_secret_name(name):
         return looks_drawn(value)
     if words & _PASSWORDS and not prose:
@@ -128,8 +128,8 @@ def _is_credential(name: str, value: str, *, prose: bool = False) -> bool:
 
 
 def _is_placeholder(value: str) -> bool:
-    words = {one for one in re.split(r"[^a-z]+", value.lower()) if one}
-    plain = {re.sub(r"^(?:my|your)(?=[a-z])", "", one) for one in words}
+    words = {part for part in re.split(r"[^a-z]+", value.lower()) if part}
+    plain = {re.sub(r"^(?:my|your)(?=[a-z])", "", word) for word in words}
     return plain <= _OF_ADDRESS or bool(_TEMPLATE.search(value))
 
 

@@ -211,7 +211,7 @@ def _fitter(hint: Any) -> Callable[[Any], Any]:
     """What does it for that hint: looked up once, for a list of runs asks it a million times."""
     origin = get_origin(hint)
     if origin in {Union, UnionType}:
-        return partial(_first_fit, tuple(_fitter(one) for one in get_args(hint)))
+        return partial(_first_fit, tuple(_fitter(argument) for argument in get_args(hint)))
     if hint == _COLUMN:
         fitter = _fitted_column
     elif origin is list:
@@ -252,9 +252,9 @@ def _fitted_list(hint: Any, value: Any) -> Any:
     if not isinstance(value, list):
         return _DROPPED
     entries = list(map(_fitter(hint), cast("list[Any]", value)))
-    if any(one is _DROPPED for one in entries):
+    if any(entry is _DROPPED for entry in entries):
         documents = isinstance(hint, type) and issubclass(hint, dict)
-        return [one for one in entries if one is not _DROPPED] if documents else _DROPPED
+        return [entry for entry in entries if entry is not _DROPPED] if documents else _DROPPED
     return entries
 
 
@@ -262,8 +262,8 @@ def _fitted_mapping(hint: Any, value: Any) -> Any:
     if not isinstance(value, dict):
         return _DROPPED
     fitter = _fitter(hint)
-    entries = {key: fitter(one) for key, one in cast("dict[str, Any]", value).items()}
-    return {key: one for key, one in entries.items() if one is not _DROPPED}
+    entries = {key: fitter(item) for key, item in cast("dict[str, Any]", value).items()}
+    return {key: value for key, value in entries.items() if value is not _DROPPED}
 
 
 def _fitted_typed(kind: Any, value: Any) -> Any:

@@ -29,7 +29,7 @@ from workbench.version import __version__
 
 KEY = "stacks"
 SANE = (0.1, 10.0)
-"""Measured over predicted; beyond, something else went on."""
+"""Measured over predicted; beyond, something else continued."""
 NEWEST = 1000
 """Measurements that are looked at: those before them are of older drivers, libraries and code."""
 _BYTES = ("peak_bytes", "predicted_bytes", "tensors_bytes", "states_bytes")
@@ -84,11 +84,11 @@ def of_stack(
         chosen = [_named(every, name)]
     else:
         chosen = [
-            one
-            for one in every
-            if one.stack.trainer == own.trainer
-            and one.version == __version__
-            and (not host_key or one.host_key in {"", host_key})
+            measurement
+            for measurement in every
+            if measurement.stack.trainer == own.trainer
+            and measurement.version == __version__
+            and (not host_key or measurement.host_key in {"", host_key})
         ]
     if not chosen:
         return None
@@ -122,11 +122,13 @@ def calibrated(job: Job, name: str = ALL, store: str | os.PathLike[str] | None =
 
 
 def _named(every: list[StackMeasurement], name: str) -> StackMeasurement:
-    names = [one.name for one in every]
-    fits = [one for one in every if one.name == name]
-    fits = fits or [one for one in every if name and one.name.startswith(name)]
+    names = [measurement.name for measurement in every]
+    fits = [measurement for measurement in every if measurement.name == name]
+    fits = fits or [
+        measurement for measurement in every if name and measurement.name.startswith(name)
+    ]
     if len(fits) > 1:
-        some = ", ".join(one.name for one in fits[:6])
+        some = ", ".join(fit.name for fit in fits[:6])
         raise UsageError(f"--calibration {name!r} fits {len(fits)} measurements: {some}.")
     if not fits and not names:
         raise UsageError(
@@ -144,25 +146,27 @@ def _named(every: list[StackMeasurement], name: str) -> StackMeasurement:
 
 
 def _read(line: Mapping[str, Any]) -> StackMeasurement | None:
-    """The measurement of a line that anybody may have written; None = it is not all there."""
+    """The measurement of a line that anyone may have written; None = it is not all there."""
     try:
         measurement = from_document(StackMeasurement, line)
     except (TypeError, ValueError):
         return None
     texts = [
-        getattr(measurement, one.name) for one in fields(StackMeasurement) if one.type == "str"
+        getattr(measurement, field.name)
+        for field in fields(StackMeasurement)
+        if field.type == "str"
     ]
     texts += [measurement.gpu or ""]
     numbers = [getattr(measurement, name) for name in _NUMBERS]
     sound = (
         all(map(_is_plain, texts))
-        and all(one is None or _is_amount(one) for one in numbers)
+        and all(number is None or _is_amount(number) for number in numbers)
         and _are_facts(measurement.facts)
         and _is_amount(measurement.measured_at)
-        and (measurement.peak_bytes is None or all(getattr(measurement, one) for one in _BYTES))
+        and (measurement.peak_bytes is None or all(getattr(measurement, name) for name in _BYTES))
         and all(
-            one is None or is_near(one)
-            for one in (measurement.step_ratio, measurement.memory_ratio)
+            ratio is None or is_near(ratio)
+            for ratio in (measurement.step_ratio, measurement.memory_ratio)
         )
     )
     return measurement if sound else None

@@ -25,7 +25,7 @@ class Status:
     """State and outcome of a run, as of now."""
 
     state: str
-    """queued, starting, running, stopping, unsupervised (it trains on, nobody watches), ended,
+    """queued, starting, running, stopping, unsupervised (it trains on, no one watches), ended,
     interrupted, or unreadable."""
     outcome: str | None
     """succeeded, failed, stopped, preempted, interrupted, no-steps; None while it runs."""
@@ -56,7 +56,7 @@ def read_status(paths: RunPaths) -> Status:
     if any(processes.is_alive(process) for process in workers if process):
         markers = _markers(paths)
         alive = [process for process in workers if process]
-        if any(processes.may_be_marked(one, marker) for one in alive for marker in markers):
+        if any(processes.may_be_marked(process, marker) for process in alive for marker in markers):
             return Status(state="unsupervised", outcome=None, message=_unwatched(paths))
     ended = _read_end(paths)  # the supervisor may have ended while we looked
     if ended is None and processes.is_alive(state.get("watcher")):

@@ -34,7 +34,7 @@ _FIRST_FAILURES = 3
 _AGAIN = {"interrupted", "preempted"}
 
 
-class Kept(Protocol):
+class KeptTrials(Protocol):
     """The trials as they are kept: `study.Trials`."""
 
     def every(self) -> list[Trial]:
@@ -67,7 +67,7 @@ class Controller:
     def __init__(
         self,
         plan: SweepPlan,
-        trials: Kept,
+        trials: KeptTrials,
         host: Host,
         *,
         stop_asked: Callable[[], bool] = lambda: False,
@@ -79,17 +79,17 @@ class Controller:
 
     def turn(self) -> tuple[str, str] | None:
         """Do what is due; outcome and message once the sweep has ended."""
-        asked = self._stop_asked()
+        stopping = self._stop_asked()
         trials = self._trials.every()
         for trial in trials:
-            if trial.state == "open" and not asked:
+            if trial.state == "open" and not stopping:
                 self._follow(trial)
         self._fresh = False
         trials = self._trials.every()
-        why = "The sweep was stopped." if asked else self._hopeless(trials)
+        why = "The sweep was stopped." if stopping else self._hopeless(trials)
         live = self._stop_those(trials, why)
         if why:
-            return None if live else ("stopped" if asked else "failed", why)
+            return None if live else ("stopped" if stopping else "failed", why)
         left = self._fill(live)
         return None if left else self._finished()
 
@@ -113,7 +113,7 @@ class Controller:
             trial = self._trials.ask()
             self._at("asked")
             if trial is None:
-                return live > 0 or any(one.state == "open" for one in self._trials.every())
+                return live > 0 or any(trial.state == "open" for trial in self._trials.every())
             self._file(trial)
             live += 1
         return True
@@ -203,19 +203,19 @@ class Controller:
 
     def _hopeless(self, trials: list[Trial]) -> str:
         """Why a sweep is ended early; "" = it is not."""
-        ended = [one for one in trials if one.state != "open"]
+        ended = [trial for trial in trials if trial.state != "open"]
         first = ended[:_FIRST_FAILURES]
-        missing = next((one for one in first if "It recorded no" in one.why), None)
-        if missing is not None and not any(one.state == "finished" for one in ended):
+        missing = next((trial for trial in first if "It recorded no" in trial.why), None)
+        if missing is not None and not any(trial.state == "finished" for trial in ended):
             return f"Trial {missing.number}: {missing.why}"
-        if len(first) < _FIRST_FAILURES or any(one.state != "failed" for one in first):
+        if len(first) < _FIRST_FAILURES or any(trial.state != "failed" for trial in first):
             return ""
         return f"The first {_FIRST_FAILURES} trials failed. The latest: {first[-1].why}"
 
     def _finished(self) -> tuple[str, str]:
         counts: dict[str, int] = {}
-        for one in self._trials.every():
-            counts[one.state] = counts.get(one.state, 0) + 1
+        for trial in self._trials.every():
+            counts[trial.state] = counts.get(trial.state, 0) + 1
         return "finished", ", ".join(f"{number} {state}" for state, number in counts.items())
 
 

@@ -29,22 +29,22 @@ def figures(sweep: Sweep) -> dict[str, Any]:
     if importlib.util.find_spec("plotly") is None:
         raise HostError("The figures need plotly: pip install 'training-workbench[lab]'")
     study, plan, trials = sweep.study(), sweep.plan, sweep.trials()
-    finished = [one for one in trials if one.state == "finished"]
-    found: dict[str, Any] = {}
+    finished = [trial for trial in trials if trial.state == "finished"]
+    named_figures: dict[str, Any] = {}
     if finished:
         history = drawn.plot_optimization_history(study, target_name=plan.metric)
-        found["Best so far"] = _history(history, plan.metric)
+        named_figures["Best so far"] = _history(history, plan.metric)
         coordinates = drawn.plot_parallel_coordinate(study, target_name=plan.metric)
-        found["Parallel coordinates"] = _coordinates(coordinates, plan.direction)
-    if len({tuple(one.values.items()) for one in finished}) > 1:
+        named_figures["Parallel coordinates"] = _coordinates(coordinates, plan.direction)
+    if len({tuple(row.values.items()) for row in finished}) > 1:
         importance = drawn.plot_param_importances(study, target_name=plan.metric)
-        found["Importance"] = _importance(importance, plan.metric)
+        named_figures["Importance"] = _importance(importance, plan.metric)
     if sweep.plan.first_look is not None and trials:
         looks = drawn.plot_intermediate_values(study)
-        found["Looks"] = _looks(looks, trials, best_of(trials, plan.direction), plan.metric)
-    for figure in found.values():
+        named_figures["Looks"] = _looks(looks, trials, best_of(trials, plan.direction), plan.metric)
+    for figure in named_figures.values():
         _dress(figure)
-    return found
+    return named_figures
 
 
 def plotly_script() -> str:
@@ -85,12 +85,12 @@ def _coordinates(figure: Any, direction: str) -> Any:
     scale: list[tuple[float, str]] = [(0.0, _BEST), (0.5, _OTHER), (1.0, _WORST)]
     if direction == "higher":
         scale = [(1.0 - at, colour) for at, colour in reversed(scale)]
-    for one in figure.data:
-        if one.mode == "lines":  # its first y is the place of the metric, from 0 to 1
-            one.update(line={"color": _between(scale, one.y[0]), "width": 1.8}, opacity=0.85)
+    for trace in figure.data:
+        if trace.mode == "lines":  # its first y is the place of the metric, from 0 to 1
+            trace.update(line={"color": _between(scale, trace.y[0]), "width": 1.8}, opacity=0.85)
         else:
-            one.marker.update(colorscale=scale, reversescale=False)
-            one.marker.colorbar.update(thickness=10, outlinewidth=0, title=None)
+            trace.marker.update(colorscale=scale, reversescale=False)
+            trace.marker.colorbar.update(thickness=10, outlinewidth=0, title=None)
     figure.update_annotations(font={"color": _GREY, "size": 11})
     figure.update_shapes(line={"color": _GREY})
     return figure.update_yaxes(visible=False).update_xaxes(side="top")
@@ -100,7 +100,7 @@ def _between(scale: list[tuple[float, str]], share: float) -> str:
     """The colour at a share of a scale of three."""
     low, high = (scale[0][1], scale[1][1]) if share < 0.5 else (scale[1][1], scale[2][1])
     part = 2 * share if share < 0.5 else 2 * share - 1
-    ends = [[int(one[at : at + 2], 16) for at in (1, 3, 5)] for one in (low, high)]
+    ends = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in (low, high)]
     mixed = [round(one + part * (other - one)) for one, other in zip(*ends, strict=True)]
     return f"rgb({mixed[0]}, {mixed[1]}, {mixed[2]})"
 
@@ -115,7 +115,7 @@ def _importance(figure: Any, metric: str) -> Any:
 
 def _looks(figure: Any, trials: list[TrialRow], best: TrialRow | None, metric: str) -> Any:
     """The best in green, other finished ones in blue, pruned ones in grey."""
-    states = {one.number: one for one in trials}
+    states = {trial.number: trial for trial in trials}
     for curve in figure.data:
         trial = states.get(int(str(curve.name).removeprefix("Trial")))
         if trial is None:

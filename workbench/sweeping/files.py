@@ -113,7 +113,7 @@ class SweepFiles:
         return numbers and "boot_id" in process and processes.is_alive(process)
 
     def check_own(self) -> None:
-        """Refuse a sweep whose files somebody else could have written: it says what is started.
+        """Refuse a sweep whose files someone else could have written: it says what is started.
 
         Raises:
             ForeignRunError: it is not this user's alone.
@@ -145,11 +145,15 @@ def make_folder(root: Path, name: str) -> SweepFiles:
 def every_sweep(root: Path) -> list[SweepFiles]:
     """All sweeps of a store, the newest first."""
     try:
-        found = [SweepFiles(root, one.name) for one in (root / FOLDER).iterdir()]
+        sweeps = [SweepFiles(root, path.name) for path in (root / FOLDER).iterdir()]
     except OSError:
         return []
-    made = [one for one in found if names.is_id(one.name) and one.plan_file.is_file()]
-    return sorted(made, key=lambda one: one.plan().created_at, reverse=True)
+    made = [
+        sweep_files
+        for sweep_files in sweeps
+        if names.is_id(sweep_files.name) and sweep_files.plan_file.is_file()
+    ]
+    return sorted(made, key=lambda sweep_files: sweep_files.plan().created_at, reverse=True)
 
 
 def find_sweep(root: Path, name: str) -> SweepFiles:
@@ -163,10 +167,16 @@ def find_sweep(root: Path, name: str) -> SweepFiles:
         raise UsageError(
             f"No sweeps in {root} yet. Start one: workbench sweep gpt --grid lr=1e-4,3e-4"
         )
-    fits = known[:1] if name == "last" else [one for one in known if one.name == name]
-    fits = fits or [one for one in known if name and one.name.startswith(name)]
+    fits = (
+        known[:1]
+        if name == "last"
+        else [sweep_files for sweep_files in known if sweep_files.name == name]
+    )
+    fits = fits or [
+        sweep_files for sweep_files in known if name and sweep_files.name.startswith(name)
+    ]
     if len(fits) > 1:
-        raise UsageError(f"{name!r} fits {', '.join(one.name for one in fits)}. Give the name.")
+        raise UsageError(f"{name!r} fits {', '.join(fit.name for fit in fits)}. Give the name.")
     if not fits:
-        raise UnknownNameError.near("sweep", name, [one.name for one in known])
+        raise UnknownNameError.near("sweep", name, [sweep_files.name for sweep_files in known])
     return fits[0]

@@ -18,7 +18,7 @@ from workbench.launching.resume.run_options import options_of
 from workbench.launching.run import Run
 from workbench.launching.start.launch_spec import check_not_redacted
 from workbench.launching.start.queued import file, file_again, has_begun
-from workbench.queueing.wishes import all_devices, wish
+from workbench.queueing.device_requests import all_devices, device_request
 from workbench.store.layout import RunPaths
 from workbench.store.names import slug
 from workbench.store.record import read_run
@@ -26,7 +26,7 @@ from workbench.store.run_record import RunRecord, SweepDoc
 from workbench.store.runs import Store
 from workbench.store.status import read_status
 from workbench.sweeping.files import SweepFiles
-from workbench.sweeping.metric import Measured, measured
+from workbench.sweeping.metric import MeasuredMetric, measured
 from workbench.sweeping.plan import SweepPlan
 from workbench.sweeping.script_values import read_script, with_values
 
@@ -65,7 +65,7 @@ class Host(Protocol):
         """Where it stands."""
         ...
 
-    def measured(self, number: int) -> Measured:
+    def measured(self, number: int) -> MeasuredMetric:
         """The metric so far."""
         ...
 
@@ -103,9 +103,9 @@ class ThisHost:
 
     def file(self, number: int, values: Mapping[str, str]) -> None:
         """See `Host.file`."""
-        found = self._find(number)
-        if found is not None:
-            file_again(found)
+        run = self._find(number)
+        if run is not None:
+            file_again(run)
             return
         about: SweepDoc = {
             "name": self._plan.name,
@@ -140,10 +140,12 @@ class ThisHost:
             state=status.state,
             outcome=status.outcome,
             message=status.message or "",
-            attempts=len([one for one in read_attempts(paths) if one.get("event") == "start"]),
+            attempts=len(
+                [attempt for attempt in read_attempts(paths) if attempt.get("event") == "start"]
+            ),
         )
 
-    def measured(self, number: int) -> Measured:
+    def measured(self, number: int) -> MeasuredMetric:
         """See `Host.measured`."""
         return measured(self._paths(number), self._plan.metric)
 
@@ -170,22 +172,22 @@ class ThisHost:
         return room_for(self._record, self._store.root)
 
     def _paths(self, number: int) -> RunPaths:
-        found = self._find(number)
-        if found is None:
+        run = self._find(number)
+        if run is None:
             raise UnknownNameError.near("trial", str(number), map(str, self._known))
-        return found
+        return run
 
     def _find(self, number: int) -> RunPaths | None:
         if number not in self._known:
-            found = runs_of(self._store, self._plan, [number])
-            self._known |= found
+            runs = runs_of(self._store, self._plan, [number])
+            self._known |= runs
         return self._known.get(number)
 
 
 def room_for(record: RunRecord, store: Path) -> int:
     """How many runs of this record have devices at the same time."""
-    asked = wish(record, all_devices(store))
-    return max(1, len(asked.allowed) // max(1, asked.count))
+    request = device_request(record, all_devices(store))
+    return max(1, len(request.allowed) // max(1, request.count))
 
 
 def trial_name(sweep: str, number: int) -> str:
@@ -199,13 +201,13 @@ def trial_name(sweep: str, number: int) -> str:
 
 def runs_of(store: Store, plan: SweepPlan, numbers: Sequence[int]) -> dict[int, RunPaths]:
     """The runs of these trials that exist: trial -> run; by their records, not by their names."""
-    found: dict[int, RunPaths] = {}
+    runs: dict[int, RunPaths] = {}
     prefixes = {number: slug(trial_name(plan.name, number)) for number in numbers}
     ids = [run for _, run in store.folders()]
     for number, prefix in prefixes.items():
-        for run in (one for one in ids if one == prefix or one.startswith(f"{prefix}-")):
+        for run in (name for name in ids if name == prefix or name.startswith(f"{prefix}-")):
             paths = RunPaths(store.root / run)
             about = (read_run(paths) or RunRecord()).sweep or SweepDoc()
             if about.get("id") == plan.id and about.get("trial") == number:
-                found[number] = paths
-    return found
+                runs[number] = paths
+    return runs

@@ -15,7 +15,7 @@ _SHARE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredMetric:
     """A metric over the steps of a run."""
 
     steps: Sequence[float] = ()
@@ -35,11 +35,11 @@ class Measured:
     def at(self, step: int | None = None) -> float | None:
         """The metric at the first point from `step` on; None = at the last; None where none is.
 
-        >>> one = Measured(steps=(10, 20, 30), values=(3.0, 2.0, 1.0))
-        >>> one.at(15), one.at(), one.at(31)
+        >>> metric = MeasuredMetric(steps=(10, 20, 30), values=(3.0, 2.0, 1.0))
+        >>> metric.at(15), metric.at(), metric.at(31)
         (2.0, 1.0, None)
         """
-        places = [at for at, one in enumerate(self.steps) if step is None or one >= step]
+        places = [at for at, seen_at in enumerate(self.steps) if step is None or seen_at >= step]
         if not places:
             return None
         place = places[-1] if step is None else places[0]
@@ -54,23 +54,23 @@ class Measured:
         return sum(window) / len(window)
 
 
-def measured(paths: RunPaths, metric: str) -> Measured:
+def measured(paths: RunPaths, metric: str) -> MeasuredMetric:
     """What a run has recorded of the metric so far."""
     series = read_series(paths)
-    own = next((one for one in series if one.name == metric), None)
+    own = next((entry for entry in series if entry.name == metric), None)
     if own is not None:
         return _points(own.step, own.mean, smooth=False)
     if metric == TRAINING_LOSS:
         curve = read_curve(paths)
         return _points(curve.step, curve.loss, smooth=True)
-    return Measured(logged=tuple(one.name for one in series))
+    return MeasuredMetric(logged=tuple(entry.name for entry in series))
 
 
 def _points(
     steps: Sequence[float | None], values: Sequence[float | None], *, smooth: bool
-) -> Measured:
+) -> MeasuredMetric:
     known = [(at, value) for at, value in zip(steps, values, strict=True) if at is not None]
-    return Measured(
+    return MeasuredMetric(
         steps=[at for at, _ in known],
         values=[float("nan") if value is None else value for _, value in known],
         smooth=smooth,

@@ -61,15 +61,15 @@ def write_page(sweep: Sweep, path: Path) -> None:
 
 
 def _table(sweep: Sweep) -> str:
-    names = [one.name for one in sweep.plan.parameters]
+    names = [parameter.name for parameter in sweep.plan.parameters]
     heads = ["Trial", "State", *names, sweep.plan.metric, "Run", ""]
-    cells = "".join(f"<th>{html.escape(one)}</th>" for one in heads)
-    lines = "".join(_line(one, names) for one in sweep.trials())
+    cells = "".join(f"<th>{html.escape(head)}</th>" for head in heads)
+    lines = "".join(_line(row, names) for row in sweep.trials())
     return f"<h2>Trials</h2><div class=table><table><tr>{cells}</tr>{lines}</table></div>"
 
 
 def _line(trial: TrialRow, names: list[str]) -> str:
     value = "n/a" if trial.value is None else f"{trial.value:.6g}"
-    values = [trial.values.get(one, "") for one in names]
+    values = [trial.values.get(name, "") for name in names]
     texts = [str(trial.number), trial.state, *values, value, trial.run or "n/a", trial.why]
-    return f"<tr>{''.join(f'<td>{html.escape(one)}</td>' for one in texts)}</tr>"
+    return f"<tr>{''.join(f'<td>{html.escape(text)}</td>' for text in texts)}</tr>"

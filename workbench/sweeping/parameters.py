@@ -39,7 +39,7 @@ class Parameter:
 
     def value_of(self, text: str) -> Value:
         """A listed value as Optuna keeps it."""
-        return _number(text) if all(_is_number(one) for one in self.values) else text
+        return _number(text) if all(_is_number(value) for value in self.values) else text
 
     def text_of(self, value: Value) -> str:
         """A value as the script's option takes it.
@@ -56,7 +56,7 @@ class Parameter:
         """As it is typed."""
         if self.values:
             return f"{self.name}={','.join(self.values)}"
-        ends = (f"{one:g}" for one in (self.low, self.high))
+        ends = (f"{end:g}" for end in (self.low, self.high))
         marks = (mark for mark, on in (("log", self.log), ("int", self.integer)) if on)
         return f"{self.name}={':'.join([*ends, *marks])}"
 
@@ -131,7 +131,7 @@ def _range_problem(low: str, high: str, marks: Sequence[str]) -> str:
 
 def _listed(given: object) -> tuple[str, ...]:
     if isinstance(given, str):
-        return tuple(one.strip() for one in given.split(",") if one.strip())
+        return tuple(part.strip() for part in given.split(",") if part.strip())
     if isinstance(given, Sequence):
         return tuple(map(str, cast("Sequence[object]", given)))
     return (str(given),)
@@ -165,8 +165,8 @@ def combinations(parameters: Sequence[Parameter]) -> list[dict[str, Value]]:
     Raises:
         UsageError: there are too many.
     """
-    tried = [one for one in parameters if one.tried]
-    count = math.prod(len(one.values) for one in tried)
+    tried = [parameter for parameter in parameters if parameter.tried]
+    count = math.prod(len(parameter.values) for parameter in tried)
     if count > _MOST_COMBINATIONS:
         raise UsageError(
             f"The grid has {count:,} combinations; at most {_MOST_COMBINATIONS:,} are tried. Draw "
@@ -174,11 +174,15 @@ def combinations(parameters: Sequence[Parameter]) -> list[dict[str, Value]]:
         )
     if not tried:
         return []
-    every = product(*([one.value_of(text) for text in one.values] for one in tried))
-    return [dict(zip((one.name for one in tried), values, strict=True)) for values in every]
+    every = product(
+        *([parameter.value_of(text) for text in parameter.values] for parameter in tried)
+    )
+    return [
+        dict(zip((parameter.name for parameter in tried), values, strict=True)) for values in every
+    ]
 
 
 def texts_of(parameters: Sequence[Parameter], values: Mapping[str, Value]) -> dict[str, str]:
     """The values of a trial as the script's options take them."""
-    known = {one.name: one for one in parameters}
+    known = {parameter.name: parameter for parameter in parameters}
     return {name: known[name].text_of(value) for name, value in values.items() if name in known}

@@ -14,7 +14,7 @@ from workbench.sweeping.parameters import Parameter
 STOPS = ("none", "asha", "hyperband")
 SAMPLERS = ("tpe", "random")
 ETA = 3
-"""Of those that reach a look, the best third goes on."""
+"""Of those that reach a look, the best third continues."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,14 +108,14 @@ class SweepPlan:
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
-        return {**values, "parameters": [one.document() for one in self.parameters]}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {**values, "parameters": [parameter.document() for parameter in self.parameters]}
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> SweepPlan:
         """From its plain form; what a later version added is left out."""
         known: dict[str, Any] = {
-            one.name: document[one.name] for one in fields(cls) if one.name in document
+            field.name: document[field.name] for field in fields(cls) if field.name in document
         }
         known["parameters"] = tuple(map(Parameter.read, document["parameters"]))
         return cls(**known)
@@ -130,11 +130,11 @@ class SweepPlan:
         [10, 30]
         """
         last = until if self.steps_total is None else min(until, self.steps_total - 1)
-        found, step = list[int](), self.first_look or 0
+        looks_at, step = list[int](), self.first_look or 0
         while 0 < step <= last:
-            found.append(step)
+            looks_at.append(step)
             step *= ETA
-        return found
+        return looks_at
 
 
 def direction_of(metric: str, given: str | None) -> str:
@@ -143,20 +143,20 @@ def direction_of(metric: str, given: str | None) -> str:
     Raises:
         UsageError: neither says it.
     """
-    found = given or better(metric)
-    if found is None:
+    direction = given or better(metric)
+    if direction is None:
         raise UsageError(
             f"Whether a lower or a higher {metric} is better, its name does not tell. Say it: "
             "--direction lower, or --direction higher."
         )
-    return found
+    return direction
 
 
 def first_look(options: SweepOptions, steps_total: int | None) -> int | None:
     """Steps of the first look; None where trials are not stopped early.
 
     Raises:
-        UsageError: nobody knows how long a trial is, or it would be over before.
+        UsageError: no one knows how long a trial is, or it would be over before.
     """
     if options.stop == "none":
         return None

@@ -62,7 +62,7 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prepared:
+class PreparedSweep:
     """What would start."""
 
     plan: SweepPlan
@@ -81,7 +81,7 @@ class Prepared:
 
 def prepare_sweep(
     target: str, arguments: Sequence[str], chosen: SweepOptions, options: LaunchOptions
-) -> Prepared:
+) -> PreparedSweep:
     """Check a sweep against script and host; nothing is written or started.
 
     Raises:
@@ -92,7 +92,7 @@ def prepare_sweep(
     what = resolve(target)
     reading, label = read_script(what), what.recipe or what.path.name
     parameters = _parameters(chosen)
-    parameters = tuple(checked(one, reading, label) for one in parameters)
+    parameters = tuple(checked(parameter, reading, label) for parameter in parameters)
     _check_once(parameters)
     options = replace(options, queue=True)
     template = build_request(target, arguments, options)
@@ -125,7 +125,7 @@ def prepare_sweep(
     requests = [request(values) for values in _samples(plan)]
     room = chosen.parallel or _room(requests[0])
     prediction = _predicted(plan, requests, min(room, trials))
-    return Prepared(
+    return PreparedSweep(
         plan=replace(plan, predicted=prediction.document()),
         template=template,
         first=requests[0],
@@ -146,15 +146,18 @@ def _parameters(chosen: SweepOptions) -> tuple[Parameter, ...]:
 
 
 def _check_once(parameters: Sequence[Parameter]) -> None:
-    options = [one.option for one in parameters]
-    twice = next((one for one in options if options.count(one) > 1), None)
+    options = [parameter.option for parameter in parameters]
+    twice = next((option for option in options if options.count(option) > 1), None)
     if twice is not None:
         raise UsageError(f"{twice} is varied twice. Give it to --grid or to --random, once.")
 
 
 def _count(chosen: SweepOptions, parameters: Sequence[Parameter]) -> tuple[int, list[str]]:
     """How many trials, and what to say of that."""
-    grid, drawn = len(combinations(parameters)), any(not one.tried for one in parameters)
+    grid, drawn = (
+        len(combinations(parameters)),
+        any(not parameter.tried for parameter in parameters),
+    )
     trials = chosen.trials or grid or _USUAL_TRIALS
     if not drawn and trials > grid:
         return grid, [f"The grid has {grid} combinations, so {grid} trials are made."]
@@ -166,23 +169,23 @@ def _count(chosen: SweepOptions, parameters: Sequence[Parameter]) -> tuple[int, 
 def _samples(plan: SweepPlan) -> list[dict[str, str]]:
     """Values of some trials to predict, from the first one on: of the grid, and within ranges."""
     grid: list[Any] = shuffled_grid(plan) or [{}]
-    drawn = [one for one in plan.parameters if not one.tried]
+    drawn = [parameter for parameter in plan.parameters if not parameter.tried]
     count = min(plan.trials, _MOST_PREDICTED, len(grid) if not drawn else _MOST_PREDICTED)
     return [
         texts_of(plan.parameters, grid[number % len(grid)])
-        | {one.name: _within(one, number, count) for one in drawn}
+        | {parameter.name: _within(parameter, number, count) for parameter in drawn}
         for number in range(count)
     ]
 
 
-def _within(one: Parameter, number: int, count: int) -> str:
+def _within(parameter: Parameter, number: int, count: int) -> str:
     """A value of a range, evenly from its low end to its high end."""
-    if one.values:
-        return one.values[number % len(one.values)]
+    if parameter.values:
+        return parameter.values[number % len(parameter.values)]
     share = number / max(1, count - 1)
-    if one.log:
-        return one.text_of(one.low * (one.high / one.low) ** share)
-    return one.text_of(one.low + share * (one.high - one.low))
+    if parameter.log:
+        return parameter.text_of(parameter.low * (parameter.high / parameter.low) ** share)
+    return parameter.text_of(parameter.low + share * (parameter.high - parameter.low))
 
 
 def _room(request: Request) -> int:
@@ -191,14 +194,14 @@ def _room(request: Request) -> int:
 
     cuda = request.device == "cuda"
     devices = request.options.devices or [
-        one.name for one in read_devices(request.store.root, cuda=cuda)
+        device.name for device in read_devices(request.store.root, cuda=cuda)
     ]
     return max(1, len(devices) // min(len(devices) or 1, request.processes_here))
 
 
 def _predicted(plan: SweepPlan, requests: Sequence[Request], room: int) -> Prediction:
-    known = [one.predicted_hours for one in requests]
-    hours = [one for one in known if one is not None]
+    known = [request.predicted_hours for request in requests]
+    hours = [value for value in known if value is not None]
     total = mean(hours) * plan.trials if hours and len(hours) == len(known) else None
     rate = requests[0].usd_per_hour
     return Prediction(
@@ -211,7 +214,7 @@ def _predicted(plan: SweepPlan, requests: Sequence[Request], room: int) -> Predi
     )
 
 
-def make(prepared: Prepared) -> SweepFiles:
+def make(prepared: PreparedSweep) -> SweepFiles:
     """Make the folder of a sweep; its plan is written last.
 
     Raises:
@@ -228,7 +231,7 @@ def make(prepared: Prepared) -> SweepFiles:
     return files
 
 
-def shell(prepared: Prepared) -> str:
+def shell(prepared: PreparedSweep) -> str:
     """The first trial's script and arguments, in one line."""
     request = prepared.first
     layout = len(request.layout_arguments)

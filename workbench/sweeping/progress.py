@@ -45,7 +45,7 @@ class TrialRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SoFar:
+class TrialTotals:
     """What the trials have taken."""
 
     finished: int
@@ -66,8 +66,8 @@ class SoFar:
 
 def rows(store: Store, plan: SweepPlan, known: Sequence[Trial]) -> list[TrialRow]:
     """A row for each trial, in their order."""
-    runs = runs_of(store, plan, [one.number for one in known])
-    return [_row(one, runs.get(one.number)) for one in known]
+    runs = runs_of(store, plan, [trial.number for trial in known])
+    return [_row(trial, runs.get(trial.number)) for trial in known]
 
 
 def _row(trial: Trial, paths: RunPaths | None) -> TrialRow:
@@ -91,22 +91,22 @@ def _row(trial: Trial, paths: RunPaths | None) -> TrialRow:
 def best_of(trials: Sequence[TrialRow], direction: str) -> TrialRow | None:
     """The finished trial with the best metric; None = none has finished."""
     sign = 1 if direction == "lower" else -1
-    finished = [one for one in trials if one.state == "finished"]
-    return min(finished, key=lambda one: sign * (one.value or 0.0), default=None)
+    finished = [trial for trial in trials if trial.state == "finished"]
+    return min(finished, key=lambda row: sign * (row.value or 0.0), default=None)
 
 
-def so_far(trials: Sequence[TrialRow], planned: int) -> SoFar:
+def so_far(trials: Sequence[TrialRow], planned: int) -> TrialTotals:
     """What they have taken together."""
-    counts = Counter(one.state for one in trials)
+    counts = Counter(trial.state for trial in trials)
     ended = sum(counts[state] for state in ENDED)
     waiting = planned - len(trials) + sum(counts[state] for state in _WAITING)
-    bills = [one.usd for one in trials if one.usd is not None]
-    return SoFar(
+    bills = [trial.usd for trial in trials if trial.usd is not None]
+    return TrialTotals(
         finished=counts["finished"],
         pruned=counts["pruned"],
         failed=counts["failed"],
         running=planned - ended - waiting,
         waiting=waiting,
-        hours=sum(one.hours or 0.0 for one in trials),
+        hours=sum(trial.hours or 0.0 for trial in trials),
         usd=sum(bills) if bills else None,
     )

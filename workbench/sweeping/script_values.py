@@ -32,7 +32,7 @@ def checked(parameter: Parameter, reading: Reading, script: str) -> Parameter:
     option = _option(parameter.name, reading)
     if option is None:
         if reading.complete:
-            known = [one.name.lstrip("-") for one in reading.known.options]
+            known = [option.name.lstrip("-") for option in reading.known.options]
             raise UnknownNameError.near(f"option of {script}", parameter.name, known)
         return parameter
     whole = option.kind == "integer" and not parameter.values
@@ -56,9 +56,9 @@ def _option(name: str, reading: Reading) -> ScriptOption | None:
     """By its exact name, underscores and hyphens alike."""
     plain = name.lstrip("-")
     spellings = {plain, plain.replace("_", "-"), plain.replace("-", "_")}
-    found = (reading.known.by_name.get(f"--{one}") for one in spellings)
+    matching = (reading.known.by_name.get(f"--{spelling}") for spelling in spellings)
     short = reading.known.by_name.get(f"-{plain}") if len(plain) == 1 else None
-    return next((one for one in found if one is not None), short)
+    return next((option for option in matching if option is not None), short)
 
 
 def _samples(parameter: Parameter) -> Sequence[str]:
@@ -79,8 +79,8 @@ def with_values(
         UsageError: a value cannot be put there.
     """
     text, known = shlex.join(arguments), reading.known
-    options = {one.name: known.by_name.get(one.option) for one in parameters}
-    written = {one.name: one.option for one in parameters}
+    options = {parameter.name: known.by_name.get(parameter.option) for parameter in parameters}
+    written = {parameter.name: parameter.option for parameter in parameters}
     unknown: list[str] = []
     for name, value in values.items():
         option = options[name]

@@ -29,7 +29,7 @@ class Share:
 
 
 def trained_share(plan: SweepPlan) -> Share:
-    """The part of the steps that a sweep trains; 1 where no trial is stopped or nobody knows.
+    """The part of the steps that a sweep trains; 1 where no trial is stopped or no one knows.
 
     >>> plan = SweepPlan(name="a", id="", parameters=(), trials=27, metric="loss", seed=0,
     ...     direction="lower", stop="asha", first_look=10, steps_total=90, sampler="tpe",

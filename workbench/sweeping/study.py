@@ -84,8 +84,8 @@ class Trials:
 
     def every(self) -> list[Trial]:
         """All trials whose values were drawn, in their order."""
-        known = [one for one in self._frozen() if one.state.name in _STATES]
-        return [self._trial(one) for one in known if self._whole(one)]
+        known = [trial for trial in self._frozen() if trial.state.name in _STATES]
+        return [self._trial(trial) for trial in known if self._whole(trial)]
 
     def one(self, number: int) -> Trial:
         """A trial by its number."""
@@ -94,14 +94,14 @@ class Trials:
     def ask(self) -> Trial | None:
         """The next trial, with its values; None when there are as many as planned.
 
-        What is asked for again after a kill goes on with the same trial.
+        What is asked for again after a kill continues with the same trial.
         """
         kept, plan = self._frozen(), self._plan
-        half = [one for one in kept if one.state.name == "RUNNING" and not self._whole(one)]
-        asked = [one for one in kept if one.state.name != "WAITING"]
-        if not half and len(asked) >= plan.trials:
+        half = [trial for trial in kept if trial.state.name == "RUNNING" and not self._whole(trial)]
+        started = [trial for trial in kept if trial.state.name != "WAITING"]
+        if not half and len(started) >= plan.trials:
             return None
-        number = half[0].number if half else len(asked)
+        number = half[0].number if half else len(started)
         self.study.sampler = self._sampler(_SEEDS * plan.seed + number)
         if half:
             trial = self._optuna.trial.Trial(self.study, half[0]._trial_id)  # noqa: SLF001  (no public way)
@@ -144,7 +144,7 @@ class Trials:
         )
 
     def _whole(self, kept: Any) -> bool:
-        return all(one.name in kept.params for one in self._plan.parameters)
+        return all(parameter.name in kept.params for parameter in self._plan.parameters)
 
     def _enqueue(self, number: int) -> None:
         """The next combination of the grid, where one is not yet in the journal.
@@ -152,11 +152,14 @@ class Trials:
         One at a time: the trial of a number has the combination of that number.
         """
         grid = shuffled_grid(self._plan)
-        if grid and not any(one.state.name == "WAITING" for one in self._frozen()):
+        if grid and not any(trial.state.name == "WAITING" for trial in self._frozen()):
             self.study.enqueue_trial(grid[number % len(grid)])
 
     def _distributions(self) -> dict[str, Any]:
-        return {one.name: _distribution(self._optuna, one) for one in self._plan.parameters}
+        return {
+            parameter.name: _distribution(self._optuna, parameter)
+            for parameter in self._plan.parameters
+        }
 
     def _sampler(self, seed: int) -> Any:
         """Made again for each trial: after a restart it does not draw what it has drawn."""
@@ -183,14 +186,16 @@ def shuffled_grid(plan: SweepPlan) -> list[dict[str, Value]]:
     return grid
 
 
-def _distribution(library: Any, one: Parameter) -> Any:
-    if one.values:
+def _distribution(library: Any, parameter: Parameter) -> Any:
+    if parameter.values:
         return library.distributions.CategoricalDistribution(
-            [one.value_of(text) for text in one.values]
+            [parameter.value_of(text) for text in parameter.values]
         )
-    if one.integer:
-        return library.distributions.IntDistribution(int(one.low), int(one.high), log=one.log)
-    return library.distributions.FloatDistribution(one.low, one.high, log=one.log)
+    if parameter.integer:
+        return library.distributions.IntDistribution(
+            int(parameter.low), int(parameter.high), log=parameter.log
+        )
+    return library.distributions.FloatDistribution(parameter.low, parameter.high, log=parameter.log)
 
 
 class _NoLock:

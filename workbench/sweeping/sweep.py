@@ -24,7 +24,7 @@ from workbench.store.runs import Store
 from workbench.sweeping.files import SweepFiles, every_sweep, find_sweep
 from workbench.sweeping.host import runs_of
 from workbench.sweeping.plan import SweepOptions, SweepPlan, labels
-from workbench.sweeping.prepared import Prepared, make, prepare_sweep
+from workbench.sweeping.prepared import PreparedSweep, make, prepare_sweep
 from workbench.sweeping.progress import TrialRow, best_of, rows, so_far
 from workbench.sweeping.study import Trials, optuna
 
@@ -51,7 +51,7 @@ class Sweep:
 
     @property
     def state(self) -> str:
-        """running, stopping, finished, stopped, failed, or interrupted (nobody serves it)."""
+        """running, stopping, finished, stopped, failed, or interrupted (no one serves it)."""
         if self._files.is_served:
             return "stopping" if self._files.stop.exists() else "running"
         ended = self._files.ended()
@@ -90,7 +90,7 @@ class Sweep:
         return self._trials.study
 
     def stop(self, timeout: float = 300.0) -> Sweep:
-        """Stop its trials with a checkpoint, and wait; `resume` goes on with them.
+        """Stop its trials with a checkpoint, and wait; `resume` continues with them.
 
         Raises:
             ForeignRunError: it is another user's.
@@ -166,7 +166,7 @@ class Sweep:
             "predicted": plan.predicted,
             "best": best and asdict(best),
             "so_far": asdict(so_far(trials, plan.trials)),
-            "trials": [asdict(one) for one in trials],
+            "trials": [asdict(trial) for trial in trials],
             "dir": str(self.directory),
         }
 
@@ -218,10 +218,10 @@ def sweep(
     *,
     grid: Mapping[str, Any] | None = None,
     random: Mapping[str, Any] | None = None,
-    on_prepared: Callable[[Prepared], bool] | None = None,
+    on_prepared: Callable[[PreparedSweep], bool] | None = None,
     **options: Any,
 ) -> Sweep:
-    """Start a sweep of a script or recipe; it goes on without this process.
+    """Start a sweep of a script or recipe; it continues without this process.
 
     Args:
         target: A recipe's name, or the path of a Python script.
@@ -247,7 +247,7 @@ def sweep(
     return start(prepared)
 
 
-def start(prepared: Prepared) -> Sweep:
+def start(prepared: PreparedSweep) -> Sweep:
     """Make the folder of a sweep and start its controller.
 
     Raises:

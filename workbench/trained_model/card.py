@@ -18,7 +18,7 @@ from workbench.store.printable import printable
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.secrets import hide_known
-from workbench.trained_model.exported import Exported
+from workbench.trained_model.exported import ExportedModel
 from workbench.trained_model.source import GPT, IMAGE_LORA, TENSORS, TrainedModel
 from workbench.units import UNKNOWN, format_bytes, format_count, format_ratio, format_seconds
 from workbench.version import __version__
@@ -57,7 +57,7 @@ weights = load_file("model.safetensors")  # names and tensors, for your own mode
 }
 
 
-def card(paths: RunPaths, model: TrainedModel, exported: Exported) -> str:
+def card(paths: RunPaths, model: TrainedModel, exported: ExportedModel) -> str:
     """The text, in Markdown with the hub's header."""
     run = read_run(paths) or RunRecord()
     base = _base_name(model.base)
@@ -74,18 +74,18 @@ def card(paths: RunPaths, model: TrainedModel, exported: Exported) -> str:
     return hide_known("\n".join([*head, *body])).rstrip() + "\n"
 
 
-def _is_adapter(model: TrainedModel, exported: Exported) -> bool:
+def _is_adapter(model: TrainedModel, exported: ExportedModel) -> bool:
     return model.adapter and not exported.merged
 
 
-def _kind(model: TrainedModel, exported: Exported) -> str:
+def _kind(model: TrainedModel, exported: ExportedModel) -> str:
     if model.family in {GPT, IMAGE_LORA, TENSORS}:
         return model.family
     return "adapter" if _is_adapter(model, exported) else "full"
 
 
 def _facts(
-    paths: RunPaths, model: TrainedModel, exported: Exported, run: RunRecord, base: str | None
+    paths: RunPaths, model: TrainedModel, exported: ExportedModel, run: RunRecord, base: str | None
 ) -> list[str]:
     about = summarise(paths)
     losses = [
@@ -128,15 +128,15 @@ def _compared(paths: RunPaths) -> list[str]:
         "| | predicted | measured | ratio |",
         "|---|---|---|---|",
     ]
-    for one in rows:
-        ratio = format_ratio(one.measured, one.predicted)
-        cells = (one.what, one.text(one.predicted), one.text(one.measured), ratio)
+    for term in rows:
+        ratio = format_ratio(term.measured, term.predicted)
+        cells = (term.what, term.text(term.predicted), term.text(term.measured), ratio)
         lines.append(f"| {' | '.join(map(_plain, cells))} |")
     return [*lines, ""]
 
 
-def _notes(exported: Exported) -> list[str]:
-    lines = [f"- {_plain(one)}" for one in exported.notes]
+def _notes(exported: ExportedModel) -> list[str]:
+    lines = [f"- {_plain(note)}" for note in exported.notes]
     if exported.logits_difference is not None:
         lines.append(
             f"- The adapter was merged: on a fixed input the logits differ by at most "
@@ -167,7 +167,7 @@ def _data(run: RunRecord) -> str:
     if run.recipe == "lora":
         return "signatures and docstrings of Python's standard library"
     files = (run.provenance or {}).get("data") or []
-    named = [_plain(Path(str(one.get("path"))).name) for one in files if one.get("path")]
+    named = [_plain(Path(str(file.get("path"))).name) for file in files if file.get("path")]
     return ", ".join(named[:8]) or UNKNOWN
 
 
@@ -187,8 +187,8 @@ def _license(model: TrainedModel) -> str:
             text = file.read(_MOST).decode(errors="replace")
     except OSError:
         return "unknown"
-    found = _LICENSE.search(text.split("\n---", 1)[0]) if text.startswith("---") else None
-    return found[1] if found else "unknown"
+    match = _LICENSE.search(text.split("\n---", 1)[0]) if text.startswith("---") else None
+    return match[1] if match else "unknown"
 
 
 def _or_unknown(value: int | None) -> str:

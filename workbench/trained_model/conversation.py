@@ -103,15 +103,15 @@ class Conversation:
             UsageError: the model cannot answer.
             ModelProcessError: the process failed or was killed.
         """
-        asked = self.sides if sides is None else sides
-        if BASE in asked and not self.model.adapter:
+        chosen = self.sides if sides is None else sides
+        if BASE in chosen and not self.model.adapter:
             how = "began at random" if self.model.family == GPT else "trained all weights"
             raise UsageError(
                 f"{self.model.run} {how}: only an adapter (LoRA) has its base beside it."
             )
         request: dict[str, Any] = {"model": self.model.request(), "prompt": prompt}
         answers = self._process.ask(
-            "answer", **request, sides=list(asked), **asdict(sampling or Sampling())
+            "answer", **request, sides=list(chosen), **asdict(sampling or Sampling())
         )
         for message in answers:
             if "loading" in message:

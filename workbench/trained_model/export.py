@@ -13,7 +13,7 @@ from typing import Any
 from workbench.errors import StoreError, UsageError
 from workbench.store.layout import RunPaths
 from workbench.trained_model.card import card
-from workbench.trained_model.exported import Exported, ModelExport, read_receipt, write_receipt
+from workbench.trained_model.exported import ExportedModel, ModelExport, read_receipt, write_receipt
 from workbench.trained_model.process import ModelProcess
 from workbench.trained_model.source import IMAGE_LORA, TrainedModel, trained_model
 
@@ -23,7 +23,7 @@ _GB = 1_000_000_000
 
 def export_model(
     paths: RunPaths, wanted: ModelExport | None = None, *, on_progress: OnProgress | None = None
-) -> Exported:
+) -> ExportedModel:
     """Write the model of a run to a new folder, complete or not at all.
 
     Raises:
@@ -35,7 +35,7 @@ def export_model(
     wanted = wanted or ModelExport()
     model, target = _meant(paths, wanted)
     with _partial(target) as partial:
-        told = _in_process(
+        answer = _in_process(
             {
                 **model.request(),
                 "partial": str(partial),
@@ -45,8 +45,8 @@ def export_model(
             },
             on_progress,
         )
-        facts = told["facts"]
-        exported = Exported(
+        facts = answer["facts"]
+        exported = ExportedModel(
             run=model.run,
             checkpoint=model.checkpoint.name,
             step=model.checkpoint.step,
@@ -61,7 +61,7 @@ def export_model(
             merged=model.adapter and not wanted.adapter and model.family != IMAGE_LORA,
             logits_difference=facts["logits_difference"],
             loads=facts["loads"],
-            notes=tuple(told["notes"]),
+            notes=tuple(answer["notes"]),
         )
         text = card(paths, model, exported)
         (partial / "README.md").write_text(text, encoding="utf-8")
@@ -71,7 +71,7 @@ def export_model(
 
 def exported_model(
     paths: RunPaths, wanted: ModelExport | None = None, *, on_progress: OnProgress | None = None
-) -> Exported:
+) -> ExportedModel:
     """The folder that holds this export already, as it is; else `export_model`.
 
     Raises:

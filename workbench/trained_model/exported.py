@@ -60,7 +60,7 @@ class ModelExport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Exported:
+class ExportedModel:
     """A model that was written, read again, and given its name."""
 
     run: str
@@ -93,7 +93,7 @@ class Exported:
     loads: bool | None
     """Whether plain transformers loaded the folder with every weight; None = not tried."""
     notes: tuple[str, ...]
-    """What somebody should know of it."""
+    """What someone should know of it."""
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
@@ -101,7 +101,7 @@ class Exported:
 
 
 def write_receipt(
-    folder: Path, exported: Exported, wanted: ModelExport, checkpoint: Checkpoint
+    folder: Path, exported: ExportedModel, wanted: ModelExport, checkpoint: Checkpoint
 ) -> None:
     """Keep beside a model what it was made from, so that it is not made twice.
 
@@ -113,7 +113,7 @@ def write_receipt(
     (folder / _RECEIPT).write_text(json.dumps(kept, indent=2), encoding="utf-8")
 
 
-def read_receipt(folder: Path, wanted: ModelExport, checkpoint: Checkpoint) -> Exported | None:
+def read_receipt(folder: Path, wanted: ModelExport, checkpoint: Checkpoint) -> ExportedModel | None:
     """The export that a folder holds; None = another one, none, or its weights have changed."""
     kept = read_json(folder / _RECEIPT)
     if kept is None:
@@ -122,12 +122,12 @@ def read_receipt(folder: Path, wanted: ModelExport, checkpoint: Checkpoint) -> E
     if any(kept.get(name) != value for name, value in origin.items()):
         return None
     try:
-        names = set(Exported.__dataclass_fields__) - {"path"}
+        names = set(ExportedModel.__dataclass_fields__) - {"path"}
         known: dict[str, Any] = {name: kept[name] for name in names}
         known |= {"path": folder, "notes": tuple(kept["notes"])}
     except (KeyError, TypeError):
         return None
-    return Exported(**known)
+    return ExportedModel(**known)
 
 
 def _origin(folder: Path, wanted: ModelExport, checkpoint: Checkpoint) -> dict[str, Any]:

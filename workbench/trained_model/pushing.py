@@ -8,7 +8,7 @@ from typing import Any
 from workbench.errors import UsageError
 from workbench.store.layout import RunPaths
 from workbench.trained_model.export import OnProgress, exported_model
-from workbench.trained_model.exported import Exported, ModelExport
+from workbench.trained_model.exported import ExportedModel, ModelExport
 from workbench.trained_model.hub import (
     SAME,
     HubPush,
@@ -26,7 +26,7 @@ def push_model(
     wanted: ModelExport | None = None,
     *,
     on_progress: OnProgress | None = None,
-) -> tuple[Exported, Pushed]:
+) -> tuple[ExportedModel, Pushed]:
     """Upload a run's model with its card to the hub, with the user's own token.
 
     The folder is written as by `export_model` and stays; one that holds the same export already is

@@ -100,7 +100,7 @@ def trained_model(
 def _of_script(
     paths: RunPaths, chosen: Checkpoint, run: RunRecord, base: str | None
 ) -> TrainedModel:
-    """A checkpoint of somebody's script: what its files say."""
+    """A checkpoint of someone's script: what its files say."""
     folder = chosen.path if chosen.path.is_dir() else chosen.path.parent
     about = _json(folder / ADAPTER_FILE)
     if about is not None:
@@ -128,7 +128,7 @@ def _configs(folder: Path, paths: RunPaths, base: str | None, run: RunRecord) ->
     """Folders with a config.json of this model: the checkpoint's, those around it, its base's."""
     places = [folder, folder.parent]
     if folder.parent not in {paths.checkpoints, Path(run.working_directory or "/")}:
-        places += sorted(one for one in folder.parent.glob("checkpoint-*") if one.is_dir())
+        places += sorted(path for path in folder.parent.glob("checkpoint-*") if path.is_dir())
     places += [Path(_resolved(base, run))] if base else []
     for place in places:
         about = _json(place / CONFIG_FILE)
@@ -141,14 +141,25 @@ def _chosen(paths: RunPaths, name: str | None, step: int | None) -> Checkpoint:
     if name is not None:
         return _checked(paths, _named(paths, known, name))
     if step is not None:
-        fits = [one for one in known if one.step == step]
+        fits = [checkpoint for checkpoint in known if checkpoint.step == step]
         if not fits:
-            steps = ", ".join(str(one.step) for one in known if one.step is not None) or "none"
+            steps = (
+                ", ".join(
+                    str(checkpoint.step) for checkpoint in known if checkpoint.step is not None
+                )
+                or "none"
+            )
             raise UsageError(f"{paths.directory.name} has no checkpoint of step {step}: {steps}.")
         return _checked(paths, fits[0])
-    usable = [one for one in known if not one.problem and not one.abandoned]
+    usable = [
+        checkpoint for checkpoint in known if not checkpoint.problem and not checkpoint.abandoned
+    ]
     if not usable:
-        broken = " ".join(f"{one.name}: {one.problem}." for one in known if one.problem)
+        broken = " ".join(
+            f"{checkpoint.name}: {checkpoint.problem}."
+            for checkpoint in known
+            if checkpoint.problem
+        )
         raise UsageError(
             f"{paths.directory.name} has no whole checkpoint. {broken}".strip()
             + _how_to_save(paths)
@@ -175,20 +186,24 @@ def _newest(usable: list[Checkpoint]) -> Checkpoint:
 
     What lies where the script works may be of another run: it comes last.
     """
-    own = [one for one in usable if not one.by_script]
-    stepped = [one for one in own or usable if one.step is not None]
-    final = [one for one in usable if one.step is None and _has_weights(one.path)]
+    own = [checkpoint for checkpoint in usable if not checkpoint.by_script]
+    stepped = [checkpoint for checkpoint in own or usable if checkpoint.step is not None]
+    final = [
+        checkpoint
+        for checkpoint in usable
+        if checkpoint.step is None and _has_weights(checkpoint.path)
+    ]
     if not stepped:
-        return max(final or usable, key=lambda one: one.saved_at or 0.0)
+        return max(final or usable, key=lambda checkpoint: checkpoint.saved_at or 0.0)
     newest = stepped[0]
     around = {newest.path.parent, newest.path.parent.parent}
     later = [
-        one
-        for one in final
-        if (one.saved_at or 0.0) >= (newest.saved_at or 0.0)
-        and (one.path in around or one.path.parent in around)
+        checkpoint
+        for checkpoint in final
+        if (checkpoint.saved_at or 0.0) >= (newest.saved_at or 0.0)
+        and (checkpoint.path in around or checkpoint.path.parent in around)
     ]
-    return max(later, key=lambda one: one.saved_at or 0.0) if later else newest
+    return max(later, key=lambda checkpoint: checkpoint.saved_at or 0.0) if later else newest
 
 
 def _has_weights(path: Path) -> bool:
@@ -199,9 +214,9 @@ def _has_weights(path: Path) -> bool:
 
 def _named(paths: RunPaths, known: list[Checkpoint], name: str) -> Checkpoint:
     absolute = Path(name).expanduser().absolute()
-    for one in known:
-        if one.name == name or one.path == absolute:
-            return one
+    for checkpoint in known:
+        if checkpoint.name == name or checkpoint.path == absolute:
+            return checkpoint
     if absolute.exists():
         return named_checkpoint(absolute)
     if not known:
@@ -209,7 +224,7 @@ def _named(paths: RunPaths, known: list[Checkpoint], name: str) -> Checkpoint:
             f"{paths.directory.name} has no checkpoint, and there is no file or folder {name}. "
             "Recipes save with --checkpoint-every N."
         )
-    raise UnknownNameError.near("checkpoint", name, [one.name for one in known])
+    raise UnknownNameError.near("checkpoint", name, [checkpoint.name for checkpoint in known])
 
 
 def _checked(paths: RunPaths, chosen: Checkpoint) -> Checkpoint:

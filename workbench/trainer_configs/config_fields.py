@@ -135,7 +135,7 @@ class Reader:
         return Reader(self.path, cast("Mapping[str, Any]", value or {}), f"{self.prefix}{key}.")
 
     def unknown(self) -> Iterator[tuple[str, Any]]:
-        """Dotted name and value of each key nobody asked for."""
+        """Dotted name and value of each key no one asked for."""
         for key, value in self.values.items():
             if key not in self.known:
                 yield from _leaves(self.prefix + key, value)

@@ -42,9 +42,9 @@ class Document:
             self.put(to, value)
 
     def unknown(self) -> Iterator[tuple[str, Any]]:
-        """Dotted key and value of everything that nobody asked for."""
+        """Dotted key and value of everything that no one asked for."""
         for key, value in _leaves("", self.values):
-            if not any(key == one or key.startswith(f"{one}.") for one in self.known):
+            if not any(key == prefix or key.startswith(f"{prefix}.") for prefix in self.known):
                 yield key, value
 
     def wrong(self, key: str, allowed: str) -> UsageError:

@@ -58,7 +58,9 @@ def job_fields(job: Job, model_text: str | None = None) -> dict[str, Any]:
         "local_batch": per_rank if piped else workload.micro_batch,
         "pipeline_batch": workload.micro_batch if piped else None,
         "lora": workload.lora_rank > 0,
-        "lora_attention": tuple(one for one in workload.lora_targets if one in _ATTENTION),
+        "lora_attention": tuple(
+            lora_target for lora_target in workload.lora_targets if lora_target in _ATTENTION
+        ),
         "lora_mlp": "gate" in workload.lora_targets,
         "lora_head": "head" in workload.lora_targets,
         **{f"offload_{part}": part in strategy.offload for part in _OFFLOADS},
@@ -69,7 +71,9 @@ def job_fields(job: Job, model_text: str | None = None) -> dict[str, Any]:
     }
     shape = workload.model
     values[f"{_SHAPE}grouped"] = shape.key_value_heads != shape.heads
-    return values | {f"{_SHAPE}{one.name}": getattr(shape, one.name) for one in fields_of(shape)}
+    return values | {
+        f"{_SHAPE}{field.name}": getattr(shape, field.name) for field in fields_of(shape)
+    }
 
 
 def data_parallel(strategy: Strategy) -> str:
@@ -100,8 +104,8 @@ def repository_of(model: Model) -> str | None:
     named = catalog_id(model)
     rows = [row for row in every_published() if replace(model, name=row.model.name) == row.model]
     rows.sort(key=lambda row: (row.model.name != model.name, row.id != named))
-    found = (_REPOSITORY.match(row.source) for row in rows)
-    return next((match[1] for match in found if match), None)
+    matches = (_REPOSITORY.match(row.source) for row in rows)
+    return next((match[1] for match in matches if match), None)
 
 
 def placement_of(job: Job) -> dict[str, Any]:
@@ -135,15 +139,15 @@ def job_options(
         strategy = _strategy(read, given, document)
         read |= _batches(read, given, strategy, document)
     else:
-        read = {name: one for name, one in read.items() if name not in scopes()}
+        read = {name: value for name, value in read.items() if name not in scopes()}
         read |= _batches(read, given, None, document)
     kept = {name: value for name, value in read.items() if name in options()}
     made = kept | {name: value for name, value in given.items() if value is not None}
     if strategy is not None:
         made = {
-            name: one
-            for name, one in made.items()
-            if name in given or is_counted(strategy, name, one)
+            name: value
+            for name, value in made.items()
+            if name in given or is_counted(strategy, name, value)
         }
         nodes = int(made.get("nodes") or 1)
         made |= {"strategy": strategy}
@@ -161,7 +165,7 @@ def _offload(read: Mapping[str, Any]) -> dict[str, Any]:
 def _model(read: Mapping[str, Any]) -> Any:
     if named := read.get("model_id") or read.get("model_text"):
         return named
-    shape = {name[len(_SHAPE) :]: one for name, one in read.items() if name.startswith(_SHAPE)}
+    shape = {name[len(_SHAPE) :]: value for name, value in read.items() if name.startswith(_SHAPE)}
     shape.pop("grouped", None)
     if not set(shape) >= _SHAPE_NEEDS:
         return None
@@ -180,7 +184,7 @@ def _strategy(read: Mapping[str, Any], given: Mapping[str, Any], document: Docum
     product = math.prod(degrees[name] for name in _WORDS)
     world = _world(read, given) or product
     if world % product:
-        stated = ", ".join(f"{name} {one}" for name, one in degrees.items() if one > 1)
+        stated = ", ".join(f"{name} {value}" for name, value in degrees.items() if value > 1)
         raise UsageError(
             f"{document.name}: its degrees ({stated}) multiply to {product}, which does not divide "
             f"{world} GPUs. Change --gpus or --nodes, or a degree in the file."
@@ -221,7 +225,7 @@ def named_strategy(
     above = [name for name, degree in split.items() if degree > 1]
     words = dict(_WORDS) if stage is None else _WORDS | {"dp_shard": f"zero{stage}x"}
     experts = f"-ep{degrees['ep']}" if degrees.get("ep", 1) > 1 else ""
-    name = "-".join(f"{words[one]}{split[one]}" for one in above) + experts
+    name = "-".join(f"{words[axis]}{split[axis]}" for axis in above) + experts
     world = math.prod(split.values())
     plain = {"dp_replicate": "ddp", "dp_shard": "fsdp" if stage is None else f"zero{stage}"}
     if not experts and len(above) == 1:

@@ -13,7 +13,7 @@ Syntax = Literal["arguments", "yaml", "toml", "json"]
 
 
 def _as_it_is(document: Document) -> None:
-    """Nothing to spell anew."""
+    """Nothing to spell again."""
     del document
 
 
@@ -48,7 +48,7 @@ class Format:
     recipes: tuple[tuple[str, Mapping[str, object]], ...] = ()
     """What {recipe} is: the first whose fields the job has."""
     assumed: Mapping[str, object] = field(default_factory=dict[str, object])
-    """Fields that no key says, since the trainer knows no other value."""
+    """Fields that no key says, since the trainer does not know any other value."""
     script: str = "train.py"
     """arguments: the script that takes them."""
     dashes: bool = False

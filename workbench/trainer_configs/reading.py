@@ -12,10 +12,10 @@ from typing import Any, cast
 from workbench.describe.job import Job, check_names
 from workbench.describe.trainers import trainer as trainer_named
 from workbench.errors import UnknownNameError, UsageError
+from workbench.trainer_configs.all_formats import FORMATS
 from workbench.trainer_configs.document import Document, is_off, is_on, shown
 from workbench.trainer_configs.fields import job_options
 from workbench.trainer_configs.format import Format
-from workbench.trainer_configs.known import FORMATS
 from workbench.trainer_configs.syntax import read_arguments, read_file
 
 _MATTERS = re.compile(
@@ -45,7 +45,7 @@ class TrainerConfig:
     def notes(self) -> tuple[str, ...]:
         """What was not understood, in sentences that name the file."""
         left = [f"{key}={shown(value)}" for key, value in self.document.unknown()]
-        named = [one for one in left if self._matters(one)]
+        named = [key for key in left if self._matters(key)]
         more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
         notes = [f"{self.document.name}: {note}." for note in self.document.notes]
         if named:
@@ -147,12 +147,12 @@ def format_of(trainer: str) -> Format:
         UsageError: its configuration is not known here; the message has those that are.
     """
     name = trainer_named(trainer.partition("@")[0]).name
-    for one in FORMATS:
-        if name == one.trainer or name in one.others:
-            return one
+    for form in FORMATS:
+        if name == form.trainer or name in form.others:
+            return form
     raise UsageError(
         f"The configuration of {name} is not known here. Known: "
-        f"{', '.join(one.trainer for one in FORMATS)}."
+        f"{', '.join(form.trainer for form in FORMATS)}."
     )
 
 
@@ -185,9 +185,9 @@ def _chosen(document: Document, trainer: str | None) -> Format:
         except UsageError:
             named = None
     matches = [
-        one
-        for one in FORMATS
-        if any(all(_has(document, key) for key in keys) for keys in one.signatures)
+        form
+        for form in FORMATS
+        if any(all(_has(document, key) for key in keys) for keys in form.signatures)
     ]
     if named is not None and (named in matches or not matches):
         return named
@@ -195,7 +195,7 @@ def _chosen(document: Document, trainer: str | None) -> Format:
         return matches[0]
     raise UsageError(
         f"{document.name} has no keys of a known trainer: "
-        f"{', '.join(one.trainer for one in FORMATS)}. Add --trainer NAME to say whose it is."
+        f"{', '.join(form.trainer for form in FORMATS)}. Add --trainer NAME to say whose it is."
     )
 
 

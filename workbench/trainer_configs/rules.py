@@ -110,7 +110,7 @@ class Choice:
         for keys, values in self.rows:
             row = dict(zip(self.fields, values, strict=True))
             row = {name: value for name, value in row.items() if value is not ANY}
-            matches = all(_matches(one, value) for one, value in zip(given, keys, strict=True))
+            matches = all(_matches(item, value) for item, value in zip(given, keys, strict=True))
             if matches and all(known.get(name, value) == value for name, value in row.items()):
                 return row
         stated = [
@@ -132,7 +132,9 @@ class Choice:
         if not applies(self.when, fields):
             return
         for keys, values in self.rows:
-            if all(value is ANY or one == value for one, value in zip(given, values, strict=True)):
+            if all(
+                value is ANY or item == value for item, value in zip(given, values, strict=True)
+            ):
                 for key, value in zip(self.keys, keys, strict=True):
                     if value is not None and value is not ANY:
                         document.put(key, value)
@@ -238,7 +240,7 @@ def texts(value: Any) -> list[str]:
     (['q_proj', 'v_proj'], ['a'], [])
     """
     if isinstance(value, list | tuple):
-        return [str(one) for one in cast("list[Any]", value)]
+        return [str(item) for item in cast("list[Any]", value)]
     return [] if value is None else str(value).replace(",", " ").split()
 
 

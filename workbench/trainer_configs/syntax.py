@@ -66,7 +66,8 @@ def _script_words(path: Path, text: str) -> list[str]:
         raise UsageError(f"{path} cannot be read as a command line: {error}.") from error
     known = {match[1]: match[2] for word in words if (match := _ASSIGNED.match(word))}
     filled = (
-        _VARIABLE.sub(lambda one: known.get(one[1], one[2] or one[0]), word) for word in words
+        _VARIABLE.sub(lambda match: known.get(match[1], match[2] or match[0]), word)
+        for word in words
     )
     return [part for word in filled for part in _parts(word)]
 

@@ -108,14 +108,14 @@ def write_config(job: Job, trainer: str, model: str | None = None) -> TrainerFil
         try:
             rule.write(fields, document)
         except InexpressibleError as error:
-            named = [one for one in error.fields if one not in _SOFT] or error.fields[:1]
+            named = [field for field in error.fields if field not in _SOFT] or error.fields[:1]
             if set(error.fields) <= _SOFT:
                 continue
             refused |= {name: _sentence(chosen, name, fields) for name in named[:1]}
     if refused:
         raise CannotExpressError(refused)
     for key, value in chosen.completed.items():
-        if any(key.startswith(f"{one}.") and document.get(one) for one in chosen.documents):
+        if any(key.startswith(f"{name}.") and document.get(name) for name in chosen.documents):
             document.put(key, value)
     differing = _differences(job, _read_back(document, chosen, job, trainer, model))
     lost = {name: pair for name, pair in differing.items() if name not in _SOFT}
@@ -175,7 +175,7 @@ def _differences(job: Job, again: Job) -> dict[str, tuple[Any, Any]]:
     pairs: dict[str, tuple[Any, Any]] = {}
     if _shape(job.workload.model) != _shape(again.workload.model):
         pairs["model"] = (job.workload.model, again.workload.model)
-    sides = [_flat(one) for one in (job, again)]
+    sides = [_flat(side) for side in (job, again)]
     for name, value in sides[0].items():
         if sides[1][name] != value:
             pairs[name] = (value, sides[1][name])

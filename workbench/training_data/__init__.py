@@ -4,19 +4,19 @@
 `read_examples` and `Encoder` are what the recipe finetune.py trains on. No torch is loaded here.
 """
 
-from workbench.training_data.encode import Encoded, Encoder, load_tokenizer
+from workbench.training_data.encode import EncodedExample, Encoder, load_tokenizer
 from workbench.training_data.examine import examine, form_of_source, read_examples
 from workbench.training_data.locate import locate
 from workbench.training_data.measure import TokenOptions, TokenReport, token_report
-from workbench.training_data.values import DataReport, Example, Read, RowError
+from workbench.training_data.values import DataReport, Example, RowError, RowResult
 
 __all__ = [
     "DataReport",
-    "Encoded",
+    "EncodedExample",
     "Encoder",
     "Example",
-    "Read",
     "RowError",
+    "RowResult",
     "TokenOptions",
     "TokenReport",
     "examine",

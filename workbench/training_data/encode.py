@@ -27,7 +27,7 @@ _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Encoded:
+class EncodedExample:
     """One example in tokens."""
 
     ids: tuple[int, ...]
@@ -172,7 +172,7 @@ class Encoder:
             )
         return notes
 
-    def encode(self, example: Example) -> Encoded:
+    def encode(self, example: Example) -> EncodedExample:
         """Tokens, and which are learned: answers with their end mark; of raw text all.
 
         Raises:
@@ -182,7 +182,7 @@ class Encoder:
             ids = list(self.tokenizer(example.text)["input_ids"])
             end = self.tokenizer.eos_token_id
             ids += [end] * (end is not None and ids[-1:] != [end])
-            return Encoded(ids=tuple(ids), learned=(True,) * len(ids))
+            return EncodedExample(ids=tuple(ids), learned=(True,) * len(ids))
         if _GENERATION.search(self._template) and not self._learn_all:
             return self._marked(example.turns)
         text = self._render(example.turns)
@@ -199,8 +199,8 @@ class Encoder:
             ids: list[int] = self.tokenizer(text)["input_ids"]
             end = self.tokenizer.eos_token_id
             return ids[:-1] if len(ids) > 1 and ids[-1] == end else ids
-        asked = self._render([Turn(role="user", content=text)], answer_follows=True)
-        return self.tokenizer(asked, add_special_tokens=False)["input_ids"]
+        prompt = self._render([Turn(role="user", content=text)], answer_follows=True)
+        return self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
 
     def pair(self, example: Example) -> Pair:
         """A preference as texts.
@@ -208,20 +208,23 @@ class Encoder:
         Raises:
             RowError: the template refuses it or writes the prompt differently before the answers.
         """
-        asked = example.turns[: example.prompt_turns]
-        prompt = self._render(asked, answer_follows=True)
+        turns = example.turns[: example.prompt_turns]
+        prompt = self._render(turns, answer_follows=True)
         chosen = self._render(example.turns)
-        rejected = self._render((*asked, *example.rejected))
+        rejected = self._render((*turns, *example.rejected))
         if not (chosen.startswith(prompt) and rejected.startswith(prompt)):
             raise RowError("the template writes the prompt differently once an answer follows")
         return Pair(prompt=prompt, chosen=chosen[len(prompt) :], rejected=rejected[len(prompt) :])
 
-    def shown(self, encoded: Encoded) -> list[tuple[str, bool]]:
+    def shown(self, encoded: EncodedExample) -> list[tuple[str, bool]]:
         """The tokens' text in stretches, each with whether it is learned."""
         both = zip(encoded.ids, encoded.learned, strict=True)
         return [
-            (self.tokenizer.decode([one for one, _ in part], skip_special_tokens=False), learned)
-            for learned, part in groupby(both, key=lambda one: one[1])
+            (
+                self.tokenizer.decode([token for token, _ in part], skip_special_tokens=False),
+                learned,
+            )
+            for learned, part in groupby(both, key=lambda pair: pair[1])
         ]
 
     def _render(self, turns: Sequence[Turn], *, answer_follows: bool = False) -> str:
@@ -233,23 +236,23 @@ class Encoder:
                 tokenize=False,
             )
         except Exception as error:
-            said = (str(error).splitlines() or [type(error).__name__])[0]
-            raise RowError(f"the template refuses it: {said}") from error
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise RowError(f"the template refuses it: {reason}") from error
 
-    def _marked(self, turns: Sequence[Turn]) -> Encoded:
+    def _marked(self, turns: Sequence[Turn]) -> EncodedExample:
         """By the template's own marks of what the assistant generates."""
         try:
-            found = self.tokenizer.apply_chat_template(
+            encoded = self.tokenizer.apply_chat_template(
                 [turn.message() for turn in turns],
                 chat_template=self._template,
                 return_dict=True,
                 return_assistant_tokens_mask=True,
             )
         except Exception as error:
-            said = (str(error).splitlines() or [type(error).__name__])[0]
-            raise RowError(f"the template refuses it: {said}") from error
-        learned = tuple(map(bool, found["assistant_masks"]))
-        return Encoded(ids=tuple(found["input_ids"]), learned=learned)
+            reason = (str(error).splitlines() or [type(error).__name__])[0]
+            raise RowError(f"the template refuses it: {reason}") from error
+        learned = tuple(map(bool, encoded["assistant_masks"]))
+        return EncodedExample(ids=tuple(encoded["input_ids"]), learned=learned)
 
     def _answers(self, turns: Sequence[Turn], text: str) -> list[tuple[int, int]]:
         """Where in the text the assistant's answers stand, their end marks included."""
@@ -257,8 +260,8 @@ class Encoder:
         for number, turn in enumerate(turns):
             content = turn.content.strip()
             if turn.role != "assistant":
-                found = text.find(content, at)
-                at = found + len(content) if found >= 0 else at  # a tool's may be written as JSON
+                place = text.find(content, at)
+                at = place + len(content) if place >= 0 else at  # a tool's may be written as JSON
                 continue
             before = self._render(turns[:number], answer_follows=True)
             through = self._render(turns[: number + 1])
@@ -280,20 +283,20 @@ class Encoder:
 
     def _end(self, text: str, at: int) -> int:
         """Behind the end mark that follows an answer, where one follows."""
-        marks = [one for one in self.tokenizer.all_special_tokens if text.startswith(one, at)]
+        marks = [token for token in self.tokenizer.all_special_tokens if text.startswith(token, at)]
         return at + max(map(len, marks), default=0)
 
-    def _tokens(self, text: str, spans: Sequence[tuple[int, int]]) -> Encoded:
+    def _tokens(self, text: str, spans: Sequence[tuple[int, int]]) -> EncodedExample:
         """The whole text in tokens; learned are those that begin inside a span."""
         if not self.tokenizer.is_fast:
             return self._pieces(text, spans)
-        found = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
         learned = [
-            any(begin <= at < end for begin, end in spans) for at, _ in found["offset_mapping"]
+            any(begin <= at < end for begin, end in spans) for at, _ in encoded["offset_mapping"]
         ]
-        return Encoded(ids=tuple(found["input_ids"]), learned=tuple(learned))
+        return EncodedExample(ids=tuple(encoded["input_ids"]), learned=tuple(learned))
 
-    def _pieces(self, text: str, spans: Sequence[tuple[int, int]]) -> Encoded:
+    def _pieces(self, text: str, spans: Sequence[tuple[int, int]]) -> EncodedExample:
         """Without offsets: stretch by stretch."""
         edges = sorted({0, len(text), *(edge for span in spans for edge in span)})
         ids, learned = list[int](), list[bool]()
@@ -301,4 +304,4 @@ class Encoder:
             part = self.tokenizer(text[begin:end], add_special_tokens=False)["input_ids"]
             ids += part
             learned += [any(one <= begin < other for one, other in spans)] * len(part)
-        return Encoded(ids=tuple(ids), learned=tuple(learned))
+        return EncodedExample(ids=tuple(ids), learned=tuple(learned))

@@ -16,8 +16,8 @@ from workbench.training_data.values import (
     DataReport,
     EmptyRowError,
     Example,
-    Read,
     RowError,
+    RowResult,
     Source,
 )
 
@@ -49,17 +49,17 @@ def form_of_source(source: Source) -> tuple[str, tuple[str, ...]]:
     raise UsageError(f"{source.path}: no row can be read ({first or 'it has none'}).")
 
 
-def read_examples(source: Source, form: str) -> Iterator[Read]:
+def read_examples(source: Source, form: str) -> Iterator[RowResult]:
     """Each row as an example, or why it is skipped."""
     for row in rows(source):
         if row.fields is None:
-            yield Read(row=row.number, problem=row.problem)
+            yield RowResult(row=row.number, problem=row.problem)
             continue
         try:
-            yield Read(row=row.number, example=example_of(row.fields, form))
+            yield RowResult(row=row.number, example=example_of(row.fields, form))
         except RowError as error:
             empty = isinstance(error, EmptyRowError)
-            yield Read(row=row.number, problem=str(error), is_empty=empty)
+            yield RowResult(row=row.number, problem=str(error), is_empty=empty)
 
 
 def examine(data: str | Path) -> DataReport:
@@ -70,7 +70,7 @@ def examine(data: str | Path) -> DataReport:
     """
     source = locate(data)
     form, columns = form_of_source(source)
-    counts, first, problems = Counter[str](), list[Read](), list[Read]()
+    counts, first, problems = Counter[str](), list[RowResult](), list[RowResult]()
     seen, duplicates = set[bytes](), 0
     for read in read_examples(source, form):
         counts["rows"] += 1
@@ -85,8 +85,10 @@ def examine(data: str | Path) -> DataReport:
         if len(seen) < _MOST_HASHES:
             seen.add(key)
     if not counts["examples"]:
-        one = problems[0]
-        raise UsageError(f"{source.path}: no row can be trained on (row {one.row}: {one.problem}).")
+        problem = problems[0]
+        raise UsageError(
+            f"{source.path}: no row can be trained on (row {problem.row}: {problem.problem})."
+        )
     return DataReport(
         path=source.path,
         kind=source.kind,
@@ -106,6 +108,6 @@ def examine(data: str | Path) -> DataReport:
 def _key(example: Example) -> bytes:
     parts = (
         example.text,
-        *(x for one in (*example.turns, *example.rejected) for x in (one.role, one.content)),
+        *(x for turn in (*example.turns, *example.rejected) for x in (turn.role, turn.content)),
     )
     return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).digest()

@@ -61,10 +61,10 @@ def example_of(fields: Mapping[str, Any], form: str) -> Example:
     """
     if not fields or all(value in (None, "", []) for value in fields.values()):
         raise EmptyRowError("empty")
-    found = form_of(fields)
-    if found != form and not (form == "text" and found is None):
+    form_found = form_of(fields)
+    if form_found != form and not (form == "text" and form_found is None):
         names = ", ".join(map(repr, fields)) or "none"
-        is_form = f", which is the form {found}" if found else ""
+        is_form = f", which is the form {form_found}" if form_found else ""
         raise RowError(f"its columns are {names}{is_form}; the file's form is {form}")
     example = _READERS[form](fields)
     _check_letters(example)
@@ -72,7 +72,7 @@ def example_of(fields: Mapping[str, Any], form: str) -> Example:
 
 
 def _messages(fields: Mapping[str, Any]) -> Example:
-    name = next(one for one in ("messages", "conversations", "conversation") if fields.get(one))
+    name = next(name for name in ("messages", "conversations", "conversation") if fields.get(name))
     turns = _turns(fields[name], name)
     system = fields.get("system")
     if isinstance(system, str) and system.strip() and turns[0].role != "system":
@@ -141,17 +141,17 @@ def check_turns(turns: Sequence[Turn]) -> None:
     Raises:
         RowError: what is wrong with it.
     """
-    learned = [one for one in turns if one.role == "assistant"]
+    learned = [turn for turn in turns if turn.role == "assistant"]
     if not learned:
         raise RowError("no turn of the assistant: nothing to learn from")
-    if not any(one.content.strip() or one.extra for one in learned):
+    if not any(turn.content.strip() or turn.extra for turn in learned):
         raise EmptyRowError("the assistant's turns are empty")
     for number, turn in enumerate(turns, 1):
         if turn.role == "system" and number > 1:
             raise RowError(f"message {number} is of the system, which may only come first")
         if not turn.content.strip() and not turn.extra and turn.role != "system":
             raise RowError(f"message {number} ({turn.role}) is empty")
-    spoken = [(at, one) for at, one in enumerate(turns, 1) if one.role != "system"]
+    spoken = [(at, turn) for at, turn in enumerate(turns, 1) if turn.role != "system"]
     if spoken[0][1].role != "user":
         raise RowError(f"the first turn is the {spoken[0][1].role}'s; it has to be the user's")
     for (_, before), (number, turn) in pairwise(spoken):
@@ -160,10 +160,10 @@ def check_turns(turns: Sequence[Turn]) -> None:
 
 
 def _alpaca(fields: Mapping[str, Any]) -> Example:
-    asked, more = _text(fields, "instruction"), fields.get("input")
+    instruction, more = _text(fields, "instruction"), fields.get("input")
     if isinstance(more, str) and more.strip():
-        asked = f"{asked}\n\n{more}"
-    return Example(turns=_asked(fields, asked, _text(fields, "output")))
+        instruction = f"{instruction}\n\n{more}"
+    return Example(turns=_asked(fields, instruction, _text(fields, "output")))
 
 
 def _pair(fields: Mapping[str, Any]) -> Example:
@@ -184,7 +184,7 @@ def _asked(fields: Mapping[str, Any], prompt: str, answer: str) -> tuple[Turn, .
 
 
 def _plain(fields: Mapping[str, Any]) -> Example:
-    name = next((one for one in _TEXTS if one in fields), None)
+    name = next((text for text in _TEXTS if text in fields), None)
     if name is None:
         raise RowError(f"no column text, only {', '.join(map(repr, fields))}")
     text = _text(fields, name)
@@ -199,18 +199,18 @@ def _preference(fields: Mapping[str, Any]) -> Example:
         if prompt is None:
             raise RowError("chosen and rejected are texts, and the prompt is missing")
         given = _turns(cast("list[Any]", prompt), "prompt") if isinstance(prompt, list) else None
-        asked = given or (Turn(role="user", content=_text(fields, "prompt")),)
-        good = (*asked, Turn(role="assistant", content=chosen))
-        bad = (*asked, Turn(role="assistant", content=rejected))
+        prompt_turns = given or (Turn(role="user", content=_text(fields, "prompt")),)
+        good = (*prompt_turns, Turn(role="assistant", content=chosen))
+        bad = (*prompt_turns, Turn(role="assistant", content=rejected))
     else:
         good, bad = _turns(chosen, "chosen"), _turns(rejected, "rejected")
         if isinstance(prompt, list):
-            asked = _turns(cast("list[Any]", prompt), "prompt")
-            if good[: len(asked)] != asked:
-                good, bad = (*asked, *good), (*asked, *bad)
+            prompt_turns = _turns(cast("list[Any]", prompt), "prompt")
+            if good[: len(prompt_turns)] != prompt_turns:
+                good, bad = (*prompt_turns, *good), (*prompt_turns, *bad)
         elif isinstance(prompt, str) and good[0].role == "assistant":
-            asked = (Turn(role="user", content=prompt),)
-            good, bad = (*asked, *good), (*asked, *bad)
+            prompt_turns = (Turn(role="user", content=prompt),)
+            good, bad = (*prompt_turns, *good), (*prompt_turns, *bad)
     check_turns(good)
     check_turns(bad)
     if good == bad:
@@ -243,7 +243,7 @@ def _kind(value: object) -> str:
 
 def _check_letters(example: Example) -> None:
     """Refuse bytes that are no letters, and halves of letters, as JSON can escape them."""
-    for text in (example.text, *(one.content for one in (*example.turns, *example.rejected))):
+    for text in (example.text, *(turn.content for turn in (*example.turns, *example.rejected))):
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:

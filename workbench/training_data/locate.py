@@ -47,7 +47,7 @@ def _missing(given: str, path: Path) -> str:
             f"--repo-type dataset {given} --local-dir data (a gated one needs `hf auth login`), "
             "then give that folder."
         )
-    names = [one.name for one in path.parent.glob("*")] if path.parent.is_dir() else []
+    names = [entry.name for entry in path.parent.glob("*")] if path.parent.is_dir() else []
     near = difflib.get_close_matches(path.name, names, n=2)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
     return f"No file {path}.{hint} Give {KINDS}."
@@ -57,7 +57,7 @@ def _folder(path: Path) -> Source:
     """A folder that `datasets` saved, or one of data files of one kind."""
     notes: list[str] = []
     if (path / "dataset_dict.json").is_file():
-        splits = sorted(one.name for one in path.iterdir() if (one / "state.json").is_file())
+        splits = sorted(entry.name for entry in path.iterdir() if (entry / "state.json").is_file())
         if not splits:
             raise UsageError(f"{path} names splits, but their folders are missing. Save it again.")
         split = "train" if "train" in splits else splits[0]
@@ -66,13 +66,15 @@ def _folder(path: Path) -> Source:
     arrows = sorted(path.glob("*.arrow"))
     if arrows:
         return Source(path=path, kind="arrow", files=tuple(arrows), notes=tuple(notes))
-    files = [one for one in sorted(path.rglob("*")) if one.suffix in _SUFFIXES and one.is_file()]
-    files = [one for one in files if not one.name.startswith((".", "README"))]
-    train = [one for one in files if "train" in one.stem]
+    files = [
+        file for file in sorted(path.rglob("*")) if file.suffix in _SUFFIXES and file.is_file()
+    ]
+    files = [file for file in files if not file.name.startswith((".", "README"))]
+    train = [file for file in files if "train" in file.stem]
     chosen = train or files
     if train and len(train) < len(files):
         notes.append(f"Of {len(files)} files the {len(train)} with train in their names are read.")
-    kinds = {_kind(one) for one in chosen}
+    kinds = {_kind(path) for path in chosen}
     if not chosen:
         raise UsageError(f"{path} has no data files. Give {KINDS}.")
     if len(kinds) > 1:
@@ -149,5 +151,5 @@ def _is_row(value: object) -> bool:
 
 
 def _all_lists(values: Iterable[object]) -> bool:
-    found = list(values)
-    return len(found) > 1 and all(isinstance(one, list) for one in found)
+    listed = list(values)
+    return len(listed) > 1 and all(isinstance(item, list) for item in listed)

@@ -15,7 +15,7 @@ from workbench.training_data.encode import Encoder, load_tokenizer
 from workbench.training_data.examine import read_examples
 from workbench.training_data.locate import locate
 from workbench.training_data.templates import TEMPLATES
-from workbench.training_data.values import DataReport, Read, RowError
+from workbench.training_data.values import DataReport, RowError, RowResult
 
 SAMPLE = 5000
 """Examples that are counted in tokens; of more rows they are drawn evenly."""
@@ -48,7 +48,7 @@ class TokenOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class ShownExample:
     """An example in tokens, for people."""
 
     row: int
@@ -65,11 +65,11 @@ class TokenReport:
 
     template: str
     """Which template, in words."""
-    first: tuple[Shown, ...]
+    first: tuple[ShownExample, ...]
     """The first three examples as the model will see them."""
     counted: int
     """Examples that were counted: all, or an even sample."""
-    refused: tuple[Read, ...]
+    refused: tuple[RowResult, ...]
     """Rows that the template refuses, among those that were counted."""
     median: int
     """Tokens of the middle example."""
@@ -111,44 +111,49 @@ def token_report(report: DataReport, options: TokenOptions) -> TokenReport:
         Path(options.model) if Path(options.model).is_dir() else options.model
     )
     encoder = Encoder(tokenizer, report.form, options.template)
-    lengths, learned, shown, refused = list[int](), list[list[int]](), list[Shown](), list[Read]()
+    lengths, learned, shown, refused = (
+        list[int](),
+        list[list[int]](),
+        list[ShownExample](),
+        list[RowResult](),
+    )
     for read in _sample(report):
         assert read.example is not None
         try:
             encoded = encoder.encode(read.example)
         except RowError as error:
-            refused.append(Read(row=read.row, problem=str(error)))
+            refused.append(RowResult(row=read.row, problem=str(error)))
             continue
         kept = encoded.learned[: options.seq_len]
         lengths.append(len(encoded.ids))
         learned.append([sum(kept), len(kept)])
         if len(shown) < len(report.first):
             parts = tuple(encoder.shown(encoded))
-            shown.append(Shown(row=read.row, tokens=len(encoded.ids), parts=parts))
+            shown.append(ShownExample(row=read.row, tokens=len(encoded.ids), parts=parts))
     if not lengths:
-        one = refused[0]
-        raise UsageError(f"The template fits no row (row {one.row}: {one.problem}).")
+        first = refused[0]
+        raise UsageError(f"The template fits no row (row {first.row}: {first.problem}).")
     return _summed(report, options, encoder, shown, refused, lengths, learned)
 
 
-def _sample(report: DataReport) -> Iterable[Read]:
+def _sample(report: DataReport) -> Iterable[RowResult]:
     """All examples, or evenly drawn ones, the first three always."""
     step = max(1, report.examples // SAMPLE)
-    found = (one for one in read_examples(locate(report.path), report.form) if one.example)
-    return (one for at, one in enumerate(found) if at % step == 0 or at < len(report.first))
+    examples = (row for row in read_examples(locate(report.path), report.form) if row.example)
+    return (row for at, row in enumerate(examples) if at % step == 0 or at < len(report.first))
 
 
 def _summed(
     report: DataReport,
     options: TokenOptions,
     encoder: Encoder,
-    shown: Sequence[Shown],
-    refused: Sequence[Read],
+    shown: Sequence[ShownExample],
+    refused: Sequence[RowResult],
     lengths: Sequence[int],
     learned: Sequence[Sequence[int]],
 ) -> TokenReport:
     ordered, longest = sorted(lengths), options.seq_len
-    cut = [min(one, longest) for one in lengths]
+    cut = [min(length, longest) for length in lengths]
     kept = sum(cut)
     batch = options.global_batch or options.micro_batch
     scale = report.examples / (len(lengths) + len(refused))
@@ -163,10 +168,10 @@ def _summed(
         median=ordered[len(ordered) // 2],
         p95=ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))],
         longest=ordered[-1],
-        learned_share=sum(one for one, _ in learned) / kept,
-        truncated_share=sum(one > longest for one in lengths) / len(lengths),
+        learned_share=sum(learned_tokens for learned_tokens, _ in learned) / kept,
+        truncated_share=sum(length > longest for length in lengths) / len(lengths),
         cut_share=1 - kept / sum(lengths),
-        lost_share=sum(not one for one, _ in learned) / len(lengths),
+        lost_share=sum(not learned_tokens for learned_tokens, _ in learned) / len(lengths),
         padding_share=1 - kept / padded,
         packing_gain=padded / kept,  # packed examples are not padded: TRL computes without
         epoch_tokens=round(scale * kept),

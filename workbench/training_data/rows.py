@@ -167,7 +167,7 @@ def _csv(path: Path) -> Iterator[Row]:
     """Rows below a header; the delimiter is what the header has most of."""
     with path.open("rb") as file:
         header = next((line for _, line in _lines(file)), b"") or b""
-        delimiter = max(",\t;|", key=lambda one: header.count(one.encode()))
+        delimiter = max(",\t;|", key=lambda character: header.count(character.encode()))
         file.seek(0)
         text = (line.decode("utf-8", "surrogateescape") for _, line in _lines(file) if line)
         longest = csv.field_size_limit(MOST_ROW_BYTES)
@@ -180,7 +180,7 @@ def _csv(path: Path) -> Iterator[Row]:
 def _records(reader: Any) -> Iterator[Row]:
     names: list[str] = next(reader, list[str]())
     if len(set(names)) < len(names):
-        twice = next(one for one in names if names.count(one) > 1)
+        twice = next(name for name in names if names.count(name) > 1)
         raise UsageError(f"Two columns of the CSV are called {twice!r}. Rename one in its header.")
     while True:
         number = reader.line_num + 1

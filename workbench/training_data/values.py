@@ -73,7 +73,7 @@ class Example:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Read:
+class RowResult:
     """What became of one row: an example, or why there is none."""
 
     row: int
@@ -102,7 +102,7 @@ class DataReport:
     """All rows, those that are skipped too."""
     examples: int
     """Rows that can be trained on."""
-    first: tuple[Read, ...]
+    first: tuple[RowResult, ...]
     """The first three of them."""
     duplicates: int | None
     """Examples equal to an earlier one; None = too many rows to know."""
@@ -110,7 +110,7 @@ class DataReport:
     """Rows with nothing in them."""
     broken: int
     """Rows that cannot be trained on."""
-    problems: tuple[Read, ...]
+    problems: tuple[RowResult, ...]
     """The first empty and broken rows, each with its sentence."""
     notes: tuple[str, ...]
     """What was decided, one sentence each."""

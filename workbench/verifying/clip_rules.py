@@ -16,8 +16,8 @@ def before_exchange(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]
     for number in range(trace.steps):
         steps = trace.at(number)
         for place, clips in enumerate(zip(*(step.clips for step in steps), strict=False)):
-            norms = [float(one["norm"]) for one in clips]
-            alike = len({(one["kind"], one["elements"]) for one in clips}) == 1
+            norms = [float(clip["norm"]) for clip in clips]
+            alike = len({(clip["kind"], clip["elements"]) for clip in clips}) == 1
             if not alike or max(norms) - min(norms) <= _APART * max(norms):
                 continue
             cause, move = _why_apart(trace, steps[0], place)
@@ -26,8 +26,8 @@ def before_exchange(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]
                 part="gradients",
                 step=steps[0].step,
                 what=f"the gradients that clip_grad_{clips[0]['kind']}_ is given",
-                evidence=f"Their norm is {', '.join(f'{one:.4g}' for one in norms)} on ranks 0 to "
-                f"{len(norms) - 1}.",
+                evidence=f"Their norm is {', '.join(f'{norm:.4g}' for norm in norms)} on ranks 0 "
+                f"to {len(norms) - 1}.",
                 bound="After the exchange the ranks hold the same gradients, and so one norm; "
                 f"rounding explains {_APART:.0e} of it.",
                 cause=cause,
@@ -66,7 +66,7 @@ def before_unscale(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
     """Gradients are clipped while a gradient scaler's factor is in them."""
     for rank in trace.ranks:
         for step in rank.steps:
-            scaled = next((one for one in step.clips if float(one["scale"]) != 1.0), None)
+            scaled = next((clip for clip in step.clips if float(clip["scale"]) != 1.0), None)
             if scaled is not None:
                 yield _scaled(rank.rank, step.step, scaled)
                 return

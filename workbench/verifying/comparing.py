@@ -112,14 +112,14 @@ def _same_beginning(many: Trace, one: Trace) -> bool:
 
 def _whole(tensors: Sequence[Mapping[str, Sketch | None]]) -> dict[str, tuple[float, ...]]:
     """Projections of whole tensors: pieces of the ranks added up, each once."""
-    found: dict[str, dict[object, Sketch]] = {}
-    for kept in tensors:
-        for name, one in kept.items():
-            if one is not None:
-                found.setdefault(name, {}).setdefault(one.piece, one)
+    by_name: dict[str, dict[object, Sketch]] = {}
+    for sketches in tensors:
+        for name, sketch in sketches.items():
+            if sketch is not None:
+                by_name.setdefault(name, {}).setdefault(sketch.piece, sketch)
     return {
-        name: tuple(map(sum, zip(*(one.projections for one in pieces.values()), strict=True)))
-        for name, pieces in found.items()
+        name: tuple(map(sum, zip(*(sketch.projections for sketch in pieces.values()), strict=True)))
+        for name, pieces in by_name.items()
     }
 
 
@@ -157,7 +157,7 @@ def _gradients_off(many: Trace, one: Trace) -> tuple[str, float, float] | None:
 
 def _verdicts(
     many: Trace,
-    one: Trace,
+    trace: Trace,
     bound: float,
     losses: Sequence[float | None],
     gradient: tuple[str, float, float] | None,
@@ -165,10 +165,10 @@ def _verdicts(
     size = len(many.ranks) // max(1, many.split)
     for number, off in enumerate(losses):
         if off is not None and off > bound * _GROWS**number and off > 1e-6:
-            yield _loss_verdict(many, one, number, off, bound * _GROWS**number)
+            yield _loss_verdict(many, trace, number, off, bound * _GROWS**number)
             break
     if gradient is not None and gradient[1] > _GROWS * bound:
-        yield _gradient_verdict(many, one, gradient, _GROWS * bound, size)
+        yield _gradient_verdict(many, trace, gradient, _GROWS * bound, size)
 
 
 def _loss_verdict(many: Trace, one: Trace, number: int, off: float, bound: float) -> Verdict:
@@ -190,9 +190,9 @@ def _loss_verdict(many: Trace, one: Trace, number: int, off: float, bound: float
 
 
 def _gradient_verdict(
-    many: Trace, one: Trace, found: tuple[str, float, float], bound: float, size: int
+    many: Trace, one: Trace, farthest: tuple[str, float, float], bound: float, size: int
 ) -> Verdict:
-    name, off, factor = found
+    name, off, factor = farthest
     cause, move, severity = _why_values(many.ranks[0], many.at(0))
     if size > 1 and abs(factor * size - 1) < 0.1:
         cause = (
@@ -225,7 +225,7 @@ def _why_values(rank: RankTrace, steps: Sequence[Step]) -> tuple[str, str, Sever
             "With few samples per rank use SyncBatchNorm; else nothing: it is usual.",
             "note",
         )
-    counts = {sum(one["valid"] for one in step.targets) for step in steps}
+    counts = {sum(target["valid"] for target in step.targets) for step in steps}
     if len(counts) > 1:
         return (
             f"The ranks' losses are means over {', '.join(map(str, sorted(counts)))} targets.",

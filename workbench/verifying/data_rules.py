@@ -31,20 +31,20 @@ def same_data(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
         yield whole
 
 
-def _other_loss(one: Step, other: Step) -> bool:
+def _other_loss(step: Step, other: Step) -> bool:
     """Whether a loss of its own on the same inputs tells that each rank has its own targets."""
-    if one.samples != other.samples or one.loss is None or other.loss is None:
+    if step.samples != other.samples or step.loss is None or other.loss is None:
         return False  # as with one whole graph, of which each rank trains other nodes
-    return abs(one.loss - other.loss) > _OTHER * max(abs(one.loss), abs(other.loss))
+    return abs(step.loss - other.loss) > _OTHER * max(abs(step.loss), abs(other.loss))
 
 
-def _shared(one: Step, other: Step) -> set[int] | None:
+def _shared(step: Step, other: Step) -> set[int] | None:
     """Contents that two ranks have in common; None where nothing tells."""
-    if not one.samples or not other.samples:
+    if not step.samples or not other.samples:
         return None
-    if (one.indices and other.indices) and not set(one.indices) & set(other.indices):
+    if (step.indices and other.indices) and not set(step.indices) & set(other.indices):
         return None  # other samples, which happen to hold the same
-    return set(one.samples) & set(other.samples)
+    return set(step.samples) & set(other.samples)
 
 
 def _same(trace: Trace, step: int, ranks: tuple[int, int], shared: set[int], seen: Step) -> Verdict:
@@ -119,7 +119,7 @@ def same_order(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
 
 def _step_of(rank: RankTrace, loader: int) -> int:
     """Optimizer steps before the loader's second pass."""
-    first = sum(one["loader"] == loader and one["pass"] == 1 for one in rank.fetches)
+    first = sum(fetch["loader"] == loader and fetch["pass"] == 1 for fetch in rank.fetches)
     each = max(1, len(rank.steps[0].batches)) if rank.steps else 1
     return first // each
 
@@ -183,9 +183,9 @@ def unequal_tokens(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
     """Each rank's loss is a mean over another number of targets, and all count the same."""
     for number in range(trace.steps):
         steps = trace.at(number)
-        counts = [sum(one["valid"] for one in step.targets) for step in steps]
-        means = all(one["reduction"] == "mean" for step in steps for one in step.targets)
-        padded = any(one["valid"] < one["all"] for step in steps for one in step.targets)
+        counts = [sum(target["valid"] for target in step.targets) for step in steps]
+        means = all(target["reduction"] == "mean" for step in steps for target in step.targets)
+        padded = any(target["valid"] < target["all"] for step in steps for target in step.targets)
         if not (means and padded) or min(counts) == 0 or max(counts) < _SKEW * min(counts):
             continue
         yield Verdict(
@@ -217,9 +217,9 @@ def left_out(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
         return
     known = [feed for feed in feeds if feed is not None]
     alone = reference.ranks[0].feed if reference is not None and reference.ranks else None
-    found = _more_parts(trace, known) or _shards_alone(known, alone) or _dropped(known)
-    if found is not None:
-        what, evidence, cause, move = found
+    mistake = _more_parts(trace, known) or _shards_alone(known, alone) or _dropped(known)
+    if mistake is not None:
+        what, evidence, cause, move = mistake
         yield Verdict(
             kind="samples-left-out",
             part="data",

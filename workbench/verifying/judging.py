@@ -22,10 +22,12 @@ def judge(trace: Trace, other: Trace | None) -> list[Verdict]:
     if trace.split == 1 and not _split_by_hand(trace, alone):
         rules += [*data_rules.SPLIT_RULES, *rank_rules.COPY_RULES]
         rules += [*clip_rules.COPY_RULES, *shared_rules.COPY_RULES]
-    found = [verdict for rule in rules for verdict in rule(trace, alone)]
-    found += [verdict for rule in model_rules.RULES for verdict in rule(trace)]
-    kinds = {one.kind for one in found}
-    return [one for one in found if not (kinds & _EXPLAINED.get(one.kind, set[str]()))]
+    verdicts = [verdict for rule in rules for verdict in rule(trace, alone)]
+    verdicts += [verdict for rule in model_rules.RULES for verdict in rule(trace)]
+    kinds = {verdict.kind for verdict in verdicts}
+    return [
+        verdict for verdict in verdicts if not (kinds & _EXPLAINED.get(verdict.kind, set[str]()))
+    ]
 
 
 _EXPLAINED = {
@@ -43,17 +45,19 @@ def _split_by_hand(trace: Trace, alone: Trace | None) -> bool:
     """Whether the ranks hold parts of a model that the script itself splits."""
     if any(rank.wrappers for rank in trace.ranks):
         return False
-    weights = [one for rank in trace.ranks for one in rank.weights.values()]
-    if any(one.offset is not None for one in weights):  # shards of DTensor: parallelize_module
+    weights = [weight for rank in trace.ranks for weight in rank.weights.values()]
+    if any(
+        weight.offset is not None for weight in weights
+    ):  # shards of DTensor: parallelize_module
         return True
     if alone is None:  # told by what a data-parallel script has no reason to do
         firsts = [rank.weights for rank in trace.ranks]
-        equal = [all(one.get(n) == firsts[0][n] for one in firsts) for n in firsts[0]]
+        equal = [all(sketches.get(n) == firsts[0][n] for sketches in firsts) for n in firsts[0]]
         same = len({step.samples for step in trace.at(0)}) == 1
         return same and any(equal) and not all(equal)
     whole = alone.ranks[0].weights
     return any(
-        name in whole and whole[name].shape != one.shape
+        name in whole and whole[name].shape != sketch.shape
         for rank in trace.ranks
-        for name, one in rank.weights.items()
+        for name, sketch in rank.weights.items()
     ) or not all(rank.weights.keys() == trace.ranks[0].weights.keys() for rank in trace.ranks)

@@ -102,13 +102,13 @@ def frozen_output(trace: Trace) -> Iterator[Verdict]:
 
 def freeze_not_applied(trace: Trace) -> Iterator[Verdict]:
     """A module says that part of it is frozen, and all of it is trained."""
-    for one in trace.ranks[0].switches:
+    for switch in trace.ranks[0].switches:
         yield Verdict(
             kind="freeze-not-applied",
             part="model",
-            what=str(one["text"]),
-            evidence=f"{one['text']}, and each of its {one['parameters']} parameters requires a "
-            "gradient.",
+            what=str(switch["text"]),
+            evidence=f"{switch['text']}, and each of its {switch['parameters']} parameters "
+            "requires a gradient.",
             bound="Something of a module that is to be frozen has requires_grad=False.",
             cause="The module freezes itself in train(), which the script never calls, or in a "
             "method that nothing calls.",
@@ -149,7 +149,7 @@ def wrong_optimizer(trace: Trace) -> Iterator[Verdict]:
     missed = [
         name
         for name in rank.trainable
-        if name not in held and (one := first.get(name)) and one.size
+        if name not in held and (sketch := first.get(name)) and sketch.size
     ]
     if not missed or (rank.outside and not held and "FullyShardedDataParallel" in rank.wrappers):
         return
@@ -187,7 +187,7 @@ def no_update(trace: Trace) -> Iterator[Verdict]:
 
 def _counts(step: Step, size: float) -> bool:
     """Whether a gradient is more than rounding, as that of a bias before BatchNorm is."""
-    largest = max((one.size for one in step.gradients.values() if one), default=0.0)
+    largest = max((gradient.size for gradient in step.gradients.values() if gradient), default=0.0)
     return size > _ROUNDING * largest
 
 
@@ -218,7 +218,7 @@ def frozen_changes(trace: Trace) -> Iterator[Verdict]:
     """A frozen parameter does not stay as it was."""
     for rank in trace.ranks:
         trained = set(rank.trainable)
-        for name in (one for one in rank.weights if one not in trained):
+        for name in (weight for weight in rank.weights if weight not in trained):
             for step in rank.steps:
                 after = step.weights.get(name)
                 changed = after is not None and after.hash != rank.weights[name].hash
@@ -251,7 +251,7 @@ def _follows(rank: RankTrace, name: str, step: Step, after: Sketch) -> bool:
             if leader is None or leader.shape != after.shape:
                 continue
             way = [a - b for a, b in zip(leader.projections, before.projections, strict=True)]
-            square = sum(one * one for one in way)
+            square = sum(part * part for part in way)
             share = sum(a * b for a, b in zip(moved, way, strict=True)) / square if square else 0.0
             rest = [a - share * b for a, b in zip(moved, way, strict=True)]
             if 0 < share <= 1.01 and root_mean_square(rest) < 0.01 * root_mean_square(moved):
@@ -289,7 +289,7 @@ def loss_not_divided(trace: Trace) -> Iterator[Verdict]:
 
 
 def _losses(values: Sequence[float]) -> str:
-    return ", ".join(f"{one:.4g}" for one in values[:4]) + (" …" if len(values) > 4 else "")
+    return ", ".join(f"{value:.4g}" for value in values[:4]) + (" …" if len(values) > 4 else "")
 
 
 def _few(names: Sequence[str]) -> str:

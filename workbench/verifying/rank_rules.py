@@ -19,9 +19,9 @@ _SLACK = 64  # times the rounding of one operation: sums of ranks in any order s
 _LOST = 0.05  # of a gradient's norm: what compression and rounding never reach
 
 
-def rounding(one: Sketch, *, times: float = _SLACK) -> float:
+def rounding(sketch: Sketch, *, times: float = _SLACK) -> float:
     """Largest difference of two tensors, as a norm, that their data type explains."""
-    return times * EPSILON.get(one.dtype, EPSILON["float32"]) * one.size
+    return times * EPSILON.get(sketch.dtype, EPSILON["float32"]) * sketch.size
 
 
 def initial_weights(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
@@ -54,10 +54,10 @@ def initial_weights(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]
 
 def _odd(kept: Sequence[Mapping[str, Sketch | None]], name: str, ranks: list[int]) -> int | None:
     """The first rank whose copy differs from the first one's."""
-    one = kept[ranks[0]].get(name)
+    sketch = kept[ranks[0]].get(name)
     for rank in ranks[1:]:
         other = kept[rank].get(name)
-        if one is not None and other is not None and one.hash != other.hash:
+        if sketch is not None and other is not None and sketch.hash != other.hash:
             return rank
     return None
 
@@ -90,14 +90,16 @@ def _apart(trace: Trace, steps: Sequence[Step], names: Sequence[str]) -> Verdict
     name = names[0]
     ones = [step.gradients[name] for step in steps]
     first = ones[0]
-    odd = next(n for n, one in enumerate(ones) if one and first and distance(first, one) > 0)
+    odd = next(
+        n for n, sketch in enumerate(ones) if sketch and first and distance(first, sketch) > 0
+    )
     other = ones[odd]
     assert first is not None
     assert other is not None
     own = [step.local.get(name) for step in steps]
     alone = all(
-        mine is not None and one is not None and distance(mine, one) <= rounding(one)
-        for mine, one in zip(own, ones, strict=True)
+        mine is not None and sketch is not None and distance(mine, sketch) <= rounding(sketch)
+        for mine, sketch in zip(own, ones, strict=True)
     )
     kind = "gradients-not-exchanged" if alone else "exchange-damaged"
     cause, move = _why_apart(trace, steps, names) if alone else _DAMAGED
@@ -166,10 +168,10 @@ def averaged(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
         steps = trace.at(number)
         means = {
             name: _mean([step.local[name].projections for step in steps])
-            for name, one in steps[0].gradients.items()
-            if one is not None and all(name in step.local for step in steps)
+            for name, sketch in steps[0].gradients.items()
+            if sketch is not None and all(name in step.local for step in steps)
         }
-        by_value = any(one["kind"] == "value" for step in steps for one in step.clips)
+        by_value = any(clip["kind"] == "value" for step in steps for clip in step.clips)
         if len(means) < 2 or by_value or any(step.carried for step in steps):
             continue
         lost = _lost(means, steps[0])
@@ -186,18 +188,18 @@ def _lost(means: Mapping[str, Sequence[float]], step: Step) -> Verdict | None:
     """The first parameter whose gradient is not the mean, where the others' are."""
     off = dict[str, float]()
     for name, mean in means.items():
-        one = step.gradients[name]
-        assert one is not None
+        gradient = step.gradients[name]
+        assert gradient is not None
         size = root_mean_square(mean)
         if size:
-            dot = sum(a * b for a, b in zip(one.projections, mean, strict=True))
+            dot = sum(a * b for a, b in zip(gradient.projections, mean, strict=True))
             off[name] = dot / sum(a * a for a in mean)
     factor = sorted(off.values())[len(off) // 2] if off else 0.0
     total = max((root_mean_square(means[name]) for name in off), default=0.0)
     for name in off:
-        one, mean = step.gradients[name], means[name]
-        assert one is not None
-        pairs = zip(one.projections, mean, strict=True)
+        gradient, mean = step.gradients[name], means[name]
+        assert gradient is not None
+        pairs = zip(gradient.projections, mean, strict=True)
         rest = root_mean_square([a - factor * b for a, b in pairs])
         size = abs(factor) * root_mean_square(mean)
         if factor and rest > _LOST * size and rest > 1e-4 * abs(factor) * total:
@@ -226,7 +228,7 @@ def weights_drift(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
     for number in range(trace.steps):
         steps = trace.at(number)
         kept = [step.weights for step in steps]
-        for name in (one for one in kept[0] if one in begin[0]):
+        for name in (key for key in kept[0] if key in begin[0]):
             whole = alone.get(name)
             for ranks in copies(name, kept):
                 if _odd(begin, name, ranks) is not None or _is_shard(begin[0][name], whole):
@@ -274,15 +276,15 @@ def _drifted(steps: Sequence[Step], name: str, ranks: tuple[int, int]) -> Verdic
 def same_shards(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
     """Different parts of one parameter were drawn with the same random numbers."""
     alone = _weights_alone(reference)
-    for name, one in trace.ranks[0].weights.items():
+    for name, sketch in trace.ranks[0].weights.items():
         others = [rank.weights.get(name) for rank in trace.ranks[1:]]
-        parts = _is_shard(one, alone.get(name)) or any(
-            other is not None and other.piece != one.piece for other in others
+        parts = _is_shard(sketch, alone.get(name)) or any(
+            other is not None and other.piece != sketch.piece for other in others
         )
         for rank, other in enumerate(others, 1):
-            if not parts or other is None or other.hash != one.hash or not one.spread:
+            if not parts or other is None or other.hash != sketch.hash or not sketch.spread:
                 continue
-            if one.offset is not None and other.piece == one.piece:
+            if sketch.offset is not None and other.piece == sketch.piece:
                 continue  # a copy, in a mesh of several dimensions
             whole = alone.get(name)
             yield Verdict(
@@ -291,7 +293,7 @@ def same_shards(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
                 step=0,
                 rank=rank,
                 what=name,
-                evidence=f"Rank {rank}'s part of {name} {_shape(one)} is rank 0's, element by "
+                evidence=f"Rank {rank}'s part of {name} {_shape(sketch)} is rank 0's, element by "
                 f"element{f'; one rank alone holds {_shape(whole)}' if whole else ''}.",
                 bound="Parts of one parameter are drawn independently.",
                 cause="The same seed on every tensor-parallel rank: the layer has "
@@ -302,8 +304,8 @@ def same_shards(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
             return
 
 
-def _shape(one: Sketch | None) -> str:
-    return "" if one is None else f"[{', '.join(map(str, one.local or one.shape))}]"
+def _shape(sketch: Sketch | None) -> str:
+    return "" if sketch is None else f"[{', '.join(map(str, sketch.local or sketch.shape))}]"
 
 
 COPY_RULES = (initial_weights, exchanged, averaged)

@@ -39,10 +39,10 @@ def faster_schedule(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
         return
     if all(_same(one, other) for one, other in zip(rates, alone, strict=False)):
         return
-    ended = next((n for n, one in enumerate(rates) if not one and alone[n]), None)
+    ended = next((n for n, rate in enumerate(rates) if not rate and alone[n]), None)
     severity: Severity = "note" if trace.ranks[0].accelerate and ended is None else "error"
     end = "" if ended is None else f" From step {ended + 1} on it is 0, which trains nothing."
-    shown = ", ".join(f"{one:.3g}" for one in rates[:_ENOUGH])
+    shown = ", ".join(f"{rate:.3g}" for rate in rates[:_ENOUGH])
     yield Verdict(
         kind="schedule-too-fast",
         part="schedule",
@@ -79,8 +79,8 @@ def _rates(trace: Trace | None) -> list[float]:
     """Of each step of rank 0, as far as known."""
     if trace is None or not trace.ranks:
         return []
-    found: Sequence[float | None] = [step.lr for step in trace.ranks[0].steps]
-    return [one for one in found if one is not None] if None not in found else []
+    rates: Sequence[float | None] = [step.lr for step in trace.ranks[0].steps]
+    return [value for value in rates if value is not None] if None not in rates else []
 
 
 def _same(one: float, other: float) -> bool:

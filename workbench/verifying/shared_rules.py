@@ -41,11 +41,11 @@ def _equal_at_first(rank: RankTrace) -> list[tuple[str, str]]:
     return [
         (name, other)
         for name in rank.embeddings
-        for other, one in rank.weights.items()
+        for other, sketch in rank.weights.items()
         if {name, other} <= trained
         and other not in rank.embeddings
         and (own := rank.weights.get(name)) is not None
-        and (own.hash, own.shape, own.piece) == (one.hash, one.shape, one.piece)
+        and (own.hash, own.shape, own.piece) == (sketch.hash, sketch.shape, sketch.piece)
         and own.spread > 0
     ]
 
@@ -70,7 +70,9 @@ def buffers_by_rank(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]
         return
     for number in range(trace.steps):
         kept = [step.buffers for step in trace.at(number)]
-        odd = [name for name in kept[0] if any(one.get(name) != kept[0][name] for one in kept)]
+        odd = [
+            name for name in kept[0] if any(counts.get(name) != kept[0][name] for counts in kept)
+        ]
         if odd:
             off = "DDP is made with broadcast_buffers=False" if first.own_buffers else ""
             yield Verdict(

@@ -49,14 +49,14 @@ class Sketch:
 
 def root_mean_square(values: Sequence[float]) -> float:
     """Of projections: about the norm of what was projected."""
-    return math.sqrt(sum(one * one for one in values) / max(1, len(values)))
+    return math.sqrt(sum(value * value for value in values) / max(1, len(values)))
 
 
-def distance(one: Sketch, other: Sketch) -> float:
+def distance(sketch: Sketch, other: Sketch) -> float:
     """About the norm of the difference of two tensors of one shape."""
-    if one.hash == other.hash:
+    if sketch.hash == other.hash:
         return 0.0
-    pairs = zip(one.projections, other.projections, strict=True)
+    pairs = zip(sketch.projections, other.projections, strict=True)
     return root_mean_square([a - b for a, b in pairs])
 
 
@@ -191,7 +191,7 @@ class RankTrace:
     @property
     def feed(self) -> Mapping[str, Any] | None:
         """The loader that trains."""
-        return next((one for one in self.loaders if one.get("trains")), None)
+        return next((loader for loader in self.loaders if loader.get("trains")), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,16 +208,16 @@ class Trace:
     @property
     def steps(self) -> int:
         """Steps that every rank has made."""
-        return min((len(one.steps) for one in self.ranks), default=0)
+        return min((len(rank.steps) for rank in self.ranks), default=0)
 
     def at(self, number: int) -> list[Step]:
         """Step `number`, from 0, of every rank."""
-        return [one.steps[number] for one in self.ranks]
+        return [rank.steps[number] for rank in self.ranks]
 
     @property
     def epsilon(self) -> float:
         """Of the coarsest data type that gradients pass through."""
-        kinds = {one.dtype for rank in self.ranks for one in rank.weights.values()}
+        kinds = {weight.dtype for rank in self.ranks for weight in rank.weights.values()}
         kinds |= {rank.autocast for rank in self.ranks if rank.autocast}
         return max((EPSILON.get(kind, 0.0) for kind in kinds), default=EPSILON["float32"])
 
@@ -225,39 +225,42 @@ class Trace:
 def read_trace(directory: Path, label: str, split: int = 1) -> Trace:
     """What the ranks of a run have written, by rank."""
     documents = [read_json(path) for path in sorted((directory / FOLDER).glob("rank-*.json"))]
-    ranks = [_rank(one) for one in documents if one is not None]
-    ranks.sort(key=lambda one: one.rank)
+    ranks = [_rank(document) for document in documents if document is not None]
+    ranks.sort(key=lambda trace: trace.rank)
     return Trace(label=label, ranks=tuple(ranks), split=split)
 
 
 def _rank(document: Mapping[str, Any]) -> RankTrace:
     values = _known(RankTrace, document)
-    values["steps"] = tuple(_step(one) for one in document.get("steps", ()))
+    values["steps"] = tuple(_step(step) for step in document.get("steps", ()))
     values["weights"] = _sketches(document.get("weights"))
     return RankTrace(**values)
 
 
 def _step(document: Mapping[str, Any]) -> Step:
     values = _known(Step, document)
-    values["batches"] = tuple(Batch(**_known(Batch, one)) for one in document.get("batches", ()))
+    values["batches"] = tuple(
+        Batch(**_known(Batch, batch)) for batch in document.get("batches", ())
+    )
     for name in ("gradients", "local", "weights"):
         values[name] = _sketches(document.get(name))
     return Step(**values)
 
 
 def _sketches(document: Any) -> dict[str, Any]:
-    found = cast("Mapping[str, Any]", document or {})
+    sketches = cast("Mapping[str, Any]", document or {})
     return {
-        name: None if one is None else Sketch(**_known(Sketch, one)) for name, one in found.items()
+        name: None if value is None else Sketch(**_known(Sketch, value))
+        for name, value in sketches.items()
     }
 
 
 def _known(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a class that a document has; lists become tuples."""
-    names = {one.name for one in fields(kind)}
+    names = {field.name for field in fields(kind)}
     return {
-        name: tuple(cast("list[Any]", one)) if isinstance(one, list) else one
-        for name, one in document.items()
+        name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value
+        for name, value in document.items()
         if name in names
     }
 
@@ -266,7 +269,7 @@ def copies(name: str, tensors: Sequence[Mapping[str, Any]]) -> Iterator[list[int
     """Ranks that hold the same piece of a parameter, together; only those of more than one."""
     groups: dict[Any, list[int]] = {}
     for rank, kept in enumerate(tensors):
-        one = kept.get(name)
-        if one is not None:
-            groups.setdefault((one.shape, one.piece), []).append(rank)
+        sketch = kept.get(name)
+        if sketch is not None:
+            groups.setdefault((sketch.shape, sketch.piece), []).append(rank)
     yield from (ranks for ranks in groups.values() if len(ranks) > 1)

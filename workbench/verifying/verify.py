@@ -95,14 +95,14 @@ class Verification:
     verdicts: tuple[Verdict, ...]
     """By where in the training they show first."""
     notes: tuple[str, ...] = ()
-    """What somebody should know of how it was done."""
+    """What someone should know of how it was done."""
     kept: str | None = None
     """Store of the runs, where they were kept."""
 
     @property
     def first(self) -> Verdict | None:
         """The first thing that is wrong; None = nothing is."""
-        return next((one for one in self.verdicts if one.severity != "note"), None)
+        return next((verdict for verdict in self.verdicts if verdict.severity != "note"), None)
 
     def document(self) -> dict[str, Any]:
         """The JSON form; keys are a contract."""
@@ -112,7 +112,7 @@ class Verification:
             "steps": self.steps,
             "correct": self.first is None,
             "comparison": asdict(self.comparison),
-            "verdicts": [one.document() for one in self.verdicts],
+            "verdicts": [verdict.document() for verdict in self.verdicts],
             "notes": list(self.notes),
             "kept": self.kept,
         }
@@ -185,8 +185,8 @@ class _Bench:
         comparison = Comparison(steps=0, why="the script does not run in the other configuration")
         if other is not None:
             if len(other.ranks) > 1:
-                known = {one.kind for one in verdicts}
-                verdicts += [one for one in judge(other, None) if one.kind not in known]
+                known = {verdict.kind for verdict in verdicts}
+                verdicts += [verdict for verdict in judge(other, None) if verdict.kind not in known]
             comparison, values = compare(many, other)
             verdicts += self._repeatable(many, values) if values else []
             rates = rate_notes(many, other if len(other.ranks) == 1 else None)
@@ -202,7 +202,7 @@ class _Bench:
             runs=tuple(self.runs),
             steps=many.steps,
             comparison=comparison,
-            verdicts=tuple(sorted(verdicts, key=lambda one: one.place)),
+            verdicts=tuple(sorted(verdicts, key=lambda verdict: verdict.place)),
             notes=tuple(self.notes),
             kept=self.options.keep,
         )
@@ -247,7 +247,7 @@ class _Bench:
             return values
         own = f"two runs of {many.label} differ by {noise:.2g}" if again.steps else again.why
         cause = f"The script does not repeat itself: {own}."
-        return [replace(one, severity="note", cause=cause) for one in values]
+        return [replace(verdict, severity="note", cause=cause) for verdict in values]
 
     def _trace(
         self,
@@ -306,11 +306,11 @@ class _Bench:
         begun = time.monotonic()
         while run.status.live:
             if time.monotonic() - begun > self.options.timeout:
-                told = [f"{one.evidence} {one.cause}" for one in run.findings()]
+                evidence = [f"{finding.evidence} {finding.cause}" for finding in run.findings()]
                 run.stop(now=True)
                 raise VerifyError(
                     f"{what}: not done within {self.options.timeout:g} s. "
-                    + (told[0] if told else "Give a smaller batch or a longer --timeout."),
+                    + (evidence[0] if evidence else "Give a smaller batch or a longer --timeout."),
                     _log(run),
                 )
             steps = (run.view() or {}).get("steps") or 0

@@ -105,7 +105,7 @@ def _run_lane(
             continue
         row = _run_case(case, setup, min(case.limit_seconds, left), current)
         if row["outcome"] == "timeout" and left < case.limit_seconds:
-            row["outcome"] = "cut"  # tried again when the battery goes on
+            row["outcome"] = "cut"  # tried again when the battery continues
         row |= about
         _keep(setup.out, row)
         print(line(row), flush=True)

@@ -190,7 +190,7 @@ def test_a_run_goes_on_when_its_server_is_killed(own_server: Server) -> None:
     process.close()
     with pytest.raises(client.NotWarmError, match="no warm server"):
         client.connect(own_server.kind.address)
-    client.start_server(own_server.kind)  # the socket file that it left is in nobody's way
+    client.start_server(own_server.kind)  # the socket file that it left is in no one's way
     assert own_server.run("sys.exit(4)")[0] == 4
 
 
@@ -317,7 +317,7 @@ def test_cuda_that_was_initialised_is_refused() -> None:
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_another_user_gets_no_answer(server: Server) -> None:
-    """Even where somebody has opened folder and socket to all."""
+    """Even where someone has opened folder and socket to all."""
     folder, path = server.kind.address.parent, server.kind.address
     folder.chmod(0o777)
     path.chmod(0o777)

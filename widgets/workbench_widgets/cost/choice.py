@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.cli.cost import answer
-from workbench.cli.cost_values import Costed, CostOptions
+from workbench.cli.cost_values import CostAnswer, CostOptions
 from workbench.describe.option import declared
 from workbench_widgets.command_form import CommandForm, first_values
 from workbench_widgets.job_form import JOB
@@ -41,7 +41,7 @@ class CostChoice(CommandForm):
         away += [] if self["storage_gb"] else ["stopped_days"]
         return [*away, "provider"] if self["usd_per_hour"] else away
 
-    def costed(self) -> Costed:
+    def costed(self) -> CostAnswer:
         """The bill, what it is of, and why this offer.
 
         Raises:

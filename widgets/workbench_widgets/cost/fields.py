@@ -53,7 +53,9 @@ def fields() -> list[dict[str, Any]]:
         },
         {"title": "Storage, egress, idle time", "open": False, "fields": _extras()},
     ]
-    shown = (one for name, one in OWN.items() if name != "offer")  # taken in the table of offers
+    shown = (
+        field for name, field in OWN.items() if name != "offer"
+    )  # taken in the table of offers
     return [*groups, rest(groups, [*shown, *job_options()])]
 
 

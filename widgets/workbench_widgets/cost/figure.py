@@ -120,8 +120,8 @@ def _offers(needed: Cluster | str, chosen: Offer, *, spot: bool) -> list[dict[st
     def price(offer: Offer) -> float | None:
         return offer.spot_usd_per_hour if spot else offer.usd_per_hour
 
-    offers = [one for one in prices.offers(gpu=gpu.id) if one.gpus >= count]
-    offers.sort(key=lambda one: (price(one) is None, price(one) or 0.0))
+    offers = [offer for offer in prices.offers(gpu=gpu.id) if offer.gpus >= count]
+    offers.sort(key=lambda offer: (price(offer) is None, price(offer) or 0.0))
     seen: dict[tuple[str, str, int], Offer] = {}
     for offer in offers:
         seen.setdefault((offer.provider, offer.name, offer.gpus), offer)
@@ -159,7 +159,7 @@ def as_text(figure: dict[str, Any]) -> str:
 
 def bill_lines(bill: dict[str, Any]) -> list[str]:
     """Term by term, the sources below."""
-    lines = [f"  {one['name']:<24}{one['says']:>12}  {one['how']}" for one in bill["terms"]]
+    lines = [f"  {term['name']:<24}{term['says']:>12}  {term['how']}" for term in bill["terms"]]
     lines.append(f"  {'= finished run':<24}{bill['total']:>12}")
     sources = dict.fromkeys(
         f"{term['source']}, {term['date'] or 'undated'}" for term in bill["terms"] if term["source"]

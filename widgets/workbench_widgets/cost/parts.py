@@ -38,7 +38,7 @@ def step_parts(step: StepTime) -> dict[str, Any]:
     """One optimizer step by named part, longest first."""
     seconds = step.step_seconds
     low, high = format_seconds(seconds * step.low), format_seconds(seconds * step.high)
-    rows = sorted(step.parts.items(), key=lambda one: -one[1])
+    rows = sorted(step.parts.items(), key=lambda part: -part[1])
     return {
         "says": f"{format_seconds(seconds)} ({low} to {high})",
         "parts": [

@@ -28,7 +28,7 @@ class FaultLab(widgets.VBox):
 
     Args:
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
-        run: A run of `start` to go on with; default: none yet.
+        run: A run of `start` to continue with; default: none yet.
         restarts: How often a failed run is started again from its newest whole checkpoint.
         transport: As for `RunDashboard`.
 
@@ -187,7 +187,7 @@ class FaultLab(widgets.VBox):
         self.note.say(text, bad=bad)
 
     def close(self) -> None:
-        """End the faces. The training goes on."""
+        """End the faces. The training continues."""
         close_tree(self.children)
         super().close()
 

@@ -34,7 +34,7 @@ class Fault:
     number: signal.Signals | None = None
     """Sent to the rank from outside; None = the script does it when told."""
     lasting: bool = False
-    """It goes on until `heal`."""
+    """It continues until `heal`."""
 
 
 FAULTS: dict[str, Fault] = {
@@ -134,7 +134,7 @@ FAULTS: dict[str, Fault] = {
 
 def groups() -> dict[str, list[Fault]]:
     """The faults by what they are about."""
-    return {name: [one for one in FAULTS.values() if one.group == name] for name in _GROUPS}
+    return {name: [fault for fault in FAULTS.values() if fault.group == name] for name in _GROUPS}
 
 
 def start(
@@ -189,7 +189,7 @@ def inject(run: Any, name: str, *, rank: int = 1, ms: float = 100.0) -> str:
 
 
 def heal(run: Any) -> None:
-    """End a lasting fault, and let stopped ranks go on."""
+    """End a lasting fault, and let stopped ranks continue."""
     _file(run).unlink(missing_ok=True)
     state = read_json(Path(run.directory) / "state.json") or {}
     for process in (state.get("ranks") or {}).values():
@@ -213,7 +213,7 @@ def wait_for_finding(run: Any, *kinds: str, seconds: float = 120.0) -> dict[str,
             if finding["kind"] in kinds:
                 return finding
         time.sleep(0.2)
-    others = ", ".join(one["kind"] for one in run.view()["findings"]) or "none"
+    others = ", ".join(finding["kind"] for finding in run.view()["findings"]) or "none"
     raise wb.WorkbenchError(
         f"No finding {' or '.join(kinds)} within {seconds:g} s; findings: {others}."
     )

@@ -102,15 +102,17 @@ class Mystery:
 def sealed(folder: Path | None = None) -> dict[str, Mystery]:
     """The recorded mysteries by name; `folder`: where their runs are unpacked."""
     place = folder or _own_folder()
-    found: dict[str, Mystery] = {}
-    for name, one in json.loads(lzma.decompress(DATA.read_bytes())).items():
+    mysteries_by_name: dict[str, Mystery] = {}
+    for name, value in json.loads(lzma.decompress(DATA.read_bytes())).items():
         paths = RunPaths(place / f"mystery-{name}")
         paths.directory.mkdir(parents=True, exist_ok=True)
         paths.make_folders()
-        for file, text in one["files"].items():
+        for file, text in value["files"].items():
             (paths.directory / file).write_text(text, encoding="utf-8")
-        found[name] = Mystery(name=name, paths=paths, seals=one["seals"], explain=_said_of(paths))
-    return found
+        mysteries_by_name[name] = Mystery(
+            name=name, paths=paths, seals=value["seals"], explain=_said_of(paths)
+        )
+    return mysteries_by_name
 
 
 def _own_folder() -> Path:
@@ -154,14 +156,14 @@ def live(
 
 def seals(name: str, answer: Answer) -> dict[str, str]:
     """What is kept of the right answer."""
-    return {part: _seal(name, part, one) for part, one in zip(_PARTS, answer, strict=True)}
+    return {part: _seal(name, part, text) for part, text in zip(_PARTS, answer, strict=True)}
 
 
 def answer_of(findings: Sequence[Finding]) -> Answer:
     """The answer that findings give: that of the first one on time that is lost."""
-    for one in findings:
-        if one.kind in _CAUSE_OF:
-            return one.rank, one.phase or EVERYWHERE[0], _CAUSE_OF[one.kind]
+    for finding in findings:
+        if finding.kind in _CAUSE_OF:
+            return finding.rank, finding.phase or EVERYWHERE[0], _CAUSE_OF[finding.kind]
     return None, EVERYWHERE[1], "nothing"
 
 
@@ -184,11 +186,11 @@ def _checked(answer: Sequence[object]) -> Sequence[object]:
 
 def _said_of(paths: RunPaths) -> Callable[[], str]:
     def said() -> str:
-        listed = [one for one in diagnose_offline(paths) if one.kind in _CAUSE_OF]
+        listed = [finding for finding in diagnose_offline(paths) if finding.kind in _CAUSE_OF]
         if not listed:
             return "The rules found nothing either: uneven steps alone are not a finding."
-        one = listed[0]
-        return f"{one.kind}: {one.cause}\n  {one.evidence}"
+        finding = listed[0]
+        return f"{finding.kind}: {finding.cause}\n  {finding.evidence}"
 
     return said
 
@@ -199,13 +201,13 @@ def _latest(paths: RunPaths) -> ArrivalWindow:
     windows = [window for line in lines if (window := read_window(line)) is not None]
     chosen: list[ArrivalWindow] = []
     for window in reversed(windows):
-        if sum(one.steps for one in chosen) >= _STEPS:
+        if sum(window.steps for window in chosen) >= _STEPS:
             break
         chosen.append(window)
-    found = combined(chosen[::-1])
-    if found is None:
+    key = combined(chosen[::-1])
+    if key is None:
         raise wb.WorkbenchError(f"{paths.directory} has no steps in which ranks met.")
-    return found
+    return key
 
 
 def _evidence(name: str, paths: RunPaths) -> str:
@@ -220,7 +222,7 @@ def _evidence(name: str, paths: RunPaths) -> str:
     for rank, own in sorted(window.ranks.items()):
         samples = [row.rank_samples[rank] for row in rows if rank in row.rank_samples]
         seconds = (own.wait, *(own.own.get(phase, 0.0) for phase in PHASES), own.queued)
-        cells = [str(rank), *(f"{1000 * one:.0f} ms" for one in seconds)]
+        cells = [str(rank), *(f"{1000 * own:.0f} ms" for own in seconds)]
         cells.append(f"{fmean(samples):.0f}" if samples else "n/a")
         lines.append(" ".join(f"{text:>10}" for text in cells))
     exchange = window.exchange_seconds

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from workbench.errors import UsageError
-from workbench.estimate.pipeline import PipelineRun, Placed
+from workbench.estimate.pipeline import PipelineRun, ScheduledPass
 from workbench.units import format_count, format_seconds
 from workbench_widgets.figures.theme import dress
 
@@ -31,7 +31,7 @@ def pipeline_figure(run: PipelineRun) -> go.Figure:
     Raises:
         UsageError: more passes than a browser can draw.
     """
-    passes = [one for rank in run.ranks for one in rank]
+    passes = [block for rank in run.ranks for block in rank]
     if len(passes) > _MOST_BARS:
         raise UsageError(
             f"{len(passes):,} passes are too many to draw; the maximum is {_MOST_BARS:,}. Simulate "
@@ -41,7 +41,9 @@ def pipeline_figure(run: PipelineRun) -> go.Figure:
     figure = go.Figure()
     for kind in "FBW":
         # The legend shows a trace's first bar: the first chunk's full colour.
-        mine = sorted((one for one in passes if one.kind == kind), key=lambda one: one.chunk)
+        mine = sorted(
+            (block for block in passes if block.kind == kind), key=lambda block: block.chunk
+        )
         if mine:
             figure.add_trace(_bars(run, kind, mine, scale, numbered=len(passes) <= _MOST_NUMBERED))
     _lay_out(figure, run, unit, scale)
@@ -49,27 +51,27 @@ def pipeline_figure(run: PipelineRun) -> go.Figure:
 
 
 def _bars(
-    run: PipelineRun, kind: str, passes: Sequence[Placed], scale: float, *, numbered: bool
+    run: PipelineRun, kind: str, passes: Sequence[ScheduledPass], scale: float, *, numbered: bool
 ) -> go.Bar:
     chunks = run.schedule.virtual_stages
-    colours = [_shade(_COLOURS[kind], one.chunk, chunks) for one in passes]
+    colours = [_shade(_COLOURS[kind], block.chunk, chunks) for block in passes]
     return go.Bar(
         orientation="h",
         name=_name(run, kind),
-        y=[f"rank {one.rank}" for one in passes],
-        x=[one.seconds * scale for one in passes],
-        base=[one.start_seconds * scale for one in passes],
+        y=[f"rank {block.rank}" for block in passes],
+        x=[block.seconds * scale for block in passes],
+        base=[block.start_seconds * scale for block in passes],
         width=0.82,
         marker={
             "color": [_css(colour) for colour in colours],
             "line": {"color": "rgba(255, 255, 255, 0.55)", "width": 0.6},
         },
-        text=[str(one.micro_batch) for one in passes] if numbered else None,
+        text=[str(block.micro_batch) for block in passes] if numbered else None,
         textposition="inside",
         insidetextanchor="middle",
         textangle=0,
         insidetextfont={"color": [_ink(colour) for colour in colours], "size": 12},
-        hovertext=[_hover(run, one) for one in passes],
+        hovertext=[_hover(run, block) for block in passes],
         hovertemplate="%{hovertext}<extra></extra>",
     )
 
@@ -80,7 +82,7 @@ def _name(run: PipelineRun, kind: str) -> str:
     return {"F": "forward", "B": "backward", "W": "backward, weights"}[kind]
 
 
-def _hover(run: PipelineRun, placed: Placed) -> str:
+def _hover(run: PipelineRun, placed: ScheduledPass) -> str:
     chunk = f", chunk {placed.chunk}" if run.schedule.virtual_stages > 1 else ""
     return (
         f"<b>{_name(run, placed.kind)} of micro-batch {placed.micro_batch}</b><br>"

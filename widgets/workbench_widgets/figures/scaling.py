@@ -121,6 +121,6 @@ def efficiency_figure(curves: Mapping[str, Sequence[ScalingPoint]]) -> go.Figure
         )
     sizes = sorted({point.gpus for points in curves.values() for point in points})
     dress(figure, "Efficiency", "Tokens per second and GPU relative to the first size", height=400)
-    figure.update_xaxes(type="log", tickvals=sizes, ticktext=[str(one) for one in sizes])
+    figure.update_xaxes(type="log", tickvals=sizes, ticktext=[str(size) for size in sizes])
     figure.update_xaxes(title={"text": "GPUs", "font": {"color": GREY}})
     return figure.update_yaxes(ticksuffix=" %", rangemode="tozero")

@@ -140,9 +140,11 @@ def all_reduce_figure(
     title = "Kilobytes take microseconds, gradients take longer"
     dress(figure, title, "One all-reduce, without overlap with compute", height=420)
     sizes = [2.0**power for power in range(10, 36, 5)]
-    figure.update_xaxes(type="log", tickvals=sizes, ticktext=[format_bytes(one) for one in sizes])
+    figure.update_xaxes(type="log", tickvals=sizes, ticktext=[format_bytes(size) for size in sizes])
     times = [10.0**power for power in range(-5, 3)]
-    figure.update_yaxes(type="log", tickvals=times, ticktext=[format_seconds(one) for one in times])
+    figure.update_yaxes(
+        type="log", tickvals=times, ticktext=[format_seconds(time) for time in times]
+    )
     if mark_bytes is not None:
         figure.add_vline(x=mark_bytes, line={"color": GREY, "dash": "dot", "width": 1.5})
         figure.add_annotation(

@@ -48,7 +48,7 @@ def part_label(name: str) -> str:
 def ink(colour: str) -> str:
     """White or near-black on that colour, whichever stands out more (WCAG relative luminance)."""
     parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
-    linear = [one / 12.92 if one < 0.04 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
+    linear = [part / 12.92 if part < 0.04 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
     luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
     return "#ffffff" if luminance < 0.19 else "#10151b"
 

@@ -32,31 +32,31 @@ def tuning_figure(tuning: Tuning) -> go.Figure:
         raise UsageError(f"{tuning.study}: no value could be measured. {tuning.why}.")
     unit = "steps/s" if tuning.kind == "workers" else "samples/s"
     pairs = list(zip(tuning.results, tuning.rates, strict=True))
-    good = [(one, rate) for one, rate in pairs if rate is not None]
-    colours = [_TAKEN if one.value == tuning.best else _OTHER for one, _ in good]
+    good = [(result, rate) for result, rate in pairs if rate is not None]
+    colours = [_TAKEN if result.value == tuning.best else _OTHER for result, _ in good]
     figure = go.Figure(
         go.Bar(
-            x=[str(one.value) for one, _ in good],
+            x=[str(result.value) for result, _ in good],
             y=[rate for _, rate in good],
             marker={"color": colours, "line": {"width": 0}},
             text=[f"{rate:.3g}" for _, rate in good],
             textposition="inside",
             insidetextfont={"color": [ink(colour) for colour in colours]},
-            hovertext=[_hover(one, f"{rate:.4g} {unit}") for one, rate in good],
+            hovertext=[_hover(result, f"{rate:.4g} {unit}") for result, rate in good],
             hovertemplate="%{hovertext}<extra></extra>",
         )
     )
-    failed = [one for one, rate in pairs if rate is None]
+    failed = [result for result, rate in pairs if rate is None]
     if failed:
         figure.add_trace(
             go.Scatter(
-                x=[str(one.value) for one in failed],
+                x=[str(result.value) for result in failed],
                 y=[0.0] * len(failed),
                 mode="markers+text",
                 marker={"symbol": "x", "size": 11, "color": "#c9402b"},
-                text=[one.outcome for one in failed],
+                text=[result.outcome for result in failed],
                 textposition="top center",
-                hovertext=[f"<b>{one.label}</b><br>{one.problem}" for one in failed],
+                hovertext=[f"<b>{result.label}</b><br>{result.problem}" for result in failed],
                 hovertemplate="%{hovertext}<extra></extra>",
                 cliponaxis=False,
             )
@@ -65,7 +65,7 @@ def tuning_figure(tuning: Tuning) -> go.Figure:
     title = f"{name}: take {tuning.best}"
     below = f"{unit}; {tuning.why.partition(';')[0]}"
     dress(figure, title, below, showlegend=False, height=380)
-    order = [str(one.value) for one in tuning.results]
+    order = [str(result.value) for result in tuning.results]
     figure.update_xaxes(type="category", categoryarray=order, title=name, showgrid=False)
     return figure.update_yaxes(title=unit, rangemode="tozero")
 
@@ -82,10 +82,14 @@ def compression_figure(compression: Compression) -> go.Figure:
         UsageError: no variant reported both its bytes and its loss.
     """
     results = [
-        one for one in compression.results if one.good and one.loss is not None and one.sent_bytes
+        result
+        for result in compression.results
+        if result.good and result.loss is not None and result.sent_bytes
     ]
     if not results:
-        why = "; ".join(f"{one.label}: {one.problem}" for one in compression.results if one.problem)
+        why = "; ".join(
+            f"{result.label}: {result.problem}" for result in compression.results if result.problem
+        )
         raise UsageError(
             f"{compression.study}: no variant reported both its bytes and its loss. {why}"
         )
@@ -121,8 +125,8 @@ def _trade(results: Sequence[TrialResult], plain: TrialResult | None) -> str:
     """What sends least at the same loss."""
     if plain is None or plain.loss is None or not plain.sent_bytes:
         return "Trade-off of fewer bytes"
-    kept = [one for one in results if (one.loss or 0) <= (1 + _KEPT) * plain.loss]
-    least = min(kept, key=lambda one: one.sent_bytes or 0)
+    kept = [result for result in results if (result.loss or 0) <= (1 + _KEPT) * plain.loss]
+    least = min(kept, key=lambda result: result.sent_bytes or 0)
     if least is plain:
         return f"Fewer bytes cost more than {_KEPT:.0%} of the loss, after these steps"
     share = (least.sent_bytes or 0) / plain.sent_bytes

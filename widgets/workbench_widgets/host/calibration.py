@@ -26,7 +26,7 @@ _LEAST_SECONDS = 0.2  # between two messages of progress
 _NEVER = "This host is not calibrated yet: estimates use catalog rates."
 
 
-class _Cancelled(Exception):  # noqa: N818 - not an error: somebody pressed Cancel
+class _Cancelled(Exception):  # noqa: N818 - not an error: someone pressed Cancel
     """Ends the measurement from within its progress."""
 
 
@@ -69,7 +69,7 @@ class Calibration(Face):
 
     def _stacks(self) -> list[str]:
         """What was measured of trainers, one line each, the newest first."""
-        return [str(one) for one in reversed(stack_calibrations.read(self.store))]
+        return [str(measurement) for measurement in reversed(stack_calibrations.read(self.store))]
 
     def start(self) -> None:
         """Measure in the background; nothing happens while it already does."""
@@ -133,9 +133,9 @@ class Calibration(Face):
             f"  {row['name']:<36}{row['measured']:>15}{row['catalog']:>15}{row['ratio']:>8}"
             for row in shown["rows"]
         ]
-        text += [f"! {one['what']} {one['next']}" for one in shown["troubles"]]
-        text += [f"measured: {one}" for one in self.stacks]
-        return "\n".join(one for one in text if one)
+        text += [f"! {trouble['what']} {trouble['next']}" for trouble in shown["troubles"]]
+        text += [f"measured: {stack}" for stack in self.stacks]
+        return "\n".join(line for line in text if line)
 
 
 def view(
@@ -153,16 +153,16 @@ def view(
         "title": f"{result.host}: {device}, {result.cores} cores",
         "when": f"Measured here on {when}, in {format_seconds(result.seconds)}, "
         f"torch {result.versions.get('torch', 'n/a')}.",
-        "compared": any(one.expected for one in table),
-        "rows": [_row(one, table) for one in table],
-        "troubles": [{"what": one.what, "next": one.next} for one in troubles(result)],
+        "compared": any(line.expected for line in table),
+        "rows": [_row(line, table) for line in table],
+        "troubles": [{"what": trouble.what, "next": trouble.next} for trouble in troubles(result)],
     }
 
 
 def _row(line: Line, table: tuple[Line, ...]) -> dict[str, Any]:
     """A line and its bar: over the catalog's figure, else the best of its kind; a time has none."""
-    best = max(one.measured for one in table if one.unit == line.unit)
-    relative = None if any(one.expected for one in table) else line.measured / best
+    best = max(other.measured for other in table if other.unit == line.unit)
+    relative = None if any(line.expected for line in table) else line.measured / best
     share = None if line.unit == "s" else line.ratio or relative
     return {
         "name": line.name,

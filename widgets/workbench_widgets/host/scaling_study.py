@@ -23,7 +23,7 @@ from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
 
-_SIZES = {name: one for name, one in declared(Sizes).items() if name != "global_batch"}
+_SIZES = {name: size for name, size in declared(Sizes).items() if name != "global_batch"}
 """The controls of a study beside what runs; a script's global batch is for the command."""
 _FIELDS = ("target", "arguments", "strategy", *_SIZES)
 _KEPT = tuple(name for name in LAUNCHED if name not in _FIELDS)
@@ -62,7 +62,7 @@ class ScalingStudy(Face):
         self.study: Study | None = None
         self._kept = {name: options[name] for name in _KEPT if name in options}
         self._thread: threading.Thread | None = None
-        first = {name: text_of(options.get(name, one.default)) for name, one in _SIZES.items()}
+        first = {name: text_of(options.get(name, size.default)) for name, size in _SIZES.items()}
         if "to" not in options:
             most = _SIZES["sizes"].read(first["sizes"])[-1]
             first["to"] = f"{2 * most},{4 * most}"
@@ -167,13 +167,18 @@ def _idle(note: str) -> dict[str, Any]:
 
 def _shown(study: Study) -> dict[str, Any]:
     """The study's figures and words, ready to be drawn."""
-    failed = [f"{one.label}: {one.outcome}, {one.problem}" for one in study.results if not one.good]
+    failed = [
+        f"{result.label}: {result.outcome}, {result.problem}"
+        for result in study.results
+        if not result.good
+    ]
     return {
         **_idle("" if study.curves else "No size could be measured."),
         "bad": not study.curves,
         "where": "GPUs" if study.cores is None else "ranks",
         "curves": [
-            {"mode": one.mode, "points": [_point(p) for p in one.points]} for one in study.curves
+            {"mode": curve.mode, "points": [_point(p) for p in curve.points]}
+            for curve in study.curves
         ],
         "notes": [*failed, *study.notes],
     }

@@ -55,14 +55,14 @@ class Arguments(Face):
     def read(self, target: str) -> None:
         """Show the fields of a recipe or script; of its source alone: nothing is run."""
         try:
-            found: Target | None = resolve(target) if target else None
+            resolved: Target | None = resolve(target) if target else None
         except wb.UsageError:  # the launch says what is wrong
-            found = None
+            resolved = None
         reading = Reading()
-        if found is not None:
-            reading = read_options(found.path, recipe=found.recipe, module=found.module)
+        if resolved is not None:
+            reading = read_options(resolved.path, recipe=resolved.recipe, module=resolved.module)
         with self._changing:
-            self._target, self._of_look, self._of_move = found, {}, {}
+            self._target, self._of_look, self._of_move = resolved, {}, {}
             self._show_reading(reading)
 
     def read_by_run(self) -> threading.Thread | None:
@@ -109,8 +109,8 @@ class Arguments(Face):
         """The prediction of what would be started, or what is wrong beside the field it names."""
         with self._changing, self.hold_sync():
             self._request = look.request
-            names = [self.reading.known.of(one) for one in _FLAG.findall(look.problem)]
-            option = next((one for one in names if one is not None), None)
+            names = [self.reading.known.of(flag) for flag in _FLAG.findall(look.problem)]
+            option = next((name for name in names if name is not None), None)
             self._of_look = {option.name: look.problem} if option else {}
             self.figure = {
                 "forecast": forecast(look.request) if look.request else "",
@@ -124,20 +124,22 @@ class Arguments(Face):
         request, name = self._request, self._batch_option()
         if request is None or request.job is None or not name:
             return "The job is not known: the micro-batch cannot be sized."
-        found = wb.largest_micro_batch(request.job)
-        if found.value is None:
-            return f"No micro-batch to fill in: {found.reason}."
-        self._change({name: str(found.value)})
-        return f"{found.value} fits: {found.reason}." if found.reason else f"{found.value} fits."
+        answer = wb.largest_micro_batch(request.job)
+        if answer.value is None:
+            return f"No micro-batch to fill in: {answer.reason}."
+        self._change({name: str(answer.value)})
+        return (
+            f"{answer.value} fits: {answer.reason}." if answer.reason else f"{answer.value} fits."
+        )
 
     def shortest_epoch(self) -> str:
         """Fill in the micro-batch with the shortest epoch; says what was found."""
         name = self._batch_option()
-        found = shortest_epoch(self._request) if self._request is not None and name else None
-        if found is None:
+        shortest = shortest_epoch(self._request) if self._request is not None and name else None
+        if shortest is None:
             return "The data or the step time are not known: no epoch can be compared."
-        self._change({name: str(found.micro_batch)})
-        return f"{found}."
+        self._change({name: str(shortest.micro_batch)})
+        return f"{shortest}."
 
     @staticmethod
     def _has_epoch(request: wb.Request | None) -> bool:
@@ -149,8 +151,8 @@ class Arguments(Face):
         return self._batch_option() if on_card else ""
 
     def _batch_option(self) -> str:
-        names = (one.name for one in self.reading.known.options)
-        return next((one for one in names if is_batch_option(one)), "")
+        names = (option.name for option in self.reading.known.options)
+        return next((name for name in names if is_batch_option(name)), "")
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         if kind == "change" and isinstance(message.get("changes"), dict):
@@ -176,7 +178,7 @@ class Arguments(Face):
         """One move of controls: the text follows; what cannot be is said beside its field."""
         with self._changing, self.hold_sync():
             text, self._of_move = self.value, {}
-            options = {one.name: one for one in all_options(self.reading.known)}
+            options = {option.name: option for option in all_options(self.reading.known)}
             for name, value in changes.items():
                 if name == _TEXT:
                     text = str(value)
@@ -215,14 +217,16 @@ class Arguments(Face):
         except wb.UsageError as error:
             values, problem = {}, str(error)
         own = problems_in(values, known)
-        changed = [one.name for one in all_options(known) if one.name in values]
+        changed = [option.name for option in all_options(known) if option.name in values]
         self.controls = {
             "text": self.value,
             "values": shown_values(values, known),
             "problems": {**self._of_look, **own, **self._of_move, _TEXT: problem},
             "changed": changed,
             "missing": [
-                one.name for one in all_options(known) if one.required and one.name not in values
+                option.name
+                for option in all_options(known)
+                if option.required and option.name not in values
             ],
         }
 

@@ -143,7 +143,7 @@ class Export(Calculator):
                 for name in ENGINES
             ],
             "assumptions": [],
-            "sources": sorted({f"{one.source}, {one.date}" for one in _rows(job)}),
+            "sources": sorted({f"{row.source}, {row.date}" for row in _rows(job)}),
         }
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
@@ -166,17 +166,22 @@ class Export(Calculator):
         if not shown:
             return "Export"
         lines = [shown["headline"], shown["setting"]]
-        lines += [f"Refused: {one['reason']} {one['instead']}" for one in shown["refused"]]
-        lines += [f"Note: {one}" for one in shown["notes"]]
+        lines += [
+            f"Refused: {refusal['reason']} {refusal['instead']}" for refusal in shown["refused"]
+        ]
+        lines += [f"Note: {note}" for note in shown["notes"]]
         for file in shown["files"]:
             lines += ["", f"# {file['name']}", file["text"].rstrip("\n")]
         if shown["next"]:
-            lines += ["", "Type:", *(f"  {one}" for one in shown["next"])]
+            lines += ["", "Type:", *(f"  {line}" for line in shown["next"])]
         return "\n".join(lines)
 
 
 def _reasons(refusals: Sequence[Any]) -> list[dict[str, str]]:
-    return [{"what": one.what, "reason": one.reason, "instead": one.instead} for one in refusals]
+    return [
+        {"what": refusal.what, "reason": refusal.reason, "instead": refusal.instead}
+        for refusal in refusals
+    ]
 
 
 def _without_absent(job: EngineJob, engine: str) -> EngineJob:
@@ -188,17 +193,17 @@ def _without_absent(job: EngineJob, engine: str) -> EngineJob:
 
 
 def _rows(job: EngineJob) -> list[Any]:
-    return [one for one in places() if job.provider in {None, one.provider}]
+    return [place for place in places() if job.provider in {None, place.provider}]
 
 
 def _fields(known: Sequence[str]) -> list[dict[str, Any]]:
     """Groups of controls in reading order."""
-    known_providers = sorted({*prices.providers(), *(one.provider for one in places())})
+    known_providers = sorted({*prices.providers(), *(place.provider for place in places())})
     what: Field = {
         "name": "what",
         "label": "Run, recipe or script",
         "kind": "search",
-        "options": [{"value": one, "text": one} for one in known],
+        "options": [{"value": name, "text": name} for name in known],
         "hint": "a run's id, gpt, train.py",
     }
     engines = select("engine", "Engine", ENGINES, TITLES)

@@ -32,7 +32,7 @@ class ExportChoice(Form):
     FACE = "Export"
     FIRST = {  # noqa: RUF012 - a class variable of `Form`
         **dict.fromkeys(("arguments", "address"), ""),
-        **{name: _EMPTY.get(one.plain_type) for name, one in OPTIONS.items()},
+        **{name: _EMPTY.get(field.plain_type) for name, field in OPTIONS.items()},
         "what": "gpt",
         "engine": "skypilot",
     }

@@ -27,7 +27,9 @@ def listing(folder: str, endings: Collection[str] = (), root: Path | None = None
     answer: dict[str, Any] = {"type": "listing", "folder": shown, "root": str(root), "problem": ""}
     try:
         with os.scandir(place) as entries:
-            rows = [(not one.is_dir(), one.name) for one in entries if _is_shown(one, endings)]
+            rows = [
+                (not entry.is_dir(), entry.name) for entry in entries if _is_shown(entry, endings)
+            ]
     except OSError as error:
         return {**answer, "entries": [], "problem": f"{shown or root}: {error.strerror}."}
     rows.sort(key=lambda row: (row[0], row[1].lower()))

@@ -10,7 +10,7 @@ import ipywidgets as widgets
 
 import workbench as wb
 from workbench.describe import Strategy
-from workbench.describe.option import Declared, declared, flattened
+from workbench.describe.option import DeclaredField, declared, flattened
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.observe.trackers import names
 from workbench.recover import Recovery
@@ -31,17 +31,17 @@ _LABELS = {
 """Options that are always in view -> their labels."""
 _ELSEWHERE = {"strategy", "processes", "nodes", "address", "store", *declared(Strategy)}
 _OPTIONS = {
-    name: one for name, (_, one) in flattened(LaunchOptions).items() if name not in _ELSEWHERE
+    name: field for name, (_, field) in flattened(LaunchOptions).items() if name not in _ELSEWHERE
 }
 """What the form asks of a launch; the rest is the picker's, the page's, or for several machines."""
 
 
-def _control(field: Declared, value: Any) -> Any:
+def _control(field: DeclaredField, value: Any) -> Any:
     """The input of a declared option, with its help as tooltip."""
     label = _LABELS.get(field.name) or field.name.replace("_", " ").capitalize()
     more = {"description": label, "tooltip": field.help}
     if field.name == "trackers":
-        return widgets.Dropdown(options=[("none", ""), *((one, one) for one in names())], **more)
+        return widgets.Dropdown(options=[("none", ""), *((name, name) for name in names())], **more)
     if field.is_switch:
         return widgets.Checkbox(bool(value or field.default), indent=False, **more)
     if field.plain_type is int:
@@ -65,8 +65,8 @@ class LaunchForm:
         self.arguments = Arguments(options.get("arguments", self._suggested), store=store)
         self.devices = DevicePicker(store=store)
         self.options = {
-            name: self.devices if name == "devices" else _control(one, options.get(name))
-            for name, one in _OPTIONS.items()
+            name: self.devices if name == "devices" else _control(field, options.get(name))
+            for name, field in _OPTIONS.items()
         }
         self.cpu, self.warm = self.options["cpu"], self.options["warm"]
         self.box = self._arrange()
@@ -113,7 +113,7 @@ class LaunchForm:
             field.observe(changed, names="value")
 
     def _suggest(self, _change: object) -> None:
-        """Another target, other arguments, unless somebody has typed their own."""
+        """Another target, other arguments, unless someone has typed their own."""
         typed = self.arguments.value != self._suggested
         self._suggested = self._suggestion(str(self.what.value))
         if not typed:
@@ -193,7 +193,7 @@ def _grid(fields: list[Any]) -> widgets.GridBox:
     return box
 
 
-def _number(field: Declared, text: str) -> float:
+def _number(field: DeclaredField, text: str) -> float:
     try:
         return float(text)
     except ValueError:

@@ -147,7 +147,7 @@ class Launcher(widgets.VBox):
 
     def _count_ranks(self, change: dict[str, Any]) -> None:
         """A rank for each GPU that is ticked; slots of cores are shared by the ranks."""
-        kinds = {one["kind"] for one in self.fields.devices.devices}
+        kinds = {device["kind"] for device in self.fields.devices.devices}
         if change["new"] and kinds == {"gpu"}:
             self.picker.set(processes=len(change["new"]))
 
@@ -169,7 +169,7 @@ class Launcher(widgets.VBox):
             self._launching.release()
 
     def close(self) -> None:
-        """End the form. Runs go on."""
+        """End the form. Runs continue."""
         close_tree(self.children)
         super().close()
 

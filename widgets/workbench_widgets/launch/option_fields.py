@@ -18,15 +18,15 @@ def all_options(known: ScriptOptions) -> tuple[ScriptOption, ...]:
     """What it takes by place, then by name."""
     return (
         *known.words,
-        *(one for one in known.options if one.name not in {"--help", "--version"}),
+        *(option for option in known.options if option.name not in {"--help", "--version"}),
     )
 
 
 def groups(reading: Reading) -> list[dict[str, Any]]:
     """Groups of controls under the script's own headings, in its order."""
     by_title: dict[str, list[dict[str, Any]]] = {}
-    for one in all_options(reading.known):
-        by_title.setdefault(one.group or "Options", []).append(_field(one))
+    for option in all_options(reading.known):
+        by_title.setdefault(option.group or "Options", []).append(_field(option))
     count = sum(map(len, by_title.values()))
     return [
         {"title": _heading(title), "open": count <= _FEW or at < _OPEN, "fields": fields}
@@ -38,54 +38,54 @@ def _heading(title: str) -> str:
     return title[:1].upper() + title[1:]
 
 
-def _field(one: ScriptOption) -> dict[str, Any]:
+def _field(option: ScriptOption) -> dict[str, Any]:
     field: dict[str, Any] = {
-        "name": one.name,
-        "label": one.name,
-        "help": one.help,
-        "unit": one.unit,
-        "required": one.required,
+        "name": option.name,
+        "label": option.name,
+        "help": option.help,
+        "unit": option.unit,
+        "required": option.required,
         "kind": "text",
-        "hint": _hint(one),
-        "path": one.kind == "path" and not is_list(one),
-        "number": one.kind in {"integer", "number"} and not is_list(one),
+        "hint": _hint(option),
+        "path": option.kind == "path" and not is_list(option),
+        "number": option.kind in {"integer", "number"} and not is_list(option),
     }
-    if one.is_switch and one.default is not None:
+    if option.is_switch and option.default is not None:
         return {**field, "kind": "check"}
-    choices = (_YES, _NO) if one.is_switch else one.choices
-    if (choices and not is_list(one)) or one.is_switch:
-        first = "required" if one.required else f"default: {field['hint']}".rstrip(": ")
+    choices = (_YES, _NO) if option.is_switch else option.choices
+    if (choices and not is_list(option)) or option.is_switch:
+        first = "required" if option.required else f"default: {field['hint']}".rstrip(": ")
         options = [{"value": "", "text": first}, *({"value": c, "text": c} for c in choices)]
         return {**field, "kind": "select", "options": options}
     return field
 
 
-def _hint(one: ScriptOption) -> str:
+def _hint(option: ScriptOption) -> str:
     """What an empty control means."""
-    if one.required:
+    if option.required:
         return "required"
-    if one.default is None or one.default == "":
-        return "several, separated by spaces" if is_list(one) else ""
-    return str(one.default)
+    if option.default is None or option.default == "":
+        return "several, separated by spaces" if is_list(option) else ""
+    return str(option.default)
 
 
 def shown_values(values: Mapping[str, Value], known: ScriptOptions) -> dict[str, Value]:
     """What each control shows: what is given; an empty one shows its default beside it."""
-    found: dict[str, Value] = {}
-    for one in all_options(known):
-        value = values.get(one.name)
-        if not one.is_switch:
-            found[one.name] = "" if value is None else value
-        elif one.default is not None:
-            found[one.name] = bool(one.default if value is None else value)
+    shown: dict[str, Value] = {}
+    for option in all_options(known):
+        value = values.get(option.name)
+        if not option.is_switch:
+            shown[option.name] = "" if value is None else value
+        elif option.default is not None:
+            shown[option.name] = bool(option.default if value is None else value)
         else:
-            found[one.name] = "" if value is None else _YES if value else _NO
-    return found
+            shown[option.name] = "" if value is None else _YES if value else _NO
+    return shown
 
 
-def read_back(one: ScriptOption, value: object) -> Value | None:
+def read_back(option: ScriptOption, value: object) -> Value | None:
     """What a control was moved to, as a value of the option; None = as if it were not given."""
-    if one.is_switch and isinstance(value, str):
+    if option.is_switch and isinstance(value, str):
         return {_YES: True, _NO: False}.get(value)
     if isinstance(value, bool):
         return value

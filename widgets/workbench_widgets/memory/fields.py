@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.describe.job import options
-from workbench.describe.option import Declared
+from workbench.describe.option import DeclaredField
 from workbench_widgets.controls import gpu_field, model_field, number, of_job, rest, select, slider
 from workbench_widgets.job_form import JOB, STRATEGIES
 
@@ -39,9 +39,9 @@ def fields() -> list[dict[str, Any]]:
     return [*groups, rest(groups, job_options())]
 
 
-def job_options() -> list[Declared]:
+def job_options() -> list[DeclaredField]:
     """Those that the controls of a job set."""
-    return [one for name, one in options().items() if name in JOB]
+    return [field for name, field in options().items() if name in JOB]
 
 
 def _one_gpu() -> list[dict[str, Any]]:

@@ -16,7 +16,9 @@ from workbench_widgets.job_form import JOB, gpu_name
 WORK = tuple(name for name in JOB if name in {*options()} - {*PlanOptions.HIDDEN, "gpu"})
 """The controls of a job that a plan does not decide itself."""
 OWN = {
-    name: one for name, one in declared(PlanOptions).items() if name not in {"here", "rejections"}
+    name: field
+    for name, field in declared(PlanOptions).items()
+    if name not in {"here", "rejections"}
 }
 """The controls beside them."""
 FIELDS = (*WORK, *OWN)
@@ -35,7 +37,7 @@ class PlannerChoice(CommandForm):
         if name in {"gpu", "providers"}:
             several = [value] if isinstance(value, str) else list(value or ())
             short = gpu_name if name == "gpu" else str.lower
-            return tuple(dict.fromkeys(short(str(one)) for one in several))
+            return tuple(dict.fromkeys(short(str(name)) for name in several))
         return super(PlannerChoice, self).plain(name, value)
 
     def hidden(self) -> list[str]:

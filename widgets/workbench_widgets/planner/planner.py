@@ -23,7 +23,7 @@ from workbench_widgets.planner.handover import hand_over
 from workbench_widgets.planner.prices import PriceRefresh
 from workbench_widgets.planner.search import Answer, PlanSearch
 from workbench_widgets.planner.story import rejected, story
-from workbench_widgets.planner.view import Kept, as_text, keep, marks, points, view
+from workbench_widgets.planner.view import PlansWithinLimits, as_text, keep, marks, points, view
 from workbench_widgets.strategy.advice import advice, advice_lines
 
 STORY_SECONDS = 0.12  # without a move; then explanation, sensitivity and rejections follow
@@ -148,7 +148,7 @@ class Planner(Calculator):
             "exact": exact,
         }
 
-    def _setting(self, answer: Answer, plans: Plans, kept: Kept) -> str:
+    def _setting(self, answer: Answer, plans: Plans, kept: PlansWithinLimits) -> str:
         model = self.choice.model().name
         tokens = self.choice["tokens"] or format_count(answer.question.tokens)
         return (
@@ -170,9 +170,9 @@ class Planner(Calculator):
     def _again(self, plans: Plans) -> Plan | None:
         """The picked plan's machines in another search's answer."""
         before = self._picked
-        return before and next((one for one in plans if _same(one, before)), None)
+        return before and next((plan for plan in plans if _same(plan, before)), None)
 
-    def _select(self, plans: Plans, kept: Kept) -> None:
+    def _select(self, plans: Plans, kept: PlansWithinLimits) -> None:
         """The picked plan as long as it keeps the limits, else the cheapest that does."""
         picked = None if self._picked is None else plans.plans.index(self._picked)
         if picked not in kept.positions:

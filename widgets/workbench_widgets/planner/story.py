@@ -8,7 +8,7 @@ from workbench.planning import Plans, explain, ranking
 from workbench.units import format_usd
 from workbench_widgets.cost.parts import hours_text
 from workbench_widgets.planner.choice import PlannerChoice
-from workbench_widgets.planner.view import Kept, searched
+from workbench_widgets.planner.view import PlansWithinLimits, searched
 
 EXAMPLES = 6  # of every reason
 _MEANS = {
@@ -30,7 +30,7 @@ _MEANS = {
 }
 
 
-def story(plans: Plans, choice: PlannerChoice, kept: Kept) -> dict[str, Any]:
+def story(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> dict[str, Any]:
     """What follows the figure a moment later.
 
     Raises:
@@ -42,15 +42,19 @@ def story(plans: Plans, choice: PlannerChoice, kept: Kept) -> dict[str, Any]:
     worse: list[dict[str, Any]] = []
     if search is not None and search.priced:
         sentences = explain.sentences(search)
-        worse = [one.document() for one in ranking.sensitivities(search.priced, limits)]
+        worse = [
+            sensitivity.document() for sensitivity in ranking.sensitivities(search.priced, limits)
+        ]
     return {
         "explain": list(sentences),
-        "sensitivity": [{"says": one["sentence"], "changes": one["changes"]} for one in worse],
+        "sensitivity": [
+            {"says": change["sentence"], "changes": change["changes"]} for change in worse
+        ],
         "lost": lost(plans, choice, kept),
     }
 
 
-def lost(plans: Plans, choice: PlannerChoice, kept: Kept) -> list[dict[str, Any]]:
+def lost(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> list[dict[str, Any]]:
     """Limit -> how many plans it takes away, and some of them."""
     return [
         {

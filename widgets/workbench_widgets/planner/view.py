@@ -22,7 +22,7 @@ _ROWS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class PlansWithinLimits:
     """The plans of a search that keep the limits of now."""
 
     positions: tuple[int, ...]
@@ -38,13 +38,15 @@ class Kept:
         return self.positions[0] if self.positions else None
 
 
-def keep(plans: Plans, choice: PlannerChoice) -> Kept:
+def keep(plans: Plans, choice: PlannerChoice) -> PlansWithinLimits:
     """Filter the plans of a search; microseconds, so that sliders are not waited for."""
     against = [choice.reason_against(plan) for plan in plans]
     positions = tuple(at for at, reason in enumerate(against) if not reason)
     front = ranking.pareto([_bill(plans.plans[at]) for at in positions])
     lost = Counter(reason for reason in against if reason)
-    return Kept(positions=positions, front=tuple(positions[at] for at in front), lost=lost)
+    return PlansWithinLimits(
+        positions=positions, front=tuple(positions[at] for at in front), lost=lost
+    )
 
 
 def _bill(plan: Plan) -> tuple[float, float]:
@@ -104,7 +106,7 @@ def _rounded_up(values: list[float]) -> list[float]:
     return sorted(rounded)
 
 
-def view(plans: Plans, choice: PlannerChoice, kept: Kept) -> dict[str, Any]:
+def view(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> dict[str, Any]:
     """What a move of a limit changes: a few kilobytes.
 
     Raises:
@@ -123,7 +125,7 @@ def view(plans: Plans, choice: PlannerChoice, kept: Kept) -> dict[str, Any]:
     }
 
 
-def _headline(plans: Plans, kept: Kept, limits: Limits) -> str:
+def _headline(plans: Plans, kept: PlansWithinLimits, limits: Limits) -> str:
     if kept.best is None:
         everything = searched(plans, range(len(plans)))
         reasons = plans.misses
@@ -134,7 +136,7 @@ def _headline(plans: Plans, kept: Kept, limits: Limits) -> str:
     return f"{format_usd(best.usd)} and {hours_text(best.hours)}: {best.where}, {best.layout}."
 
 
-def _why(plans: Plans, kept: Kept, limits: Limits) -> dict[str, str]:
+def _why(plans: Plans, kept: PlansWithinLimits, limits: Limits) -> dict[str, str]:
     """Position -> its reason, for the rows that are seen at first and the front."""
     search = searched(plans, kept.positions)
     if search is None:
@@ -189,9 +191,9 @@ def as_text(
     if story.get("explain"):
         lines += ["", *story["explain"]]
     if story.get("sensitivity"):
-        lines += ["", *(one["says"] for one in story["sensitivity"])]
+        lines += ["", *(sentence["says"] for sentence in story["sensitivity"])]
     groups = [*story.get("lost", []), *rejected.get("groups", [])]
     if groups:
         lines += ["", "Rejected layouts:"]
-        lines += [f"  {one['count']:>9,}  {one['kind']}" for one in groups]
+        lines += [f"  {group['count']:>9,}  {group['kind']}" for group in groups]
     return "\n".join(lines)

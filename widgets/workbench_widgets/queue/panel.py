@@ -84,7 +84,7 @@ class QueuePanel(Face):
             self.refresh()
 
     def close(self) -> None:
-        """End the widget. The queue goes on."""
+        """End the widget. The queue continues."""
         if self._closed is not None:
             self._closed.set()
         super().close()
@@ -92,7 +92,7 @@ class QueuePanel(Face):
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""
         held = [
-            f"  {one.title}: {', '.join(holder.text for holder in one.holders) or 'free'}"
-            for one in self.queue.devices()
+            f"  {device.title}: {', '.join(holder.text for holder in device.holders) or 'free'}"
+            for device in self.queue.devices()
         ]
         return "\n".join([repr(self.queue), *held])

@@ -42,8 +42,8 @@ class DevicePicker(Face):
         self.value = value
 
     def _read(self) -> list[dict[str, Any]]:
-        every = [one.document() for one in self._queue.devices()]
-        return [one for one in every if self._kind in ("", one["kind"])]
+        every = [device.document() for device in self._queue.devices()]
+        return [device for device in every if self._kind in ("", device["kind"])]
 
     def show_kind(self, kind: str) -> None:
         """Offer devices of one kind alone, ``"gpu"`` or ``"slot"``; nothing if there is but one."""
@@ -51,8 +51,8 @@ class DevicePicker(Face):
             return
         self._kind = kind
         self.refresh()
-        names = [one["name"] for one in self.devices]
-        self.value = tuple(one for one in self.value if one in names)
+        names = [device["name"] for device in self.devices]
+        self.value = tuple(name for name in self.value if name in names)
         self.layout.display = None if len(names) > 1 else "none"
 
     def refresh(self) -> None:
@@ -63,7 +63,7 @@ class DevicePicker(Face):
         if kind == "refresh":
             self.refresh()
         elif kind == "pick":
-            known = [one["name"] for one in self.devices]
+            known = [device["name"] for device in self.devices]
             ticked = message.get("names")
             chosen = ticked if isinstance(ticked, list) else []
             self.value = tuple(name for name in known if name in chosen)

@@ -66,8 +66,13 @@ class RunDashboard(RunFace):
         shown = f"loss {loss:.4g}" if isinstance(loss, int | float) else "loss n/a"
         lines = [f"RunDashboard({self.run.id!r}: {state}, {step}, {shown})"]
         lines += [f"  {status.message}"] if status.state == "unsupervised" else []
-        standing = [one for one in view.get("findings") or [] if one.get("cleared_at") is None]
-        lines += [f"  {one.get('severity', 'warning')}: {one.get('cause')}" for one in standing[:5]]
+        standing = [
+            finding for finding in view.get("findings") or [] if finding.get("cleared_at") is None
+        ]
+        lines += [
+            f"  {finding.get('severity', 'warning')}: {finding.get('cause')}"
+            for finding in standing[:5]
+        ]
         compared = (view.get("comparison") or {}).get("explanation")
         lines += [f"  {compared}"] if compared else []
         return "\n".join(lines)

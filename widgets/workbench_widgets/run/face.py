@@ -57,7 +57,7 @@ class RunFace(Face):
         threading.Thread(target=act, name=f"workbench-{what}", daemon=True).start()
 
     def _pace(self, kind: str) -> None:
-        """A page wants snapshots, or fewer of them while nobody looks at it."""
+        """A page wants snapshots, or fewer of them while no one looks at it."""
         if self._pusher is not None:
             if kind == "subscribe":
                 self._pusher.start()
@@ -83,14 +83,14 @@ class RunFace(Face):
 
     def _adopt(self, _message: dict[str, Any]) -> None:
         """Have a run watched again whose supervisor is gone."""
-        said = actions.adopt(self.run)
+        message = actions.adopt(self.run)
         if self._pusher is not None:
             self._pusher.resumed()
-        self._say(said)
+        self._say(message)
 
-    def _say(self, said: actions.Message | None) -> None:
-        if said is not None:
-            self.send({"type": "resumed", **said})
+    def _say(self, message: actions.Message | None) -> None:
+        if message is not None:
+            self.send({"type": "resumed", **message})
 
     def _resume_once(self, message: dict[str, Any]) -> None:
         name = message.get("checkpoint")
@@ -103,10 +103,10 @@ class RunFace(Face):
 
     def resume(self, checkpoint: str | None = None) -> dict[str, Any]:
         """Resume the run from `checkpoint`, or from its newest complete one; returns the result."""
-        said = actions.resume(self.run, checkpoint)
-        if not said["bad"] and self._pusher is not None:
+        message = actions.resume(self.run, checkpoint)
+        if not message["bad"] and self._pusher is not None:
             self._pusher.resumed()
-        return said
+        return message
 
     def _profile(self, _message: dict[str, Any]) -> None:
         """Trace the next steps, and say in a sentence what came of it."""
@@ -117,7 +117,7 @@ class RunFace(Face):
         self.send(actions.steer(self.run, message))
 
     def close(self) -> None:
-        """End the widget. The run goes on."""
+        """End the widget. The run continues."""
         if self._pusher is not None:
             self._pusher.stop()
         super().close()

@@ -96,7 +96,7 @@ class Profile(Face):
             return f"Profile of {self.run.id!r}: none yet\n{self.status.get('text', '')}".rstrip()
         steps = self.profile["steps"]
         lines = [f"Profile of {self.run.id!r}, steps {steps[0]} to {steps[-1]}, mean of a step"]
-        lines += [f"  {one['says']}" for one in self.profile["ranks"]]
+        lines += [f"  {rank['says']}" for rank in self.profile["ranks"]]
         lines += [f"  {text}" for text in self.profile["sentences"]]
         return "\n".join(lines)
 
@@ -108,7 +108,7 @@ def _drawn(profile: ProfileValues) -> dict[str, Any]:
     return {
         "folder": profile.folder.name,
         "steps": document["steps"],
-        "ranks": [_rank(*one) for one in zip(profile.ranks, document["ranks"], strict=True)],
+        "ranks": [_rank(*pair) for pair in zip(profile.ranks, document["ranks"], strict=True)],
         "operations": document["operations"],
         "sentences": [
             *profile.sentences(),

@@ -13,7 +13,7 @@ from workbench.pages.snapshots import Snapshots
 
 _LEAVES_ENDED_SECONDS = 60.0  # a resumed run's view may say "ended" until its supervisor looks
 PUSH_SECONDS = 1.0  # at most one message a second: each costs about 1 kB of header
-REST_SECONDS = 8.0  # while nobody looks at the page
+REST_SECONDS = 8.0  # while no one looks at the page
 LONGEST_SECONDS = 5.0  # between two messages to a page that is seen
 BYTES_PER_SECOND = 2_400  # of changes: what changes much is drawn slowly, so it comes less often
 
@@ -38,7 +38,7 @@ class SnapshotPusher:
         self._awake_until = 0.0
 
     def resumed(self) -> None:
-        """The run goes on: who had asked for snapshots gets them again."""
+        """The run continues: who had asked for snapshots gets them again."""
         self._awake_until = time.monotonic() + _LEAVES_ENDED_SECONDS
         if self._subscribed:
             self.start()
@@ -56,13 +56,13 @@ class SnapshotPusher:
                 self._thread.start()
 
     def rest(self, *, resting: bool) -> None:
-        """Nobody looks at the page: push less often. Another page that is seen says so itself."""
+        """No one looks at the page: push less often. Another page that is seen says so itself."""
         self._resting = resting
         if not resting:
             self._wake.set()
 
     def stop(self) -> None:
-        """End the thread; the run goes on."""
+        """End the thread; the run continues."""
         self._stopped = True
         self._wake.set()
 

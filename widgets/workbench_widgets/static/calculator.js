@@ -90,10 +90,10 @@ export class Calculator {
     this.drawing.dataset.stale = String(wrong);
     this.drawing.inert = wrong; // its buttons belong to the setting before
     this.headline.dataset.stale = String(wrong);
-    const sentences = [...figure.assumptions, ...figure.sources.map((/** @type {string} */ one) => `Source: ${one}`)];
+    const sentences = [...figure.assumptions, ...figure.sources.map((/** @type {string} */ source) => `Source: ${source}`)];
     if (sentences.join("\n") !== this.assumed) {
       this.assumed = sentences.join("\n");
-      this.assumptions.replaceChildren(...sentences.map((one) => element("li", {}, one)));
+      this.assumptions.replaceChildren(...sentences.map((sentence) => element("li", {}, sentence)));
     }
     this.drawFigure(figure);
   }

@@ -14,7 +14,7 @@ export class ChartBar {
       const button = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button", "aria-pressed": String(options.by === by) }, name));
       button.addEventListener("click", () => {
         options.by = by;
-        for (const one of this.scales) one.button.setAttribute("aria-pressed", String(one.by === by));
+        for (const scale of this.scales) scale.button.setAttribute("aria-pressed", String(scale.by === by));
         changed();
       });
       return { by, button };
@@ -57,6 +57,6 @@ export class ChartBar {
       button.disabled = !scaleOf(view, by).known;
       button.title = button.disabled ? missing : "";
     }
-    if (this.scales.find((one) => one.by === this.options.by)?.button.disabled && view.steps > 1) this.scales[0].button.click();
+    if (this.scales.find((scale) => scale.by === this.options.by)?.button.disabled && view.steps > 1) this.scales[0].button.click();
   }
 }

@@ -13,20 +13,20 @@ import { silent } from "./state.js";
 
 const COLUMNS = ["Step", "Size", "Saved", "Written by", "Verified", "Action"];
 
-/** @param {Checkpoint} one @returns {{state: string, text: string, title: string}} */
-export function verified(one) {
-  if (one.problem) return { state: "bad", text: "broken", title: one.problem };
-  if (one.sealed) return { state: "good", text: "complete", title: "Every file has the size and hash of its manifest" };
+/** @param {Checkpoint} checkpoint @returns {{state: string, text: string, title: string}} */
+export function verified(checkpoint) {
+  if (checkpoint.problem) return { state: "bad", text: "broken", title: checkpoint.problem };
+  if (checkpoint.sealed) return { state: "good", text: "complete", title: "Every file has the size and hash of its manifest" };
   return { state: "open", text: "not yet", title: "Not verified yet. It is verified before a run resumes from it." };
 }
 
 /** One line of the table; keeps its button, so that an armed one outlives a redraw. */
 class Line {
-  /** @param {Checkpoint} one @param {(name: string) => void} resume */
-  constructor(one, resume) {
+  /** @param {Checkpoint} checkpoint @param {(name: string) => void} resume */
+  constructor(checkpoint, resume) {
     this.cells = COLUMNS.map(() => element("td"));
-    this.button = new ResumeButton("Resume from here", () => resume(one.name));
-    this.button.node.setAttribute("aria-label", `Resume from ${one.name}`);
+    this.button = new ResumeButton("Resume from here", () => resume(checkpoint.name));
+    this.button.node.setAttribute("aria-label", `Resume from ${checkpoint.name}`);
     this.problem = element("span", { class: "wb-problem" });
     this.mark = element("span", { class: "wb-verified" });
     this.cells[4].append(this.mark, this.problem);
@@ -34,16 +34,16 @@ class Line {
     this.node = element("tr", {}, ...this.cells);
   }
 
-  /** @param {Checkpoint} one @param {string} refused */
-  draw(one, refused) {
-    const texts = [count(one.step), bytes(one.bytes), moment(one.saved_at), one.kind ?? "n/a"];
+  /** @param {Checkpoint} checkpoint @param {string} refused */
+  draw(checkpoint, refused) {
+    const texts = [count(checkpoint.step), bytes(checkpoint.bytes), moment(checkpoint.saved_at), checkpoint.kind ?? "n/a"];
     texts.forEach((text, at) => setText(this.cells[at], text));
-    this.cells[0].title = one.path ?? one.name;
-    const { state, text, title } = verified(one);
+    this.cells[0].title = checkpoint.path ?? checkpoint.name;
+    const { state, text, title } = verified(checkpoint);
     setAttribute(this.mark, "data-state", state);
     setText(this.mark, text);
     this.mark.title = title;
-    setText(this.problem, one.problem ?? "");
+    setText(this.problem, checkpoint.problem ?? "");
     this.button.node.hidden = state === "bad";
     this.button.refuse(refused);
   }
@@ -81,19 +81,19 @@ export class Checkpoints {
     if ((view.attempt ?? 0) !== this.attempt) this.say(""); // the message of the attempt before
     this.attempt = view.attempt ?? 0;
     const refused = this.refusal || whyNot(view, unheard, this.kernel);
-    const names = new Set(checkpoints.map((one) => one.name));
-    for (const name of [...this.lines.keys()].filter((one) => !names.has(one))) this.lines.delete(name);
-    const rows = checkpoints.map((one) => {
-      const line = this.lines.get(one.name) ?? new Line(one, this.resume);
-      this.lines.set(one.name, line);
-      line.draw(one, refused);
+    const names = new Set(checkpoints.map((checkpoint) => checkpoint.name));
+    for (const name of [...this.lines.keys()].filter((key) => !names.has(key))) this.lines.delete(name);
+    const rows = checkpoints.map((checkpoint) => {
+      const line = this.lines.get(checkpoint.name) ?? new Line(checkpoint, this.resume);
+      this.lines.set(checkpoint.name, line);
+      line.draw(checkpoint, refused);
       return line.node;
     });
     const same = rows.length === this.body.children.length && rows.every((row, at) => row === this.body.children[at]);
     if (!same) this.body.replaceChildren(...rows);
     this.table.hidden = rows.length === 0;
-    const sizes = checkpoints.map((one) => one.bytes).filter(known);
-    setText(this.total, sizes.length ? bytes(sizes.reduce((sum, one) => sum + one, 0)) : "");
+    const sizes = checkpoints.map((checkpoint) => checkpoint.bytes).filter(known);
+    setText(this.total, sizes.length ? bytes(sizes.reduce((sum, size) => sum + size, 0)) : "");
     setText(this.note, this.message || (rows.length ? "" : view.phase === "ended" ? "No checkpoint saved" : "No checkpoint yet"));
   }
 

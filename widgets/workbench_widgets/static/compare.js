@@ -22,7 +22,7 @@ function clock(view) {
   }
   return (at) => {
     const paused = pauses.map(([from, to]) => Math.max(0, Math.min(at, to) - from));
-    return at - view.started_at - paused.reduce((sum, one) => sum + one, 0);
+    return at - view.started_at - paused.reduce((sum, pause) => sum + pause, 0);
   };
 }
 

@@ -48,19 +48,19 @@ function taken(reached, key, text) {
 export function lines(comparison) {
   const { runs, configuration, results, reach: target } = comparison;
   const each = (/** @type {(run: string) => string} */ text) => runs.map(text);
-  const settings = configuration.map((/** @type {any} */ one) => ({
-    what: one.what,
-    cells: each((run) => setting(one.values[run])),
+  const settings = configuration.map((/** @type {any} */ row) => ({
+    what: row.what,
+    cells: each((run) => setting(row.values[run])),
   }));
-  const came = results.map((/** @type {any} */ one) => ({
-    what: NAMES[/** @type {keyof typeof NAMES} */ (one.what)] ?? one.what,
-    cells: each((run) => result(one.what, one.unit, one.values[run])),
+  const came = results.map((/** @type {any} */ row) => ({
+    what: NAMES[/** @type {keyof typeof NAMES} */ (row.what)] ?? row.what,
+    cells: each((run) => result(row.what, row.unit, row.values[run])),
   }));
   /** @type {[string, string, (value: unknown) => string][]} */
   const scales = [["step", "step", count], ["tokens", "tokens", short], ["seconds", "time", seconds], ["usd", "cost", usd]];
   const took = scales
     .map(([key, what, text]) => ({ what, cells: each((run) => taken(target.runs[run], key, text)) }))
-    .filter((one, index) => index === 0 || one.cells.some((/** @type {string} */ cell) => cell !== UNKNOWN));
+    .filter((row, index) => index === 0 || row.cells.some((/** @type {string} */ cell) => cell !== UNKNOWN));
   const head = (/** @type {string} */ what) => ({ what, cells: null });
   return [
     head(settings.length ? "Different settings" : "Same settings"),

@@ -78,7 +78,7 @@ export class Bill {
     this.body.replaceChildren(...bill.terms.map((/** @type {any} */ term) => this.row(term, sources)));
     this.nothing.hidden = bill.nothing.length === 0;
     setText(this.nothing, `Not included: ${bill.nothing.join(", ")}.`);
-    this.sources.replaceChildren(...sources.map((one) => element("li", {}, one)));
+    this.sources.replaceChildren(...sources.map((source) => element("li", {}, source)));
   }
 
   /** @param {any} term @param {string[]} sources */

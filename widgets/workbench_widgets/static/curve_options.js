@@ -14,15 +14,15 @@ import { moments } from "./scales.js";
 const INSIDE = 0.98; // of the points are shown when outliers are cut off
 
 /** The traces that are values, not bands or rules. @param {Drawing} drawing */
-export const curvesOf = (drawing) => drawing.traces.filter((one) => one.hoverinfo !== "skip" && one.name);
+export const curvesOf = (drawing) => drawing.traces.filter((trace) => trace.hoverinfo !== "skip" && trace.name);
 
 /** @param {Drawing} drawing @param {any} view @param {Scale} scale @param {{logLoss: boolean, clip: boolean}} options
  * @returns {Drawing} */
 export function along(drawing, view, scale, options) {
   if (!drawing.steps) return drawing;
   const place = (/** @type {any} */ step) => (known(step) ? scale.of(step) : step);
-  const moved = (/** @type {any} */ one) => ({ ...one, ...("x" in one && { x: place(one.x) }), ...("x0" in one && { x0: place(one.x0), x1: place(one.x1) }) });
-  const traces = scale.by === "step" ? drawing.traces : drawing.traces.map((one) => ({ ...one, x: one.x.map(place) }));
+  const moved = (/** @type {any} */ trace) => ({ ...trace, ...("x" in trace && { x: place(trace.x) }), ...("x0" in trace && { x0: place(trace.x0), x1: place(trace.x1) }) });
+  const traces = scale.by === "step" ? drawing.traces : drawing.traces.map((trace) => ({ ...trace, x: trace.x.map(place) }));
   const { yaxis = {}, xaxis = {}, shapes = [], annotations = [] } = drawing.layout ?? {};
   const title = xaxis.title && { title: { text: scale.title } };
   const range = options.clip ? clipped(drawing, options.logLoss) : null;
@@ -58,16 +58,16 @@ function readAt(view, scale, x) {
 /** The range that holds nearly all points, and how many lie outside; null where none would.
  * @param {Drawing} drawing @param {boolean} log @returns {{ends: number[], outside: number}|null} */
 export function clipped(drawing, log) {
-  const values = drawing.traces.filter((one) => one.line?.width !== 0).flatMap((one) => one.y.filter((/** @type {any} */ y) => known(y) && (!log || y > 0)));
+  const values = drawing.traces.filter((trace) => trace.line?.width !== 0).flatMap((trace) => trace.y.filter((/** @type {any} */ y) => known(y) && (!log || y > 0)));
   if (values.length < 10) return null;
-  const sorted = values.sort((one, two) => one - two);
+  const sorted = values.sort((value, two) => value - two);
   const cut = Math.floor(((1 - INSIDE) / 2) * sorted.length);
   const [low, high] = [sorted[cut], sorted[sorted.length - 1 - cut]];
   if (!(high > low)) return null;
   const margin = 0.08 * (high - low);
   const ends = log ? [Math.log10(low) - 0.05, Math.log10(high) + 0.05] : [low - margin, high + margin];
   const [bottom, top] = log ? ends.map((end) => 10 ** end) : ends;
-  return { ends, outside: sorted.filter((one) => one < bottom || one > top).length };
+  return { ends, outside: sorted.filter((value) => value < bottom || value > top).length };
 }
 
 /** The curve's value at a place, between its two neighbours. @param {any} trace @param {number} x */
@@ -89,14 +89,14 @@ export function valueAt(trace, x) {
 export function before(live, other, name, theme, scale) {
   if (!live.steps || !other.traces.length) return live;
   const own = curvesOf(live);
-  const behind = curvesOf(other).map((one) => {
-    const pair = own.find((mine) => mine.name === one.name);
+  const behind = curvesOf(other).map((trace) => {
+    const pair = own.find((mine) => mine.name === trace.name);
     const color = pair?.line?.color ?? theme.muted;
     const line = { color, width: 1, dash: "dot" };
-    return { type: "scatter", mode: "lines", x: one.x, y: one.y, opacity: 0.7, connectgaps: Boolean(one.connectgaps), line, name: `${one.name} · ${name}`, hoverinfo: "none" };
+    return { type: "scatter", mode: "lines", x: trace.x, y: trace.y, opacity: 0.7, connectgaps: Boolean(trace.connectgaps), line, name: `${trace.name} · ${name}`, hoverinfo: "none" };
   });
   const main = own.at(-1) ?? null;
-  const same = main && curvesOf(other).find((one) => one.name === main.name);
+  const same = main && curvesOf(other).find((trace) => trace.name === main.name);
   const last = main ? main.x.findLastIndex((/** @type {any} */ x, /** @type {number} */ at) => known(x) && known(main.y[at])) : -1;
   const end = same ? same.x.findLastIndex((/** @type {any} */ x, /** @type {number} */ at) => known(x) && known(same.y[at])) : -1;
   const short = end >= 0 && last >= 0 && same.x[end] < main.x[last];
@@ -115,10 +115,10 @@ export function before(live, other, name, theme, scale) {
 /** All curves of a drawing as CSV: a line per place. @param {Drawing} drawing */
 export function csvOf(drawing) {
   const curves = curvesOf(drawing);
-  const places = [...new Set(curves.flatMap((one) => one.x))].filter(known).sort((one, two) => one - two);
-  const columns = curves.map((one) => new Map(one.x.map((/** @type {any} */ x, /** @type {number} */ at) => [x, one.y[at]])));
+  const places = [...new Set(curves.flatMap((curve) => curve.x))].filter(known).sort((curve, two) => curve - two);
+  const columns = curves.map((curve) => new Map(curve.x.map((/** @type {any} */ x, /** @type {number} */ at) => [x, curve.y[at]])));
   const quote = (/** @type {string} */ text) => `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
-  const head = [drawing.layout?.xaxis?.title?.text ?? "x", ...curves.map((one) => one.name)].map(quote);
-  const rows = places.map((x) => [x, ...columns.map((one) => one.get(x) ?? "")].join(","));
+  const head = [drawing.layout?.xaxis?.title?.text ?? "x", ...curves.map((curve) => curve.name)].map(quote);
+  const rows = places.map((x) => [x, ...columns.map((column) => column.get(x) ?? "")].join(","));
   return [head.join(","), ...rows].join("\n") + "\n";
 }

@@ -109,7 +109,7 @@ export class Curves {
    * @param {Curve} curve @param {[number, number]|null} range */
   async zoom(curve, range) {
     curve.detail = null;
-    const thinned = this.view?.stride > 1 || this.view?.logged?.tables?.some((/** @type {any} */ one) => one.stride > 1);
+    const thinned = this.view?.stride > 1 || this.view?.logged?.tables?.some((/** @type {any} */ table) => table.stride > 1);
     if (range && thinned) {
       const scale = scaleOf(this.view, this.options.by);
       const [first, last] = range.map((x) => Math.max(0, Math.round(scale.back(x) ?? 0)));

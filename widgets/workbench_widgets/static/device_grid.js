@@ -72,8 +72,8 @@ export class DeviceGrid {
     const cores = grid.kind === "core";
     setText(this.title, cores ? "Processor" : "GPUs");
     const where = nodes.length > 1 ? ` on ${count(nodes.length)} nodes` : "";
-    const busy = all.map((one) => one.util).filter(known);
-    const mean = busy.length ? busy.reduce((sum, one) => sum + one, 0) / busy.length : null;
+    const busy = all.map((device) => device.util).filter(known);
+    const mean = busy.length ? busy.reduce((sum, util) => sum + util, 0) / busy.length : null;
     setText(this.value, `${percent(mean)} busy`);
     setText(this.models, modelTexts(grid).map((text) => text + where).join("; "));
     setText(this.missing, (grid.missing ?? []).join(" "));
@@ -118,7 +118,7 @@ export class DeviceGrid {
     const size = small ? "small" : all.length > 16 || all[0]?.kind === "core" ? "middle" : "large";
     const layout = `${size} ${nodes.map(({ node, host, devices }) => `${node} ${host} ${devices.length}`).join()}`;
     if (layout !== this.layout) this.build(layout, size, nodes);
-    for (const one of all) this.paint(this.tiles[one.at], one);
+    for (const device of all) this.paint(this.tiles[device.at], device);
     const hinted = this.tiles[this.hinted ?? -1]?.device;
     setText(this.hint, hinted ? words(hinted) : size === "small" ? "Point at a device for its readings; press it for its curves." : "");
     this.hint.hidden = size !== "small" && !hinted;
@@ -134,25 +134,25 @@ export class DeviceGrid {
     this.focused = 0;
     this.box.replaceChildren(...nodes.map(({ node, host, devices }) => {
       const label = `Node ${node}${host ? `, ${host}` : ""}`;
-      const tiles = devices.map((one) => this.tile(one, size));
+      const tiles = devices.map((device) => this.tile(device, size));
       const title = element("span", { class: "wb-node-name", title: label }, size === "small" ? `node ${node}` : label);
       return element("div", { class: "wb-node", role: "group", "aria-label": label }, ...(nodes.length > 1 ? [title] : []), element("div", { class: "wb-tiles" }, ...tiles));
     }));
   }
 
-  /** @param {Device} one @param {string} size */
-  tile(one, size) {
+  /** @param {Device} device @param {string} size */
+  tile(device, size) {
     const parts = size === "small" ? [] : ["wb-tile-name", "wb-tile-use", "wb-tile-memory", "wb-tile-more", "wb-tile-slow"].map((name) => element("span", { class: name }));
-    const button = element("button", { type: "button", class: "wb-tile", "data-at": String(one.at), tabindex: one.at === 0 ? "0" : "-1", "aria-pressed": "false" }, ...parts);
-    this.tiles[one.at] = { button, parts, key: "", device: one };
+    const button = element("button", { type: "button", class: "wb-tile", "data-at": String(device.at), tabindex: device.at === 0 ? "0" : "-1", "aria-pressed": "false" }, ...parts);
+    this.tiles[device.at] = { button, parts, key: "", device: device };
     return button;
   }
 
-  /** @param {Tile} tile @param {Device} one */
-  paint(tile, one) {
-    tile.device = one;
-    const { tone, level } = shade(one, this.measure ?? "util");
-    const said = words(one);
+  /** @param {Tile} tile @param {Device} device */
+  paint(tile, device) {
+    tile.device = device;
+    const { tone, level } = shade(device, this.measure ?? "util");
+    const said = words(device);
     const key = `${tone} ${level.toFixed(2)} ${said}`;
     if (tile.key === key) return;
     tile.key = key;
@@ -161,15 +161,15 @@ export class DeviceGrid {
     setAttribute(tile.button, "aria-label", said);
     if (!tile.parts.length) return;
     const [name, use, memory, more, slow] = tile.parts;
-    setText(name, nameOf(one));
-    setText(use, percent(one.util));
+    setText(name, nameOf(device));
+    setText(use, percent(device.util));
     const large = this.box.dataset.size === "large";
-    const core = one.kind === "core";
-    setText(memory, core ? "" : large ? memoryText(one) : known(one.memory) ? bytes((one.memory / 100) * (one.model.memory_total_bytes ?? 0)) : "n/a");
-    tile.button.style.setProperty("--full", `${known(one.memory) ? one.memory : 0}%`);
-    const warm = known(one.temperature) ? `${Math.round(one.temperature)} °C` : "n/a";
-    setText(more, core ? "" : large ? `${warm} · ${known(one.power) ? `${Math.round(one.power)} W` : "n/a W"}` : warm);
-    setText(slow, one.throttle ?? "");
+    const core = device.kind === "core";
+    setText(memory, core ? "" : large ? memoryText(device) : known(device.memory) ? bytes((device.memory / 100) * (device.model.memory_total_bytes ?? 0)) : "n/a");
+    tile.button.style.setProperty("--full", `${known(device.memory) ? device.memory : 0}%`);
+    const warm = known(device.temperature) ? `${Math.round(device.temperature)} °C` : "n/a";
+    setText(more, core ? "" : large ? `${warm} · ${known(device.power) ? `${Math.round(device.power)} W` : "n/a W"}` : warm);
+    setText(slow, device.throttle ?? "");
   }
 
   /** @param {EventTarget|null} target */
@@ -192,7 +192,7 @@ export class DeviceGrid {
     const at = this.placeIn(event.target);
     if (at < 0) return;
     const { node } = this.tiles[at].device;
-    const row = this.tiles.filter((one) => one.device.node === node).length;
+    const row = this.tiles.filter((tile) => tile.device.node === node).length;
     const far = this.box.dataset.many === "true" ? row : 1;
     const moves = /** @type {Record<string, number>} */ ({ ArrowRight: at + 1, ArrowLeft: at - 1, ArrowDown: at + far, ArrowUp: at - far, Home: 0, End: this.tiles.length - 1 });
     const next = moves[event.key];
@@ -220,7 +220,7 @@ export class DeviceGrid {
   drawCurves(view, options, Plotly) {
     const device = this.tiles[this.open]?.device;
     if (this.own.hidden || !device) return;
-    const kept = (view.devices ?? []).find((/** @type {any} */ one) => (one.node ?? 0) === device.node && (one.index ?? -1) === device.index);
+    const kept = (view.devices ?? []).find((/** @type {any} */ candidate) => (candidate.node ?? 0) === device.node && (candidate.index ?? -1) === device.index);
     const series = kept?.series ?? this.curves;
     if (!kept) this.ask(device);
     const whole = kept || !series ? "" : `, the last ${count(series.time.length)} samples`;
@@ -245,12 +245,12 @@ export class DeviceGrid {
     const all = view.host?.processes ?? [];
     this.processes.hidden = view.grid?.kind !== "core" || !all.length;
     if (this.processes.hidden) return;
-    const rankOf = new Map((view.ranks ?? []).map((/** @type {any} */ one) => [one.pid, one.rank]));
-    const rows = all.slice(0, PROCESSES).map((/** @type {any} */ one) => [
-      rankOf.has(one.pid) ? `rank ${rankOf.get(one.pid)}` : "helper process",
-      String(one.pid),
-      `${Math.round(one.cpu_percent)} % of a core`,
-      bytes(one.rss_bytes),
+    const rankOf = new Map((view.ranks ?? []).map((/** @type {any} */ rank) => [rank.pid, rank.rank]));
+    const rows = all.slice(0, PROCESSES).map((/** @type {any} */ device) => [
+      rankOf.has(device.pid) ? `rank ${rankOf.get(device.pid)}` : "helper process",
+      String(device.pid),
+      `${Math.round(device.cpu_percent)} % of a core`,
+      bytes(device.rss_bytes),
     ]);
     if (all.length > PROCESSES) rows.push([`${count(all.length - PROCESSES)} more`, "", "", ""]);
     const key = JSON.stringify(rows);

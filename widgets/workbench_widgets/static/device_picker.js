@@ -15,7 +15,7 @@ export function mount(root, context) {
   const shell = element("div", { class: "wb-root wb-lab-look wb-devices" }, heading, list);
   shell.addEventListener("pointerenter", () => model.send({ type: "refresh" }));
   let drawn = "";
-  const names = () => [...list.querySelectorAll("input")].filter((one) => one.checked).map((one) => one.value);
+  const names = () => [...list.querySelectorAll("input")].filter((input) => input.checked).map((input) => input.value);
   const draw = () => {
     const value = model.get("value") ?? [];
     const key = JSON.stringify([value, model.get("devices")]);
@@ -23,14 +23,14 @@ export function mount(root, context) {
     drawn = key;
     setText(heading, `Devices: ${value.length ? `${value.length} ticked` : "none ticked, so the launch takes free ones"}`);
     const focus = list.contains(focusedElement()) ? /** @type {HTMLInputElement} */ (focusedElement()).value : null;
-    list.replaceChildren(...model.get("devices").map((/** @type {any} */ one) => {
-      const box = /** @type {HTMLInputElement} */ (element("input", { type: "checkbox", value: one.name }));
-      box.checked = value.includes(one.name);
+    list.replaceChildren(...model.get("devices").map((/** @type {any} */ device) => {
+      const box = /** @type {HTMLInputElement} */ (element("input", { type: "checkbox", value: device.name }));
+      box.checked = value.includes(device.name);
       box.addEventListener("change", () => model.send({ type: "pick", names: names() }));
-      const free = known(one.free_bytes) ? `, ${bytes(one.free_bytes)} free` : "";
-      return element("li", {}, element("label", { title: one.label }, box, ` ${title(one)}: ${holders(one)}${free}`));
+      const free = known(device.free_bytes) ? `, ${bytes(device.free_bytes)} free` : "";
+      return element("li", {}, element("label", { title: device.label }, box, ` ${title(device)}: ${holders(device)}${free}`));
     }));
-    if (focus !== null) list.querySelectorAll("input").forEach((one) => one.value === focus && one.focus());
+    if (focus !== null) list.querySelectorAll("input").forEach((input) => input.value === focus && input.focus());
   };
   model.on("change", draw);
   root.append(shell);

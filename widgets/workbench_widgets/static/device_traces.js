@@ -30,22 +30,22 @@ const spreadOf = (view) => (view.device === "cpu" ? {} : (view.device_spread ?? 
  * @param {any} view @param {Theme} theme @param {string} column
  * @param {{name: string, column: string, scale?: number}[]} host */
 function perDevice(view, theme, column, host) {
-  const devices = devicesOf(view).filter((one) => someKnown(one.series?.[column]));
+  const devices = devicesOf(view).filter((device) => someKnown(device.series?.[column]));
   const spread = spreadOf(view);
   if (someKnown(spread[column])) {
     const ends = [["highest", `${column}_high`, 1], ["median", column, 0], ["lowest", `${column}_low`, 2]];
     return ends.map(([name, key, color]) => ({ name, color: theme.series[/** @type {number} */ (color)], times: spread.time, y: spread[key] }));
   }
   const wanted = devices.length
-    ? devices.map((/** @type {any} */ one) => ({ name: one.id, series: one.series, column, scale: 1 }))
+    ? devices.map((/** @type {any} */ device) => ({ name: device.id, series: device.series, column, scale: 1 }))
     : host
-        .map((one) => ({ scale: 1, ...one, series: view.host?.series ?? {} }))
-        .filter((one) => someKnown(one.series[one.column]));
-  return wanted.map((/** @type {any} */ one, /** @type {number} */ index) => ({
-    name: one.name,
+        .map((line) => ({ scale: 1, ...line, series: view.host?.series ?? {} }))
+        .filter((line) => someKnown(line.series[line.column]));
+  return wanted.map((/** @type {any} */ line, /** @type {number} */ index) => ({
+    name: line.name,
     color: theme.series[index % theme.series.length],
-    times: one.series.time ?? [],
-    y: one.series[one.column].map((/** @type {any} */ value) => (known(value) ? value * one.scale : null)),
+    times: line.series.time ?? [],
+    y: line.series[line.column].map((/** @type {any} */ value) => (known(value) ? value * line.scale : null)),
   }));
 }
 
@@ -60,7 +60,7 @@ function legend(lines) {
 /** "88 % – 97 %" over the devices, or one value when they agree.
  * @param {ReturnType<typeof perDevice>} lines @param {(value: any) => string} say */
 function range(lines, say) {
-  const values = lines.map((one) => lastKnown(one.y)).filter(known);
+  const values = lines.map((line) => lastKnown(line.y)).filter(known);
   if (!values.length) return "n/a";
   const [low, high] = [say(Math.min(...values)), say(Math.max(...values))];
   return low === high ? low : `${low} – ${high}`;
@@ -76,16 +76,16 @@ function overTime(view, lines, suffix, yaxis, say, what) {
   let axis = { ticksuffix: "" };
   let size = 1;
   const many = lines.length > LEGEND_MAX; // plotly.js would cut a label of so many lines at the chart's edge
-  const traces = lines.map((one) => {
-    const time = sinceStart(view, one.times);
+  const traces = lines.map((source) => {
+    const time = sinceStart(view, source.times);
     axis = time.axis;
     size = time.size;
-    const hovertemplate = `${plotText(one.name)} %{y:.4~g}${suffix}<extra></extra>`;
-    if (!many) return line(time.x, one.y, one.color, { hovertemplate });
-    const thin = { opacity: 0.8, line: { color: one.color, width: 1.1 } };
-    return line(time.x, one.y, one.color, { name: one.name, hoverinfo: "none", ...thin });
+    const hovertemplate = `${plotText(source.name)} %{y:.4~g}${suffix}<extra></extra>`;
+    if (!many) return line(time.x, source.y, source.color, { hovertemplate });
+    const thin = { opacity: 0.8, line: { color: source.color, width: 1.1 } };
+    return line(time.x, source.y, source.color, { name: source.name, hoverinfo: "none", ...thin });
   });
-  const latest = lines.map((one) => `${one.name} ${say(lastKnown(one.y))}`);
+  const latest = lines.map((line) => `${line.name} ${say(lastKnown(line.y))}`);
   const part = partOf(view);
   return {
     traces,
@@ -108,7 +108,7 @@ export function utilisation(view, { theme }) {
   ]);
   const yaxis = { range: [0, 103], tickvals: [0, 25, 50, 75, 100] };
   const drawing = overTime(view, lines, " %", yaxis, percent, "Utilisation");
-  const [host, own] = view.device === "cpu" ? lines.map((one) => lastKnown(one.y)) : [];
+  const [host, own] = view.device === "cpu" ? lines.map((line) => lastKnown(line.y)) : [];
   return known(host) && known(own) ? { ...drawing, value: `this run ${percent(own)}, host ${percent(host)}` } : drawing;
 }
 
@@ -121,15 +121,15 @@ export function memory(view, { theme }) {
   const perRank = view.predicted?.memory?.total_bytes;
   const copies = onHost ? (view.world_size ?? view.processes) : 1;
   const predicted = known(perRank) && lines.length ? perRank * copies : null;
-  const largest = Math.max(predicted ?? 0, ...lines.flatMap((one) => one.y.filter(known)));
+  const largest = Math.max(predicted ?? 0, ...lines.flatMap((line) => line.y.filter(known)));
   const unit = byteUnit(largest);
-  const scaled = lines.map((one) => ({
-    ...one,
-    y: one.y.map((/** @type {any} */ value) => (known(value) ? value / unit.bytes : null)),
+  const scaled = lines.map((line) => ({
+    ...line,
+    y: line.y.map((/** @type {any} */ value) => (known(value) ? value / unit.bytes : null)),
   }));
   const say = (/** @type {any} */ value) => bytes(known(value) ? value * unit.bytes : null);
   const yaxis = { rangemode: "tozero", ticksuffix: ` ${unit.name}` };
-  const peaks = scaled.map((one) => ({ ...one, y: [one.y.filter(known).reduce((/** @type {any} */ most, /** @type {any} */ value) => (most > value ? most : value), null)] }));
+  const peaks = scaled.map((trace) => ({ ...trace, y: [trace.y.filter(known).reduce((/** @type {any} */ most, /** @type {any} */ value) => (most > value ? most : value), null)] }));
   const shown = range(peaks, say);
   const drawing = { ...overTime(view, scaled, ` ${unit.name}`, yaxis, say, "Memory"), value: shown === "n/a" ? shown : `peak ${shown}` };
   if (predicted === null) return drawing;

@@ -47,45 +47,45 @@ export function machines(grid) {
   });
 }
 
-/** @param {Device} one */
-export const nameOf = (one) => (one.kind === "core" ? `core ${one.index}` : `gpu${one.index}`);
+/** @param {Device} device */
+export const nameOf = (device) => (device.kind === "core" ? `core ${device.index}` : `gpu${device.index}`);
 
-/** @param {Device} one */
-export const placeOf = (one) => (one.several ? `${nameOf(one)} of node ${one.node}${one.host ? ` (${one.host})` : ""}` : nameOf(one));
+/** @param {Device} device */
+export const placeOf = (device) => (device.several ? `${nameOf(device)} of node ${device.node}${device.host ? ` (${device.host})` : ""}` : nameOf(device));
 
-/** @param {Device} one */
-export function memoryText(one) {
-  const total = one.model.memory_total_bytes;
-  if (!known(one.memory)) return "n/a";
-  return known(total) ? `${bytes((one.memory / 100) * total)} of ${bytes(total)}` : `${number(one.memory, 2)} %`;
+/** @param {Device} device */
+export function memoryText(device) {
+  const total = device.model.memory_total_bytes;
+  if (!known(device.memory)) return "n/a";
+  return known(total) ? `${bytes((device.memory / 100) * total)} of ${bytes(total)}` : `${number(device.memory, 2)} %`;
 }
 
 /** @param {number|null} value @param {string} unit */
 const whole = (value, unit) => (known(value) ? `${Math.round(value)} ${unit}` : `n/a ${unit}`);
 
-/** A device in one line. @param {Device} one */
-export function words(one) {
-  if (one.kind === "core") return `${placeOf(one)}: ${whole(one.util, "%")} busy`;
-  if (!known(one.util) && !known(one.memory)) return `${placeOf(one)}: no readings`;
-  const slow = one.throttle === null ? "throttling n/a" : one.throttle ? `throttled: ${one.throttle}` : "not throttled";
-  const peers = known(one.deviation) ? `; ${number(one.deviation, 2)} × the usual spread from its peers` : "";
-  return `${placeOf(one)}: ${whole(one.util, "%")} busy, ${memoryText(one)}, ${whole(one.temperature, "°C")}, ${whole(one.power, "W")}, ${slow}${peers}`;
+/** A device in one line. @param {Device} device */
+export function words(device) {
+  if (device.kind === "core") return `${placeOf(device)}: ${whole(device.util, "%")} busy`;
+  if (!known(device.util) && !known(device.memory)) return `${placeOf(device)}: no readings`;
+  const slow = device.throttle === null ? "throttling n/a" : device.throttle ? `throttled: ${device.throttle}` : "not throttled";
+  const peers = known(device.deviation) ? `; ${number(device.deviation, 2)} × the usual spread from its peers` : "";
+  return `${placeOf(device)}: ${whole(device.util, "%")} busy, ${memoryText(device)}, ${whole(device.temperature, "°C")}, ${whole(device.power, "W")}, ${slow}${peers}`;
 }
 
 /** What most are coloured by: with few devices, or cores, there is no odd one. @param {any} grid */
 export function usualMeasure(grid) {
-  return machines(grid).some(({ devices }) => devices.some((one) => known(one.deviation))) ? "deviation" : "util";
+  return machines(grid).some(({ devices }) => devices.some((device) => known(device.deviation))) ? "deviation" : "util";
 }
 
-/** @param {Device} one @param {string} measure @returns {Shade} */
-export function shade(one, measure) {
-  const value = /** @type {any} */ (one)[measure];
+/** @param {Device} device @param {string} measure @returns {Shade} */
+export function shade(device, measure) {
+  const value = /** @type {any} */ (device)[measure];
   if (!known(value)) return { tone: "none", level: 0 };
   if (measure === "deviation") {
     const tone = value > 2 * ODD ? "bad" : value > ODD ? "odd" : "usual";
     return { tone, level: Math.min(1, 0.3 + value / (3 * ODD)) };
   }
-  const full = measure === "temperature" ? HOT_C : measure === "power" ? one.model.power_limit_w ?? 700 : 100;
+  const full = measure === "temperature" ? HOT_C : measure === "power" ? device.model.power_limit_w ?? 700 : 100;
   return { tone: "level", level: Math.max(0.04, Math.min(1, value / full)) };
 }
 
@@ -93,7 +93,7 @@ export function shade(one, measure) {
 export function modelTexts(grid) {
   const all = machines(grid).flatMap(({ devices }) => devices);
   return (grid?.models ?? []).map((/** @type {any} */ model) => {
-    const many = all.filter((one) => one.model === model).length;
+    const many = all.filter((device) => device.model === model).length;
     if (grid.kind === "core") return `${many} processor ${many === 1 ? "core" : "cores"}`;
     const parts = [model.name || "GPU", known(model.memory_total_bytes) ? bytes(model.memory_total_bytes) : "", known(model.power_limit_w) ? `${Math.round(model.power_limit_w)} W` : ""];
     return `${many} × ${parts.filter(Boolean).join(", ")}`;

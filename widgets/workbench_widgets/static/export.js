@@ -57,12 +57,12 @@ class Export extends Calculator {
     this.reasons.hidden = !refused;
     this.reasons.replaceChildren(...figure.refused.map(reason));
     this.notes.hidden = figure.notes.length === 0;
-    this.notes.replaceChildren(...figure.notes.map((/** @type {string} */ one) => element("li", {}, one)));
+    this.notes.replaceChildren(...figure.notes.map((/** @type {string} */ note) => element("li", {}, note)));
     this.drawFiles(figure.files);
     setText(this.next.text, figure.next.join("\n"));
     const { copies } = figure;
     setText(this.copies, copies.length ? `Also copied: ${copies[0]} and ${copies.length - 1} modules that it imports.` : "");
-    this.engines.replaceChildren(...figure.engines.map((/** @type {any} */ one) => this.row(one, figure)));
+    this.engines.replaceChildren(...figure.engines.map((/** @type {any} */ engine) => this.row(engine, figure)));
   }
 
   /** @param {File[]} files */
@@ -89,21 +89,21 @@ class Export extends Calculator {
     return tab;
   }
 
-  /** @param {{name: string, title: string, refused: Reason[]}} one @param {any} figure */
-  row(one, figure) {
-    const able = one.refused.length === 0;
-    const verdict = able ? "supported" : one.refused.map(({ reason }) => reason).join(" ");
-    const chosen = figure.engine === one.name;
-    const take = element("button", { type: "button", class: "wb-button", "aria-label": `Show ${one.title}`, "aria-pressed": String(chosen) }, chosen ? "shown" : "show");
-    take.addEventListener("click", () => this.moves.move({ engine: one.name }));
-    return element("tr", { "data-able": String(able) }, element("th", { scope: "row" }, one.title), element("td", {}, verdict), element("td", {}, take));
+  /** @param {{name: string, title: string, refused: Reason[]}} choice @param {any} figure */
+  row(choice, figure) {
+    const able = choice.refused.length === 0;
+    const verdict = able ? "supported" : choice.refused.map(({ reason }) => reason).join(" ");
+    const chosen = figure.engine === choice.name;
+    const take = element("button", { type: "button", class: "wb-button", "aria-label": `Show ${choice.title}`, "aria-pressed": String(chosen) }, chosen ? "shown" : "show");
+    take.addEventListener("click", () => this.moves.move({ engine: choice.name }));
+    return element("tr", { "data-able": String(able) }, element("th", { scope: "row" }, choice.title), element("td", {}, verdict), element("td", {}, take));
   }
 }
 
-/** @param {Reason} one */
-function reason(one) {
-  const ways = one.instead ? [element("p", {}, one.instead)] : [];
-  return element("li", {}, element("p", {}, one.reason), ...ways);
+/** @param {Reason} choice */
+function reason(choice) {
+  const ways = choice.instead ? [element("p", {}, choice.instead)] : [];
+  return element("li", {}, element("p", {}, choice.reason), ...ways);
 }
 
 /** @param {HTMLElement} root @param {Context} context */

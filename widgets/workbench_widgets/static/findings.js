@@ -23,26 +23,26 @@ export const severityOf = (finding) => (SEVERITIES.includes(finding?.severity) ?
 
 /** Those that stand, worst first. @param {any} view @returns {Finding[]} */
 export function standing(view) {
-  const active = (view.findings ?? []).filter((/** @type {any} */ one) => !known(one.cleared_at));
+  const active = (view.findings ?? []).filter((/** @type {any} */ finding) => !known(finding.cleared_at));
   return active.sort((/** @type {any} */ left, /** @type {any} */ right) =>
     SEVERITIES.indexOf(severityOf(left)) - SEVERITIES.indexOf(severityOf(right)));
 }
 
-/** Where and since when, as short words. @param {any} one */
-function circumstances(one) {
-  const words = [known(one.rank) ? `rank ${one.rank}` : "whole run"];
-  if (known(one.step)) words.push(`since step ${count(one.step)}`);
-  if (known(one.seen_at)) words.push(`seen ${moment(one.seen_at)}`);
-  const by = one.replaced_by ? `replaced by ${one.replaced_by}` : "gone";
-  if (known(one.cleared_at)) words.push(`${by} ${moment(one.cleared_at)}`);
-  words.push(known(one.confidence) ? `${percent(100 * one.confidence)} sure` : "confidence n/a");
+/** Where and since when, as short words. @param {any} finding */
+function circumstances(finding) {
+  const words = [known(finding.rank) ? `rank ${finding.rank}` : "whole run"];
+  if (known(finding.step)) words.push(`since step ${count(finding.step)}`);
+  if (known(finding.seen_at)) words.push(`seen ${moment(finding.seen_at)}`);
+  const by = finding.replaced_by ? `replaced by ${finding.replaced_by}` : "gone";
+  if (known(finding.cleared_at)) words.push(`${by} ${moment(finding.cleared_at)}`);
+  words.push(known(finding.confidence) ? `${percent(100 * finding.confidence)} sure` : "confidence n/a");
   return words.join("  ·  ");
 }
 
-/** @param {any} one */
-function card(one) {
-  const severity = known(one.cleared_at) ? "cleared" : severityOf(one);
-  const rows = [["Evidence", one.evidence], ["Next", one.next]].filter(([, text]) => text);
+/** @param {any} finding */
+function card(finding) {
+  const severity = known(finding.cleared_at) ? "cleared" : severityOf(finding);
+  const rows = [["Evidence", finding.evidence], ["Next", finding.next]].filter(([, text]) => text);
   return element(
     "li",
     { class: "wb-finding", "data-severity": severity },
@@ -50,10 +50,10 @@ function card(one) {
       "header",
       {},
       element("span", { class: "wb-severity" }, severity),
-      element("h4", {}, kindText(one.kind)),
-      element("span", { class: "wb-circumstances" }, circumstances(one)),
+      element("h4", {}, kindText(finding.kind)),
+      element("span", { class: "wb-circumstances" }, circumstances(finding)),
     ),
-    element("p", { class: "wb-cause" }, String(one.cause ?? "Cause n/a")),
+    element("p", { class: "wb-cause" }, String(finding.cause ?? "Cause n/a")),
     element("dl", {}, ...rows.flatMap(([name, text]) => [element("dt", {}, name), element("dd", {}, String(text))])),
   );
 }
@@ -80,7 +80,7 @@ export class Findings {
   /** @param {any} view */
   draw(view) {
     const now = standing(view);
-    const gone = (view.findings ?? []).filter((/** @type {any} */ one) => known(one.cleared_at));
+    const gone = (view.findings ?? []).filter((/** @type {any} */ finding) => known(finding.cleared_at));
     const key = JSON.stringify([now, gone]);
     if (key === this.key) return;
     this.key = key;
@@ -117,7 +117,7 @@ export class Alarm {
 
   /** @param {any} view @param {string} banner what the banner says already */
   draw(view, banner) {
-    const serious = standing(view).filter((one) => severityOf(one) !== "note" && !banner.includes(one.cause));
+    const serious = standing(view).filter((finding) => severityOf(finding) !== "note" && !banner.includes(finding.cause));
     this.node.hidden = serious.length === 0;
     const [worst] = serious;
     const severity = worst ? severityOf(worst) : "none";

@@ -11,7 +11,7 @@ import { rateText, rateUnit } from "./traces.js";
 
 /** Which attempt this is, from where it went on and why. @param {any} view */
 export function attemptText(view) {
-  const starts = (view.attempts ?? []).filter((/** @type {any} */ one) => one.event === "start");
+  const starts = (view.attempts ?? []).filter((/** @type {any} */ attempt) => attempt.event === "start");
   const start = starts.at(-1);
   if (!((view.attempt ?? 1) > 1) || !start) return "";
   const from = start.first_step > 0 ? `resumed from step ${count(start.first_step)}` : "started again from the beginning";

@@ -21,7 +21,7 @@ function apply(codes, style) {
     else if (code === 1) style.add("wb-b");
     else if (code === 22) style.delete("wb-b");
     if ((code >= 30 && code <= 39) || (code >= 90 && code <= 97)) {
-      for (const one of COLOURS) style.delete(`wb-c-${one}`);
+      for (const colour of COLOURS) style.delete(`wb-c-${colour}`);
       if (colour && code % 10 < 8) style.add(`wb-c-${colour}`);
     }
   }
@@ -55,7 +55,7 @@ export function logLines(text, from = "") {
   let inTraceback = false;
   for (const raw of text.replaceAll("\r\n", "\n").split("\n")) {
     const parts = pieces(raw);
-    const plain = parts.map((one) => one.text).join("");
+    const plain = parts.map((part) => part.text).join("");
     if (TRACEBACK.test(plain)) inTraceback = true;
     const error = inTraceback || ERROR.test(plain);
     // A traceback ends with the line that names the exception: the first that is not indented.

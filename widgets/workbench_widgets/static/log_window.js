@@ -114,10 +114,10 @@ export class LogWindow {
   }
 }
 
-/** @param {Uint8Array} one @param {Uint8Array} two */
-function joined(one, two) {
-  const both = new Uint8Array(one.length + two.length);
-  both.set(one);
-  both.set(two, one.length);
+/** @param {Uint8Array} first @param {Uint8Array} two */
+function joined(first, two) {
+  const both = new Uint8Array(first.length + two.length);
+  both.set(first);
+  both.set(two, first.length);
   return both;
 }

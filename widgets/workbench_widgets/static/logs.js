@@ -90,7 +90,7 @@ export class Logs {
 
   /** All that a view tells of, and one that was asked for. @param {any} view @returns {number[]} */
   ranksOf(view) {
-    const shown = (view.ranks ?? []).map((/** @type {any} */ one) => one.rank);
+    const shown = (view.ranks ?? []).map((/** @type {any} */ rank) => rank.rank);
     return this.wanted === undefined || shown.includes(this.wanted) ? shown : [...shown, this.wanted].sort((one, two) => one - two);
   }
 
@@ -164,7 +164,7 @@ export class Logs {
   /** @param {string} name @returns {string[]|undefined} */
   tailInView(name) {
     const rank = Number(/^rank-(\d+)/.exec(name)?.[1] ?? -1);
-    return this.view.ranks?.find((/** @type {any} */ one) => one.rank === rank)?.log_tail;
+    return this.view.ranks?.find((/** @type {any} */ candidate) => candidate.rank === rank)?.log_tail;
   }
 
   /** @param {import("./log_lines.js").Line[]} lines @param {string} name */

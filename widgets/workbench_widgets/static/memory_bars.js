@@ -59,7 +59,7 @@ function ticks(whole) {
   const unit = byteUnit(whole);
   const top = whole / unit.bytes;
   const power = 10 ** Math.floor(Math.log10(top / 4));
-  const step = [1, 2, 5, 10].map((one) => one * power).find((one) => top / one <= 6) ?? top;
+  const step = [1, 2, 5, 10].map((factor) => factor * power).find((factor) => top / factor <= 6) ?? top;
   const places = [];
   for (let value = 0; value <= top * 0.93; value += step) places.push(value);
   return places.map((value) => ({ at: value * unit.bytes, text: `${Number(value.toPrecision(3))} ${unit.name}` }));

@@ -153,7 +153,7 @@ function several(field, id, moved) {
       const away = element("button", { type: "button", class: "wbm-away", "aria-label": `Remove ${title(value)}` }, "×");
       away.addEventListener("click", () => {
         box.input.focus();
-        moved(chosen.filter((one) => one !== value));
+        moved(chosen.filter((name) => name !== value));
       });
       if (values.length === 1 && !field.empty) away.hidden = true;
       return element("li", {}, title(value), away);

@@ -72,7 +72,7 @@ export class Rows {
     const text = sentences.join("\n");
     if (text === this.text) return;
     this.text = text;
-    this.why.replaceChildren(...sentences.map((one) => element("p", {}, ...options(one))));
+    this.why.replaceChildren(...sentences.map((sentence) => element("p", {}, ...options(sentence))));
   }
 
   /** @param {any[]} stages */

@@ -69,15 +69,15 @@ export class Switches {
     if (key === this.key) return;
     this.key = key;
     this.advice = advice;
-    const row = (/** @type {any} */ one) => this.row(`−${bytes(one.saves)}`, one.name, this.cost(one), one.changes);
+    const row = (/** @type {any} */ change) => this.row(`−${bytes(change.saves)}`, change.name, this.cost(change), change.changes);
     this.saving.fill(advice.switches.map(row), advice.switches.slice(0, SHORT).map(row));
-    const way = (/** @type {any} */ one) => this.way(one);
-    const single = advice.ways.filter((/** @type {any} */ one) => one.gpus === 1).slice(0, ALONE);
-    const many = advice.ways.filter((/** @type {any} */ one) => one.gpus > 1).slice(0, MANY);
+    const way = (/** @type {any} */ change) => this.way(change);
+    const single = advice.ways.filter((/** @type {any} */ way) => way.gpus === 1).slice(0, ALONE);
+    const many = advice.ways.filter((/** @type {any} */ way) => way.gpus > 1).slice(0, MANY);
     this.fitting.fill(advice.ways.map(way), [...single, ...many].map(way));
     this.facts.replaceChildren(
-      ...advice.reach.map((/** @type {any} */ one) =>
-        element("div", {}, element("dt", {}, one.name), element("dd", {}, `${count(one.value)} ${one.value === 1 ? one.unit.replace(/s$/, "") : one.unit}`), element("dd", { class: "wb-note" }, one.says)),
+      ...advice.reach.map((/** @type {any} */ change) =>
+        element("div", {}, element("dt", {}, change.name), element("dd", {}, `${count(change.value)} ${change.value === 1 ? change.unit.replace(/s$/, "") : change.unit}`), element("dd", { class: "wb-note" }, change.says)),
       ),
     );
   }

@@ -17,9 +17,9 @@ async function bytes(url, from, to) {
 }
 
 /** @param {string} text @returns {any[]} its whole lines */
-export const rows = (text) => text.split("\n").slice(1, -1).flatMap((one) => {
+export const rows = (text) => text.split("\n").slice(1, -1).flatMap((part) => {
   try {
-    return [JSON.parse(one.replaceAll(/\b(NaN|-?Infinity)\b/g, "null"))];
+    return [JSON.parse(part.replaceAll(/\b(NaN|-?Infinity)\b/g, "null"))];
   } catch {
     return [];
   }
@@ -32,17 +32,17 @@ export async function readWindow(url, first, last) {
   let high = (await bytes(url, 0, 1)).size;
   while (high - low > BLOCK) {
     const middle = (low + high) >> 1;
-    const [one] = rows((await bytes(url, middle, middle + 4096)).text);
-    if (one && one.step < first) low = middle;
+    const [row] = rows((await bytes(url, middle, middle + 4096)).text);
+    if (row && row.step < first) low = middle;
     else high = middle;
   }
   const { text, size } = await bytes(url, low, low + MOST_BYTES);
   const read = rows(low ? text : `\n${text}`);
   if ((read.at(-1)?.step ?? 0) < last && low + MOST_BYTES < size) throw new Error("more than can be read at once");
-  const inside = read.filter((one) => one.step >= first && one.step <= last);
-  const column = (/** @type {string} */ name) => inside.map((one) => one[name] ?? null);
+  const inside = read.filter((row) => row.step >= first && row.step <= last);
+  const column = (/** @type {string} */ name) => inside.map((row) => row[name] ?? null);
   const names = ["step", "time", "loss", "lr", "grad_norm", "step_seconds"];
   const series = Object.fromEntries(names.map((name) => [name, column(name)]));
-  series.tokens_per_second = inside.map((one) => (one.tokens && one.step_seconds ? one.tokens / one.step_seconds : null));
+  series.tokens_per_second = inside.map((row) => (row.tokens && row.step_seconds ? row.tokens / row.step_seconds : null));
   return { series, stride: 1, part: "rank 0" };
 }

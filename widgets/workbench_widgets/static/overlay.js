@@ -29,7 +29,7 @@ export class Overlay {
     this.options = { logLoss: false, smoothing: 0.6 };
     this.axis = AXES[0];
     this.select = /** @type {HTMLSelectElement} */ (
-      element("select", { "aria-label": "Horizontal axis" }, ...AXES.map((one) => element("option", {}, one.name)))
+      element("select", { "aria-label": "Horizontal axis" }, ...AXES.map((axis) => element("option", {}, axis.name)))
     );
     this.select.addEventListener("change", () => {
       this.axis = AXES[this.select.selectedIndex];
@@ -63,12 +63,12 @@ export class Overlay {
     const { axis, curves } = this;
     const shown = curves.map((curve, index) => ({ curve, color: theme.series[index % 8], dash: DASHES[index < 8 ? 0 : 1] }));
     const drawn = shown.filter(({ curve }) => someKnown(curve[axis.column]));
-    const missing = shown.filter((one) => !drawn.includes(one)).map(({ curve }) => curve.name);
-    const last = (/** @type {Curve} */ curve) => number(smooth(curve.loss, this.options.smoothing).filter((one) => one !== null).at(-1));
+    const missing = shown.filter((curve) => !drawn.includes(curve)).map(({ curve }) => curve.name);
+    const last = (/** @type {Curve} */ curve) => number(smooth(curve.loss, this.options.smoothing).filter((value) => value !== null).at(-1));
     const without = missing.length ? ` Unknown along ${axis.name.toLowerCase()}: ${missing.join(", ")}.` : "";
     this.panel.draw(
       {
-        traces: drawn.map((one) => this.trace(one.curve, one.color, one.dash, theme.font)),
+        traces: drawn.map((item) => this.trace(item.curve, item.color, item.dash, theme.font)),
         value: "",
         label: `${this.what} along ${axis.name.toLowerCase()}: ${curves.map((curve) => `${curve.name} ${last(curve)}`).join(", ")}.${without}`,
         chips: shown.map(({ curve, color, dash }) => ({

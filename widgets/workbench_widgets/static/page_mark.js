@@ -15,7 +15,7 @@ export function newsOf(view, now) {
     const tone = now.outcome === "succeeded" ? "good" : now.outcome === "stopped" ? "warn" : "bad";
     return { text: `${now.badge.text}: ${name}`, tone };
   }
-  const worst = standing(view).find((one) => severityOf(one) !== "note");
+  const worst = standing(view).find((finding) => severityOf(finding) !== "note");
   if (worst) return { text: `${kindText(worst.kind)}: ${name}`, tone: severityOf(worst) === "error" ? "bad" : "warn" };
   return { text: now.unwatched ? `${now.badge.text}: ${name}` : "", tone: "warn" };
 }

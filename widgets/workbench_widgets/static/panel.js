@@ -20,7 +20,7 @@ export class Panel {
     this.delta = element("span", { class: "wb-delta", hidden: "" });
     this.reset = element("button", { type: "button", class: "wb-button wb-reset", hidden: "" }, "Reset zoom");
     this.save = element("select", { class: "wb-save", "aria-label": `Save ${title}`, title: "Save this chart" },
-      ...["⤓", ...SAVED].map((one) => element("option", { value: one }, one)));
+      ...["⤓", ...SAVED].map((format) => element("option", { value: format }, format)));
     this.save.addEventListener("change", () => this.saveAs());
     this.cursor = element("i", { class: "wb-cursor", hidden: "" });
     /** Told of the Unix time under the pointer, null when it leaves. @type {(time: number|null) => void} */
@@ -46,7 +46,7 @@ export class Panel {
     this.next = null;
     if (globalThis.IntersectionObserver) {
       this.sight = new IntersectionObserver((entries) => {
-        this.inSight = entries.some((one) => one.isIntersecting);
+        this.inSight = entries.some((entry) => entry.isIntersecting);
         this.paint();
       });
       this.sight.observe(this.node);
@@ -79,8 +79,8 @@ export class Panel {
 
   /** Whether the longest curve has grown by a pixel since it was painted. @param {Drawing} drawing */
   hasMoved(drawing) {
-    const longest = (/** @type {Drawing|null} */ one) =>
-      (one?.traces ?? []).map((trace) => trace.x ?? []).reduce((most, x) => (x.length > most.length ? x : most), []);
+    const longest = (/** @type {Drawing|null} */ drawing) =>
+      (drawing?.traces ?? []).map((trace) => trace.x ?? []).reduce((most, x) => (x.length > most.length ? x : most), []);
     const [before, now] = [longest(this.drawing), longest(drawing)];
     const [first, last, end] = [now[0], now.at(-1), before.at(-1)];
     const pixels = (this.plot.clientWidth * (last - end)) / (last - first);

@@ -61,15 +61,15 @@ export class Detail {
     drawRows(this.step, detail.step.parts);
     this.bill.draw(detail.bill);
     setText(this.settings, detail.launch.settings.join("\n"));
-    this.lacks.replaceChildren(...detail.launch.lacks.map((/** @type {string} */ one) => element("li", {}, one)));
+    this.lacks.replaceChildren(...detail.launch.lacks.map((/** @type {string} */ lack) => element("li", {}, lack)));
   }
 
   /** @param {any} memory */
   drawMemory({ says, card, parts, peak }) {
-    const needs = parts.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + one.bytes, 0);
+    const needs = parts.reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part.bytes, 0);
     setText(this.memorySays, `${says}; highest in ${peak}`);
     stack(this.memory, parts, Math.max(needs, card ?? 0), true);
-    this.memory.title = parts.map((/** @type {any} */ one) => `${one.name} ${bytes(one.bytes)}`).join("\n");
+    this.memory.title = parts.map((/** @type {any} */ part) => `${part.name} ${bytes(part.bytes)}`).join("\n");
   }
 
   /** @param {any} handed */

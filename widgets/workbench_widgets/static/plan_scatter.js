@@ -10,7 +10,7 @@ import { fade, readTheme, watchTheme } from "./theme.js";
 
 const DAY = 24;
 const HOURS = [0.1, 0.25, 0.5, 1, 2, 4, 8, ...[1, 2, 4, 7, 14, 30, 60, 120, 240, 365, 730, 1825, 3650, 18250, 36500].map((days) => days * DAY)];
-const DOLLARS = [0, 1, 2, 3, 4, 5, 6, 7, 8].flatMap((power) => [1, 1.5, 2, 3, 5, 7].map((one) => one * 10 ** power));
+const DOLLARS = [0, 1, 2, 3, 4, 5, 6, 7, 8].flatMap((power) => [1, 1.5, 2, 3, 5, 7].map((factor) => factor * 10 ** power));
 const TICKS = 8; // on one axis
 
 export class Scatter {

@@ -24,21 +24,21 @@ export class Story {
     const key = JSON.stringify([explain, sensitivity, lost, groups]);
     if (key === this.key) return;
     this.key = key;
-    this.sentences.replaceChildren(...explain.map((/** @type {string} */ one) => element("p", {}, one)));
+    this.sentences.replaceChildren(...explain.map((/** @type {string} */ sentence) => element("p", {}, sentence)));
     this.words.hidden = !explain.length;
-    this.worse.replaceChildren(...sensitivity.map((/** @type {any} */ one) => element("li", { "data-changes": String(one.changes) }, one.says)));
+    this.worse.replaceChildren(...sensitivity.map((/** @type {any} */ change) => element("li", { "data-changes": String(change.changes) }, change.says)));
     this.sensitivity.hidden = !sensitivity.length;
     const every = [...lost, ...groups];
     this.rejected.hidden = !every.length;
-    const away = lost.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + one.count, 0);
+    const away = lost.reduce((/** @type {number} */ sum, /** @type {any} */ group) => sum + group.count, 0);
     setText(this.total, `${count(total + away)} of ${count(combinations)} combinations`);
     this.groups.replaceChildren(...every.map((group) => this.group(group)));
   }
 
   /** @param {any} group */
   group({ kind, means, count: many, examples }) {
-    const rows = examples.map((/** @type {any} */ one) =>
-      element("li", {}, element("b", {}, one.offer), one.layout === "any" ? "" : ` ${one.layout}`, ": ", element("span", { class: "wb-note" }, one.reason)),
+    const rows = examples.map((/** @type {any} */ example) =>
+      element("li", {}, element("b", {}, example.offer), example.layout === "any" ? "" : ` ${example.layout}`, ": ", element("span", { class: "wb-note" }, example.reason)),
     );
     const more = many > rows.length ? [element("li", { class: "wb-note" }, `and ${count(many - rows.length)} more`)] : [];
     const open = this.opened.has(kind) ? { open: "" } : {};

@@ -90,7 +90,7 @@ class Face {
     setText(this.note, status.text || (profile.ranks ? "" : none));
     setAttribute(this.note, "data-tone", status.bad ? "bad" : "note");
     for (const part of [this.time, this.table]) part.hidden = !profile.ranks?.length;
-    this.memory.node.hidden = !profile.ranks?.some((one) => one.memory.length);
+    this.memory.node.hidden = !profile.ranks?.some((rank) => rank.memory.length);
     setText(this.detail, [this.context.config.run, profile.steps && stepText(profile.steps)].filter(Boolean).join("  ·  "));
     if (!profile.ranks?.length) return;
     this.drawBars(profile);
@@ -101,24 +101,24 @@ class Face {
 
   /** @param {ProfileFigure} profile */
   drawBars(profile) {
-    const longest = Math.max(...profile.ranks.map((one) => one.mean.wall));
+    const longest = Math.max(...profile.ranks.map((rank) => rank.mean.wall));
     this.bars.replaceChildren(
-      ...profile.ranks.map((one) => {
+      ...profile.ranks.map((rank) => {
         const bar = element("div", { class: "wbm-bar", role: "img" });
-        fillBar(bar, segments(one.mean, longest));
-        const wall = element("span", { class: "wbf-wall" }, shortSeconds(one.mean.wall));
-        wall.title = `All communication, hidden by computing or not: ${shortSeconds(one.mean.communication)}`;
-        return element("div", { class: "wbf-rank" }, element("span", {}, `Rank ${one.rank}`), bar, wall);
+        fillBar(bar, segments(rank.mean, longest));
+        const wall = element("span", { class: "wbf-wall" }, shortSeconds(rank.mean.wall));
+        wall.title = `All communication, hidden by computing or not: ${shortSeconds(rank.mean.communication)}`;
+        return element("div", { class: "wbf-rank" }, element("span", {}, `Rank ${rank.rank}`), bar, wall);
       }),
     );
-    const used = (/** @type {string} */ key) => profile.ranks.some((one) => one.mean[key] > 0);
+    const used = (/** @type {string} */ key) => profile.ranks.some((rank) => rank.mean[key] > 0);
     PARTS.forEach(({ key }, at) => (/** @type {HTMLElement} */ (this.legend.children[at]).hidden = !used(key)));
     this.waits.replaceChildren(...profile.sentences.map((text) => element("p", { class: "wb-detail" }, text)));
   }
 
   /** @param {ProfileFigure} profile */
   drawTable(profile) {
-    const wall = profile.ranks.reduce((sum, one) => sum + one.mean.wall, 0) / profile.ranks.length;
+    const wall = profile.ranks.reduce((sum, rank) => sum + rank.mean.wall, 0) / profile.ranks.length;
     this.body.replaceChildren(
       ...profile.operations.map(({ name, calls, seconds }) => {
         const cells = [name, number(calls), shortSeconds(seconds), percent((100 * seconds) / wall)];
@@ -134,7 +134,7 @@ class Face {
       const url = this.context.url(path && `${path}/profiles/${profile.folder}/${name}`);
       return url ? element("a", { href: url, download: name }, name) : name;
     });
-    const spaced = links.flatMap((one) => [one, "  "]);
+    const spaced = links.flatMap((link) => [link, "  "]);
     this.files.replaceChildren("Open in ui.perfetto.dev: ", ...spaced);
     this.files.title = profile.place;
   }
@@ -171,20 +171,20 @@ function table(body) {
 
 /** @param {ProfileFigure} profile @param {import("./theme.js").Theme} theme */
 function memory(profile, theme) {
-  const largest = Math.max(1, ...profile.ranks.flatMap((one) => one.memory.map(([, size]) => size)));
+  const largest = Math.max(1, ...profile.ranks.flatMap((rank) => rank.memory.map(([, size]) => size)));
   const unit = byteUnit(largest);
   const color = (/** @type {number} */ at) => theme.series[at % theme.series.length];
-  const host = profile.ranks.every((one) => one.device === "cpu");
+  const host = profile.ranks.every((rank) => rank.device === "cpu");
   return {
-    traces: profile.ranks.map((one, at) => ({
+    traces: profile.ranks.map((rank, at) => ({
       type: "scatter",
       mode: "lines",
-      x: one.memory.map(([time]) => time * 1000),
-      y: one.memory.map(([, size]) => size / unit.bytes),
+      x: rank.memory.map(([time]) => time * 1000),
+      y: rank.memory.map(([, size]) => size / unit.bytes),
       line: { color: color(at), width: 1.4, shape: "hv" },
-      hovertemplate: `rank ${one.rank} %{y:.4~g} ${unit.name}<extra></extra>`,
+      hovertemplate: `rank ${rank.rank} %{y:.4~g} ${unit.name}<extra></extra>`,
     })),
-    chips: profile.ranks.map((one, at) => ({ text: `rank ${one.rank}`, color: color(at) })),
+    chips: profile.ranks.map((rank, at) => ({ text: `rank ${rank.rank}`, color: color(at) })),
     value: `peak ${bytes(largest)}${host ? ", counted from the first traced step" : ""}`,
     label: `Memory allocated during the traced steps, at most ${bytes(largest)}`,
     layout: { xaxis: { ticksuffix: " ms" }, yaxis: { ticksuffix: ` ${unit.name}`, rangemode: "tozero" } },

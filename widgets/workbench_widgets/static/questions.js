@@ -18,9 +18,9 @@ async function listRuns(store) {
   const base = JSON.parse(document.getElementById("jupyter-config-data")?.textContent || "{}").baseUrl ?? "/";
   const folder = store.split("/").map(encodeURIComponent).join("/");
   const listed = await (await get(`${base}api/contents/${folder}?content=1`)).json();
-  const runs = listed.content.filter((/** @type {any} */ one) => one.type === "directory" && !one.name.startsWith("_"));
-  runs.sort((/** @type {any} */ one, /** @type {any} */ two) => (one.last_modified < two.last_modified ? 1 : -1));
-  return runs.map((/** @type {any} */ one) => one.name);
+  const runs = listed.content.filter((/** @type {any} */ entry) => entry.type === "directory" && !entry.name.startsWith("_"));
+  runs.sort((/** @type {any} */ run, /** @type {any} */ two) => (run.last_modified < two.last_modified ? 1 : -1));
+  return runs.map((/** @type {any} */ run) => run.name);
 }
 
 export class Questions {
@@ -78,7 +78,7 @@ export class Questions {
   async viewOf(run) {
     const store = this.source.context.config.store_path;
     const url = this.source.transport === "http" && store !== null ? this.source.context.url(`${store}/${run}/view.json`.replace(/^\//, "")) : null;
-    const read = url ? await get(url).then((one) => one.json(), () => null) : null;
+    const read = url ? await get(url).then((response) => response.json(), () => null) : null;
     return read ?? this.question("view", { run });
   }
 }

@@ -24,22 +24,22 @@ const style = (column) => (LESS.includes(column) ? "wb-text wb-less" : "wb-text"
 const table = (titles, rows, label) =>
   element("div", { class: "wb-table-box", tabindex: "0", role: "region", "aria-label": label },
     element("table", { class: "wb-queue" },
-      element("thead", {}, element("tr", {}, ...titles.map((one) => element("th", { scope: "col", class: style(one) }, one)))),
+      element("thead", {}, element("tr", {}, ...titles.map((title) => element("th", { scope: "col", class: style(title) }, title)))),
       element("tbody", {}, ...rows)));
 
 /** @param {string} text @param {string} [column] */
 const cell = (text, column = "") => element("td", { class: style(column) }, text);
 
-/** @param {any} one @returns {string} */
-export const title = (one) => `${one.kind === "gpu" ? "GPU" : "Slot"} ${one.name}`;
+/** @param {any} device @returns {string} */
+export const title = (device) => `${device.kind === "gpu" ? "GPU" : "Slot"} ${device.name}`;
 
-/** @param {any} one @returns {string} */
-export const holders = (one) => one.holders.map((/** @type {any} */ held) => held.text).join(", ") || "free";
+/** @param {any} device @returns {string} */
+export const holders = (device) => device.holders.map((/** @type {any} */ held) => held.text).join(", ") || "free";
 
-/** @param {any} one */
-function deviceRow(one) {
-  const memory = known(one.free_bytes) ? `${bytes(one.free_bytes)} of ${bytes(one.memory_bytes)}` : "n/a";
-  return element("tr", {}, ...[title(one), one.label, memory, holders(one)].map((text, at) => cell(text, DEVICES[at])));
+/** @param {any} device */
+function deviceRow(device) {
+  const memory = known(device.free_bytes) ? `${bytes(device.free_bytes)} of ${bytes(device.memory_bytes)}` : "n/a";
+  return element("tr", {}, ...[title(device), device.label, memory, holders(device)].map((text, at) => cell(text, DEVICES[at])));
 }
 
 /** @param {any} job */

@@ -6,12 +6,12 @@ import { bytes, count, known, number, shortSeconds } from "./format.js";
 
 const COLUMNS = ["Rank", "Step", "Loss", "Late by", "Memory peak", "State"];
 
-/** @param {any} one @param {any} view */
-function state(one, view) {
-  if (one.ended) return typeof one.ended === "string" ? one.ended : "ended";
-  if (one.process_state === "T" || one.process_state === "t") return "frozen (SIGSTOP)";
-  if (one.alive === true) return one.phase ?? "alive";
-  if (one.alive === false) return view.phase === "ended" ? "ended" : "gone";
+/** @param {any} rank @param {any} view */
+function state(rank, view) {
+  if (rank.ended) return typeof rank.ended === "string" ? rank.ended : "ended";
+  if (rank.process_state === "T" || rank.process_state === "t") return "frozen (SIGSTOP)";
+  if (rank.alive === true) return rank.phase ?? "alive";
+  if (rank.alive === false) return view.phase === "ended" ? "ended" : "gone";
   return "n/a";
 }
 
@@ -30,13 +30,13 @@ export class Ranks {
 
   /** @param {any} view */
   draw(view) {
-    const rows = (view.ranks ?? []).map((/** @type {any} */ one) => [
-      String(one.rank),
-      count(one.step),
-      number(one.loss),
-      known(one.late_seconds) ? shortSeconds(Math.max(0, one.late_seconds)) : "n/a",
-      bytes(one.peak_memory_bytes ?? one.rss_bytes),
-      state(one, view),
+    const rows = (view.ranks ?? []).map((/** @type {any} */ rank) => [
+      String(rank.rank),
+      count(rank.step),
+      number(rank.loss),
+      known(rank.late_seconds) ? shortSeconds(Math.max(0, rank.late_seconds)) : "n/a",
+      bytes(rank.peak_memory_bytes ?? rank.rss_bytes),
+      state(rank, view),
     ]);
     if (view.ranks_hidden) rows.push([`${view.ranks_hidden} more ranks are hidden: none has failed, is further behind or later`]);
     const key = JSON.stringify(rows);

@@ -43,7 +43,7 @@ class Dashboard {
     this.snapshot = /** @type {Snapshot|null} */ (null);
     this.receivedAt = 0;
     this.Plotly = /** @type {any} */ (null);
-    this.source = new RunSource(context, (one) => this.receive(one), (lost) => this.lose(lost));
+    this.source = new RunSource(context, (view) => this.receive(view), (lost) => this.lose(lost));
     this.findings = new Findings();
     this.header = new Header(context.config.run ?? "", {
       stop: (now) => this.source.requestStop(now),

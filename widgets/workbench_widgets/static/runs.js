@@ -46,7 +46,7 @@ function stateOf(row) {
 
 /** @param {any} left @param {any} right unknown values come last in either direction */
 function order(left, right) {
-  const [noLeft, noRight] = [left, right].map((one) => one === null || one === undefined || Number.isNaN(one));
+  const [noLeft, noRight] = [left, right].map((value) => value === null || value === undefined || Number.isNaN(value));
   if (noLeft || noRight) return Number(noLeft) - Number(noRight);
   return left < right ? -1 : left > right ? 1 : 0;
 }
@@ -142,13 +142,13 @@ class RunsTable {
     const trees = column === STARTED && down; // as they come: newest tree first, each run below its parent
     if (!trees) rows.sort((left, right) => {
       const unknown = order(key(left), key(right));
-      const known = ![key(left), key(right)].some((one) => one === null || one === undefined || Number.isNaN(one));
+      const known = ![key(left), key(right)].some((value) => value === null || value === undefined || Number.isNaN(value));
       return known && down ? -unknown : unknown;
     });
     this.heads.forEach((head, index) =>
       setAttribute(head, "aria-sort", index === column ? (down ? "descending" : "ascending") : "none"));
     const present = new Set(rows.map((row) => row.run));
-    for (const run of [...this.lines.keys()].filter((one) => !present.has(one))) this.lines.delete(run);
+    for (const run of [...this.lines.keys()].filter((key) => !present.has(key))) this.lines.delete(run);
     this.selected = this.selected.filter((run) => present.has(run));
     const opened = this.model.get("opened");
     const nodes = rows.map((row) => {
@@ -166,7 +166,7 @@ class RunsTable {
 
   /** @param {string} run @param {boolean} on */
   select(run, on) {
-    this.selected = this.selected.filter((one) => one !== run);
+    this.selected = this.selected.filter((other) => other !== run);
     if (on) this.selected = [...this.selected, run].slice(-MOST);
     this.draw();
     const rows = this.model.get("rows") ?? [];

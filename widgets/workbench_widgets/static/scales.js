@@ -21,7 +21,7 @@ export const SCALES = [
 export function secondsAtWork(view) {
   const lines = view.attempts ?? [];
   const of = (/** @type {string} */ event) =>
-    lines.filter((/** @type {any} */ one) => one.event === event && known(one.time)).map((/** @type {any} */ one) => one.time);
+    lines.filter((/** @type {any} */ line) => line.event === event && known(line.time)).map((/** @type {any} */ line) => line.time);
   const ends = of("end");
   const starts = of("start").sort((/** @type {number} */ one, /** @type {number} */ two) => one - two);
   if (!starts.length) starts.push(view.started_at ?? 0);

@@ -41,27 +41,27 @@ const percent = (share) => (known(share) ? `${(100 * share).toFixed(0)} %` : "n/
 
 /** @param {Curve} curve @param {import("./theme.js").Theme} theme @param {string} where */
 export function drawing(curve, theme, where) {
-  const x = curve.points.map((one) => count(one.ranks));
-  const hovers = curve.points.map((one) => `${one.measured ? "measured" : "predicted"}: ${one.step} (${one.range})`);
+  const x = curve.points.map((point) => count(point.ranks));
+  const hovers = curve.points.map((point) => `${point.measured ? "measured" : "predicted"}: ${point.step} (${point.range})`);
   const bars = CAUSES.map((name, index) => ({
     type: "bar",
     name,
     x,
-    y: curve.points.map((one) => 100 * (one.lost[name] ?? 0)),
-    marker: { color: theme.series[index + 1], opacity: curve.points.map((one) => (one.measured ? 1 : 0.55)) },
+    y: curve.points.map((point) => 100 * (point.lost[name] ?? 0)),
+    marker: { color: theme.series[index + 1], opacity: curve.points.map((point) => (point.measured ? 1 : 0.55)) },
     hovertemplate: `lost to ${name}: %{y:.1f} %<extra></extra>`,
   }));
   const kept = {
     type: "bar",
     name: "kept",
     x,
-    y: curve.points.map((one) => 100 * one.efficiency),
-    marker: { color: theme.series[0], opacity: curve.points.map((one) => (one.measured ? 1 : 0.55)) },
+    y: curve.points.map((point) => 100 * point.efficiency),
+    marker: { color: theme.series[0], opacity: curve.points.map((point) => (point.measured ? 1 : 0.55)) },
     error_y: {
       type: "data",
       symmetric: false,
-      array: curve.points.map((one) => (one.measured ? 0 : 100 * ((one.most ?? one.efficiency) - one.efficiency))),
-      arrayminus: curve.points.map((one) => (one.measured ? 0 : 100 * (one.efficiency - (one.least ?? one.efficiency)))),
+      array: curve.points.map((point) => (point.measured ? 0 : 100 * ((point.most ?? point.efficiency) - point.efficiency))),
+      arrayminus: curve.points.map((point) => (point.measured ? 0 : 100 * (point.efficiency - (point.least ?? point.efficiency)))),
       color: theme.ink,
       thickness: 1.4,
     },
@@ -72,7 +72,7 @@ export function drawing(curve, theme, where) {
   const names = ["kept", ...CAUSES];
   return {
     value: last ? `${percent(last.efficiency)} on ${count(last.ranks)} ${where}` : "",
-    label: `Efficiency by ${where}: ${curve.points.map((one) => `${one.ranks}: ${percent(one.efficiency)}`).join(", ")}`,
+    label: `Efficiency by ${where}: ${curve.points.map((point) => `${point.ranks}: ${percent(point.efficiency)}`).join(", ")}`,
     chips: names.map((text, index) => ({ text, color: theme.series[index] })),
     traces: [kept, ...bars],
     layout: {
@@ -138,7 +138,7 @@ class Study {
   }
 
   makeTable() {
-    const heads = ["Scaling", "Ranks", "Step", "Range", "Kept", ...CAUSES.map((one) => `Lost: ${one}`), ""];
+    const heads = ["Scaling", "Ranks", "Step", "Range", "Kept", ...CAUSES.map((cause) => `Lost: ${cause}`), ""];
     const row = heads.map((text, at) => element("th", { scope: "col", ...(at === 3 && { class: "wbs-hides" }) }, text));
     const table = element("table", { class: "wb-runs wbs-table" }, element("thead", {}, element("tr", {}, ...row)), this.body);
     const box = { class: "wb-table-box wb-tall", tabindex: "0", role: "region", "aria-label": "Table of sizes" };
@@ -160,7 +160,7 @@ class Study {
     setAttribute(this.note, "data-tone", state.bad ? "bad" : "note");
     setText(this.note, state.now || state.note);
     this.drawTable(state.curves);
-    this.more.replaceChildren(...state.notes.map((/** @type {string} */ one) => element("li", {}, one)));
+    this.more.replaceChildren(...state.notes.map((/** @type {string} */ note) => element("li", {}, note)));
     this.drawFigures();
   }
 
@@ -168,10 +168,10 @@ class Study {
   drawTable(curves) {
     this.table.hidden = curves.length === 0;
     const rows = curves.flatMap(({ mode, points }) =>
-      points.map((one) => {
-        const kind = one.measured ? "measured" : "predicted";
-        const cells = [mode, count(one.ranks), one.step, one.range, percent(one.efficiency)];
-        const lost = CAUSES.map((name) => percent(one.lost[name]));
+      points.map((point) => {
+        const kind = point.measured ? "measured" : "predicted";
+        const cells = [mode, count(point.ranks), point.step, point.range, percent(point.efficiency)];
+        const lost = CAUSES.map((name) => percent(point.lost[name]));
         const made = [...cells, ...lost].map((text, at) => element("td", at === 3 ? { class: "wbs-hides" } : {}, text));
         return element("tr", {}, ...made, element("td", { "data-kind": kind }, kind));
       }),
@@ -187,7 +187,7 @@ class Study {
         this.drawFigures();
       }, (error) => setText(this.note, String(error)));
     }
-    const modes = curves.map((/** @type {Curve} */ one) => one.mode);
+    const modes = curves.map((/** @type {Curve} */ curve) => curve.mode);
     for (const [mode, panel] of this.panels) if (!modes.includes(mode)) this.drop(mode, panel);
     for (const curve of curves) {
       const panel = this.panels.get(curve.mode) ?? this.add(curve.mode);

@@ -102,7 +102,7 @@ class Site {
     this.offerReport(run, about);
     const timer = window.setInterval(async () => {
       if (document.hidden || !this.report.hidden) return;
-      const now = await request(`/api/runs/${encodeURIComponent(run)}`).then((one) => one.json(), () => null);
+      const now = await request(`/api/runs/${encodeURIComponent(run)}`).then((response) => response.json(), () => null);
       if (now && root.isConnected) this.offerReport(run, now);
     }, REPORT_MS);
     this.close = () => {

@@ -37,7 +37,7 @@ class Link {
 
   /** @param {string} event @param {any[]} given */
   emit(event, ...given) {
-    for (const one of [...(this.listeners.get(event) ?? [])]) one(...given);
+    for (const listener of [...(this.listeners.get(event) ?? [])]) listener(...given);
   }
 
   /** Sends a message of one run; its answers come as messages of a kernel would.

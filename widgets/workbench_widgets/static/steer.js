@@ -64,7 +64,7 @@ export class Steer {
   /** @param {boolean} possible the kernel answers and the run trains */
   show(possible) {
     this.node.hidden = !possible && !this.note.textContent;
-    for (const one of this.buttons) one.disabled = !possible || this.busy === true;
+    for (const button of this.buttons) button.disabled = !possible || this.busy === true;
     this.possible = possible;
   }
 
@@ -80,8 +80,8 @@ export class Steer {
   /** What a look found. @param {any[]} ranks */
   draw(ranks) {
     const modules = ranks[0]?.modules ?? [];
-    const rows = ranks.flatMap((one) => (one.tensors ?? []).map((/** @type {any} */ row) => [
-      String(one.rank), row.kind, row.name, row.count.toLocaleString("en"), ...COLUMNS.map((name) => number(row[name])), percent(100 * row.zeros), percent(100 * row.nonfinite),
+    const rows = ranks.flatMap((rank) => (rank.tensors ?? []).map((/** @type {any} */ row) => [
+      String(rank.rank), row.kind, row.name, row.count.toLocaleString("en"), ...COLUMNS.map((name) => number(row[name])), percent(100 * row.zeros), percent(100 * row.nonfinite),
     ]));
     this.table.hidden = modules.length + rows.length === 0;
     if (modules.length) {

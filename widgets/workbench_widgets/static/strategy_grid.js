@@ -21,7 +21,7 @@ const place = ({ degree, stride }, rank) => Math.floor(rank / stride) % degree;
 /** Ranks that differ from `rank` along the axis alone, itself among them.
  * @param {Axis} axis @param {number} rank */
 const groupOf = (axis, rank) =>
-  Array.from({ length: axis.degree }, (_, one) => rank + (one - place(axis, rank)) * axis.stride);
+  Array.from({ length: axis.degree }, (_, index) => rank + (index - place(axis, rank)) * axis.stride);
 
 export class Grid {
   constructor() {
@@ -100,8 +100,8 @@ export class Grid {
   words(rank) {
     const { cells, texts } = /** @type {Ranks} */ (this.ranks);
     const [holds, reads] = cells[rank].split("|").map((half) =>
-      half.split(" ").map((one) => {
-        const [at, number] = one.split(".");
+      half.split(" ").map((part) => {
+        const [at, number] = part.split(".");
         return texts[Number(at)].replace("#", number);
       }),
     );
@@ -124,7 +124,7 @@ export class Grid {
     setText(this.holds, drawn ? `Rank ${rank} holds ${holds.join(" · ")}.` : "");
     setText(this.reads, drawn ? `It reads ${reads.join(", ")}.` : "");
     const rows = axes.map((axis, at) => {
-      const others = groupOf(axis, rank).filter((one) => one !== rank);
+      const others = groupOf(axis, rank).filter((other) => other !== rank);
       const whom = drawn ? `${axis.name} with ${others.join(", ")}: ` : `${axis.name}: `;
       return element("li", { "data-axis": String(at) }, element("b", {}, whom), axis.says);
     });

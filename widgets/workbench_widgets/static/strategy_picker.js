@@ -40,10 +40,10 @@ class StrategyPicker extends Calculator {
   /** @param {any} figure */
   drawFigure(figure) {
     const { parts, whole, says } = figure.memory;
-    const needs = parts.reduce((/** @type {number} */ sum, /** @type {any} */ one) => sum + one.bytes, 0);
+    const needs = parts.reduce((/** @type {number} */ sum, /** @type {any} */ part) => sum + part.bytes, 0);
     this.memory.hidden = parts.length === 0;
     stack(this.memory, parts, Math.max(needs, whole, 1), true);
-    this.memory.title = `${parts.map((/** @type {any} */ one) => `${one.name} ${bytes(one.bytes)}`).join("\n")}\n${says}`;
+    this.memory.title = `${parts.map((/** @type {any} */ part) => `${part.name} ${bytes(part.bytes)}`).join("\n")}\n${says}`;
     setText(this.step, figure.step);
     lines(this.why, figure.why);
     lines(this.warnings, figure.warnings);

@@ -57,8 +57,8 @@ function badge(state) {
 /** A drawn number with the digits that people read. @param {string} text */
 const short = (text) => (text.length > 7 && known(Number(text)) ? number(Number(text)) : text);
 
-/** @param {any} one */
-const ending = (one) => (known(one.pruned_at) ? `at the look at step ${count(one.pruned_at)}` : one.state === "failed" ? one.why : "");
+/** @param {any} trial */
+const ending = (trial) => (known(trial.pruned_at) ? `at the look at step ${count(trial.pruned_at)}` : trial.state === "failed" ? trial.why : "");
 
 class SweepPanel {
   /** @param {HTMLElement} root @param {Context} context */
@@ -115,7 +115,7 @@ class SweepPanel {
   /** @param {any} shown */
   drawHead(shown) {
     const names = this.model.get("names");
-    this.pick.replaceChildren(...names.map((/** @type {any} */ one) => element("option", { value: one.name, title: one.varied }, one.name)));
+    this.pick.replaceChildren(...names.map((/** @type {any} */ name) => element("option", { value: name.name, title: name.varied }, name.name)));
     this.pick.value = shown.sweep;
     this.state.replaceChildren(badge(shown.state));
     this.best.hidden = !shown.best?.run;
@@ -152,25 +152,25 @@ class SweepPanel {
   /** @param {any} shown */
   drawTable(shown) {
     const columns = [
-      { title: "Trial", key: (/** @type {any} */ one) => one.number, text: (/** @type {any} */ one) => count(one.number) },
-      { title: "State", key: (/** @type {any} */ one) => one.state, node: (/** @type {any} */ one) => badge(one.state), words: true },
+      { title: "Trial", key: (/** @type {any} */ trial) => trial.number, text: (/** @type {any} */ trial) => count(trial.number) },
+      { title: "State", key: (/** @type {any} */ trial) => trial.state, node: (/** @type {any} */ trial) => badge(trial.state), words: true },
       ...shown.names.map((/** @type {string} */ name) => ({
         title: name,
-        key: (/** @type {any} */ one) => (known(Number(one.values[name])) ? Number(one.values[name]) : one.values[name]),
-        text: (/** @type {any} */ one) => short(String(one.values[name] ?? "n/a")),
+        key: (/** @type {any} */ trial) => (known(Number(trial.values[name])) ? Number(trial.values[name]) : trial.values[name]),
+        text: (/** @type {any} */ trial) => short(String(trial.values[name] ?? "n/a")),
       })),
-      { title: shown.metric, key: (/** @type {any} */ one) => one.value, text: (/** @type {any} */ one) => number(one.value) },
-      { title: "Steps", key: (/** @type {any} */ one) => one.steps, text: (/** @type {any} */ one) => count(one.steps) },
-      { title: "Pruned", key: (/** @type {any} */ one) => one.pruned_at, text: ending, words: true, class: "wbw-why" },
+      { title: shown.metric, key: (/** @type {any} */ trial) => trial.value, text: (/** @type {any} */ trial) => number(trial.value) },
+      { title: "Steps", key: (/** @type {any} */ trial) => trial.steps, text: (/** @type {any} */ trial) => count(trial.steps) },
+      { title: "Pruned", key: (/** @type {any} */ trial) => trial.pruned_at, text: ending, words: true, class: "wbw-why" },
     ];
     const rows = [...shown.trials];
-    const by = columns.find((one) => one.title === this.sorted.name);
+    const by = columns.find((column) => column.title === this.sorted.name);
     const sign = this.sorted.down ? -1 : 1;
     if (by) rows.sort((one, other) => this.order(by.key(one), by.key(other), sign));
     const focus = this.table.contains(focusedElement()) ? focusedElement()?.getAttribute("aria-label") : null;
     const scrolled = this.table.querySelector(".wb-table-box")?.scrollTop ?? 0;
-    const heads = columns.map((one) => this.sorter(one.title, Boolean(one.words)));
-    const lines = rows.map((one) => this.line(one, columns, shown));
+    const heads = columns.map((column) => this.sorter(column.title, Boolean(column.words)));
+    const lines = rows.map((row) => this.line(row, columns, shown));
     this.table.replaceChildren(element("div", { class: "wb-table-box wb-tall", tabindex: "0", role: "region", "aria-label": "Trials" },
       element("table", { class: "wbw-trials" }, element("thead", {}, element("tr", {}, ...heads, element("td"))), element("tbody", {}, ...lines))));
     /** @type {HTMLElement} */ (this.table.firstChild).scrollTop = scrolled;
@@ -196,14 +196,14 @@ class SweepPanel {
     return element("th", { scope: "col", class: words ? "wb-text" : "", "aria-sort": sort }, button);
   }
 
-  /** @param {any} one a trial @param {any[]} columns @param {any} shown */
-  line(one, columns, shown) {
-    const cells = columns.map((column) => element("td", { class: [column.words ? "wb-text" : "", column.class ?? ""].join(" ").trim() }, column.node ? column.node(one) : column.text(one)));
-    const open = element("button", { type: "button", class: "wb-button", "aria-label": `Open the run of trial ${one.number}`, title: one.run ?? "" }, "Open");
-    if (!one.run) open.setAttribute("disabled", "");
-    open.addEventListener("click", () => this.open(one.run));
-    const best = String(shown.best?.number === one.number);
-    return element("tr", { "data-best": best, title: one.why }, ...cells, element("td", {}, open));
+  /** @param {any} trial a trial @param {any[]} columns @param {any} shown */
+  line(trial, columns, shown) {
+    const cells = columns.map((column) => element("td", { class: [column.words ? "wb-text" : "", column.class ?? ""].join(" ").trim() }, column.node ? column.node(trial) : column.text(trial)));
+    const open = element("button", { type: "button", class: "wb-button", "aria-label": `Open the run of trial ${trial.number}`, title: trial.run ?? "" }, "Open");
+    if (!trial.run) open.setAttribute("disabled", "");
+    open.addEventListener("click", () => this.open(trial.run));
+    const best = String(shown.best?.number === trial.number);
+    return element("tr", { "data-best": best, title: trial.why }, ...cells, element("td", {}, open));
   }
 
   /** @param {string} run */

@@ -29,7 +29,7 @@ export function drawing(title, figure, theme) {
   for (const [colour, at] of Object.entries(COLOURS)) text = text.replaceAll(colour, theme.series[at]);
   const { data: traces, layout: given } = JSON.parse(text);
   const layout = Object.fromEntries(Object.entries(given).filter(([name]) => !OWN.includes(name)));
-  for (const one of layout.annotations ?? []) Object.assign(one, { font: { ...one.font, color: theme.ink }, bgcolor: fade(theme.surface, 0.8), borderpad: 0 });
+  for (const annotation of layout.annotations ?? []) Object.assign(annotation, { font: { ...annotation.font, color: theme.ink }, bgcolor: fade(theme.surface, 0.8), borderpad: 0 });
   if (!layout.annotations) delete layout.margin;
   for (const axis of [layout.xaxis, layout.yaxis]) {
     for (const name of ["gridcolor", "linecolor"]) if (axis) delete axis[name];
@@ -66,7 +66,7 @@ export class Figures {
   }
 
   draw() {
-    const titles = SHOWN.filter((one) => this.figures[one]);
+    const titles = SHOWN.filter((title) => this.figures[title]);
     if (titles.length && !this.Plotly) {
       this.context.plotly().then((Plotly) => {
         this.Plotly = Plotly;

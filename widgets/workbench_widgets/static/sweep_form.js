@@ -36,9 +36,9 @@ export class Form {
     const config = /** @type {any} */ (context.config);
     /** @type {Record<string, HTMLInputElement>} */
     this.inputs = {};
-    const fields = [...WHAT, ...config.fields].map((/** @type {any} */ one) => ({ ...one, node: this.field(one, config.first[one.name] ?? "") }));
-    const few = fields.filter((one) => !MORE.includes(one.name)).map((one) => one.node);
-    const rest = fields.filter((one) => MORE.includes(one.name)).map((one) => one.node);
+    const fields = [...WHAT, ...config.fields].map((/** @type {any} */ field) => ({ ...field, node: this.field(field, config.first[field.name] ?? "") }));
+    const few = fields.filter((field) => !MORE.includes(field.name)).map((field) => field.node);
+    const rest = fields.filter((field) => MORE.includes(field.name)).map((field) => field.node);
     this.ask = element("button", { type: "button", class: "wb-button" }, "Predict");
     this.go = element("button", { type: "button", class: "wb-button" }, "Start");
     this.said = element("p", { class: "wb-banner", role: "alert", "data-tone": "bad" });
@@ -58,18 +58,18 @@ export class Form {
     this.draw();
   }
 
-  /** @param {any} one @param {string} first */
-  field(one, first) {
-    const tag = one.kind === "lines" ? "textarea" : one.kind === "select" ? "select" : "input";
-    const input = /** @type {any} */ (element(tag, { "data-field": one.name, title: one.help, spellcheck: "false" }));
-    for (const choice of tag === "select" ? one.choices : []) input.append(element("option", { value: choice }, choice || "as its name tells"));
+  /** @param {any} field @param {string} first */
+  field(field, first) {
+    const tag = field.kind === "lines" ? "textarea" : field.kind === "select" ? "select" : "input";
+    const input = /** @type {any} */ (element(tag, { "data-field": field.name, title: field.help, spellcheck: "false" }));
+    for (const choice of tag === "select" ? field.choices : []) input.append(element("option", { value: choice }, choice || "as its name tells"));
     if (tag === "textarea") input.rows = 2;
-    if (tag !== "select") input.placeholder = tag === "textarea" ? `${one.hint}, one a line` : one.hint;
+    if (tag !== "select") input.placeholder = tag === "textarea" ? `${field.hint}, one a line` : field.hint;
     input.value = first;
     input.addEventListener("input", () => this.draw());
-    this.inputs[one.name] = input;
-    const attributes = WIDE.includes(one.name) ? { class: "wbw-wide", title: one.help } : { title: one.help };
-    return element("label", attributes, one.label, input);
+    this.inputs[field.name] = input;
+    const attributes = WIDE.includes(field.name) ? { class: "wbw-wide", title: field.help } : { title: field.help };
+    return element("label", attributes, field.label, input);
   }
 
   values() {

@@ -94,15 +94,15 @@ class Talk {
       const head = element("h4", {}, element("span"), element("span"));
       this.answers.append(element("article", { class: "wb-talk-answer" }, head, element("pre", { tabindex: "0" })));
     }
-    answers.forEach((one, number) => {
+    answers.forEach((answer, number) => {
       const box = /** @type {HTMLElement} */ (this.answers.children[number]);
       const [title, says] = /** @type {HTMLElement[]} */ ([...box.querySelectorAll("h4 span")]);
       const text = /** @type {HTMLElement} */ (box.querySelector("pre"));
-      setAttribute(box, "data-side", one.side);
-      setAttribute(text, "aria-label", `Answer: ${one.title}`);
-      setText(title, one.title);
-      setText(says, one.says);
-      setText(text, one.text);
+      setAttribute(box, "data-side", answer.side);
+      setAttribute(text, "aria-label", `Answer: ${answer.title}`);
+      setText(title, answer.title);
+      setText(says, answer.says);
+      setText(text, answer.text);
     });
   }
 }

@@ -21,40 +21,40 @@ const STEPS_MAX = 12;
 const NOTICED = 0.003; // seconds within which ranks count as together
 
 /** @param {number[]} values */
-const median = (values) => [...values].sort((one, two) => one - two)[Math.floor(values.length / 2)];
+const median = (values) => [...values].sort((value, two) => value - two)[Math.floor(values.length / 2)];
 
 /** The latest steps that have a time of every kind. @param {any} view @returns {Slot[]} */
 export function slots(view) {
   const { step = [], ranks = [], last: lasts = [] } = view.timeline ?? {};
   const first = Math.max(0, step.length - STEPS_MAX);
   const recent = step.slice(first).map((/** @type {number} */ number, /** @type {number} */ at) => {
-    const moments = ranks.map((/** @type {any} */ one) => ({
-      rank: one.rank,
-      entered: one.entered?.[first + at] ?? null,
-      ended: one.ended?.[first + at] ?? null,
-      data: one.data?.[first + at] ?? null,
+    const moments = ranks.map((/** @type {any} */ rank) => ({
+      rank: rank.rank,
+      entered: rank.entered?.[first + at] ?? null,
+      ended: rank.ended?.[first + at] ?? null,
+      data: rank.data?.[first + at] ?? null,
     }));
-    const there = moments.filter((/** @type {Moment} */ one) => known(one.entered));
+    const there = moments.filter((/** @type {Moment} */ moment) => known(moment.entered));
     // Of all ranks, where the view says it: not all have a row.
-    const last = lasts[first + at] ?? there.reduce((/** @type {any} */ late, /** @type {any} */ one) =>
-      (late === null || one.entered > late.entered ? one : late), null);
-    const length = Math.max(0, ...moments.flatMap((/** @type {Moment} */ one) => [one.entered ?? 0, one.ended ?? 0]));
+    const last = lasts[first + at] ?? there.reduce((/** @type {any} */ late, /** @type {any} */ slot) =>
+      (late === null || slot.entered > late.entered ? slot : late), null);
+    const length = Math.max(0, ...moments.flatMap((/** @type {Moment} */ moment) => [moment.entered ?? 0, moment.ended ?? 0]));
     return { step: number, moments, last, length };
   });
   return recent.filter((/** @type {Slot} */ slot) => slot.last !== null && slot.length > 0);
 }
 
-/** What a rank's bar says in words. @param {Slot} slot @param {Moment} one */
-export function words(slot, one) {
+/** What a rank's bar says in words. @param {Slot} slot @param {Moment} rank */
+export function words(slot, rank) {
   const { last } = slot;
-  const data = known(one.data) && one.data > NOTICED ? `; it waited ${shortSeconds(one.data)} for data` : "";
-  if (!last || !known(one.entered)) return `step ${slot.step}: rank ${one.rank} n/a`;
+  const data = known(rank.data) && rank.data > NOTICED ? `; it waited ${shortSeconds(rank.data)} for data` : "";
+  if (!last || !known(rank.entered)) return `step ${slot.step}: rank ${rank.rank} n/a`;
   const late = /** @type {number} */ (last.entered);
-  const begin = `step ${slot.step}: rank ${one.rank} entered backward`;
+  const begin = `step ${slot.step}: rank ${rank.rank} entered backward`;
   if (late < NOTICED) return `${begin} with the others, within ${shortSeconds(late)}${data}`;
-  if (one.rank === last.rank) return `${begin} ${shortSeconds(late)} after the first; the others waited${data}`;
-  const when = one.entered < NOTICED ? "first" : `${shortSeconds(one.entered)} after the first`;
-  return `${begin} ${when} and waited ${shortSeconds(late - one.entered)} for rank ${last.rank}${data}`;
+  if (rank.rank === last.rank) return `${begin} ${shortSeconds(late)} after the first; the others waited${data}`;
+  const when = rank.entered < NOTICED ? "first" : `${shortSeconds(rank.entered)} after the first`;
+  return `${begin} ${when} and waited ${shortSeconds(late - rank.entered)} for rank ${last.rank}${data}`;
 }
 
 /** The rank that is late most, by the median over the steps. @param {any} view @param {Slot[]} recent */
@@ -62,10 +62,10 @@ function latest(view, recent) {
   const { latest: latestRank } = view.timeline;
   if (latestRank && known(latestRank.seconds)) return { rank: latestRank.rank, late: latestRank.seconds };
   const all = recent[0].moments.map(({ rank }) => {
-    const times = recent.map((slot) => slot.moments.find((one) => one.rank === rank)?.entered).filter(known);
+    const times = recent.map((slot) => slot.moments.find((moment) => moment.rank === rank)?.entered).filter(known);
     return { rank, late: times.length ? median(times) : 0 };
   });
-  return all.reduce((late, one) => (one.late > late.late ? one : late));
+  return all.reduce((late, rank) => (rank.late > late.late ? rank : late));
 }
 
 /** @param {Slot[]} recent @param {(slot: Slot, one: Moment) => [number, number]} part from, to
@@ -76,13 +76,13 @@ function bars(recent, part, marker) {
   const filled = { ...trace, marker: { line: { width: 0 }, ...marker } };
   let start = 0;
   for (const slot of recent) {
-    for (const one of slot.moments) {
-      const [from, to] = part(slot, one);
+    for (const moment of slot.moments) {
+      const [from, to] = part(slot, moment);
       if (!(to > from)) continue;
       filled.base.push(start + from);
       filled.x.push(to - from);
-      filled.y.push(`rank ${one.rank}`);
-      filled.hovertext.push(words(slot, one));
+      filled.y.push(`rank ${moment.rank}`);
+      filled.hovertext.push(words(slot, moment));
     }
     start += slot.length * 1.12;
   }
@@ -129,9 +129,9 @@ export function waiting(view, { theme }) {
   const others = noticed ? `rank ${rank} entered backward ${shortSeconds(late)} after the first (median); the others waited` : "all ranks entered backward together";
   return {
     traces: [
-      bars(recent, (_, one) => [0, one.entered ?? 0], { color: onTheWay }),
-      bars(recent, (slot, one) => [one.entered ?? 0, known(one.entered) ? last(slot) : 0], { color: waits }),
-      bars(recent, (slot, one) => [last(slot), one.ended ?? 0], { color: together }),
+      bars(recent, (_, rank) => [0, rank.entered ?? 0], { color: onTheWay }),
+      bars(recent, (slot, rank) => [rank.entered ?? 0, known(rank.entered) ? last(slot) : 0], { color: waits }),
+      bars(recent, (slot, rank) => [last(slot), rank.ended ?? 0], { color: together }),
     ],
     chips: [
       { text: "before backward", color: onTheWay },

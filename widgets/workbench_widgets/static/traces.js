@@ -76,35 +76,35 @@ const sign = (x, text, hovertext, color, y) => ({
 
 /** Checkpoints, at the foot of the curve. @param {any} view @param {Theme} theme */
 function saved(view, theme) {
-  const whole = (view.checkpoints ?? []).filter((/** @type {any} */ one) => known(one.step));
-  return whole.map((/** @type {any} */ one) => sign(one.step, "▴", `checkpoint of step ${one.step}${one.problem ? `: ${one.problem}` : ""}`, one.problem ? theme.bad : theme.muted, 0));
+  const whole = (view.checkpoints ?? []).filter((/** @type {any} */ checkpoint) => known(checkpoint.step));
+  return whole.map((/** @type {any} */ checkpoint) => sign(checkpoint.step, "▴", `checkpoint of step ${checkpoint.step}${checkpoint.problem ? `: ${checkpoint.problem}` : ""}`, checkpoint.problem ? theme.bad : theme.muted, 0));
 }
 
 /** Findings that know their step, at the top. @param {any} view @param {Theme} theme */
 function found(view, theme) {
-  const placed = (view.findings ?? []).filter((/** @type {any} */ one) => known(one.step) && one.step > 0);
-  return placed.slice(0, 6).map((/** @type {any} */ one) => sign(one.step, "⚑", `${one.kind}, step ${one.step}: ${one.cause ?? ""}`, theme.bad, 1));
+  const placed = (view.findings ?? []).filter((/** @type {any} */ finding) => known(finding.step) && finding.step > 0);
+  return placed.slice(0, 6).map((/** @type {any} */ finding) => sign(finding.step, "⚑", `${finding.kind}, step ${finding.step}: ${finding.cause ?? ""}`, theme.bad, 1));
 }
 
 /** What somebody changed or asked for while it trained, at the top. @param {any} view @param {Theme} theme */
 function steered(view, theme) {
-  return (view.actions ?? []).map((/** @type {any} */ one) => sign(one.step, "◆", `after step ${one.step}: ${one.text}`, theme.ink, 1));
+  return (view.actions ?? []).map((/** @type {any} */ action) => sign(action.step, "◆", `after step ${action.step}: ${action.text}`, theme.ink, 1));
 }
 
 const NAMED_RESTARTS = 3; // more names would lie over one another; the rules stay
 
 /** @param {any} view @param {Theme} theme */
 function restarts(view, theme) {
-  const restarted = (view.attempts ?? []).filter((/** @type {any} */ one) =>
-    one.event === "start" && one.attempt > 1 && known(one.first_step));
+  const restarted = (view.attempts ?? []).filter((/** @type {any} */ attempt) =>
+    attempt.event === "start" && attempt.attempt > 1 && known(attempt.first_step));
   return {
-    shapes: restarted.map((/** @type {any} */ one) => ({
-      type: "line", x0: one.first_step, x1: one.first_step, yref: "paper", y0: 0, y1: 1,
+    shapes: restarted.map((/** @type {any} */ restart) => ({
+      type: "line", x0: restart.first_step, x1: restart.first_step, yref: "paper", y0: 0, y1: 1,
       layer: "below", line: { color: fade(theme.muted, 0.45), width: 1 },
     })),
-    annotations: restarted.slice(-NAMED_RESTARTS).map((/** @type {any} */ one, /** @type {number} */ at) => ({
-      x: one.first_step, yref: "paper", y: 0.88 - 0.09 * at, xanchor: "left", showarrow: false,
-      text: ` attempt ${one.attempt}`, font: { color: theme.muted, size: 10.5 },
+    annotations: restarted.slice(-NAMED_RESTARTS).map((/** @type {any} */ restart, /** @type {number} */ at) => ({
+      x: restart.first_step, yref: "paper", y: 0.88 - 0.09 * at, xanchor: "left", showarrow: false,
+      text: ` attempt ${restart.attempt}`, font: { color: theme.muted, size: 10.5 },
     })),
   };
 }

@@ -71,7 +71,7 @@ class Compare(Face):
         self._filter: dict[str, Any] = {"where": where, "archived": False, "sort": None}
         self._loss: float | None = None
         self._shown = _LOSS
-        picked = list(dict.fromkeys(self.store.find(one).directory.name for one in runs))
+        picked = list(dict.fromkeys(self.store.find(run).directory.name for run in runs))
         if len(picked) > MOST:
             raise wb.UsageError(f"{len(picked)} runs given; 2 to {MOST} can be compared.")
         super().__init__(
@@ -84,9 +84,9 @@ class Compare(Face):
     def pick(self, runs: Sequence[str], loss: float | None = None) -> None:
         """Set these runs beside each other; `loss` is the one whose cost is asked for."""
         with self._working:
-            known = {one["run"] for one in self.rows} | set(self.picked)  # a filter hides some
+            known = {row["run"] for row in self.rows} | set(self.picked)  # a filter hides some
             self._loss = loss
-            self.picked = [one for one in dict.fromkeys(runs) if one in known][:MOST]
+            self.picked = [run for run in dict.fromkeys(runs) if run in known][:MOST]
             self._set_beside()
 
     def show(self, name: str) -> None:
@@ -102,13 +102,13 @@ class Compare(Face):
             self.rows, self.listed = listed["rows"], listed["listed"]
             there = set(self.store.ids()) if self.picked else set()
             if not set(self.picked) <= there:
-                self.picked = [one for one in self.picked if one in there]
+                self.picked = [run for run in self.picked if run in there]
             self._set_beside()
 
     def _list(self) -> dict[str, Any]:
         every = index.table(self.store)
         matching = choose(every, **self._filter)
-        rows = [{key: one[key] for key in _COLUMNS} for one in matching[:_ROWS_MAX]]
+        rows = [{key: row[key] for key in _COLUMNS} for row in matching[:_ROWS_MAX]]
         listed = {**self._filter, "found": len(matching), "of": len(every)}
         return {"rows": finite(rows), "listed": listed}
 
@@ -122,11 +122,11 @@ class Compare(Face):
             self.comparison = {"problem": sentence(error)}
             return
         logged = {run: _logged(self.store, run) for run in comparison.curves}
-        known = list(dict.fromkeys(name for one in logged.values() for name in one))
+        known = list(dict.fromkeys(name for names in logged.values() for name in names))
         shown = self._shown if self._shown in known else _LOSS
         curves = {
-            run: _columns(one if shown == _LOSS else _placed(logged[run].get(shown), one))
-            for run, one in comparison.curves.items()
+            run: _columns(curve if shown == _LOSS else _placed(logged[run].get(shown), curve))
+            for run, curve in comparison.curves.items()
         }
         names = self._names({run: str(row["name"]) for run, row in comparison.rows.items()})
         document = comparison.document(loss=self._loss)
@@ -168,7 +168,7 @@ class Compare(Face):
         if isinstance(runs, list):
             number = isinstance(loss, int | float) and not isinstance(loss, bool)
             wanted = loss if number else None
-            self.pick([str(one) for one in runs], wanted)
+            self.pick([str(run) for run in runs], wanted)
         return ""
 
     def _on_list(self, message: dict[str, Any]) -> str:
@@ -224,7 +224,7 @@ class Compare(Face):
         return f"{freed.run} is deleted; {format_bytes(freed.bytes)} freed."
 
     def _listed_run(self, message: dict[str, Any]) -> str:
-        """Only what the table shows can be acted upon."""
+        """Only what the table shows can be acted on."""
         run = message.get("run")
         if run not in {row["run"] for row in self.rows}:
             raise wb.RunNotFoundError(f"No run {run!r} is listed.")
@@ -245,7 +245,7 @@ class Compare(Face):
 
 def _logged(store: wb.Store, run: str) -> dict[str, Series]:
     """Name -> its series, of what a run logged beside the training loss."""
-    return {one.name: one for one in read_series(store.find(run)) if one.name != _LOSS}
+    return {series.name: series for series in read_series(store.find(run)) if series.name != _LOSS}
 
 
 def _placed(series: Series | None, curve: Curve) -> Curve:
@@ -259,7 +259,7 @@ def _placed(series: Series | None, curve: Curve) -> Curve:
         ]
         if step is None or not known or step > known[-1][0]:
             return None
-        place = bisect_left(known, step, key=lambda one: one[0])
+        place = bisect_left(known, step, key=lambda point: point[0])
         (x, y), (before, start) = known[place], known[place - 1] if place else (0, 0)
         return y if x == before else start + (y - start) * (step - before) / (x - before)
 
@@ -277,4 +277,4 @@ def _placed(series: Series | None, curve: Curve) -> Curve:
 
 def _columns(curve: Curve) -> dict[str, list[Number]]:
     """What the figure draws, short enough for ten runs in one message."""
-    return {name: [round_significant(one) for one in getattr(curve, name)] for name in _CURVE}
+    return {name: [round_significant(value) for value in getattr(curve, name)] for name in _CURVE}

@@ -71,7 +71,7 @@ class Runs(Face):
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         run = message.get("run")
         if run not in {row["run"] for row in self.rows}:
-            return  # only what the table shows can be acted upon
+            return  # only what the table shows can be acted on
         if kind == "open":
             for callback in self._on_open:
                 callback(run)
@@ -81,7 +81,7 @@ class Runs(Face):
             stop_in_background(str(run), self.store, now=bool(message.get("now")))
 
     def close(self) -> None:
-        """End the widget. The runs go on."""
+        """End the widget. The runs continue."""
         if self._closed is not None:
             self._closed.set()
         super().close()

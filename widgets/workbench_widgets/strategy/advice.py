@@ -24,8 +24,8 @@ def advice(
         return []
     order = {False: 0, True: 1, None: 2}
     names = ("rule", "holds", "verdict", "reason", "next")
-    ranked = sorted(rules, key=lambda one: order[one.holds])
-    return [{name: getattr(one, name) for name in names} for one in ranked]
+    ranked = sorted(rules, key=lambda advice: order[advice.holds])
+    return [{name: getattr(advice, name) for name in names} for advice in ranked]
 
 
 def advice_lines(rows: list[dict[str, Any]]) -> list[str]:

@@ -43,12 +43,12 @@ def _readers(scope: Scope) -> set[str]:
     if scope.needs is not None:
         field, value = scope.needs
         return {f"zero{value}" if field == "zero_stage" else str(value)}
-    return {scope.axis} if scope.axis else {_KINDS[one] for one in scope.set_by}
+    return {scope.axis} if scope.axis else {_KINDS[backend] for backend in scope.set_by}
 
 
 _WHERE: dict[str, set[str]] = {
     "engine": {"fsdp", "zero1"},
-    **{name: _readers(one) for name, one in scopes().items() if one.axis or one.set_by},
+    **{name: _readers(scope) for name, scope in scopes().items() if scope.axis or scope.set_by},
     "offload_device": {"zero3-offload"},
     "reshard_after_forward": {"reshard"},
     "sync_every_micro_batch": {"ddp", "fsdp"},  # each ZeRO stage does one or the other
@@ -56,14 +56,14 @@ _WHERE: dict[str, set[str]] = {
 """Control -> what must be at work for it to matter; the others always do."""
 OPTIONS = ("recompute", *_WHERE)
 """Controls that are options of a `Strategy` under the same name."""
-DECLARED = {name: one for name, one in declared(wb.Strategy).items() if name in OPTIONS}
+DECLARED = {name: field for name, field in declared(wb.Strategy).items() if name in OPTIONS}
 """Those of them that the command line has too."""
 _NUMBERS = ("wrap_min_parameters", "reduce_bucket", "gather_bucket", "live_parameters")
 THREE_WAY = (
     "overlap_gradients",
-    *(name for name, one in DECLARED.items() if one.is_switch and one.default is None),
+    *(name for name, field in DECLARED.items() if field.is_switch and field.default is None),
 )
-"""Options that a library decides when nobody else does."""
+"""Options that a library decides when no one else does."""
 _NONE = {"comm_hook": "none"}  # the word that stands for None, where it is not DEFAULT
 
 

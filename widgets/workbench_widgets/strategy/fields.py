@@ -6,7 +6,7 @@ from typing import Any
 
 from workbench.describe import Strategy
 from workbench.describe.library_options import COMM_HOOKS
-from workbench.describe.option import Declared
+from workbench.describe.option import DeclaredField
 from workbench.describe.strategy import RECOMPUTE
 from workbench.describe.supported import why_not
 from workbench.planning.pick import GOALS
@@ -42,7 +42,9 @@ _SCHEDULES = {
 _HOOKS = {"none": "none: uncompressed", "powersgd": "PowerSGD", "topk": "top-k with error feedback"}
 MOST = 1024
 _RECOMPUTES = tuple(
-    one for one in RECOMPUTE if not why_not(Strategy.parse("fsdp", 2).with_options(recompute=one))
+    kind
+    for kind in RECOMPUTE
+    if not why_not(Strategy.parse("fsdp", 2).with_options(recompute=kind))
 )
 """Those that a launch can set from outside."""
 
@@ -51,7 +53,7 @@ def fields() -> list[dict[str, Any]]:
     """All groups of controls."""
     options, tuning = _options(), _tuning()
     placed = {control["name"] for control in (*options, *tuning)}
-    others = [control_of(one) for name, one in DECLARED.items() if name not in placed]
+    others = [control_of(field) for name, field in DECLARED.items() if name not in placed]
     return [
         {"title": "Choose", "open": True, "fields": _choose()},
         {"title": "Options", "open": True, "fields": options + others},
@@ -59,7 +61,7 @@ def fields() -> list[dict[str, Any]]:
     ]
 
 
-def control_of(field: Declared) -> Field:
+def control_of(field: DeclaredField) -> Field:
     """The control of a declared option that is not placed by hand: its help or name labels it."""
     sentence = field.option.help.rpartition(": ")[2].rstrip(".")
     label = sentence if field.is_switch else field.title

@@ -105,7 +105,7 @@ class StrategyPicker(Calculator):
             seen = self._look_now()
             if self.choice is choice:
                 self._show(seen)
-            else:  # somebody has moved meanwhile: the next look shows it
+            else:  # someone has moved meanwhile: the next look shows it
                 self._moved_at.set()
         for callback in self._callbacks:
             callback(seen)
@@ -169,7 +169,7 @@ class StrategyPicker(Calculator):
         """The figure for pages without JavaScript."""
         shown = self.figure
         lines = [shown["headline"], shown["setting"], shown["step"], *shown["why"]]
-        lines += [f"Warning: {one}" for one in shown["warnings"]]
+        lines += [f"Warning: {warning}" for warning in shown["warnings"]]
         lines += advice_lines(shown["advice"])
         return "\n".join(line for line in lines if line) or UNKNOWN
 

@@ -11,7 +11,7 @@ from typing import Any
 import workbench as wb
 from workbench.errors import sentence
 from workbench.launching.prepare.build_request import MAX_CPU_RANKS
-from workbench.planning.pick import Picked, pick
+from workbench.planning.pick import StrategyPick, pick
 from workbench_widgets.strategy.choice import HAND, StrategyChoice
 
 _DECIDE_NOTHING = ("name", "warm")
@@ -62,7 +62,7 @@ def _ended(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
-def by_goal(keywords: Mapping[str, Any], goal: str, processes: int) -> Picked:
+def by_goal(keywords: Mapping[str, Any], goal: str, processes: int) -> StrategyPick:
     """The strategy for a goal, of those that ``wb.request`` accepts; remembered while it is asked.
 
     Raises:
@@ -78,7 +78,7 @@ def _frozen(value: Any) -> Any:
 
 
 @functools.lru_cache(maxsize=8)
-def _by_goal(items: tuple[tuple[str, Any], ...], goal: str, processes: int) -> Picked:
+def _by_goal(items: tuple[tuple[str, Any], ...], goal: str, processes: int) -> StrategyPick:
     given = dict(items)
     single = wb.request(**given, strategy="single", processes=1)
     if single.workload is None:

@@ -6,14 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from workbench.describe.option import Declared, declared, shell_words, text_of
+from workbench.describe.option import DeclaredField, declared, shell_words, text_of
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.sweeping.plan import SweepOptions, labels
-from workbench.sweeping.prepared import Prepared, prepare_sweep, shell
+from workbench.sweeping.prepared import PreparedSweep, prepare_sweep, shell
 
 _LAUNCH = ("strategy", "processes", "name")
 _OWN = declared(SweepOptions)
-FIELDS: Mapping[str, Declared] = {
+FIELDS: Mapping[str, DeclaredField] = {
     **_OWN,
     **{name: declared(LaunchOptions)[name] for name in _LAUNCH},
 }
@@ -22,30 +22,30 @@ FIELDS: Mapping[str, Declared] = {
 
 def controls() -> list[dict[str, Any]]:
     """The controls as the page draws them: name, label, help, kind, choices."""
-    return [_control(one) for one in FIELDS.values()]
+    return [_control(field) for field in FIELDS.values()]
 
 
-def _control(one: Declared) -> dict[str, Any]:
-    pairs = one.option.split == "pairs"
+def _control(field: DeclaredField) -> dict[str, Any]:
+    pairs = field.option.split == "pairs"
     return {
-        "name": one.name,
-        "label": one.name.replace("_", " ").capitalize(),
-        "help": one.help + one.default_text,
-        "kind": "lines" if pairs else "select" if one.option.choices else "text",
-        "choices": ["" if choice is None else choice for choice in one.option.choices],
-        "hint": one.option.metavar or "",
+        "name": field.name,
+        "label": field.name.replace("_", " ").capitalize(),
+        "help": field.help + field.default_text,
+        "kind": "lines" if pairs else "select" if field.option.choices else "text",
+        "choices": ["" if choice is None else choice for choice in field.option.choices],
+        "hint": field.option.metavar or "",
     }
 
 
 def first_values() -> dict[str, str]:
     """What stands in the controls at first: the declared defaults."""
     return {
-        name: text_of(one.default) if isinstance(one.default, str | int) else ""
-        for name, one in FIELDS.items()
+        name: text_of(field.default) if isinstance(field.default, str | int) else ""
+        for name, field in FIELDS.items()
     }
 
 
-def prepared(values: Mapping[str, str], store: Path, kept: Mapping[str, Any]) -> Prepared:
+def prepared(values: Mapping[str, str], store: Path, kept: Mapping[str, Any]) -> PreparedSweep:
     """Check what the form says against script and host; nothing is written or started.
 
     Raises:
@@ -53,8 +53,8 @@ def prepared(values: Mapping[str, str], store: Path, kept: Mapping[str, Any]) ->
         HostError: Optuna, torch or accelerate is missing here.
     """
     given = {
-        name: one.read(text.splitlines() if one.option.split == "pairs" else text)
-        for name, one in FIELDS.items()
+        name: field.read(text.splitlines() if field.option.split == "pairs" else text)
+        for name, field in FIELDS.items()
         if (text := _kept_lines(values.get(name, "")))
     }
     launch = {name: given[name] for name in _LAUNCH if name in given}
@@ -70,7 +70,7 @@ def _kept_lines(text: str) -> str:
     return "\n".join(line.strip() for line in text.splitlines() if line.strip())
 
 
-def document(ready: Prepared) -> dict[str, Any]:
+def document(ready: PreparedSweep) -> dict[str, Any]:
     """What would start, for the page: figures as numbers, facts as sentences."""
     plan = ready.plan
     looks = [] if plan.first_look is None else plan.looks(plan.steps_total or 9 * plan.first_look)

@@ -17,7 +17,7 @@ from workbench.sweeping import Sweep as Handle
 from workbench.sweeping import find, start, sweeps
 from workbench.sweeping.figures import figures
 from workbench.sweeping.plan import labels
-from workbench.sweeping.prepared import Prepared
+from workbench.sweeping.prepared import PreparedSweep
 from workbench_widgets import assets
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
@@ -35,7 +35,7 @@ _KEPT = tuple(name for name in NAMES if name not in {*_FORM, "store", "queue", "
 class Sweep(Face):
     """The sweeps of a store: each with its trials, figures, hours and dollars; a form starts one.
 
-    Files decide: a sweep goes on without this widget, and another one shows the same.
+    Files decide: a sweep continues without this widget, and another one shows the same.
 
     Args:
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
@@ -72,7 +72,7 @@ class Sweep(Face):
         self._launch = launch
         self._working = threading.RLock()
         self._handles: dict[str, Handle] = {}
-        self._prepared: Prepared | None = None
+        self._prepared: PreparedSweep | None = None
         self._drawn: Any = None
         self._on_open: list[Any] = []
         self._opened = "" if open == "last" else find(open, self.store).name
@@ -95,9 +95,9 @@ class Sweep(Face):
         Raises:
             UsageError: there is none, or several fit.
         """
-        found = find(name, self.store)
+        sweep = find(name, self.store)
         with self._working:
-            self._opened = found.name
+            self._opened = sweep.name
             self.refresh()
 
     def refresh(self) -> None:
@@ -106,45 +106,45 @@ class Sweep(Face):
 
     def _read(self, *, draw: bool) -> None:
         with self._working:
-            found = {one.name: one for one in sweeps(self.store)}
+            sweeps_here = {sweep.name: sweep for sweep in sweeps(self.store)}
             kept = {
                 name: old
                 for name, old in self._handles.items()
-                if name in found and old.plan.id == found[name].plan.id
+                if name in sweeps_here and old.plan.id == sweeps_here[name].plan.id
             }
-            self._handles = {**found, **kept}
+            self._handles = {**sweeps_here, **kept}
             self.names = [
                 {
                     "name": name,
                     "state": self._handles[name].state,
-                    "varied": labels(one.plan.parameters),
+                    "varied": labels(sweep.plan.parameters),
                 }
-                for name, one in found.items()
+                for name, sweep in sweeps_here.items()
             ]
-            if self._opened not in found:
-                self._opened = next(iter(found), "")
-            one = self._handles.get(self._opened)
+            if self._opened not in sweeps_here:
+                self._opened = next(iter(sweeps_here), "")
+            sweep = self._handles.get(self._opened)
             try:
-                self._show(one, draw=draw)
+                self._show(sweep, draw=draw)
             except wb.HostError as error:  # without Optuna there is nothing to read trials with
                 self.shown, self.figures = {}, {}
                 self.said = {"text": str(error), "bad": True}
 
-    def _show(self, one: Handle | None, *, draw: bool) -> None:
-        if one is None:
+    def _show(self, sweep: Handle | None, *, draw: bool) -> None:
+        if sweep is None:
             self.shown, self.figures, self._drawn = {}, {}, None
             return
-        about = one.document()
-        about["names"] = [parameter.name for parameter in one.plan.parameters]
-        about["steps_total"] = one.plan.steps_total
+        about = sweep.document()
+        about["names"] = [parameter.name for parameter in sweep.plan.parameters]
+        about["steps_total"] = sweep.plan.steps_total
         self.shown = finite(about)
         ended = about["so_far"]
         looked = [row["value"] for row in about["trials"]] if about["first_look"] else None
-        key = [one.plan.id, ended["finished"], ended["pruned"], ended["failed"], looked]
+        key = [sweep.plan.id, ended["finished"], ended["pruned"], ended["failed"], looked]
         if (
             draw and key != self._drawn
         ):  # importance takes a while: only when there is something new
-            drawn = figures(one)
+            drawn = figures(sweep)
             self.figures = {title: json.loads(figure.to_json()) for title, figure in drawn.items()}
             self._drawn = key
 
@@ -219,7 +219,7 @@ class Sweep(Face):
             self.refresh()
 
     def close(self) -> None:
-        """End the widget. The sweeps go on."""
+        """End the widget. The sweeps continue."""
         if self._closed is not None:
             self._closed.set()
         super().close()

@@ -134,11 +134,11 @@ class Talk(Face):
 
     def _add(self, answers: list[dict[str, Any]], piece: Piece) -> None:
         """One more piece; the page hears of it a few times a second."""
-        for number, one in enumerate(answers):
-            if one["side"] == piece.side:
+        for number, answer in enumerate(answers):
+            if answer["side"] == piece.side:
                 answers[number] = {
-                    **one,
-                    "text": one["text"] + printable(piece.text, max_line=None),
+                    **answer,
+                    "text": answer["text"] + printable(piece.text, max_line=None),
                     "says": _rate(piece),
                 }
         now = time.monotonic()
@@ -174,8 +174,10 @@ class Talk(Face):
         """Plain text for terminals, screen readers and saved notebooks."""
         shown = self.shown
         lines = [f"Talk to {shown['title']}", f"> {shown['prompt']}" if shown["prompt"] else ""]
-        lines += [f"{one['title']}: {one['text']}" for one in shown["answers"] if one["text"]]
-        return os.linesep.join(one for one in [*lines, shown["says"]] if one)
+        lines += [
+            f"{answer['title']}: {answer['text']}" for answer in shown["answers"] if answer["text"]
+        ]
+        return os.linesep.join(line for line in [*lines, shown["says"]] if line)
 
 
 def _rate(piece: Piece) -> str:

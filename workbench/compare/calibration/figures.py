@@ -87,7 +87,7 @@ def _figure(word: str) -> tuple[str, float]:
 
 
 def of_figures(job: Job, figures: Mapping[str, float], name: str | None = None) -> StackMeasurement:
-    """What somebody measured of a job, beside what is predicted of it without any calibration.
+    """What someone measured of a job, beside what is predicted of it without any calibration.
 
     Raises:
         UsageError: an unknown, impossible or doubtful figure.

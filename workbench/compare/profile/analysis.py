@@ -27,10 +27,12 @@ _Window = tuple[int, float, float, float | None]  # step, begin, end, seconds wi
 def profiles(paths: RunPaths) -> list[Path]:
     """The folders of the run's profiles, oldest first."""
     try:
-        folders = [one for one in paths.profiles.iterdir() if one.is_dir() and not one.is_symlink()]
+        folders = [
+            path for path in paths.profiles.iterdir() if path.is_dir() and not path.is_symlink()
+        ]
     except OSError:
         return []
-    return sorted(one for one in folders if one.name.startswith("step-"))
+    return sorted(folder for folder in folders if folder.name.startswith("step-"))
 
 
 def read_profile(paths: RunPaths, folder: Path | None = None) -> Profile:
@@ -81,7 +83,7 @@ def accounts(folder: Path) -> dict[int, dict[str, Any]]:
             continue
         listed: Any = about.get("steps")
         steps = (
-            [one for one in cast("list[Any]", listed) if _is_step(one)]
+            [event for event in cast("list[Any]", listed) if _is_step(event)]
             if isinstance(listed, list)
             else []
         )
@@ -90,11 +92,11 @@ def accounts(folder: Path) -> dict[int, dict[str, Any]]:
     return by_rank
 
 
-def _is_step(one: Any) -> bool:
+def _is_step(event: Any) -> bool:
     return (
-        isinstance(one, dict)
-        and isinstance(cast("dict[str, Any]", one).get("step"), int)
-        and isinstance(cast("dict[str, Any]", one).get("end_ns"), int)
+        isinstance(event, dict)
+        and isinstance(cast("dict[str, Any]", event).get("step"), int)
+        and isinstance(cast("dict[str, Any]", event).get("end_ns"), int)
     )
 
 
@@ -144,7 +146,7 @@ def _rank(
         rank=rank,
         device=trace.device,
         begun_seconds=windows[0][1],
-        steps=tuple(_step(one, alone, layers[1]) for one in windows),
+        steps=tuple(_step(window, alone, layers[1]) for window in windows),
         memory=tuple(trace.memory),
         stop_seconds=about.get("stop_seconds"),
         export_seconds=about.get("export_seconds"),
@@ -197,7 +199,7 @@ def _waits(traces: dict[int, RankTrace], windows: dict[int, list[_Window]]) -> t
     spans: dict[tuple[int, int], list[Span]] = defaultdict(list)
     for name in {name for trace in traces.values() for name in trace.collectives}:
         lists = {rank: trace.collectives.get(name, []) for rank, trace in traces.items()}
-        if len({len(one) for one in lists.values()}) == 1 and len(lists) > 1:
+        if len({len(spans) for spans in lists.values()}) == 1 and len(lists) > 1:
             for at in range(len(next(iter(lists.values())))):
                 _add_waits(spans, {rank: entered[at] for rank, entered in lists.items()})
     busy = {rank: united(trace.compute) for rank, trace in traces.items()}
@@ -206,8 +208,8 @@ def _waits(traces: dict[int, RankTrace], windows: dict[int, list[_Window]]) -> t
         begin, end = windows[rank][0][1], windows[rank][-1][2]
         seconds = within(without(united(waited), busy[rank]), begin, end) / len(windows[rank])
         waits.append(Wait(rank=rank, for_rank=last, seconds=seconds))
-    waits.sort(key=lambda one: -one.seconds)
-    return tuple(one for one in waits if one.seconds > 0)
+    waits.sort(key=lambda wait: -wait.seconds)
+    return tuple(wait for wait in waits if wait.seconds > 0)
 
 
 def _add_waits(spans: dict[tuple[int, int], list[Span]], entered: dict[int, Span]) -> None:

@@ -32,15 +32,15 @@ def merged_trace(profile: Profile) -> Path:
     target = profile.folder / MERGED
     if target.exists() or not profile.ranks:
         return target
-    base = min(read_events(one.trace)[0] for one in profile.ranks)
+    base = min(read_events(rank.trace)[0] for rank in profile.ranks)
     partial = target.with_name(f".{MERGED}.{os.getpid()}")
     try:
         with gzip.open(partial, "wt", encoding="utf-8", compresslevel=3) as file:
             file.write(f'{{"displayTimeUnit": "ms", "baseTimeNanoseconds": {base}')
             file.write(', "traceEvents": [\n')
             first = True
-            for one in profile.ranks:
-                for event in _rank_events(one, base, profile.origin_ns):
+            for rank in profile.ranks:
+                for event in _rank_events(rank, base, profile.origin_ns):
                     file.write(("" if first else ",\n") + json.dumps(event))
                     first = False
             file.write("\n]}\n")
@@ -50,24 +50,24 @@ def merged_trace(profile: Profile) -> Path:
     return target
 
 
-def _rank_events(one: RankProfile, base: int, origin_ns: int) -> list[dict[str, Any]]:
+def _rank_events(profile: RankProfile, base: int, origin_ns: int) -> list[dict[str, Any]]:
     """The events of one rank under its number, and its steps as a row of their own."""
-    zero, events = read_events(one.trace)
+    zero, events = read_events(profile.trace)
     shift = (zero - base) * 1e-3
-    moved = [_named(one.rank, "process_name", {"name": f"rank {one.rank}"})]
-    moved.append(_named(one.rank, "process_sort_index", {"sort_index": one.rank}))
+    moved = [_named(profile.rank, "process_name", {"name": f"rank {profile.rank}"})]
+    moved.append(_named(profile.rank, "process_sort_index", {"sort_index": profile.rank}))
     for name, args in (
         ("thread_name", {"name": "steps"}),
         ("thread_sort_index", {"sort_index": -1}),
     ):
-        moved.append({**_named(one.rank, name, args), "tid": _STEP_THREAD})
-    at = (origin_ns - base) * 1e-3 + one.begun_seconds * 1e6
-    for step in one.steps:
+        moved.append({**_named(profile.rank, name, args), "tid": _STEP_THREAD})
+    at = (origin_ns - base) * 1e-3 + profile.begun_seconds * 1e6
+    for step in profile.steps:
         length = step.wall_seconds * 1e6
         about = {"name": f"step {step.step}", "cat": "step", "ph": "X"}
-        moved.append({**about, "pid": one.rank, "tid": _STEP_THREAD, "ts": at, "dur": length})
+        moved.append({**about, "pid": profile.rank, "tid": _STEP_THREAD, "ts": at, "dur": length})
         at += length
-    moved += [_moved(event, one.rank, shift) for event in events if _kept(event)]
+    moved += [_moved(event, profile.rank, shift) for event in events if _kept(event)]
     return moved
 
 

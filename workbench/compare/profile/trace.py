@@ -78,7 +78,7 @@ def read_events(path: Path) -> tuple[int, list[dict[str, Any]]]:
         listed: list[Any] = document["traceEvents"]
     except (OSError, EOFError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise StoreError(f"{path} is not a readable trace: {error}") from error
-    return zero, [cast("dict[str, Any]", one) for one in listed if isinstance(one, dict)]
+    return zero, [cast("dict[str, Any]", event) for event in listed if isinstance(event, dict)]
 
 
 def read_trace(path: Path, origin_ns: int) -> RankTrace:
@@ -145,7 +145,7 @@ def _communicated(trace: RankTrace, name: str, span: Span) -> None:
 
 def _operators(trace: RankTrace, operators: list[tuple[str, float, float]]) -> None:
     """Own time of each operator of one thread, and the time in which it computed."""
-    operators.sort(key=lambda one: (one[1], -one[2]))
+    operators.sort(key=lambda operator: (operator[1], -operator[2]))
     stack: list[list[Any]] = []  # name, begin, end, seconds of those it called
     for name, begin, end in operators:
         while stack and stack[-1][2] <= begin:

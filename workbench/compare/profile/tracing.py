@@ -115,7 +115,7 @@ def folder_of(paths: RunPaths, first: int) -> Path:
 def _first_step(run: Run, paths: RunPaths, patience: int) -> int:
     """The earliest step that all ranks are sure to hear of in time."""
     pulses = [read_pulse(paths.rank_pulse(rank)) for rank in range(_ranks(run))]
-    done = max((one.steps for one in pulses if one is not None), default=0)
+    done = max((pulse.steps for pulse in pulses if pulse is not None), default=0)
     pace = run.view()["step_seconds_median"]
     if not done or not pace:
         return done + 1 + _WARM_STEPS * patience

@@ -27,9 +27,9 @@ class StepTime:
     exposed_seconds: float
     """Communication under way and nothing computed: includes waiting for other ranks."""
     copies_seconds: float
-    """Copies between host and device while nothing else goes on."""
+    """Copies between host and device while nothing else continues."""
     input_seconds: float
-    """Waiting for data while nothing else goes on."""
+    """Waiting for data while nothing else continues."""
     idle_seconds: float
     """None of it: Python, launching, synchronising."""
     communication_seconds: float
@@ -60,7 +60,9 @@ class RankProfile:
 
     def seconds(self, part: str) -> float:
         """Mean seconds a step of a part: wall, communication, or one of `PARTS`."""
-        return sum(getattr(one, f"{part}_seconds") for one in self.steps) / max(1, len(self.steps))
+        return sum(getattr(step, f"{part}_seconds") for step in self.steps) / max(
+            1, len(self.steps)
+        )
 
     def sentence(self) -> str:
         """Its mean step in a line; parts that hardly show are left out."""
@@ -120,22 +122,23 @@ class Profile:
     @property
     def traces(self) -> tuple[Path, ...]:
         """The trace files of the ranks."""
-        return tuple(one.trace for one in self.ranks)
+        return tuple(rank.trace for rank in self.ranks)
 
     def sentences(self) -> list[str]:
         """Who waits how long for whom; what is below 1 % of a step is not said."""
-        wall = max((one.seconds("wall") for one in self.ranks), default=0.0)
-        shown = [one for one in self.waits if one.seconds > _NEGLIGIBLE * wall][:SHOWN_WAITS]
+        wall = max((rank.seconds("wall") for rank in self.ranks), default=0.0)
+        shown = [wait for wait in self.waits if wait.seconds > _NEGLIGIBLE * wall][:SHOWN_WAITS]
         if not shown and len(self.ranks) > 1:
             return ["No rank waits for another rank more than 1 % of a step."]
         return [
-            f"Rank {one.rank} waits {format_seconds(one.seconds)} a step for rank {one.for_rank}."
-            for one in shown
+            f"Rank {wait.rank} waits {format_seconds(wait.seconds)} a step for rank "
+            f"{wait.for_rank}."
+            for wait in shown
         ]
 
     def __str__(self) -> str:
         """A line per rank, then who waits for whom."""
-        lines = [one.sentence() for one in self.ranks]
+        lines = [rank.sentence() for rank in self.ranks]
         lines += [f"rank {rank} has no trace: {why}" for rank, why in self.problems.items()]
         return "\n".join([*lines, *self.sentences()])
 
@@ -144,21 +147,21 @@ class Profile:
         return {
             "run": self.run,
             "folder": str(self.folder),
-            "steps": sorted({step.step for one in self.ranks for step in one.steps}),
-            "ranks": [_rank_document(one) for one in self.ranks],
+            "steps": sorted({step.step for rank in self.ranks for step in rank.steps}),
+            "ranks": [_rank_document(rank) for rank in self.ranks],
             "problems": {str(rank): why for rank, why in self.problems.items()},
-            "operations": [asdict(one) for one in self.operations],
-            "waits": [asdict(one) for one in self.waits],
+            "operations": [asdict(operation) for operation in self.operations],
+            "waits": [asdict(wait) for wait in self.waits],
         }
 
 
-def _rank_document(one: RankProfile) -> dict[str, Any]:
-    means = {f"{part}_seconds": one.seconds(part) for part in ("wall", *PARTS, "communication")}
-    plain = {name.name: getattr(one, name.name) for name in fields(one)}
+def _rank_document(profile: RankProfile) -> dict[str, Any]:
+    means = {f"{part}_seconds": profile.seconds(part) for part in ("wall", *PARTS, "communication")}
+    plain = {name.name: getattr(profile, name.name) for name in fields(profile)}
     return {
         **plain,
-        "trace": str(one.trace),
-        "steps": [asdict(step) for step in one.steps],
-        "memory": [list(point) for point in one.memory],
+        "trace": str(profile.trace),
+        "steps": [asdict(step) for step in profile.steps],
+        "memory": [list(point) for point in profile.memory],
         "mean": means,
     }

@@ -69,7 +69,7 @@ def dcgm_sampled() -> Generator[dict[str, dict[str, float]]]:
         yield means
         return
     numbers = ",".join(map(str, DCGM_FIELDS))
-    with tempfile.TemporaryFile() as output:  # a file: nobody empties a pipe meanwhile
+    with tempfile.TemporaryFile() as output:  # a file: no one empties a pipe meanwhile
         command = [program, "dmon", "-e", numbers, "-d", str(_PERIOD_MS)]
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.DEVNULL

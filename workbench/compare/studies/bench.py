@@ -58,9 +58,9 @@ class Bench:
     on_progress: OnProgress | None = None
     """Called with a `Progress`."""
     stop: Event | None = None
-    """Set by somebody else to stop the study."""
+    """Set by someone else to stop the study."""
     resume: str | None = None
-    """Id of a study to go on with, or "last"; None = a new one."""
+    """Id of a study to continue with, or "last"; None = a new one."""
 
     @classmethod
     def of(

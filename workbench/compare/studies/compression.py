@@ -49,7 +49,7 @@ class Compared:
         check_declared(self)
         if self.processes == 1:
             raise UsageError("1 rank does not exchange gradients. Use --nproc 2 or more.")
-        wrong = [one for one in self.variants if one not in VARIANTS]
+        wrong = [variant for variant in self.variants if variant not in VARIANTS]
         if wrong or not self.variants:
             raise UsageError(
                 f"Unknown variant {wrong or 'none given'}. Variants: {', '.join(VARIANTS)}."
@@ -79,7 +79,9 @@ class Compression:
     @property
     def plain(self) -> TrialResult | None:
         """The uncompressed one, against which the others are read."""
-        return next((one for one in self.results if one.value == "none" and one.good), None)
+        return next(
+            (result for result in self.results if result.value == "none" and result.good), None
+        )
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
@@ -88,20 +90,21 @@ class Compression:
             "study": self.study,
             "kind": "compression",
             "trials": [
-                {**one.document(), "splits": None, **_beside(one, plain)} for one in self.results
+                {**result.document(), "splits": None, **_beside(result, plain)}
+                for result in self.results
             ],
         }
 
 
-def _beside(one: TrialResult, plain: TrialResult | None) -> dict[str, float | None]:
+def _beside(result: TrialResult, plain: TrialResult | None) -> dict[str, float | None]:
     """Against the uncompressed run: bytes and time as shares, the loss as a difference."""
     sent = plain.sent_bytes if plain else None
     step = plain.step_seconds if plain else None
     loss = plain.loss if plain else None
     return {
-        "sent_share": one.sent_bytes / sent if sent and one.sent_bytes is not None else None,
-        "step_share": one.step_seconds / step if step and one.step_seconds else None,
-        "loss_added": one.loss - loss if loss is not None and one.loss is not None else None,
+        "sent_share": result.sent_bytes / sent if sent and result.sent_bytes is not None else None,
+        "step_share": result.step_seconds / step if step and result.step_seconds else None,
+        "loss_added": result.loss - loss if loss is not None and result.loss is not None else None,
     }
 
 
@@ -126,7 +129,7 @@ def compression(bench: Bench, compared: Compared | None = None) -> Compression:
 def _check(bench: Bench) -> None:
     known = recipes.recipes()
     if bench.target not in known or "ddp" not in known[bench.target].splits:
-        able = [name for name, one in known.items() if "ddp" in one.splits]
+        able = [name for name, recipe in known.items() if "ddp" in recipe.splits]
         raise UsageError(
             f"{bench.target} does not have an option for its gradient exchange. Use "
             f"{' or '.join(able)}; its file gradient_hooks.py works with any DDP script."

@@ -58,7 +58,7 @@ def rented(
     cluster, strategy = Cluster.rented(gpu, 8), _growing(bench)
     points = scaling(checked.workload, strategy, cluster, gpus=sorted({1, *sizes}), mode="weak")
     ratio = _ratio(study, checked.workload, strategy, cluster)
-    return tuple(_point(one, ratio) for one in points if one.gpus in sizes)
+    return tuple(_point(point, ratio) for point in points if point.gpus in sizes)
 
 
 def _growing(bench: Bench) -> Strategy:
@@ -86,17 +86,17 @@ def _ratio(
 
 
 def _largest(study: ScalingStudy) -> CurvePoint | None:
-    curves = [one for one in study.curves if one.mode == "weak"]
-    return [one for one in curves[0].points if one.measured][-1] if curves else None
+    curves = [curve for curve in study.curves if curve.mode == "weak"]
+    return [point for point in curves[0].points if point.measured][-1] if curves else None
 
 
-def _point(one: ScalingPoint, ratio: float | None) -> RentedPoint:
-    step = one.step.step_seconds * (ratio or 1.0)
+def _point(point: ScalingPoint, ratio: float | None) -> RentedPoint:
+    step = point.step.step_seconds * (ratio or 1.0)
     return RentedPoint(
-        gpus=one.gpus,
+        gpus=point.gpus,
         step_seconds=step,
-        low_seconds=step * one.step.low,
-        high_seconds=step * one.step.high,
-        efficiency=one.efficiency,
+        low_seconds=step * point.step.low,
+        high_seconds=step * point.step.high,
+        efficiency=point.efficiency,
         measured_ratio=ratio,
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from workbench.compare.studies.scaling_fit import Predicted, extrapolate
-from workbench.compare.studies.step_split import PARTS, Host, Measured, parts_of
+from workbench.compare.studies.scaling_fit import PredictedSize, extrapolate
+from workbench.compare.studies.step_split import PARTS, Host, MeasuredSize, parts_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,13 +42,13 @@ class Curve:
 
 
 def curve_of(
-    mode: str, by_mode: Mapping[str, Sequence[Measured]], host: Host, to: Sequence[int]
+    mode: str, by_mode: Mapping[str, Sequence[MeasuredSize]], host: Host, to: Sequence[int]
 ) -> Curve:
     """One mode's curve: the measured sizes, then those of `to` that lie beyond them."""
     measured, strong = by_mode[mode], mode == "strong"
     parts = parts_of(measured, host)
-    last, known = measured[-1].ranks, {one.ranks for one in measured}
-    same_work = next((one for one in by_mode["weak"] if one.ranks == last), None)
+    last, known = measured[-1].ranks, {point.ranks for point in measured}
+    same_work = next((measured for measured in by_mode["weak"] if measured.ranks == last), None)
     beyond = [size for size in sorted(set(to)) if size not in known and size > last]
     predicted = (
         extrapolate(measured, host, beyond, strong=strong, same_work=same_work if strong else None)
@@ -57,24 +57,26 @@ def curve_of(
     )
     base = (measured[0].ranks, parts[0])
     points = [
-        _measured(one, part, base, strong=strong) for one, part in zip(measured, parts, strict=True)
+        _measured(point, part, base, strong=strong)
+        for point, part in zip(measured, parts, strict=True)
     ]
     return Curve(
-        mode=mode, points=(*points, *(_predicted(one, base, strong=strong) for one in predicted))
+        mode=mode,
+        points=(*points, *(_predicted(point, base, strong=strong) for point in predicted)),
     )
 
 
 def _measured(
-    one: Measured,
+    measured: MeasuredSize,
     parts: Mapping[str, float],
     base: tuple[int, Mapping[str, float]],
     *,
     strong: bool,
 ) -> CurvePoint:
-    ordered = sorted(split.step for split in one.splits)
-    efficiency, lost = _efficiency(one.ranks, parts, base, strong=strong)
+    ordered = sorted(split.step for split in measured.splits)
+    efficiency, lost = _efficiency(measured.ranks, parts, base, strong=strong)
     return CurvePoint(
-        ranks=one.ranks,
+        ranks=measured.ranks,
         measured=True,
         step_seconds=sum(parts.values()),
         low_seconds=ordered[len(ordered) // 4],
@@ -86,16 +88,16 @@ def _measured(
 
 
 def _predicted(
-    one: Predicted, base: tuple[int, Mapping[str, float]], *, strong: bool
+    point: PredictedSize, base: tuple[int, Mapping[str, float]], *, strong: bool
 ) -> CurvePoint:
-    efficiency, lost = _efficiency(one.ranks, one.parts, base, strong=strong)
+    efficiency, lost = _efficiency(point.ranks, point.parts, base, strong=strong)
     return CurvePoint(
-        ranks=one.ranks,
+        ranks=point.ranks,
         measured=False,
-        step_seconds=one.step_seconds,
-        low_seconds=one.low_seconds,
-        high_seconds=one.high_seconds,
-        parts=one.parts,
+        step_seconds=point.step_seconds,
+        low_seconds=point.low_seconds,
+        high_seconds=point.high_seconds,
+        parts=point.parts,
         efficiency=efficiency,
         lost=lost,
     )

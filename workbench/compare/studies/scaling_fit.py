@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
-from workbench.compare.studies.step_split import Host, Measured, parts_of
+from workbench.compare.studies.step_split import Host, MeasuredSize, parts_of
 from workbench.errors import UsageError
 
 DRAWS = 200
@@ -31,7 +31,7 @@ LATENCY_AT_MOST = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Predicted:
+class PredictedSize:
     """One size that was not run."""
 
     ranks: int
@@ -50,8 +50,8 @@ class Predicted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Law:
-    """How each part goes on beyond the measured sizes."""
+class ScalingLaw:
+    """How each part continues beyond the measured sizes."""
 
     host: Host
     """Cores to share."""
@@ -110,13 +110,13 @@ def lateness(ranks: int) -> float:
 
 
 def law(
-    points: Sequence[Measured],
+    points: Sequence[MeasuredSize],
     host: Host,
     *,
     strong: bool = False,
-    same_work: Measured | None = None,
+    same_work: MeasuredSize | None = None,
     latency: float | None = None,
-) -> Law:
+) -> ScalingLaw:
     """Fit the laws to two or more measured sizes, the smallest first.
 
     Args:
@@ -144,7 +144,7 @@ def law(
         if point.ranks > 1
     ]
     grown = end["compute"] * (last.ranks / first.ranks if strong else 1.0)
-    return Law(
+    return ScalingLaw(
         host=host,
         ranks=last.ranks,
         compute=end["compute"],
@@ -168,7 +168,11 @@ def _thread_power(first: int, last: int, start: float, end: float, host: Host) -
 
 
 def _fixed(
-    first: Measured, last: Measured, same_work: Measured | None, host: Host, end: dict[str, float]
+    first: MeasuredSize,
+    last: MeasuredSize,
+    same_work: MeasuredSize | None,
+    host: Host,
+    end: dict[str, float],
 ) -> float:
     """Share of the last size's compute that stays: two batches on the same ranks give the line."""
     if same_work is None or same_work.ranks != last.ranks or end["compute"] <= 0:
@@ -180,7 +184,7 @@ def _fixed(
 
 
 def _exchange(
-    points: Sequence[Measured],
+    points: Sequence[MeasuredSize],
     parts: Sequence[Mapping[str, float]],
     host: Host,
     latency: float | None,
@@ -198,8 +202,8 @@ def _exchange(
         message *= 1.0 if latency is None else latency
         return message, (seconds - message * messages) / volume
     mm, mv, vv, ms, vs = (
-        sum(one)
-        for one in zip(*((m * m, m * v, v * v, m * s, v * s) for m, v, s in rows), strict=True)
+        sum(products)
+        for products in zip(*((m * m, m * v, v * v, m * s, v * s) for m, v, s in rows), strict=True)
     )
     determinant = mm * vv - mv * mv
     message = (ms * vv - vs * mv) / determinant if determinant else 0.0
@@ -208,13 +212,13 @@ def _exchange(
 
 
 def extrapolate(
-    points: Sequence[Measured],
+    points: Sequence[MeasuredSize],
     host: Host,
     sizes: Sequence[int],
     *,
     strong: bool = False,
-    same_work: Measured | None = None,
-) -> list[Predicted]:
+    same_work: MeasuredSize | None = None,
+) -> list[PredictedSize]:
     """The step at sizes beyond the measured ones, with its range."""
     best = law(points, host, strong=strong, same_work=same_work)
     late = law(points, host, strong=strong, same_work=same_work, latency=LATENCY_AT_MOST)
@@ -226,30 +230,33 @@ def extrapolate(
     return [_ranged(size, best, (even, late), draws) for size in sizes]
 
 
-def _redrawn(points: Sequence[Measured], seed: int) -> list[Measured]:
+def _redrawn(points: Sequence[MeasuredSize], seed: int) -> list[MeasuredSize]:
     dice = random.Random(seed)  # noqa: S311 - a bootstrap, not a secret
     return [
-        Measured(
-            ranks=one.ranks, splits=tuple(dice.choices(one.splits, k=min(60, len(one.splits))))
+        MeasuredSize(
+            ranks=point.ranks,
+            splits=tuple(dice.choices(point.splits, k=min(60, len(point.splits)))),
         )
-        for one in points
+        for point in points
     ]
 
 
-def _ranged(size: int, best: Law, others: Sequence[Law], draws: Sequence[Law]) -> Predicted:
+def _ranged(
+    size: int, best: ScalingLaw, others: Sequence[ScalingLaw], draws: Sequence[ScalingLaw]
+) -> PredictedSize:
     parts = best.at(size)
     step = sum(parts.values())
-    ordered = sorted(sum(one.at(size).values()) for one in draws)
+    ordered = sorted(sum(draw.at(size).values()) for draw in draws)
     tail = max(1, len(ordered) // 40)  # 2.5 % on either side
     ends = (ordered[tail], ordered[-1 - tail])
-    other = [sum(one.at(size).values()) for one in others]
+    other = [sum(law.at(size).values()) for law in others]
     model = MODEL_ERROR + MODEL_ERROR_PER_DOUBLING * max(0.0, math.log2(size / best.ranks))
     model *= step
 
     def beyond(*ways: float) -> float:
         return math.hypot(*(max(0.0, way) for way in ways))
 
-    return Predicted(
+    return PredictedSize(
         ranks=size,
         parts=parts,
         low_seconds=max(0.0, step - beyond(step - ends[0], step - min(other), model)),

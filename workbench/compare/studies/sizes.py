@@ -110,7 +110,9 @@ def _recipe(bench: Bench, sizes: Sizes, mode: str, ranks: int) -> tuple[str, ...
 def _script(bench: Bench, sizes: Sizes, mode: str, ranks: int) -> tuple[str, ...]:
     words = {"{ranks}": str(ranks)}
     if mode == "strong":
-        if sizes.global_batch is None or not any("{micro_batch}" in one for one in bench.arguments):
+        if sizes.global_batch is None or not any(
+            "{micro_batch}" in argument for argument in bench.arguments
+        ):
             raise UsageError(
                 "Strong scaling keeps the global batch, and how a script divides it is unknown: "
                 "give --global-batch N and use {micro_batch} in its arguments, for example -- "
@@ -120,5 +122,5 @@ def _script(bench: Bench, sizes: Sizes, mode: str, ranks: int) -> tuple[str, ...
         words["{micro_batch}"] = str(micro)
     arguments = bench.arguments
     for word, value in words.items():
-        arguments = tuple(one.replace(word, value) for one in arguments)
+        arguments = tuple(argument.replace(word, value) for argument in arguments)
     return arguments

@@ -113,7 +113,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class MeasuredSize:
     """One size that was run."""
 
     ranks: int
@@ -122,7 +122,7 @@ class Measured:
     """Its steady steps."""
 
 
-def parts_of(points: Sequence[Measured], host: Host) -> list[dict[str, float]]:
+def parts_of(points: Sequence[MeasuredSize], host: Host) -> list[dict[str, float]]:
     """Seconds by part at each measured size.
 
     What the backward pass of one rank takes beside its forward pass tells how much of it is compute

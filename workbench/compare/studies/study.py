@@ -36,7 +36,7 @@ _SENT = re.compile(r"^gradients: ([\d,]+) bytes sent", re.MULTILINE)
 
 
 class StudyStoppedError(WorkbenchError):
-    """Somebody stopped the study; the trials that were done are kept."""
+    """Someone stopped the study; the trials that were done are kept."""
 
 
 class Study:
@@ -46,7 +46,7 @@ class Study:
         """Open a study of that kind (scale, batch-size …), with `of` trials where that is known.
 
         Raises:
-            UsageError: there is no such study to go on with.
+            UsageError: there is no such study to continue with.
             StoreError: the store cannot be written.
         """
         self.bench, self.kind, self.of = bench, kind, of
@@ -59,8 +59,8 @@ class Study:
             self.id = find_study(bench.store, bench.resume, kind)
             kept = read_json(self.path) or {}
             self.created_at = kept.get("created_at", self.created_at)
-        results = [TrialResult.read(one) for one in kept.get("trials", [])]
-        self.results = [one for one in results if one is not None]
+        results = [TrialResult.read(trial) for trial in kept.get("trials", [])]
+        self.results = [result for result in results if result is not None]
         self._here = 0
         self.save()
 
@@ -94,7 +94,7 @@ class Study:
             "kind": self.kind,
             "created_at": self.created_at,
             "target": self.bench.target,
-            "trials": [one.document() for one in self.results],
+            "trials": [result.document() for result in self.results],
             **fields,
         }
         try:
@@ -115,7 +115,7 @@ class Study:
             if kept.key == key and kept.outcome != "failed":
                 return _with(kept, label=trial.label)  # weak and strong begin with the same run
         result = self._measured(trial, key)
-        self.results = [one for one in self.results if one.key != key] + [result]
+        self.results = [result for result in self.results if result.key != key] + [result]
         self.save()
         return result
 
@@ -211,7 +211,7 @@ def _read(run: Run, blank: TrialResult, over: str | None) -> TrialResult:
     if over == MEMORY:
         return _with(measured, outcome=MEMORY, problem="a rank exceeded the memory limit")
     if over is not None or run.outcome not in {"succeeded", "stopped"}:
-        known = {one.kind for one in run.findings()}
+        known = {finding.kind for finding in run.findings()}
         outcome = MEMORY if OUT_OF_MEMORY in known else "failed"
         return _with(measured, outcome=outcome, problem=over or str(summary["message"]))
     if not splits:
@@ -246,8 +246,10 @@ def study_folder(store: Store) -> Path:
 def studies(store: Store, kind: str | None = None) -> list[dict[str, Any]]:
     """Documents of all studies, or those of one kind, newest first."""
     read = (read_json(path) for path in sorted(study_folder(store).glob("*.json")))
-    chosen = [one for one in read if one and (kind is None or one.get("kind") == kind)]
-    return sorted(chosen, key=lambda one: -float(one.get("created_at") or 0))
+    chosen = [
+        document for document in read if document and (kind is None or document.get("kind") == kind)
+    ]
+    return sorted(chosen, key=lambda document: -float(document.get("created_at") or 0))
 
 
 def find_study(store: Store, study: str, kind: str) -> str:
@@ -256,7 +258,9 @@ def find_study(store: Store, study: str, kind: str) -> str:
     Raises:
         UsageError: there is none.
     """
-    known = [str(one["study"]) for one in studies(store, kind) if names.is_id(str(one["study"]))]
+    known = [
+        str(study["study"]) for study in studies(store, kind) if names.is_id(str(study["study"]))
+    ]
     if study == LAST and known:
         return known[0]
     if study in known:

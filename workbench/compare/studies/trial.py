@@ -34,7 +34,7 @@ class TrialResult:
     label: str
     """The trial's."""
     key: str
-    """The trial's; a study that goes on does not repeat it."""
+    """The trial's; a study that continues does not repeat it."""
     processes: int
     """Ranks."""
     value: float | str | None
@@ -89,7 +89,7 @@ class TrialResult:
             return None
         try:
             given: dict[str, Any] = {name: document[name] for name in cls.__slots__}  # pyright: ignore[reportUnknownVariableType]
-            splits = tuple(StepSplit.read(one) for one in given.pop("splits"))
+            splits = tuple(StepSplit.read(split) for split in given.pop("splits"))
             return cls(**given, splits=splits)
         except (KeyError, TypeError, ValueError):
             return None

@@ -44,8 +44,8 @@ class Tuning:
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
         rows = [
-            {**one.document(), "splits": None, "rate": rate}
-            for one, rate in zip(self.results, self.rates, strict=True)
+            {**result.document(), "splits": None, "rate": rate}
+            for result, rate in zip(self.results, self.rates, strict=True)
         ]
         return {
             "study": self.study,
@@ -100,12 +100,12 @@ class Varied:
         return (*bench.arguments, "--steps", str(self.steps), flag, str(value))
 
     def _script(self, bench: Bench, value: int) -> tuple[str, ...]:
-        if not any(VALUE in one for one in bench.arguments):
+        if not any(VALUE in argument for argument in bench.arguments):
             raise UsageError(
                 f"The script's option for {self.KIND} is unknown: put {VALUE} in its arguments, "
                 f"for example -- --batch {VALUE}."
             )
-        return tuple(one.replace(VALUE, str(value)) for one in bench.arguments)
+        return tuple(argument.replace(VALUE, str(value)) for argument in bench.arguments)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,7 +201,7 @@ def batch_size(bench: Bench, search: BatchSize | None = None) -> Tuning:
     why = f"two consecutive doublings gained less than {search.gain:.0%}"
     if value > search.most:
         why = f"{search.most} is the largest allowed"
-    if any(one.outcome == MEMORY for one in results):
+    if any(result.outcome == MEMORY for result in results):
         limit = bench.memory_limit_bytes
         why = "out of memory" + (f" (limit {format_bytes(limit)} per rank)" if limit else "")
     elif bad is not None:
@@ -216,7 +216,7 @@ def _exhausted(rates: Sequence[float], gain: float) -> bool:
     (False, True)
     """
     last = range(len(rates) - 2, len(rates))
-    return last[0] > 0 and all(rates[one] < (1 + gain) * max(rates[:one]) for one in last)
+    return last[0] > 0 and all(rates[index] < (1 + gain) * max(rates[:index]) for index in last)
 
 
 def _close_in(good: int, bad: int, rate_of: Callable[[int], float | None]) -> None:
@@ -261,12 +261,12 @@ def _concluded(
     rate: Callable[[TrialResult], float | None],
     why: str,
 ) -> Tuning:
-    ordered = sorted(results, key=lambda one: float(one.value or 0))
-    rates = [rate(one) for one in ordered]
-    top = max((one for one in rates if one is not None), default=None)
+    ordered = sorted(results, key=lambda result: float(result.value or 0))
+    rates = [rate(result) for result in ordered]
+    top = max((rate for rate in rates if rate is not None), default=None)
     near = [
-        int(float(one.value or 0))
-        for one, its in zip(ordered, rates, strict=True)
+        int(float(result.value or 0))
+        for result, its in zip(ordered, rates, strict=True)
         if its is not None and top is not None and its >= ENOUGH * top
     ]
     conclusion = Tuning(

@@ -16,9 +16,9 @@ def imported_trainer(tree: ast.AST) -> Trainer | None:
     """
     modules = set(_imported(tree))
     matches = [
-        (len(one.lineage), len(name), one)
-        for one in trainers().values()
-        for name in one.imports
+        (len(trainer.lineage), len(name), trainer)
+        for trainer in trainers().values()
+        for name in trainer.imports
         if any(module == name or module.startswith(f"{name}.") for module in modules)
     ]
     return max(matches, key=lambda item: item[:2])[2] if matches else None

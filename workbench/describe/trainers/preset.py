@@ -66,7 +66,7 @@ class Preset:
     release: str = ""
     """Version or date as given; "" = the latest."""
     is_named: bool = True
-    """Whether somebody named it; else it is what every job assumes."""
+    """Whether someone named it; else it is what every job assumes."""
     is_imported: bool = False
     """Whether a script's imports named it."""
     assumptions: tuple[Assumption, ...] = ()
@@ -85,8 +85,12 @@ class Preset:
     @property
     def note(self) -> str:
         """What is assumed, in one line."""
-        own = [one for one in reversed(self.assumptions) if one.trainer == self.trainer.name]
-        shown = [one.text for one in (own or self.assumptions)[:_SHOWN]]
+        own = [
+            assumption
+            for assumption in reversed(self.assumptions)
+            if assumption.trainer == self.trainer.name
+        ]
+        shown = [assumption.text for assumption in (own or self.assumptions)[:_SHOWN]]
         more = len(self.assumptions) - len(shown)
         rest = f" and {more} more" if more > 0 else ""
         assumptions = f"{', '.join(shown)}{rest}" if shown else "nothing beyond what was given"
@@ -99,7 +103,11 @@ class Preset:
     def on(self, strategy: Strategy) -> Strategy:
         """A strategy with what the trainer does to it by itself."""
         names = flat_names(Strategy)
-        own = {one.field: one.value for one in self.assumptions if one.field in names}
+        own = {
+            assumption.field: assumption.value
+            for assumption in self.assumptions
+            if assumption.field in names
+        }
         return strategy.with_options(**own)
 
     def document(self) -> dict[str, Any]:
@@ -109,7 +117,7 @@ class Preset:
             "release": self.release or None,
             "named": self.is_named,
             "imported": self.is_imported,
-            "assumptions": [one.document() for one in self.assumptions],
+            "assumptions": [assumption.document() for assumption in self.assumptions],
         }
 
     def assumed(
@@ -187,9 +195,9 @@ def _applies(line: Line, given: frozenset[str], month: str) -> bool:
 def _types() -> Mapping[str, Any]:
     """Field -> its type: the declared ones, and the strategy's others by their defaults."""
     known = {
-        name: one
+        name: field
         for kind in (Workload, Strategy, ImplementationAssumptions)
-        for name, one in declared(kind).items()
+        for name, field in declared(kind).items()
     }
     values = Strategy(name="").options() | {
         name: getattr(ImplementationAssumptions(), name)
@@ -204,10 +212,10 @@ def read_value(field: str, text: str, sizes: Mapping[str, int]) -> Any:
     Raises:
         KeyError: no such field of a job.
     """
-    one = _types()[field]
+    read = _types()[field]
     if text in {"true", "false"}:
         return text == "true"
-    if getattr(getattr(one, "option", None), "split", "") == "commas":
+    if getattr(getattr(read, "option", None), "split", "") == "commas":
         return words(text)
     factors = [str(sizes.get(part, part)) for part in text.split("*")]
     if all(part.replace(".", "", 1).isdigit() for part in factors):

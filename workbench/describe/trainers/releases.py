@@ -40,7 +40,7 @@ def month_of(release: str, releases: Mapping[str, str], name: str) -> str:
     if version := _VERSION.match(text):
         given = _numbers(version[1])
         size = len(given)
-        earlier = [one for one in releases if _numbers(one)[:size] <= given]
+        earlier = [release for release in releases if _numbers(release)[:size] <= given]
         if earlier:
             same = version[1] in releases
             return releases[version[1] if same else max(earlier, key=_numbers)]

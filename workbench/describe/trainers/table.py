@@ -72,7 +72,7 @@ def trainers() -> Mapping[str, Trainer]:
             based_on=row["based_on"],
             aliases=tuple(row["aliases"].split()),
             imports=tuple(row["imports"].split()),
-            releases=dict(one.split("=") for one in row["releases"].split()),
+            releases=dict(part.split("=") for part in row["releases"].split()),
             lines=tuple(lines.get(row["name"], ())),
         )
         for row in _rows("trainers.csv")
@@ -94,7 +94,7 @@ def trainer(name: str) -> Trainer:
     'NVIDIA NeMo'
     """
     text = name.strip().lower()
-    for one in trainers().values():
-        if text == one.name or text in one.aliases:
-            return one
+    for known in trainers().values():
+        if text == known.name or text in known.aliases:
+            return known
     raise UnknownNameError.near("trainer", name, trainers())

@@ -77,8 +77,8 @@ class HangWatch:
         sure = _sure_seconds(evidence, patience)
         silent = silences(evidence, starting=sure < patience)
         longest = max(silent.values(), default=0.0)
-        over = facts.stopping or facts.phase == "ended" or any(one.lost for one in facts.nodes)
-        if over or longest < _ASK_AT * sure or any(one.ended for one in facts.ranks.values()):
+        over = facts.stopping or facts.phase == "ended" or any(node.lost for node in facts.nodes)
+        if over or longest < _ASK_AT * sure or any(rank.ended for rank in facts.ranks.values()):
             self._forget()
             return
         if facts.monotonic < self.not_before:
@@ -168,8 +168,8 @@ class HangWatch:
     def _begin(self, evidence: Evidence) -> None:
         facts = evidence.facts
         self.begun_at, self.begun_time = facts.monotonic, facts.time
-        self.cpu = {rank: one.cpu_seconds or 0.0 for rank, one in facts.ranks.items()}
-        self.wakes = {rank: wakes(one.process) for rank, one in facts.ranks.items()}
+        self.cpu = {rank: rank_facts.cpu_seconds or 0.0 for rank, rank_facts in facts.ranks.items()}
+        self.wakes = {rank: wakes(rank_facts.process) for rank, rank_facts in facts.ranks.items()}
         self._ask_for_collectives(evidence)
 
     @staticmethod
@@ -203,7 +203,7 @@ class HangWatch:
         }
         latest = {rank: stacks[-1] for rank, stacks in self.stacks.items() if stacks}
         still = Standstill(
-            step=min((one.pulse.steps for one in ranks.values() if one.pulse), default=None),
+            step=min((rank.pulse.steps for rank in ranks.values() if rank.pulse), default=None),
             steps=evidence.steps,
             ranks=ranks,
             silent=dict(silent),
@@ -221,7 +221,7 @@ class HangWatch:
             if rank not in self.natives and ranks[rank].process_state != "T":
                 self.natives[rank] = NativeStack(evidence.paths, rank, ranks[rank].process)
         still.natives.update(
-            {rank: line for rank, one in self.natives.items() if (line := one.innermost())}
+            {rank: line for rank, stack in self.natives.items() if (line := stack.innermost())}
         )
         return still
 
@@ -244,11 +244,11 @@ class HangWatch:
         seconds = facts.monotonic - self.begun_at
         for rank in still.suspects or still.living:
             stacks = self.stacks.get(rank, [])
-            loading = bool(stacks) and all(one.action == "data loading" for one in stacks)
+            loading = bool(stacks) and all(stack.action == "data loading" for stack in stacks)
             if loading:  # it looks again and again whether a worker has something
                 continue
             woken = wakes(facts.ranks[rank].process) - self.wakes.get(rank, 0) - 4 * len(stacks)
-            if len(set(stacks)) > 1 or any(one.action == "compiling" for one in stacks):
+            if len(set(stacks)) > 1 or any(stack.action == "compiling" for stack in stacks):
                 return True
             if woken > _WAKES_PER_SECOND * seconds:
                 return True
@@ -283,8 +283,12 @@ def silences(evidence: Evidence, *, starting: bool = False) -> dict[int, float]:
     """
     phases = {*_QUIET_PHASES, "starting"} if starting else _QUIET_PHASES
     facts = evidence.facts
-    living = {rank: one for rank, one in facts.ranks.items() if one.alive and not one.ended}
-    with_pulse = {rank: one.pulse for rank, one in living.items() if one.pulse is not None}
+    living = {
+        rank: rank_facts
+        for rank, rank_facts in facts.ranks.items()
+        if rank_facts.alive and not rank_facts.ended
+    }
+    with_pulse = {rank: facts.pulse for rank, facts in living.items() if facts.pulse is not None}
     if with_pulse:
         return {
             rank: pulse.age_seconds(facts.monotonic)
@@ -299,5 +303,5 @@ def silences(evidence: Evidence, *, starting: bool = False) -> dict[int, float]:
 
 def saved_step(facts: Facts) -> int | None:
     """Of the newest checkpoint that the run can be resumed from."""
-    steps = [one.step for one in facts.checkpoints if one.step is not None]
+    steps = [checkpoint.step for checkpoint in facts.checkpoints if checkpoint.step is not None]
     return None if not steps or facts.why_not_resumable() else max(steps)

@@ -39,7 +39,7 @@ class Standstill:
     @property
     def living(self) -> tuple[int, ...]:
         """Ranks that should be training."""
-        return tuple(rank for rank, one in self.ranks.items() if one.alive and not one.ended)
+        return tuple(rank for rank, facts in self.ranks.items() if facts.alive and not facts.ended)
 
     @property
     def stopped(self) -> tuple[int, ...]:
@@ -66,7 +66,10 @@ class Standstill:
         known = [self.stacks[rank] for rank in self.living if rank in self.stacks]
         if len(known) < 2 or len(known) < len(self.living) or self.stopped:
             return False
-        return all(one.waits_for_peers for one in known) and len({one.group for one in known}) > 1
+        return (
+            all(stack.waits_for_peers for stack in known)
+            and len({stack.group for stack in known}) > 1
+        )
 
     @property
     def suspects(self) -> tuple[int, ...]:
@@ -174,7 +177,9 @@ def _cause(still: Standstill, suspect: int | None, step: int) -> tuple[str, str,
 
 def _deadlock(still: Standstill) -> tuple[str, str, float]:
     ranks = still.living[:8]
-    waits = ", ".join(f"rank {one} waits in {still.place(one)}{_call(still, one)}" for one in ranks)
+    waits = ", ".join(
+        f"rank {rank} waits in {still.place(rank)}{_call(still, rank)}" for rank in ranks
+    )
     action = (
         "Make every rank call the same collectives in the same order: no collective inside "
         "`if rank == 0`, the same number of batches on every rank (drop_last=True or the Join "
@@ -189,8 +194,8 @@ def _deadlock(still: Standstill) -> tuple[str, str, float]:
 
 def _call(still: Standstill, rank: int) -> str:
     """Which collective it is, counted by the rank itself: `` (barrier, its call 5)``."""
-    one = still.collectives.get(rank)
-    return "" if one is None else f" ({one.name}, call {one.number})"
+    collective = still.collectives.get(rank)
+    return "" if collective is None else f" ({collective.name}, call {collective.number})"
 
 
 def _who(still: Standstill, suspect: int, step: int) -> str:

@@ -56,13 +56,17 @@ def _read(entry: dict[str, Any]) -> LastCollective | None:
 
 def compare(last: Mapping[int, LastCollective]) -> tuple[str, tuple[int, ...]]:
     """One sentence on how the ranks differ, and those that are behind; both empty if they agree."""
-    if len(last) < 2 or len({one.group for one in last.values()}) > 1:
+    if len(last) < 2 or len({collective.group for collective in last.values()}) > 1:
         return "", ()
-    if len({(one.number, one.name) for one in last.values()}) == 1:
+    if len({(collective.number, collective.name) for collective in last.values()}) == 1:
         return "", ()
-    positions = ", ".join(f"rank {rank} {one}" for rank, one in sorted(last.items())[:8])
-    furthest = max(one.number for one in last.values())
-    behind = tuple(rank for rank, one in sorted(last.items()) if one.number < furthest)
+    positions = ", ".join(
+        f"rank {rank} {collective}" for rank, collective in sorted(last.items())[:8]
+    )
+    furthest = max(collective.number for collective in last.values())
+    behind = tuple(
+        rank for rank, collective in sorted(last.items()) if collective.number < furthest
+    )
     return f"latest collectives: {positions}", behind
 
 
@@ -72,8 +76,8 @@ def mismatched(last: Mapping[int, LastCollective]) -> bool:
     No order of events makes that right: equal numbers are one and the same operation.
     """
     calls: dict[tuple[str, int], set[str]] = {}
-    for one in last.values():
-        calls.setdefault((one.group, one.number), set()).add(one.name)
+    for collective in last.values():
+        calls.setdefault((collective.group, collective.number), set()).add(collective.name)
     return any(len(names) > 1 for names in calls.values())
 
 
@@ -90,8 +94,8 @@ def counted(paths: RunPaths, rank: int, newer_than: float) -> int | None:
     if document is None or not isinstance(entries, list):
         return None
     numbers = [
-        one.get("op_id", one.get("record_id", 0))
-        for one in cast("list[dict[str, Any]]", entries)
-        if type(one) is dict
+        entry.get("op_id", entry.get("record_id", 0))
+        for entry in cast("list[dict[str, Any]]", entries)
+        if type(entry) is dict
     ]
     return max((number for number in numbers if isinstance(number, int)), default=0)

@@ -78,7 +78,7 @@ class Stack:
     @property
     def collective(self) -> str | None:
         """The collective the rank is in, as the script called it."""
-        inside = [one.function for one in self.frames if "distributed_c10d" in one.path]
+        inside = [frame.function for frame in self.frames if "distributed_c10d" in frame.path]
         called = [name for name in inside if _COLLECTIVES.match(name)]
         return called[-1] if called else None
 

@@ -4,15 +4,15 @@
 answers with the total alone, in microseconds, for the planner.
 """
 
-from workbench.estimate.pipeline.run import PipelineRun, Placed, simulate_pipeline
+from workbench.estimate.pipeline.run import PipelineRun, ScheduledPass, simulate_pipeline
 from workbench.estimate.pipeline.schedules import Operation, Schedule, schedule
 from workbench.estimate.pipeline.time import pipeline_seconds
 
 __all__ = [
     "Operation",
     "PipelineRun",
-    "Placed",
     "Schedule",
+    "ScheduledPass",
     "pipeline_seconds",
     "schedule",
     "simulate_pipeline",

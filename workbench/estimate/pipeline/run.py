@@ -21,7 +21,7 @@ Seconds = float | Sequence[float]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class ScheduledPass:
     """One pass with its place in time."""
 
     rank: int
@@ -49,7 +49,7 @@ class PipelineRun:
 
     schedule: Schedule
     """What was run."""
-    ranks: tuple[tuple[Placed, ...], ...]
+    ranks: tuple[tuple[ScheduledPass, ...], ...]
     """For each rank its passes in order."""
     transfer_seconds: float
     """From one rank to the next, per micro-batch."""
@@ -110,7 +110,7 @@ class PipelineRun:
         )
 
     @property
-    def critical_path(self) -> tuple[Placed, ...]:
+    def critical_path(self) -> tuple[ScheduledPass, ...]:
         """The chain of passes, each waiting for the one before, that ends with the step."""
         by_pass = {
             (placed.kind, self._part(placed), placed.micro_batch): (placed, index)
@@ -130,11 +130,11 @@ class PipelineRun:
             path.append(before)
             placed = before
 
-    def _part(self, placed: Placed) -> int:
+    def _part(self, placed: ScheduledPass) -> int:
         """Which part of the model a pass runs through."""
         return placed.chunk * len(self.ranks) + placed.rank
 
-    def _need(self, placed: Placed) -> tuple[str, int, int] | None:
+    def _need(self, placed: ScheduledPass) -> tuple[str, int, int] | None:
         """The pass whose result `placed` reads; None for the first part's forward pass."""
         part, last = self._part(placed), len(self.ranks) * self.schedule.virtual_stages - 1
         if placed.kind == FORWARD:
@@ -177,7 +177,7 @@ def simulate_pipeline(
     starts, _ = run(wires, seconds, float(transfer_seconds))
     placed = tuple(
         tuple(
-            Placed(
+            ScheduledPass(
                 rank=rank,
                 kind=operation.kind,
                 chunk=operation.chunk,

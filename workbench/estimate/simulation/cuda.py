@@ -161,17 +161,17 @@ def _moves(changes: Replacements, fake: FakeTensorMode) -> None:
     def to(tensor: Any, *arguments: Any, **options: Any) -> Any:
         if type(tensor) not in handled or fake.in_kernel_invocation:
             return plain_to(tensor, *arguments, **options)
-        asked = _read_to(arguments, options)
-        device = target_device(asked.pop("device", tensor.device))
+        target = _read_to(arguments, options)
+        device = target_device(target.pop("device", tensor.device))
         if not isinstance(tensor, FakeTensor):
             if device != CARD:
                 return plain_to(tensor, *arguments, **options)
             tensor = fake.from_tensor(tensor)
         if device == tensor.device:
-            return plain_to(tensor, **{"dtype": tensor.dtype, **asked})
-        asked.pop("copy", None)
+            return plain_to(tensor, **{"dtype": tensor.dtype, **target})
+        target.pop("copy", None)
         with CardCalls.explicit_move():
-            return _TO_COPY(tensor, **asked, device=device)
+            return _TO_COPY(tensor, **target, device=device)
 
     def cuda(tensor: Any, device: Any = None, non_blocking: bool = False, **_options: Any) -> Any:  # noqa: FBT001, FBT002  (torch's signature)
         return to(tensor, CARD if device is None else device, non_blocking=non_blocking)
@@ -188,20 +188,20 @@ def _moves(changes: Replacements, fake: FakeTensorMode) -> None:
 
 def _read_to(arguments: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of ``Tensor.to`` by name."""
-    asked = {name: value for name, value in options.items() if value is not None}
+    target = {name: value for name, value in options.items() if value is not None}
     rest = list(arguments)
-    other = asked.pop("other", None)
+    other = target.pop("other", None)
     if rest and isinstance(rest[0], torch.Tensor):
         other = rest.pop(0)
     if other is not None:
-        asked |= {"device": other.device, "dtype": other.dtype}
+        target |= {"device": other.device, "dtype": other.dtype}
     elif rest and not isinstance(rest[0], torch.dtype):
         first = rest.pop(0)
-        asked |= {} if first is None else {"device": first}
+        target |= {} if first is None else {"device": first}
     if rest and (rest[0] is None or isinstance(rest[0], torch.dtype)):
         first = rest.pop(0)
-        asked |= {} if first is None else {"dtype": first}
-    return asked | dict(zip(("non_blocking", "copy"), rest, strict=False))
+        target |= {} if first is None else {"dtype": first}
+    return target | dict(zip(("non_blocking", "copy"), rest, strict=False))
 
 
 def _autocast(changes: Replacements) -> None:

@@ -89,15 +89,15 @@ def quantize(trainee: Any, workload: Workload, blocks: list[nn.Module]) -> None:
     if workload.quantization == "none":
         return
     double, keeps = workload.quantization == "nf4-dq", workload.kernels.quantized_inputs
-    found = [
+    linears = [
         module
         for block in blocks
         for name, module in block.named_modules()
         if isinstance(module, nn.Linear) and "lora_" not in name
     ]
     if workload.quantized_head and isinstance(trainee.head, nn.Linear):
-        found.append(trainee.head)
-    for linear in found:
+        linears.append(trainee.head)
+    for linear in linears:
         Linear4Bit.pack(linear, double=double, keeps_input=keeps)
     if workload.kernels.fp32_unquantized:  # PEFT's prepare_model_for_kbit_training
         for parameter in trainee.parameters():

@@ -37,7 +37,7 @@ _LAST_SECONDS = 10.0  # at the end, for a look that has begun
 def prepare() -> None:
     """Ask for a small ring, before torch makes it; not where there may be GPUs."""
     if not os.path.exists("/dev/nvidiactl") and not any(
-        one in os.environ for one in _RING_VARIABLES
+        ring_variable in os.environ for ring_variable in _RING_VARIABLES
     ):
         os.environ[_RING_VARIABLES[0]] = _RING
 
@@ -132,7 +132,7 @@ def _differences(steps: list[tuple[int, ...]]) -> list[list[int]]:
 def _call(entry: dict[str, Any]) -> tuple[str, int, int, int]:
     """Group, number, whether ranks wait in it, and when it was entered.
 
-    Sums of flat buffers (DDP's buckets, gradients of FSDP) go on beside the backward pass.
+    Sums of flat buffers (DDP's buckets, gradients of FSDP) continue beside the backward pass.
     """
     sizes = entry["input_sizes"]
     name = entry["profiling_name"].partition(":")[2]

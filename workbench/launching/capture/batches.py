@@ -33,14 +33,14 @@ def measure(batch: Any, *, fingerprint: bool) -> Batch:
     return Batch(_tokens(batch), samples, _fingerprint(batch) if fingerprint else None)
 
 
-def together(one: Batch, other: Batch) -> Batch:
-    """The batches of one step: counts add up, fingerprints go on in their order."""
-    if one is NOTHING:
+def together(batch: Batch, other: Batch) -> Batch:
+    """The batches of one step: counts add up, fingerprints continue in their order."""
+    if batch is NOTHING:
         return other
-    mark = other.fingerprint if one.fingerprint is None else one.fingerprint
-    if one.fingerprint is not None and other.fingerprint is not None:
-        mark = zlib.crc32(b"%d %d" % (one.fingerprint, other.fingerprint))
-    return Batch(_sum(one.tokens, other.tokens), _sum(one.samples, other.samples), mark)
+    mark = other.fingerprint if batch.fingerprint is None else batch.fingerprint
+    if batch.fingerprint is not None and other.fingerprint is not None:
+        mark = zlib.crc32(b"%d %d" % (batch.fingerprint, other.fingerprint))
+    return Batch(_sum(batch.tokens, other.tokens), _sum(batch.samples, other.samples), mark)
 
 
 def _sum(one: int | None, other: int | None) -> int | None:
@@ -53,11 +53,11 @@ def _tensors(value: Any, depth: int = _MAX_DEPTH) -> Iterator[Any]:
         if value.dim():
             yield value
     elif depth and isinstance(value, Mapping):
-        for one in cast("Mapping[Any, Any]", value).values():
-            yield from _tensors(one, depth - 1)
+        for item in cast("Mapping[Any, Any]", value).values():
+            yield from _tensors(item, depth - 1)
     elif depth and isinstance(value, (tuple, list)):
-        for one in cast("list[Any]", value)[:_TENSORS]:
-            yield from _tensors(one, depth - 1)
+        for inner in cast("list[Any]", value)[:_TENSORS]:
+            yield from _tensors(inner, depth - 1)
 
 
 def _tokens(batch: Any) -> int | None:

@@ -23,7 +23,7 @@ from .recorder import Recorder
 
 STACK_SIGNAL = 62  # store.schema.STACK_SIGNAL; a test holds them together
 _LOOK_SECONDS = 0.5
-_UNHEARD_SECONDS = 10.0  # nobody names a stop step: nobody watches this run any more
+_UNHEARD_SECONDS = 10.0  # no one names a stop step: no one watches this run any more
 _SETTLE_SECONDS = 1.0
 _FLUSH_SECONDS = 0.3
 _kept: list[Any] = []  # faulthandler needs the file to stay open
@@ -81,7 +81,7 @@ class ControlRequests:
             _end_by_sigterm()
 
     def _peer_lost(self) -> bool:
-        """Whether a rank of this attempt has ended: nothing can go on without it."""
+        """Whether a rank of this attempt has ended: nothing can continue without it."""
         folder = os.path.dirname(self._stack)
         for name in os.listdir(folder):
             if name.startswith("rank-") and name.endswith(".start.json"):
@@ -142,7 +142,7 @@ class ControlRequests:
             os.kill(self._owner, signal.SIGTERM)
 
     def _hear(self) -> None:
-        """What somebody asks of the training itself."""
+        """What someone asks of the training itself."""
         changed, recorder = _changed_at(self._steer), self._recorder
         if recorder is not None and changed not in {None, self._steered}:
             with open(self._steer, encoding="utf-8") as file:

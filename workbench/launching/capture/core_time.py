@@ -68,7 +68,7 @@ class CoreTime:
         while self._new:
             step, *texts = self._new.popleft()
             if all(texts):
-                counters = (int(one) // 1000 for text in texts for one in text.split()[:2])
+                counters = (int(part) // 1000 for text in texts for part in text.split()[:2])
                 self.steps.append((step, *counters))
         return stepped
 

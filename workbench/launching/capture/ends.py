@@ -91,8 +91,8 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
         _look_at_children(folder)
         trained = recorder is not None and recorder.steps > first_step()
         codes = {"child_exit_codes": _child_exit_codes} if _child_exit_codes else {}
-        told = {} if trained else _told_by_children(path, end)
-        _write_end(path, {**end, **told, **codes})
+        extra = {} if trained else _told_by_children(path, end)
+        _write_end(path, {**end, **extra, **codes})
 
     sys.excepthook = on_exception
     sys.exit = builtins.exit = builtins.quit = on_exit
@@ -102,7 +102,7 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
 def record_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:
     """A process of `multiprocessing` ends without exit handlers, but calls its own finalizers.
 
-    Where it is rank 0 and ends well, the process that started it writes the end: it goes on.
+    Where it is rank 0 and ends well, the process that started it writes the end: it continues.
     """
     from multiprocessing import util  # noqa: PLC0415  (only where it is loaded already)
 

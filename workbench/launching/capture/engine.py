@@ -42,7 +42,7 @@ def _divided(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
 
 
 def _observed_step(recorder: Recorder, function: Any) -> Any:
-    """One call per micro-batch; the step is where the engine's own count goes on.
+    """One call per micro-batch; the step is where the engine's own count continues.
 
     fp16 overflow skips the update: no step. The gradient norm is known only afterwards.
     """

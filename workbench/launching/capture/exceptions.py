@@ -64,13 +64,15 @@ def caller(code: Mapping[str, Any]) -> dict[str, Any]:
     """The user's line that is being executed: of a script that ends by ``sys.exit(1)``."""
     frames = frames_module()
     stack = [
-        frames.Line(one.filename, one.lineno or 0, one.name, one.line or "")
-        for one in traceback.extract_stack()
+        frames.Line(summary.filename, summary.lineno or 0, summary.name, summary.line or "")
+        for summary in traceback.extract_stack()
     ]
     tree = frames.code_tree(_with_main(code))
-    if tree.user_frame([one.path for one in stack]) is None:
+    if tree.user_frame([frame.path for frame in stack]) is None:
         return {}
-    failure = frames.failure([frames.Raised("SystemExit", "", tuple(stack))], tree).document()
+    failure = frames.failure(
+        [frames.ChainedException("SystemExit", "", tuple(stack))], tree
+    ).document()
     return {"where": failure["where"], "frame": failure["frame"]}
 
 
@@ -99,17 +101,21 @@ class _Chain:
         frames = self._frames
         lines = _lines(value, frames)
         message = _message(value)
-        self._raised.append(frames.Raised(type(value).__name__, message, lines, relation, followed))
+        self._raised.append(
+            frames.ChainedException(type(value).__name__, message, lines, relation, followed)
+        )
         for text in _foreign_tracebacks(value):
-            for one in frames.parse_traceback(text):
-                relation = one.relation or frames.IN_PROCESS
-                new = frames.Raised(one.kind, one.message, one.frames, relation, followed)
+            for error in frames.parse_traceback(text):
+                relation = error.relation or frames.IN_PROCESS
+                new = frames.ChainedException(
+                    error.kind, error.message, error.frames, relation, followed
+                )
                 self._raised.append(new)
         members: Any = getattr(value, "exceptions", None)
         if isinstance(members, tuple):
-            for number, one in enumerate(cast("tuple[Any, ...]", members)):
-                if isinstance(one, BaseException):
-                    self._add(one, frames.IN_GROUP, followed=followed and number == 0)
+            for number, member in enumerate(cast("tuple[Any, ...]", members)):
+                if isinstance(member, BaseException):
+                    self._add(member, frames.IN_GROUP, followed=followed and number == 0)
         if isinstance(getattr(value.__cause__, "tb", None), str):
             return  # the text of another process's traceback, read above
         if value.__cause__ is not None:
@@ -130,8 +136,8 @@ def _message(value: BaseException) -> str:
 
 def _lines(value: BaseException, frames: Any) -> tuple[Any, ...]:
     lines = [
-        frames.Line(one.filename, one.lineno or 0, one.name, one.line or "")
-        for one in traceback.extract_tb(value.__traceback__)
+        frames.Line(summary.filename, summary.lineno or 0, summary.name, summary.line or "")
+        for summary in traceback.extract_tb(value.__traceback__)
     ]
     if isinstance(value, SyntaxError) and value.filename:
         source = (value.text or "").strip()
@@ -167,14 +173,16 @@ def _foreign_tracebacks(value: BaseException) -> list[str]:
     failures: Any = getattr(value, "failures", None)
     if isinstance(failures, Mapping):
         listed = list(cast("Mapping[Any, Any]", failures).values())
-        listed.sort(key=lambda one: getattr(one, "timestamp", 0))
-        texts += [_elastic_text(one) for one in listed[:1]]
+        listed.sort(key=lambda error: getattr(error, "timestamp", 0))
+        texts += [_elastic_text(error) for error in listed[:1]]
     return [text for text in texts if "Traceback (most recent call last):" in text]
 
 
-def _elastic_text(one: Any) -> str:
+def _elastic_text(error: Any) -> str:
     """What torchrun kept of a failed process: its traceback where the script records errors."""
-    message = _of(getattr(one, "error_file_data", None), "message") or getattr(one, "message", "")
+    message = _of(getattr(error, "error_file_data", None), "message") or getattr(
+        error, "message", ""
+    )
     return str(_of(_of(message, "extraInfo"), "py_callstack") or message)
 
 

@@ -121,7 +121,7 @@ def saving(recorder: Recorder, kind: str) -> Generator[list[str]]:
     finally:
         _Depth.saving -= 1
         recorder.pulse.beat(phase, recorder.steps)
-        recorder.pulse.flush()  # nobody else does while no lines come
+        recorder.pulse.flush()  # no one else does while no lines come
     if _Depth.saving:
         return
     seconds = time.perf_counter() - begun

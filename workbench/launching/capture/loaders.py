@@ -45,7 +45,7 @@ class Loaders:
     def __init__(self, recorder: Recorder) -> None:
         self._recorder = recorder
         self._feeds: weakref.WeakKeyDictionary[Any, _Feed] = weakref.WeakKeyDictionary()
-        self._training: list[_Feed] = []  # kept: a loop may make its loader anew in each epoch
+        self._training: list[_Feed] = []  # kept: a loop may make its loader again in each epoch
         self._last: _Feed | None = None
         self._fetched: set[_Feed] = set()
         self._used: Batch = NOTHING  # by the step under way
@@ -89,7 +89,7 @@ class Loaders:
             self._used = together(self._used, feed.batches.popleft())
         if not feed.trains:
             feed.trains = True
-            if all(feed.about != one.about for one in self._training[:_MAX_TOLD]):
+            if all(feed.about != other.about for other in self._training[:_MAX_TOLD]):
                 self._training.append(feed)
             self._note_samplers()
 

@@ -75,7 +75,7 @@ class LoggedValues:
         self._lines.write(line)
 
     def _take(self, line: dict[str, Any]) -> dict[str, Any]:
-        """The line as it is to be written: from now on nobody adds to it."""
+        """The line as it is to be written: from now on no one adds to it."""
         with self._lock:
             if self._open is line:
                 self._open = None
@@ -85,8 +85,8 @@ class LoggedValues:
         """Values that have come from their device since the last call."""
         if not self._waiting:
             return []
-        ready = [one for one in self._waiting if one[3].query()]
-        self._waiting = [one for one in self._waiting if not one[3].query()][-_MAX_NAMES:]
+        ready = [row for row in self._waiting if row[3].query()]
+        self._waiting = [row for row in self._waiting if not row[3].query()][-_MAX_NAMES:]
         return [(step, name, float(buffer)) for step, name, buffer, _ in ready]
 
     def drain(self) -> None:

@@ -35,7 +35,7 @@ def differentiated(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         return [_weighted(unscaled(roots), weights)]
     many = list(cast("tuple[Any, ...]", roots))
     each = list(cast("tuple[Any, ...]", weights)) if weights is not None else [None] * len(many)
-    return [_weighted(unscaled(one), weight) for one, weight in zip(many, each, strict=False)]
+    return [_weighted(unscaled(loss), weight) for loss, weight in zip(many, each, strict=False)]
 
 
 def _weighted(loss: Any, weight: Any) -> Any:
@@ -75,10 +75,10 @@ def patch_scaler(recorder: Recorder, owner: Any) -> None:
     def mark(self: Any, outputs: Any) -> Any:
         result = scale(self, outputs)
         if result is not outputs:  # else it is switched off
-            for one in _flat(result):
-                if getattr(one, "grad_fn", None) is not None and self._scale is not None:
+            for item in _flat(result):
+                if getattr(item, "grad_fn", None) is not None and self._scale is not None:
                     _Scaler.used = True
-                    one.grad_fn.metadata[_SCALE] = self._scale
+                    item.grad_fn.metadata[_SCALE] = self._scale
         return result
 
     owner.scale = mark
@@ -108,8 +108,8 @@ def dropping(recorder: Recorder, function: Callable[..., Any]) -> Callable[..., 
 
 def _flat(value: Any) -> Iterator[Any]:
     if isinstance(value, (tuple, list)):
-        for one in cast("tuple[Any, ...]", value):
-            yield from _flat(one)
+        for item in cast("tuple[Any, ...]", value):
+            yield from _flat(item)
     else:
         yield value
 

@@ -78,8 +78,8 @@ class Overrides:
         """What this attempt begins with; None = the script's own values alone."""
         overrides = cls()
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            told = json.loads(os.environ.get(STEERED, "[]"))
-            overrides._changes = [Override.read(one) for one in told]
+            listed = json.loads(os.environ.get(STEERED, "[]"))
+            overrides._changes = [Override.read(change) for change in listed]
         return overrides if overrides._changes or overrides._lowered != 1.0 else None
 
     def add(self, override: Override) -> None:
@@ -89,10 +89,10 @@ class Overrides:
     def apply(self, optimizer: Any, step: int, lead: Any) -> Replaced:
         """Give the groups of `optimizer` their values for `step`; returns what was replaced."""
         groups, leading = groups_of(optimizer), groups_of(lead) or groups_of(optimizer)
-        active = {one.name: one for one in self._changes if one.first <= step}
-        for one in active.values():
-            if one.factor is None:
-                one.begin(leading)
+        active = {change.name: change for change in self._changes if change.first <= step}
+        for override in active.values():
+            if override.factor is None:
+                override.begin(leading)
         values = [
             (group, name, self._value(group, name, active, leading))
             for group in groups

@@ -55,7 +55,7 @@ def arm(recorder: Recorder) -> None:
         "torch.distributed.distributed_c10d": _patch_group,
         "accelerate.accelerator": accelerating.patch,
         "checkpointing": _patch_recipes_saves,
-        "asked": _patch_recipes_questions,
+        "live_requests": _patch_recipes_questions,
         "transformers.trainer": trainer.patch,
         "keras.src.models.model": keras.patch,
         "deepspeed.runtime.engine": engine.patch,
@@ -153,8 +153,8 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     def _next(self, fullname: str) -> Any:
         """Who finds the module: a finder of ours behind this one, which wraps it too, or Python."""
         behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
-        ours = (one for one in behind if isinstance(one, _AfterImport))
-        waiting = (one for one in ours if fullname in one._actions)  # noqa: SLF001
+        ours = (finder for finder in behind if isinstance(finder, _AfterImport))
+        waiting = (after_import for after_import in ours if fullname in after_import._actions)  # noqa: SLF001
         return next(waiting, importlib.machinery.PathFinder)
 
     def act(self, fullname: str, module: Any) -> None:
@@ -212,7 +212,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
 
 
 def _steer(recorder: Recorder, optimizer: Any, replaced: dict[int, overrides.Replaced]) -> None:
-    """What somebody asked for, just before an optimizer's step."""
+    """What someone asked for, just before an optimizer's step."""
     if os.getpid() != recorder.owner:
         return
     if recorder.looks is not None:
@@ -278,14 +278,14 @@ def _patch_recipes_saves(recorder: Recorder, module: Any) -> None:
 
 
 def _patch_recipes_questions(recorder: Recorder, module: Any) -> None:
-    """Our recipes ask whether somebody wants something now; see recipes/asked.py."""
+    """Our recipes ask whether someone wants something now; see recipes/live_requests.py."""
     if hasattr(module, "asked_to"):
         module.asked_to = functools.partial(_asked, recorder)
 
 
 def _asked(recorder: Recorder, action: str) -> bool:
-    """Whether somebody asked for `action` after this step; the loop that calls does it now."""
-    if recorder.steering is None or (asked := recorder.steering.take(action)) is None:
+    """Whether someone asked for `action` after this step; the loop that calls does it now."""
+    if recorder.steering is None or (request := recorder.steering.take(action)) is None:
         return False
-    asked.result(done=True)
+    request.result(done=True)
     return True

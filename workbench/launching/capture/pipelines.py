@@ -18,7 +18,7 @@ from .losses import divided
 from .pulse import BACKWARD
 from .recorder import Recorder
 
-_MOST_WORKS = 1024  # that nobody has waited for
+_MOST_WORKS = 1024  # that no one has waited for
 Outermost = Callable[[Recorder], AbstractContextManager[bool]]
 """patches.outermost: whether no observed backward is on the stack yet."""
 

@@ -192,7 +192,7 @@ class Tracer:
                 file.write(exceptions.secrets_module().hide_known(why[:2000]))
 
     def _give_up(self, why: str) -> None:
-        """Leave the reason; the training goes on as if nothing had been asked."""
+        """Leave the reason; the training continues as if nothing had been asked."""
         self._recorder.tracer = None
         profile, self._profile = self._profile, None
         if profile is not None:

@@ -24,7 +24,7 @@ class Pulse:
     """One rank's pulse. It never raises.
 
     A system call between two steps costs 30 us, because nothing of it is in the cache. So a rank
-    that goes on quickly writes at most every 50 ms, and the thread that writes its lines calls
+    that continues quickly writes at most every 50 ms, and the thread that writes its lines calls
     `flush` for what came after that. Only a main thread that holds the interpreter for good within
     these 50 ms leaves an older phase in the file.
     """

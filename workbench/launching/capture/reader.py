@@ -64,7 +64,7 @@ class ScalarReader:
             return value.float().to(self._device, non_blocking=True)
 
         unknown = float("nan")
-        loss = torch.stack([on_device(one) for one in losses]).sum() if losses else unknown
+        loss = torch.stack([on_device(loss) for loss in losses]).sum() if losses else unknown
         pair = [on_device(loss), on_device(unknown if norm is None else norm)]
         buffer = torch.empty(2, dtype=torch.float32, pin_memory=True)
         buffer.copy_(torch.stack(pair), non_blocking=True)

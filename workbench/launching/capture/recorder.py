@@ -83,10 +83,10 @@ class Recorder:
         self._has_others = False  # asking a WeakSet costs two calls a step
 
     def _not_steered(self) -> None:
-        """Nobody has asked for anything yet."""
+        """No one has asked for anything yet."""
         self._stop_at: int | None = None
         self._next_stop_poll = 0.0
-        self.steering: Any = None  # steering.Steering once somebody asked for something
+        self.steering: Any = None  # steering.Steering once someone asked for something
         self.overrides = Overrides.from_environment()  # None: the script's own values
         self.changed: Any = None  # to be called when an optimizer has stepped with new ones
         self.looks: Any = None  # tensor_looks.TensorLooks in a step that is looked at
@@ -348,7 +348,7 @@ class Recorder:
             with contextlib.suppress(OSError, ValueError), open(self._stop_file) as file:
                 wanted = int(file.read())
                 # A step that lies behind was chosen from old news: the others may have run past
-                # it too. The supervisor sees that nobody stops and names a later one.
+                # it too. The supervisor sees that no one stops and names a later one.
                 self._stop_at = wanted if wanted >= self.steps else None
         return self._stop_at is not None and self.steps >= self._stop_at
 

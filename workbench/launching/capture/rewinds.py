@@ -82,7 +82,7 @@ class Rewinds:
             self._file_read = self._recorder.state_changed = True
 
     def settle(self) -> int | None:
-        """The step at which the training stands now; None when nothing tells of an earlier one."""
+        """The step at which the training stands now; None when nothing reports an earlier one."""
         again, self._process_before = self._process_before, None
         changed = [*self._loaded]
         if self._file_read or again is not None:
@@ -173,9 +173,9 @@ def patch(recorder: Any, torch: Any) -> None:
     rewinds = functools.partial(_rewinds, recorder, torch)
     rewinds()
     owner = torch.optim.Optimizer
-    owner.state_dict = _before(owner.state_dict, lambda one: rewinds().saving(one))
-    owner.load_state_dict = _after(owner.load_state_dict, lambda one: rewinds().loaded(one))
-    owner.__init__ = _after(owner.__init__, lambda one: rewinds().made(one))
+    owner.state_dict = _before(owner.state_dict, lambda state: rewinds().saving(state))
+    owner.load_state_dict = _after(owner.load_state_dict, lambda state: rewinds().loaded(state))
+    owner.__init__ = _after(owner.__init__, lambda state: rewinds().made(state))
     save = timed_save(recorder, torch.save)
     torch.save = _before(save, lambda _content: rewinds().saving(recorder.lead()))
     torch.load = _after(torch.load, lambda _file: rewinds().file_read())
@@ -184,8 +184,8 @@ def patch(recorder: Any, torch: Any) -> None:
 def patch_engine(recorder: Any, owner: Any) -> None:
     """DeepSpeed's engine, which saves and loads its parts in files of its own."""
     rewinds = functools.partial(_rewinds, recorder, sys.modules["torch"])
-    owner.save_checkpoint = _before(owner.save_checkpoint, lambda one: rewinds().saving(one))
-    owner.load_checkpoint = _after(owner.load_checkpoint, lambda one: rewinds().loaded(one))
+    owner.save_checkpoint = _before(owner.save_checkpoint, lambda state: rewinds().saving(state))
+    owner.load_checkpoint = _after(owner.load_checkpoint, lambda state: rewinds().loaded(state))
 
 
 def _rewinds(recorder: Any, torch: Any) -> Rewinds:

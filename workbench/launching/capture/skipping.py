@@ -46,7 +46,7 @@ class SkippedData:
 
     def _batches_a_step(self, feed: Any) -> int:
         """Of the loader that trains; 0 for any other."""
-        for one in self._known:
-            if all(one.get(name) == feed.about.get(name) for name in _ABOUT):
-                return int(one.get("batches_a_step") or 1)
+        for entry in self._known:
+            if all(entry.get(name) == feed.about.get(name) for name in _ABOUT):
+                return int(entry.get("batches_a_step") or 1)
         return 0

@@ -73,7 +73,7 @@ def watch_group(folder: str, parent: int) -> dict[str, Callable[[Any], None]]:
 def waiting(folder: str, parent: int) -> Generator[None]:
     """Leave a note while this process, which the rank `parent` started, waits for a group.
 
-    Each launched process starts as many, and they meet on one port: usually nobody trains.
+    Each launched process starts as many, and they meet on one port: usually no one trains.
     """
     note = os.path.join(folder, "metrics", f"waits-{parent}-{os.getpid()}")
     with contextlib.suppress(OSError):
@@ -99,7 +99,7 @@ def join_fork(recorder: Recorder, module: Any, code: Mapping[str, Any]) -> None:
 
 
 def note_unobserved(folder: str) -> None:
-    """A forked process makes optimizer steps that nobody counts; said once a process."""
+    """A forked process makes optimizer steps that no one counts; said once a process."""
     if os.getpid() not in _noted:
         _noted.add(os.getpid())
         with contextlib.suppress(OSError):

@@ -37,7 +37,7 @@ _UNKNOWN = {
 }
 
 
-class Asked:
+class RankRequest:
     """One request, as a rank sees it."""
 
     def __init__(self, folder: str, rank: int, document: dict[str, Any]) -> None:
@@ -103,9 +103,11 @@ class Steering:
     def __init__(self, recorder: Any) -> None:
         self._recorder = recorder
         self._known: set[str] = set()
-        self._waiting: list[Asked] = []
-        self._wanted: dict[str, Asked] = {}  # a save or an evaluation that the loop is to make
-        self._setting: list[tuple[Asked, list[Override]]] = []
+        self._waiting: list[RankRequest] = []
+        self._wanted: dict[
+            str, RankRequest
+        ] = {}  # a save or an evaluation that the loop is to make
+        self._setting: list[tuple[RankRequest, list[Override]]] = []
 
     def hear(self, names: str) -> None:
         """Take in the requests that are named and new."""
@@ -117,32 +119,32 @@ class Steering:
 
     def _take_in(self, folder: str) -> None:
         with open(os.path.join(folder, "request.json"), encoding="utf-8") as file:
-            asked = Asked(folder, self._recorder.rank, json.load(file))
-        if asked.action not in ACTIONS:
+            request = RankRequest(folder, self._recorder.rank, json.load(file))
+        if request.action not in ACTIONS:
             return
         # First among those that wait, then the look at the step: whoever finds the step ahead is
         # sure that the training finds the request.
-        self._waiting.append(asked)
-        in_time = self._recorder.steps < asked.at
-        asked.answer(IN_TIME if in_time else LATE)
+        self._waiting.append(request)
+        in_time = self._recorder.steps < request.at
+        request.answer(IN_TIME if in_time else LATE)
         if not in_time:
             with contextlib.suppress(ValueError):
-                self._waiting.remove(asked)
+                self._waiting.remove(request)
 
     def boundary(self) -> None:
         """An optimizer step was counted: what is due after it. Never raises."""
         step = self._recorder.steps
-        due = [one for one in self._waiting if one.at <= step]
-        for asked in due:
+        due = [request for request in self._waiting if request.at <= step]
+        for request in due:
             try:
-                self._waiting.remove(asked)
-                decided = self._standing_still(asked.decision)
+                self._waiting.remove(request)
+                decided = self._standing_still(request.decision)
                 if decided == GO:
-                    self._begin(asked)
+                    self._begin(request)
                 else:
-                    asked.result(done=False, why=decided)
+                    request.result(done=False, why=decided)
             except Exception as error:
-                asked.result(done=False, why=f"{type(error).__name__}: {error}")
+                request.result(done=False, why=f"{type(error).__name__}: {error}")
 
     def _standing_still(self, wait: Callable[[], str]) -> str:
         recorder, begun = self._recorder, time.perf_counter()
@@ -154,74 +156,74 @@ class Steering:
             recorder.not_data(time.perf_counter() - begun)
             recorder.pulse.beat(phase, recorder.steps)
 
-    def _begin(self, asked: Asked) -> None:
-        if asked.action == "set":
-            self._set(asked)
-        elif asked.action == "look":
+    def _begin(self, request: RankRequest) -> None:
+        if request.action == "set":
+            self._set(request)
+        elif request.action == "look":
             from .tensor_looks import begin  # noqa: PLC0415  (hardly any rank needs it)
 
-            begin(self._recorder, asked)
+            begin(self._recorder, request)
         else:
-            self._wanted[asked.action] = asked
+            self._wanted[request.action] = request
 
-    def _set(self, asked: Asked) -> None:
+    def _set(self, request: RankRequest) -> None:
         lead = self._recorder.lead()
         known = changeable(lead)
-        values = {str(name): float(value) for name, value in asked.document["values"].items()}
+        values = {str(name): float(value) for name, value in request.document["values"].items()}
         unknown = sorted(set(values) - set(known))
         if unknown:
             has = f"It has {', '.join(known)}." if known else "No optimizer of torch was seen."
-            asked.result(done=False, why=f"The optimizer has no value {unknown[0]!r}. {has}")
+            request.result(done=False, why=f"The optimizer has no value {unknown[0]!r}. {has}")
             return
-        hold = bool(asked.document.get("hold"))
+        hold = bool(request.document.get("hold"))
         changes = [
-            Override(asked.at + 1, name, value, hold=hold or name != "lr")
+            Override(request.at + 1, name, value, hold=hold or name != "lr")
             for name, value in values.items()
         ]
         if self._recorder.overrides is None:
             self._recorder.overrides = Overrides()
         for change in changes:
             self._recorder.overrides.add(change)
-        self._setting.append((asked, changes))
+        self._setting.append((request, changes))
         self._recorder.changed = self.changed
 
     def changed(self) -> None:
         """An optimizer stepped: values that it used for the first time are known now, and told."""
-        waiting: list[tuple[Asked, list[Override]]] = []
-        for asked, changes in self._setting:
-            if any(one.factor is None for one in changes):
-                waiting.append((asked, changes))
+        waiting: list[tuple[RankRequest, list[Override]]] = []
+        for request, changes in self._setting:
+            if any(change.factor is None for change in changes):
+                waiting.append((request, changes))
             else:
-                asked.result(done=True, changes=[one.document() for one in changes])
+                request.result(done=True, changes=[change.document() for change in changes])
         self._setting = waiting
         if not waiting:
             self._recorder.changed = None
 
-    def take(self, action: str) -> Asked | None:
-        """Whether a loop that can do it has to do `action` now; it then calls `Asked.result`."""
+    def take(self, action: str) -> RankRequest | None:
+        """Whether a loop that can do it does `action` now; it then calls `RankRequest.result`."""
         return self._wanted.pop(action, None)
 
     def before_backward(self) -> None:
-        """No loop took what was asked: Accelerate saves; of other scripts nobody knows how."""
+        """No loop took what was asked: Accelerate saves; of other scripts no one knows how."""
         for action in list(self._wanted):
-            asked = self._wanted.pop(action)
+            request = self._wanted.pop(action)
             if action == "checkpoint" and self._recorder.accelerator is not None:
                 from .graceful_stop import save_now  # noqa: PLC0415  (which imports the recorder)
 
                 try:
-                    asked.result(done=True, path=save_now(self._recorder))
+                    request.result(done=True, path=save_now(self._recorder))
                 except Exception as error:  # the training is worth more than this save
-                    asked.result(done=False, why=f"{type(error).__name__}: {error}")
+                    request.result(done=False, why=f"{type(error).__name__}: {error}")
             else:
-                asked.result(done=False, why=_UNKNOWN[action])
+                request.result(done=False, why=_UNKNOWN[action])
 
     def end(self) -> None:
         """The rank ends: what still waits is not done."""
         looks = self._recorder.looks
-        left = [*self._waiting, *self._wanted.values(), *(asked for asked, _ in self._setting)]
+        left = [*self._waiting, *self._wanted.values(), *(setting[0] for setting in self._setting)]
         left += [] if looks is None else [looks.asked]
-        for asked in left:
-            asked.result(done=False, why=f"the run ended at step {self._recorder.steps}")
+        for request in left:
+            request.result(done=False, why=f"the run ended at step {self._recorder.steps}")
 
 
 def _read(path: str) -> str | None:
@@ -232,7 +234,7 @@ def _read(path: str) -> str | None:
 
 
 def _write_once(path: str, text: str) -> None:
-    """The first writer wins, and nobody ever reads half of it."""
+    """The first writer wins, and no one ever reads half of it."""
     temporary = f"{path}.{os.getpid()}.tmp"
     with contextlib.suppress(OSError):
         with open(temporary, "w", encoding="utf-8") as file:

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, cast
 
-from .steering import Asked
+from .steering import RankRequest
 
 KINDS = ("weights", "gradients", "activations")
 _MOST_TENSORS, _MOST_NAMES = 64, 400
@@ -26,39 +26,39 @@ _WRAPPERS = {
 _INNER = ("_fsdp_wrapped_module", "_orig_mod", "_checkpoint_wrapped_module")
 
 
-def begin(recorder: Any, asked: Asked) -> None:
+def begin(recorder: Any, request: RankRequest) -> None:
     """Take up a request: the names of all modules now, or a look in the step that begins."""
     named: dict[str, Any] = {}
     for root in _roots():  # the largest first: it has the name, where several have it
         for name, module in _named(root):
             named.setdefault(name, module)
-    wanted = str(asked.document.get("module") or "")
+    wanted = str(request.document.get("module") or "")
     if not wanted:
         listed = [[name, type(module).__name__] for name, module in named.items()]
-        asked.result(done=True, modules=listed[:_MOST_NAMES], more=len(listed) - _MOST_NAMES)
+        request.result(done=True, modules=listed[:_MOST_NAMES], more=len(listed) - _MOST_NAMES)
         return
-    found = {
-        name: one
-        for name, one in named.items()
+    modules = {
+        name: value
+        for name, value in named.items()
         if name == wanted or ("*" in wanted and fnmatch.fnmatchcase(name, wanted))
     }
-    if not found:
+    if not modules:
         near = difflib.get_close_matches(wanted, named, n=3, cutoff=0.3)
         hint = f" Nearest: {', '.join(near)}" if near and "*" not in wanted else ""
         hint = f"{hint}. Without a module the names are listed."
-        asked.result(done=False, why=f"The model has no module {wanted!r}{hint}")
+        request.result(done=False, why=f"The model has no module {wanted!r}{hint}")
         return
-    kinds = [one for one in KINDS if one in asked.document.get("kinds", KINDS)]
-    recorder.looks = TensorLooks(recorder, asked, found, kinds)
+    kinds = [kind for kind in KINDS if kind in request.document.get("kinds", KINDS)]
+    recorder.looks = TensorLooks(recorder, request, modules, kinds)
 
 
 class TensorLooks:
     """One look, from the beginning of a step until its optimizer begins."""
 
     def __init__(
-        self, recorder: Any, asked: Asked, modules: dict[str, Any], kinds: list[str]
+        self, recorder: Any, request: RankRequest, modules: dict[str, Any], kinds: list[str]
     ) -> None:
-        self.asked = asked
+        self.asked = request
         self._recorder, self._modules, self._kinds = recorder, modules, kinds
         self._rows: list[dict[str, Any]] = []
         self._hooks = [
@@ -162,21 +162,27 @@ def _tensors(output: Any) -> list[tuple[str, Any]]:
         return [("", output)]
     named: list[tuple[str, Any]] = []
     if isinstance(output, dict):
-        named = [(f".{key}", one) for key, one in cast("dict[Any, Any]", output).items()]
+        named = [(f".{key}", value) for key, value in cast("dict[Any, Any]", output).items()]
     elif isinstance(output, tuple | list):
-        named = [(f"[{at}]", one) for at, one in enumerate(cast("list[Any]", output))]
-    return [(name, one) for name, one in named if torch.is_tensor(one)]
+        named = [(f"[{at}]", value) for at, value in enumerate(cast("list[Any]", output))]
+    return [(name, value) for name, value in named if torch.is_tensor(value)]
 
 
 def _roots() -> list[Any]:
     """The outermost modules that are alive, with most trained weights first, wrappers taken off."""
     module_type = sys.modules["torch"].nn.Module
-    alive: list[Any] = [one for one in gc.get_objects() if issubclass(type(one), module_type)]
-    held = {id(child) for one in alive for child in _children(one).values()}
-    roots = [one for one in alive if id(one) not in held]
-    sized = [(sum(p.numel() for p in one.parameters() if p.requires_grad), one) for one in roots]
-    sized = [(size, _unwrapped(one)) for size, one in sized if any(True for _ in one.parameters())]
-    return [one for _, one in sorted(sized, key=lambda pair: -pair[0])]
+    alive: list[Any] = [
+        module for module in gc.get_objects() if issubclass(type(module), module_type)
+    ]
+    held = {id(child) for module in alive for child in _children(module).values()}
+    roots = [module for module in alive if id(module) not in held]
+    sized = [(sum(p.numel() for p in root.parameters() if p.requires_grad), root) for root in roots]
+    sized = [
+        (size, _unwrapped(module))
+        for size, module in sized
+        if any(True for _ in module.parameters())
+    ]
+    return [module for _, module in sorted(sized, key=lambda pair: -pair[0])]
 
 
 def _children(module: Any) -> dict[str, Any]:

@@ -114,13 +114,13 @@ def _callback(recorder: Recorder, base: Any) -> Any:
 
 
 def _obey(steering: Any, trainer: Any, control: Any) -> None:
-    """Have Trainer save or evaluate now, as somebody asked."""
-    if (asked := steering.take("checkpoint")) is not None:
+    """Have Trainer save or evaluate now, as someone asked."""
+    if (request := steering.take("checkpoint")) is not None:
         control.should_save = True
-        asked.result(done=True)
-    if (asked := steering.take("evaluate")) is not None:
+        request.result(done=True)
+    if (request := steering.take("evaluate")) is not None:
         if getattr(trainer, "eval_dataset", None) is None:
-            asked.result(done=False, why="the Trainer has no eval_dataset to evaluate on.")
+            request.result(done=False, why="the Trainer has no eval_dataset to evaluate on.")
         else:
             control.should_evaluate = True
-            asked.result(done=True)
+            request.result(done=True)

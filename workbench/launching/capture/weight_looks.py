@@ -52,23 +52,23 @@ class WeightLooks:
     def _choose(self, recorder: Any, optimizer: Any) -> None:
         """Parameters that DDP keeps alike on all ranks, else some of the optimizer's."""
         each = sorted((_replicated(model, recorder) for model in recorder.models), key=_names)
-        named = [one for model in each for one in model]  # in one order on all ranks
+        named = [pair for model in each for pair in model]  # in one order on all ranks
         self._copies = bool(named)
         if not named:
             named = [
-                (f"group {number}, parameter {place}", one)
+                (f"group {number}, parameter {place}", parameter)
                 for number, group in enumerate(optimizer.param_groups)
-                for place, one in enumerate(group["params"])
+                for place, parameter in enumerate(group["params"])
             ]
-        named = [one for one in named if one[1].requires_grad and _flat(one[1]).numel() > 1]
+        named = [pair for pair in named if pair[1].requires_grad and _flat(pair[1]).numel() > 1]
         last = len(named) - 1
-        places = {round(last * one / (_PARAMETERS - 1)) for one in range(_PARAMETERS)}
-        self._chosen = [named[one] for one in sorted(places)] if named else []
+        places = {round(last * number / (_PARAMETERS - 1)) for number in range(_PARAMETERS)}
+        self._chosen = [named[place] for place in sorted(places)] if named else []
 
     def _look(self, number: int, optimizer: Any) -> None:
         import torch  # noqa: PLC0415  (there: an optimizer stepped)
 
-        values = torch.stack([_numbers(torch, one) for _, one in self._chosen])
+        values = torch.stack([_numbers(torch, parameter) for _, parameter in self._chosen])
         if values.is_cuda:
             waiting = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
             values = waiting.copy_(values, non_blocking=True)
@@ -76,7 +76,7 @@ class WeightLooks:
             "step": number,
             "lr": max(float(group.get("lr") or 0) for group in optimizer.param_groups),
             "copies": self._copies and not WeightLooks.averages,
-            "half": any(one.dtype.itemsize < 4 for _, one in self._chosen),
+            "half": any(parameter.dtype.itemsize < 4 for _, parameter in self._chosen),
             "names": [name for name, _ in self._chosen],
         }
         self._waiting.append((line, values))
@@ -91,7 +91,9 @@ class WeightLooks:
             self._emit(*self._waiting.popleft())
 
     def _emit(self, line: dict[str, Any], values: Any) -> None:
-        numbers = [[one if math.isfinite(one) else None for one in row] for row in values.tolist()]
+        numbers = [
+            [number if math.isfinite(number) else None for number in row] for row in values.tolist()
+        ]
         text = json.dumps({**line, "values": numbers}, separators=(",", ":"))
         self._writer.write(text.encode() + b"\n")
 
@@ -125,9 +127,9 @@ def _replicated(model: Any, recorder: Any) -> list[tuple[str, Any]]:
             model.process_group.size() == recorder.world_size
         ):
             return [
-                (name, one)
-                for name, one in model.module.named_parameters()
-                if name not in ignored and not hasattr(one, "placements")
+                (name, parameter)
+                for name, parameter in model.module.named_parameters()
+                if name not in ignored and not hasattr(parameter, "placements")
             ]
     return []
 

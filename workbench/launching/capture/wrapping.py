@@ -80,13 +80,13 @@ def _is_block(module: Any) -> bool:
 def _has_weights_alone(block: Any, owners: Counter[int]) -> bool:
     """Whether it has weights, none of them another module's too: such a one is of no one unit."""
     inside = _owners(block)
-    return bool(inside) and all(owners[one] == count for one, count in inside.items())
+    return bool(inside) and all(owners[value] == count for value, count in inside.items())
 
 
 def _owners(model: Any) -> Counter[int]:
     """Of each parameter, at how many places of the model it stands."""
     parts = [part for _, part in model.named_modules(remove_duplicate=False)]
-    return Counter(id(one) for part in parts for one in part.parameters(recurse=False))
+    return Counter(id(parameter) for part in parts for parameter in part.parameters(recurse=False))
 
 
 def _say(names: list[str]) -> None:

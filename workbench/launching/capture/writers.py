@@ -32,7 +32,7 @@ def current_rss_peak() -> int | None:
 
 
 def open_lines(path: str, mode: int = 0o644) -> int:
-    """Open a file of lines for appending; a last line that somebody left torn is ended first.
+    """Open a file of lines for appending; a last line that someone left torn is ended first.
 
     Of a rank that was killed, or a machine that lost its power: the next line would be glued to it,
     and both be lost.
@@ -108,7 +108,7 @@ class LaterLines:
 
     A line that comes 250 ms after the one before and later is written at once. Where they come
     faster, the thread writes all that there are every 250 ms: it costs less than a system call per
-    line, and is what a SIGKILL may lose. So a save of a checkpoint, from which a resume goes on,
+    line, and is what a SIGKILL may lose. So a save of a checkpoint, from which a resume continues,
     has the lines before it written first. While none come, the thread sleeps.
     """
 
@@ -137,7 +137,7 @@ class LaterLines:
 
     def write(self, line: Any) -> None:
         """Hand over what makes one line, which must not change from now on; returns at once."""
-        if len(self._lines) < _MAX_PENDING_LINES:  # else nobody has taken one for very long
+        if len(self._lines) < _MAX_PENDING_LINES:  # else no one has taken one for very long
             self._handed += 1
             self._lines.append(line)
         if self.idle:

@@ -50,15 +50,15 @@ def missing_names(source: str, shown: str = "<source>") -> dict[str, int]:
         return {}
     top = symtable.symtable(source, shown, "exec")
     tables = _all_tables(top)
-    defined = {one.get_name() for one in top.get_symbols() if _is_bound(one)}
+    defined = {symbol.get_name() for symbol in top.get_symbols() if _is_bound(symbol)}
     read = set[str]()
     for table in tables:
-        for one in table.get_symbols():
-            if one.is_global() or table is top:
-                name = one.get_name()
-                if one.is_assigned() and one.is_declared_global():
+        for symbol in table.get_symbols():
+            if symbol.is_global() or table is top:
+                name = symbol.get_name()
+                if symbol.is_assigned() and symbol.is_declared_global():
                     defined.add(name)
-                if one.is_referenced():
+                if symbol.is_referenced():
                     read.add(name)
     lacking = read - defined - _ALWAYS
     lines = dict[str, int]()
@@ -68,9 +68,12 @@ def missing_names(source: str, shown: str = "<source>") -> dict[str, int]:
     return dict(sorted(lines.items(), key=lambda item: item[1]))
 
 
-def _is_bound(one: symtable.Symbol) -> bool:
-    return one.is_assigned() or one.is_imported() or one.is_namespace()
+def _is_bound(symbol: symtable.Symbol) -> bool:
+    return symbol.is_assigned() or symbol.is_imported() or symbol.is_namespace()
 
 
 def _all_tables(table: symtable.SymbolTable) -> list[symtable.SymbolTable]:
-    return [table, *(one for child in table.get_children() for one in _all_tables(child))]
+    return [
+        table,
+        *(table_below for child in table.get_children() for table_below in _all_tables(child)),
+    ]

@@ -12,8 +12,13 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from workbench.errors import UsageError
+from workbench.launching.cell.included_source import (
+    NEW_PROCESS,
+    is_importable,
+    source_of,
+    taken_source,
+)
 from workbench.launching.cell.missing import missing_names, parsed
-from workbench.launching.cell.taken import NEW_PROCESS, is_importable, source_of, taken_source
 from workbench.store.layout import CELL_FOLDER
 
 _MARK = "# %%train"
@@ -163,8 +168,8 @@ def kept_script(script: Path, folder: Path) -> Path:
         if _MARK not in file.readline():
             return script
     folder.mkdir(mode=0o700)
-    for one in script.parent.glob("*.py"):
-        shutil.copyfile(one, folder / one.name)
+    for path in script.parent.glob("*.py"):
+        shutil.copyfile(path, folder / path.name)
     return folder / script.name
 
 

@@ -29,7 +29,7 @@ from workbench.launching.capture.writers import LineWriter
 from workbench.launching.log import guarded
 from workbench.launching.multinode.node_spec import NodeStart, marker_of, node_start
 from workbench.launching.multinode.node_view import rank_reports, ranks_of
-from workbench.launching.multinode.reachability import Reach
+from workbench.launching.multinode.reachability import ReachabilityWatch
 from workbench.launching.prepare.launcher_process import start_launcher
 from workbench.launching.prepare.placement import own_address
 from workbench.launching.stop_ladder import end_leftovers
@@ -80,7 +80,7 @@ class NodeAgent:
         self._message: str | None = None
         self._beat = 0
         self._address: str | None = None
-        self._reachability = Reach()
+        self._reachability = ReachabilityWatch()
         self._heard: tuple[object, float] = (None, time.monotonic())
         self._ended_before = _end_of(paths)
         self._tell_due = 0.0
@@ -138,7 +138,7 @@ class NodeAgent:
     def _hand_over(self, *_: object) -> None:
         """This machine goes away soon, so the whole run does: all ranks save together.
 
-        Node 0 may see the new file late, but reads this machine's own anew each time.
+        Node 0 may see the new file late, but reads this machine's own again each time.
         """
         self._noticed, self._tell_due = True, 0.0
         guarded("preempt", (self.paths.control / "preempt").touch)
@@ -257,7 +257,7 @@ class NodeAgent:
     def _report(self) -> None:
         self._beat += 1
         towards = (read_json(self.paths.node_order) or {}).get("address")
-        if towards:  # kept: without a way to node 0 nobody could tell it
+        if towards:  # kept: without a way to node 0 no one could tell it
             self._address = own_address(str(towards)) or self._address
         ranks = rank_reports(self.paths, self._ranks)
         sample = self._sample(ranks)  # finds the GPUs, too
@@ -291,7 +291,7 @@ class NodeAgent:
         if not gpus:
             return []
         errors = self._gpu_errors.look([gpu.index for gpu in gpus], time.monotonic())
-        return [one.document() for one in errors]
+        return [error.document() for error in errors]
 
     def _sample(self, ranks: Mapping[str, NodeRank]) -> SystemLine | None:
         """This machine's hardware; kept in a file of its own, too, where samples thin out."""
@@ -299,7 +299,7 @@ class NodeAgent:
         if now < self._sample_due:
             return self._sampled
         self._sample_due = now + sample_pause(now - self._began)
-        known = (one.get("process") for one in ranks.values())
+        known = (rank.get("process") for rank in ranks.values())
         line = self._host.sample(process for process in known if process is not None)
         if self._gpus is not None:
             line["gpus"] = [sample.document() for sample in self._gpus.sample()]

@@ -89,7 +89,7 @@ def _pulse(report: NodeRank, age: float) -> Pulse | None:
 
 
 @dataclass(slots=True)
-class Seen:
+class MachineReport:
     """One machine, as last heard."""
 
     document: dict[str, Any]
@@ -114,7 +114,7 @@ class NodeView:
 
     def __init__(self, paths: RunPaths, run: RunRecord) -> None:
         self.count = run.nodes
-        self.seen: dict[int, Seen] = {}
+        self.seen: dict[int, MachineReport] = {}
         self.mute: set[int] = set()
         """Machines that were told to end the attempt and have not answered."""
         self._paths = paths
@@ -128,7 +128,7 @@ class NodeView:
                 continue
             seen = self.seen.get(node)
             if seen is None:
-                self.seen[node] = Seen(document, time.monotonic(), document.get("agent"))
+                self.seen[node] = MachineReport(document, time.monotonic(), document.get("agent"))
             elif _beat(document) != _beat(seen.document):
                 seen.document, seen.changed_at, seen.heard = document, time.monotonic(), True
                 self.mute.discard(node)
@@ -155,11 +155,11 @@ class NodeView:
 
     def notices(self) -> list[int]:
         """Machines that are about to be taken away, by their own word."""
-        return [n for n, one in self.seen.items() if one.heard and one.document.get("preempt")]
+        return [n for n, node in self.seen.items() if node.heard and node.document.get("preempt")]
 
     def processes_left(self) -> int:
         """Processes that the machines could not end."""
-        return sum(int(one.document.get("processes_left") or 0) for one in self.seen.values())
+        return sum(int(node.document.get("processes_left") or 0) for node in self.seen.values())
 
     def facts(self, *, training: bool) -> tuple[NodeFacts, ...]:
         """Each machine at this moment; `training`: whether an attempt is under way."""
@@ -187,9 +187,9 @@ class NodeView:
             unreachable_seconds=None if since is None or at is None else max(0.0, at - since),
             anew=training and another and report.get("phase") != "running",
             gpus={
-                one["index"]: str(one.get("name") or "")
-                for one in report.get("gpus") or ()
-                if "index" in one
+                gpu["index"]: str(gpu.get("name") or "")
+                for gpu in report.get("gpus") or ()
+                if "index" in gpu
             },
             gpu_errors=tuple(read_errors(report.get("gpu_errors") or ())),
             mute=node in self.mute,

@@ -18,7 +18,7 @@ from workbench.diagnose.facts import SILENT_SECONDS, NodeFacts, RankFacts
 from workbench.launching.log import guarded, log
 from workbench.launching.multinode.agent import PATIENCE_SECONDS
 from workbench.launching.multinode.node_spec import interfaces
-from workbench.launching.multinode.node_view import NodeView, Seen
+from workbench.launching.multinode.node_view import MachineReport, NodeView
 from workbench.launching.multinode.reachability import Beacon
 from workbench.launching.prepare.placement import Placement
 from workbench.launching.start.launch_spec import LaunchSpec
@@ -37,7 +37,7 @@ _WAIT_SECONDS = 900.0  # for all machines to come
 _RETURN_SECONDS = 1800.0  # for one that was lost to come back
 _END_SECONDS = PATIENCE_SECONDS + 15.0
 _LOST_WITH_RESTARTS = 12.0  # a cable that is put back within that costs nothing
-_LOST_WITHOUT = 600.0  # nobody starts it again, so it may as well come back by itself
+_LOST_WITHOUT = 600.0  # no one starts it again, so it may as well come back by itself
 _FAILED_SECONDS = 30.0  # the other ranks notice by themselves, and say it better
 _TICK_SECONDS = 0.3
 
@@ -139,14 +139,14 @@ class Peers:
     def _waiting(self, left: float) -> str:
         """The sentence while machines are waited for."""
         node, until = self._first(), f"at most {left:.0f} s"
-        one = self.facts()[node]
-        if one.phase is None or one.silent_seconds > SILENT_SECONDS:
+        facts = self.facts()[node]
+        if facts.phase is None or facts.silent_seconds > SILENT_SECONDS:
             command = rules.node_command(self._paths.directory, node)
             return f"Waiting for node {node} of {self._view.count}, {until}. Type there: {command}"
-        if one.unreachable_seconds is None:
-            return f"{one.name} is getting ready."
+        if facts.unreachable_seconds is None:
+            return f"{facts.name} is getting ready."
         at = f"{self._order['address']} port {self._order['port']}"
-        return f"Waiting for {one.name}: it does not reach {at}, {until}."
+        return f"Waiting for {facts.name}: it does not reach {at}, {until}."
 
     def look(self, steps: int) -> None:
         """Read what the machines told; once a second."""
@@ -162,7 +162,7 @@ class Peers:
         """Tell the agents at which step to stop.
 
         Network storage may hide a new file for a minute from who looked for it in vain; this one
-        is there already and is read anew each time.
+        is there already and is read again each time.
         """
         if self._training and step is not None and step != self._order.get("stop_at"):
             self._order["stop_at"] = step
@@ -183,14 +183,14 @@ class Peers:
         return self._view.rank_facts(rank, process)
 
     def must_end(self, *, restarts: bool) -> bool:
-        """Whether the present attempt cannot go on because of a machine; `ending` says why."""
+        """Whether the present attempt cannot continue because of a machine; `ending` says why."""
         if self.ending is not None or not self._training:
             return False
         facts, now = self.facts(), time.monotonic()
         lost = rules.lost(facts, self._step, self._paths.directory)
         self._lost_at = None if lost is None else self._lost_at or now
         patience = _LOST_WITH_RESTARTS if restarts else _LOST_WITHOUT
-        anew = any(one.anew for one in facts)
+        anew = any(fact.anew for fact in facts)
         over = anew or (self._lost_at is not None and now - self._lost_at > patience)
         self.ending = lost if over else self._failed()
         if self.ending is not None:
@@ -199,20 +199,20 @@ class Peers:
 
     def _failed(self) -> Finding | None:
         """A machine whose launcher ended by itself while the others train on, or seem to."""
-        for one in self.facts()[1:]:
-            seen = self._view.seen.get(one.node)
-            if seen is None or not self._ended_early(one, seen):
+        for facts in self.facts()[1:]:
+            seen = self._view.seen.get(facts.node)
+            if seen is None or not self._ended_early(facts, seen):
                 continue
             seen.ended_at = seen.ended_at or time.monotonic()
-            if one.phase == "refused" or time.monotonic() - seen.ended_at > _FAILED_SECONDS:
-                return rules.failed(one, self._step)
+            if facts.phase == "refused" or time.monotonic() - seen.ended_at > _FAILED_SECONDS:
+                return rules.failed(facts, self._step)
         return None
 
-    def _ended_early(self, one: NodeFacts, seen: Seen) -> bool:
+    def _ended_early(self, facts: NodeFacts, seen: MachineReport) -> bool:
         if seen.document.get("attempt") != self._attempt:
             return False
-        ended = one.phase in {"ended", "left"} and one.exit_code != 0
-        return ended or one.phase == "refused"
+        ended = facts.phase in {"ended", "left"} and facts.exit_code != 0
+        return ended or facts.phase == "refused"
 
     def end(self, *, patient: bool, beat: Callable[[], None]) -> int:
         """Have all machines end the attempt; returns how many processes they could not end.
@@ -238,10 +238,10 @@ class Peers:
         return [node for node in self._others if not self._view.has_ended(node, self._attempt)]
 
     def culprit(self) -> Finding | None:
-        """The machine because of which an attempt failed whose ranks know no cause of their own."""
+        """The machine because of which an attempt failed whose ranks know none of their own."""
         facts = self.facts()
-        killed = [one for one in facts[1:] if (one.exit_code or 0) < 0]
-        if killed and not any(one.lost for one in facts):
+        killed = [fact for fact in facts[1:] if (fact.exit_code or 0) < 0]
+        if killed and not any(fact.lost for fact in facts):
             return rules.failed(killed[0], self._step)
         return rules.lost(facts, self._step, self._paths.directory)
 

@@ -11,7 +11,7 @@ _KNOCK_SECONDS = 1.0
 _PATIENCE_SECONDS = 3.0
 
 
-class Reach:
+class ReachabilityWatch:
     """Knocks at an address once a second, in a thread; an answer, even a refusal, is one."""
 
     def __init__(self) -> None:
@@ -30,12 +30,12 @@ class Reach:
 
     @property
     def unreachable_since(self) -> float | None:
-        """Unix seconds of the first knock in a row that nobody answered; None = answered."""
+        """Unix seconds of the first knock in a row that no one answered; None = answered."""
         return self._since
 
     @property
     def open(self) -> bool:
-        """Whether somebody has listened there since it was aimed at."""
+        """Whether someone has listened there since it was aimed at."""
         return self._answered is not None and self._answered == self._target
 
     def end(self) -> None:
@@ -61,7 +61,7 @@ class Reach:
 
 
 def _knock(target: tuple[str, int]) -> tuple[bool, bool]:
-    """Whether the machine answers, and whether somebody listens."""
+    """Whether the machine answers, and whether someone listens."""
     try:
         with socket.create_connection(target, _PATIENCE_SECONDS):
             return True, True

@@ -80,7 +80,7 @@ def config_text(
             model names itself.
         device: ``cuda`` or ``cpu``.
         folder: Where the file will lie; None = it names the DeepSpeed file beside it without one.
-        splits: What the recipe does itself; None = somebody's own script.
+        splits: What the recipe does itself; None = someone's own script.
         nodes: Equal machines; each gets its rank from the command line.
     """
     check_supported(strategy, splits, device)
@@ -144,8 +144,8 @@ def _fsdp(strategy: Strategy, wrap: str | None) -> dict[str, object]:
         "fsdp_auto_wrap_policy": "SIZE_BASED_WRAP" if by_size else "TRANSFORMER_BASED_WRAP",
         "fsdp_state_dict_type": f"{strategy.fsdp.state_dict.upper()}_STATE_DICT",
         **{
-            one.key: one.written(getattr(strategy.fsdp, option))
-            for option, one in FSDP_KEYS.items()
+            key.key: key.written(getattr(strategy.fsdp, option))
+            for option, key in FSDP_KEYS.items()
             if is_read(strategy, "fsdp", scopes()[option])
         },
         "fsdp_activation_checkpointing": strategy.recompute == "full",

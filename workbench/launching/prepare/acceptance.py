@@ -47,7 +47,7 @@ def check_accepted(paths: RunPaths, run: RunRecord) -> None:
     """Refuse to start what a record from elsewhere says.
 
     Raises:
-        ForeignRunError: nobody has accepted it; the message shows what it would start.
+        ForeignRunError: no one has accepted it; the message shows what it would start.
     """
     if is_accepted(paths, run):
         return

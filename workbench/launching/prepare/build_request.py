@@ -181,7 +181,7 @@ def check_beside(options: LaunchOptions) -> None:
 
 
 def _check_recovery(recovery: Recovery) -> None:
-    """Refuse what would silently never happen while nobody looks."""
+    """Refuse what would silently never happen while no one looks."""
     for name in ("on_idle", "on_end"):
         command: tuple[str, ...] = getattr(recovery, name)
         if command and shutil.which(command[0]) is None:
@@ -206,11 +206,11 @@ def _in_one_process(
 
     Each launched process would start as many, and they would meet on one port.
     """
-    asked = options.strategy, options.processes
+    given = options.strategy, options.processes
     starter = None if what.recipe else rank_starter(what.path)
     if starter is None or options.nodes > 1:
-        return asked
-    return asked if starter.follows_launcher and asked != (None, None) else ("single", 1)
+        return given
+    return given if starter.follows_launcher and given != (None, None) else ("single", 1)
 
 
 def _check_alone(recipe: str, strategy: Strategy) -> None:

@@ -61,7 +61,7 @@ def recipe_arguments(recipe: str, workload: Workload) -> list[str]:
         values["--size"] = model.layers
     if workload.lora_rank:
         values["--lora-targets"] = ",".join(workload.lora_targets)
-    words = [part for flag, one in values.items() if flag in known for part in (flag, str(one))]
+    words = [part for flag, value in values.items() if flag in known for part in (flag, str(value))]
     return words + ["--qlora"] * (workload.quantization == "nf4" and "--qlora" in known)
 
 

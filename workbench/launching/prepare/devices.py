@@ -64,7 +64,7 @@ def placed(request: Request) -> Request:
         return request
     seen = [str(gpu.index) for gpu in request.cluster.gpus]
     count = gpus_of(request.processes_here, request.script, len(seen))
-    held = {one.name for one in devices if one.runs}
+    held = {device.name for device in devices if device.runs}
     if not held & set(seen[:count]):
         return request
     free = [name for name in seen if name not in held]
@@ -74,7 +74,7 @@ def placed(request: Request) -> Request:
 
 
 def on_unused(request: Request) -> Request:
-    """The request on GPUs that nobody uses, where the first ones of the host are in use.
+    """The request on GPUs that no one uses, where the first ones of the host are in use.
 
     What names its GPUs, shares them, waits for them or takes all of them is left as it is.
     """
@@ -85,7 +85,9 @@ def on_unused(request: Request) -> Request:
     count = gpus_of(request.processes_here, request.script, len(gpus))
     if count >= len(gpus):
         return request
-    in_use = {one.name for one in read_devices(request.store.root, cuda=True) if one.is_in_use}
+    in_use = {
+        device.name for device in read_devices(request.store.root, cuda=True) if device.is_in_use
+    }
     seen = [str(gpu.index) for gpu in gpus]
     best = sorted(seen, key=lambda name: name in in_use)[:count]
     if best == seen[:count]:
@@ -109,7 +111,9 @@ def waiting_share(cluster: Cluster, ranks: int, script: Path, options: LaunchOpt
     slots = _slots(options)
     of = len(cluster.gpus) if cuda else slots
     count = gpus_of(ranks, script, of) if cuda else min(ranks, slots)
-    names = [str(gpu.index) for gpu in cluster.gpus] if cuda else [str(one) for one in range(slots)]
+    names = (
+        [str(gpu.index) for gpu in cluster.gpus] if cuda else [str(slot) for slot in range(slots)]
+    )
     share = _narrowed(cluster, names[:count], slots, cuda=cuda)
     return replace(share, gpus=cluster.gpus)
 
@@ -138,9 +142,9 @@ def check_free(paths: RunPaths, run: RunRecord) -> None:
         return
     cuda = run.device == "cuda"
     devices = read_devices(paths.directory.parent, cuda=cuda, besides=paths.directory.name)
-    gone = [name for name in run.devices if name not in {one.name for one in devices}]
+    gone = [name for name in run.devices if name not in {device.name for device in devices}]
     if gone:
-        there = ", ".join(one.name for one in devices)
+        there = ", ".join(device.name for device in devices)
         raise UsageError(
             f"{run.run} had device {', '.join(gone)}, and this host has {there or 'none'}. Name "
             "others: --devices D,D"
@@ -169,7 +173,7 @@ def _slots(options: LaunchOptions) -> int:
 
 def _numbers(given: Sequence[str], host: Cluster, slots: int, *, cuda: bool) -> tuple[str, ...]:
     """The names by number, in the order given."""
-    known = [str(gpu.index) for gpu in host.gpus] if cuda else [str(one) for one in range(slots)]
+    known = [str(gpu.index) for gpu in host.gpus] if cuda else [str(slot) for slot in range(slots)]
     what = "GPU" if cuda else "slot of cores"
     names = list[str]()
     for word in given:
@@ -187,8 +191,8 @@ def _numbers(given: Sequence[str], host: Cluster, slots: int, *, cuda: bool) -> 
 def _by_uuid(word: str, host: Cluster) -> str | None:
     """The number of the GPU whose UUID begins so; None = no single one's does."""
     uuids = {str(gpu.index): gpu.uuid or "" for gpu in host.gpus}
-    found = [name for name, uuid in uuids.items() if len(word) > 4 and uuid.startswith(word)]
-    return found[0] if len(found) == 1 else None
+    matching = [name for name, uuid in uuids.items() if len(word) > 4 and uuid.startswith(word)]
+    return matching[0] if len(matching) == 1 else None
 
 
 def _narrowed(host: Cluster, names: Sequence[str], slots: int, *, cuda: bool) -> Cluster:
@@ -203,13 +207,14 @@ def _narrowed(host: Cluster, names: Sequence[str], slots: int, *, cuda: bool) ->
 
 
 def _refuse_held(names: Sequence[str], devices: Sequence[Device]) -> None:
-    by_name = {one.name: one for one in devices}
+    by_name = {device.name: device for device in devices}
     held = [by_name[name] for name in names if name in by_name and by_name[name].runs]
     if not held:
         return
-    free = [one.name for one in devices if not one.runs]
+    free = [device.name for device in devices if not device.runs]
     who = "; ".join(
-        f"{one.title} is held by {', '.join(holder.text for holder in one.runs)}" for one in held
+        f"{device.title} is held by {', '.join(holder.text for holder in device.runs)}"
+        for device in held
     )
     first = held[0].runs[0]
     wait = f"wait for it (workbench attach {first.run}), " if first.run else "wait for it, "

@@ -144,8 +144,8 @@ def _candidates(request: Request) -> Iterator[int]:
     """Powers of two that fit, and the largest that fits; no more than a rank has examples."""
     assert request.epoch_examples is not None
     most = math.ceil(request.epoch_examples / request.strategy.data_ranks)
-    found = largest_batch(request)
-    most = min(most, _MOST_ON_CPU if found is None else found.value or 0)
+    largest = largest_batch(request)
+    most = min(most, _MOST_ON_CPU if largest is None else largest.value or 0)
     size = 1
     while size < most and _fits_host(request, size):
         yield size

@@ -30,14 +30,14 @@ _FOREIGN = frozenset(
     }
 )
 LOADERS = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONHOME")
-"""They make Python load what somebody else wrote: a supervisor does not inherit them."""
+"""They make Python load what someone else wrote: a supervisor does not inherit them."""
 
 
 _HIP = "HIP_VISIBLE_DEVICES"
 
 
 def inherited() -> dict[str, str]:
-    """This process's environment, without what it says of somebody else's ranks."""
+    """This process's environment, without what it says of someone else's ranks."""
     return {key: value for key, value in os.environ.items() if key not in _FOREIGN}
 
 
@@ -68,7 +68,7 @@ def visible(devices: Sequence[str]) -> dict[str, str]:
 
 
 def takes_several(script: Path) -> bool:
-    """Whether a lone rank of the script uses all GPUs that it sees; also where nobody can tell."""
+    """Whether a lone rank of the script uses all GPUs that it sees; also where no one can tell."""
     from workbench.launching.prepare.targets import takes_all_gpus  # noqa: PLC0415  (a lone rank's affair)
 
     try:

@@ -49,4 +49,4 @@ def _tells_energy(device: str, cluster: Mapping[str, Any]) -> bool:
         return ProcessorEnergy().joules() is not None
     sampler = PatientGpuSampler(gpus_of_record(cluster), seconds=AT_LAUNCH_SECONDS)
     samples = sampler.sample()
-    return any(one.power_w is not None or one.energy_joules is not None for one in samples)
+    return any(sample.power_w is not None or sample.energy_joules is not None for sample in samples)

@@ -215,12 +215,12 @@ _RECORDED = (
     *("wrap", "port", "capture", "warm", "nodes", "address", "share"),
     "grid_gco2e_per_kwh",
 )
-NAMES = tuple(one.name for one in fields(LaunchOptions))
+NAMES = tuple(field.name for field in fields(LaunchOptions))
 """Keywords of a launch."""
 FIXED = frozenset({"store", "cluster", "queue", "priority"})
 """Those that a resumed run keeps, or has nothing of."""
 IN_PLACE = frozenset({"recovery"}) | {
-    name for name, one in declared(LaunchOptions).items() if one.option.in_place
+    name for name, field in declared(LaunchOptions).items() if field.option.in_place
 }
 """Those that a resumed run may change and stay the same run."""
 
@@ -285,7 +285,7 @@ def keywords(*, changes: bool = False) -> list[inspect.Parameter]:
     """The fields as keyword parameters; `changes`: each may be left as it is, which is None."""
     hints = inspect.signature(LaunchOptions, eval_str=True).parameters
     made = list[inspect.Parameter]()
-    for name in (one for one in NAMES if not (changes and one in FIXED)):
+    for name in (name for name in NAMES if not (changes and name in FIXED)):
         hint = hints[name].annotation
         plain = getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint
         default = None if changes else _default(name)

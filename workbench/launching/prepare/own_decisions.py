@@ -20,7 +20,7 @@ def saves_nothing(request: Request) -> bool:
 
 
 def check_own_decisions(request: Request) -> None:
-    """Refuse a rollback without checkpoints, and rules about values that nobody observes.
+    """Refuse a rollback without checkpoints, and rules about values that no one observes.
 
     Raises:
         UsageError: the message says what is missing.

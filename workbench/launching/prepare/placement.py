@@ -146,7 +146,7 @@ def own_address(towards: str, port: int = 9) -> str | None:
 def interface_towards(address: str) -> str | None:
     """Name of the interface that has the address by which this machine reaches `address`.
 
-    None where nobody can tell: then gloo and NCCL choose.
+    None where no one can tell: then gloo and NCCL choose.
     """
     own = own_address(address)
     if own is None:

@@ -197,5 +197,9 @@ def _with_imports(predicted: Estimate, trainer: Preset | None) -> Estimate:
         return predicted
     build = " under torch's CUDA build" if cuda else ""
     note = f"context of a CPU rank{build}: {size >> 20} MiB, not measured on this host"
-    kept = tuple(one for one in predicted.assumptions if "context of a CPU rank" not in one)
+    kept = tuple(
+        assumption
+        for assumption in predicted.assumptions
+        if "context of a CPU rank" not in assumption
+    )
     return replace(predicted, parts={**predicted.parts, CONTEXT: size}, assumptions=(*kept, note))

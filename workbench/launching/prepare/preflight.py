@@ -11,7 +11,7 @@ import socket
 from dataclasses import asdict, replace
 
 from workbench import recipes
-from workbench.describe.in_time import driver_silence
+from workbench.describe.bounded_calls import driver_silence
 from workbench.describe.supported import backend, why_not
 from workbench.describe.torch_build import why_no_cuda
 from workbench.errors import HostError, UsageError

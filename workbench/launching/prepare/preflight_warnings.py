@@ -78,7 +78,7 @@ def _amd(request: Request) -> Iterator[str]:
 
 
 def _own_script(request: Request) -> Iterator[str]:
-    """Model parallelism is the script's own work, and nobody can see from outside that it does."""
+    """Model parallelism is the script's own work, and no one can see from outside that it does."""
     strategy = request.strategy
     axes = [axis for axis in ("tp", "cp", "pp") if getattr(strategy, axis) > 1]
     if request.recipe is None and axes:
@@ -102,8 +102,8 @@ def _own_ranks(request: Request) -> Iterator[str]:
             "its own, and they meet on one port. Launch it on one machine."
         )
         return
-    asked = request.options.processes or 1
-    instead = f", not as {asked}" if asked > 1 else ""
+    wanted = request.options.processes or 1
+    instead = f", not as {wanted}" if wanted > 1 else ""
     yield (
         f"{text}, so it is launched as one process{instead}. How many ranks it starts is its own "
         "affair; they are observed, each under its own rank."
@@ -111,7 +111,7 @@ def _own_ranks(request: Request) -> Iterator[str]:
 
 
 def _restarts(request: Request) -> Iterator[str]:
-    """A recipe that saves nothing begins anew each time it is started again."""
+    """A recipe that saves nothing begins again each time it is started again."""
     if request.options.recovery.restarts and saves_nothing(request):
         yield (
             f"{request.options.recovery.restarts} restarts are allowed, but the recipe saves no "
@@ -160,7 +160,7 @@ def _offload(request: Request) -> Iterator[str]:
 
 
 def _held(request: Request) -> Iterator[str]:
-    """GPUs of the run on which somebody else's memory lies."""
+    """GPUs of the run on which someone else's memory lies."""
     if request.device == "cpu":
         return
     for holder in gpu_holders(request.cluster.gpus[: request.processes]):
@@ -195,10 +195,10 @@ def _silent(request: Request) -> Iterator[str]:
     """Cards of this host that cannot be used, where the run could have had more than it gets."""
     silent = {} if request.options.cpu or request.options.devices else silent_gpus()
     if silent:
-        said = "; ".join(f"GPU {index}: {text}" for index, text in silent.items())
+        problems = "; ".join(f"GPU {index}: {text}" for index, text in silent.items())
         yield (
-            f"The driver does not describe every GPU of this host ({said}): the run goes without. "
-            "Restart or replace the machine: workbench doctor."
+            f"The driver does not describe every GPU of this host ({problems}): the run goes "
+            "without. Restart or replace the machine: workbench doctor."
         )
 
 
@@ -226,16 +226,16 @@ def _disk(request: Request) -> Iterator[str]:
         if free < _LITTLE_DISK:
             yield f"Only {format_bytes(free)} of disk are free below {folder}."
         return
-    one = _checkpoint_bytes(request)
-    if one > free:
+    size = _checkpoint_bytes(request)
+    if size > free:
         raise UsageError(
-            f"One checkpoint takes about {format_bytes(one)}, but {format_bytes(free)} are free "
+            f"One checkpoint takes about {format_bytes(size)}, but {format_bytes(free)} are free "
             f"below {folder}. Free some, use --store on a larger disk, or --checkpoint-every 0."
         )
     count = (request.steps_total or 0) // every
-    if count * one > free:
+    if count * size > free:
         yield (
-            f"{count} checkpoints of about {format_bytes(one)} are planned; {format_bytes(free)} "
+            f"{count} checkpoints of about {format_bytes(size)} are planned; {format_bytes(free)} "
             f"are free below {folder}. Checkpoint less often, or use a larger disk."
         )
 
@@ -256,4 +256,4 @@ def _checkpoint_bytes(request: Request) -> int:
 
 def _existing(folder: Path) -> Path:
     """The folder, or the nearest one above it that is there already."""
-    return next((one for one in (folder, *folder.parents) if one.is_dir()), Path("/"))
+    return next((path for path in (folder, *folder.parents) if path.is_dir()), Path("/"))

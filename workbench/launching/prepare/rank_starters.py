@@ -49,9 +49,9 @@ _CALLS: dict[str, str] = {
     },
 }
 _SHELL = {
-    *(f"subprocess.{one}" for one in ("run", "call", "check_call", "check_output", "Popen")),
+    *(f"subprocess.{name}" for name in ("run", "call", "check_call", "check_output", "Popen")),
     "os.system",
-    *(f"os.exec{one}" for one in ("v", "ve", "vp", "vpe", "l", "le", "lp", "lpe")),
+    *(f"os.exec{name}" for name in ("v", "ve", "vp", "vpe", "l", "le", "lp", "lpe")),
 }
 _COMMAND = re.compile(
     r"(?:\S*/)?(torchrun|accelerate\s+launch|deepspeed|python\S*\s+-m\s+torch\.distributed\.\w+)"
@@ -82,9 +82,9 @@ def rank_starter(path: Path) -> RankStarter | None:
     known = _imported(nodes)
     calls = [node for node in nodes if isinstance(node, ast.Call)]
     called = [(_full_name(node.func, known), node) for node in calls]
-    name = next((_CALLS[one] for one, _ in called if one in _CALLS), None)
-    if name is None and any(one == f"{_TORCH}.Process" for one, _ in called):
-        forms = any(ast.unparse(one.func).endswith("init_process_group") for one in calls)
+    name = next((_CALLS[name] for name, _ in called if name in _CALLS), None)
+    if name is None and any(name == f"{_TORCH}.Process" for name, _ in called):
+        forms = any(ast.unparse(call.func).endswith("init_process_group") for call in calls)
         name = _TORCH if forms else None
     name = name or next(_commands(called, nodes), None)
     return None if name is None else RankStarter(name, reads or name == _LIGHTNING)
@@ -95,11 +95,11 @@ def _imported(nodes: list[ast.AST]) -> dict[str, str]:
     known: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
-            for one in node.names:
-                first = one.name.partition(".")[0]
-                known[one.asname or first] = one.name if one.asname else first
+            for name in node.names:
+                first = name.name.partition(".")[0]
+                known[name.asname or first] = name.name if name.asname else first
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            known |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+            known |= {name.asname or name.name: f"{node.module}.{name.name}" for name in node.names}
     return known
 
 
@@ -119,8 +119,8 @@ def _commands(called: list[tuple[str, ast.Call]], nodes: list[ast.AST]) -> Itera
     for name, call in called:
         if name not in _SHELL:
             continue
-        given = [*call.args, *(one.value for one in call.keywords)]
-        words = {one.id for part in given for one in ast.walk(part) if isinstance(one, ast.Name)}
+        given = [*call.args, *(keyword.value for keyword in call.keywords)]
+        words = {node.id for part in given for node in ast.walk(part) if isinstance(node, ast.Name)}
         parts = [*given, *(value for word in words for value in values.get(word, ()))]
         yield from filter(None, (_launcher_in(part) for part in parts))
 
@@ -132,9 +132,9 @@ def _launcher_in(part: ast.expr) -> str | None:
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
     for at, text in enumerate(texts):
-        found = _COMMAND.match(text.strip())
-        if found is not None:
-            words = found[1].split()
+        match = _COMMAND.match(text.strip())
+        if match is not None:
+            words = match[1].split()
             return "torchrun" if words[0].startswith("python") else " ".join(words)
         if text in _COMMAND_WORDS:
             return "torchrun" if text.startswith("torch") else text

@@ -153,9 +153,13 @@ def _fsdp(section: Reader, degrees: dict[str, Any], machines: int) -> dict[str, 
     options["offload"] += ("activations",) * bool(
         section.flag("fsdp_activation_checkpointing_offload")
     )
-    for option, one in FSDP_KEYS.items():
-        given = section.choice(one.key, one.words) if one.words else section.flag(one.key)
-        options[option] = one.absent if given is None else given
+    for option, fsdp_key in FSDP_KEYS.items():
+        given = (
+            section.choice(fsdp_key.key, fsdp_key.words)
+            if fsdp_key.words
+            else section.flag(fsdp_key.key)
+        )
+        options[option] = fsdp_key.absent if given is None else given
     if str(section.values.get("fsdp_state_dict_type")) not in {"LOCAL_STATE_DICT", "2"}:
         kind = section.choice("fsdp_state_dict_type", _STATE_DICTS)
         options["state_dict"] = kind or ("full" if old else "sharded")
@@ -270,8 +274,8 @@ def _read_deepspeed(
         else:
             top.known.discard(precision)
     kept: dict[str, Any] = {}
-    for one in parts:
-        kept |= dict(one.unknown())
+    for reader in parts:
+        kept |= dict(reader.unknown())
     return _zero(stage, count, devices, options if stage else {}), kept
 
 

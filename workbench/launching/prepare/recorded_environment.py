@@ -82,11 +82,11 @@ def _python_path(run: RunRecord, recorded: str, present: str) -> str:
     >>> _python_path(RunRecord(), "/there/capture/site:/mine", "/mine").endswith("/site:/mine")
     True
     """
-    old = [one for one in recorded.split(os.pathsep) if one]
+    old = [part for part in recorded.split(os.pathsep) if part]
     hooked = bool(old) and _is_hook(old[0])
     entries = [str(SITE_FOLDER)] if hooked else []
-    own = [one for one in present.split(os.pathsep) if one and one not in entries]
-    missing = [one for one in old[hooked:] if one not in own]
+    own = [part for part in present.split(os.pathsep) if part and part not in entries]
+    missing = [name for name in old[hooked:] if name not in own]
     if missing:
         raise _missing(run, "PYTHONPATH", os.pathsep.join(missing))
     return os.pathsep.join([*entries, *own])

@@ -122,7 +122,7 @@ class Request:
 
     @property
     def splits(self) -> frozenset[str] | None:
-        """What the recipe does itself (tp, cp, pp, ddp); None for somebody's own script."""
+        """What the recipe does itself (tp, cp, pp, ddp); None for someone's own script."""
         return None if self.recipe is None else recipes.find(self.recipe).splits
 
     @property

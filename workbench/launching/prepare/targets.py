@@ -94,7 +94,7 @@ def worth_preloading(path: Path) -> tuple[str, ...]:
         names = _imported(path)
     except (OSError, SyntaxError):
         return ()
-    return tuple(one for name in sorted(names) for one in _WORTH_PRELOADING.get(name, ()))
+    return tuple(module for name in sorted(names) for module in _WORTH_PRELOADING.get(name, ()))
 
 
 def spreads_itself(path: Path) -> bool:

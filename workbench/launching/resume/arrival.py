@@ -10,7 +10,7 @@ from typing import Any
 from workbench import recipes
 from workbench.errors import StorageError
 from workbench.launching.prepare.acceptance import is_accepted, seal
-from workbench.storage.pull import Pulled
+from workbench.storage.pull import PullResult
 from workbench.storage.pull import pull as fetch
 from workbench.storage.push import OnProgress
 from workbench.storage.selection import CODE_FOLDER
@@ -24,8 +24,8 @@ _MOST_BYTES = 1 << 20
 _DIRECTORY = "WORKBENCH_RUN_DIR"
 
 
-def pull(url: str, store: Store, on_progress: OnProgress | None = None) -> Pulled:
-    """Bring the run at ``URL/RUN`` into `store`, so that it can go on here.
+def pull(url: str, store: Store, on_progress: OnProgress | None = None) -> PullResult:
+    """Bring the run at ``URL/RUN`` into `store`, so that it can continue here.
 
     Raises:
         UsageError, StorageError, StoreError: see `storage.pull.pull`.
@@ -37,7 +37,7 @@ def settle(arrived: RunPaths, final: Path, *, is_ours: bool) -> list[str]:
     """Put the paths of this machine in place of those of the one that it comes from.
 
     A record that this user's key sealed is sealed again if all that arrived is theirs, too
-    (`is_ours`); else it is accepted by nobody, and `workbench adopt` comes before a resume.
+    (`is_ours`); else it is accepted by no one, and `workbench adopt` comes before a resume.
 
     Raises:
         StorageError: its record is that of another run.
@@ -65,7 +65,7 @@ def settle(arrived: RunPaths, final: Path, *, is_ours: bool) -> list[str]:
 
 
 def _moved(arrived: RunPaths, final: Path, run: RunRecord) -> tuple[RunRecord, list[str]]:
-    """The record with the paths of this machine, and what somebody should know of it."""
+    """The record with the paths of this machine, and what someone should know of it."""
     notes = list[str]()
     before = run.environment.get(_DIRECTORY, "")
     script = _inside(run.script, before, final)

@@ -41,7 +41,7 @@ class Attempts:
     def number(self) -> int:
         """The present attempt, counted from 1; 0 before the first.
 
-        Never less than what other files tell: a damaged attempts.jsonl must not begin anew.
+        Never less than what other files tell: a damaged attempts.jsonl must not begin again.
         """
         return max([self._least, *(line["attempt"] for line in self.lines)])
 
@@ -67,12 +67,12 @@ class Attempts:
     def asked_at(self) -> float:
         """Unix seconds at which a person or program last started the run; restarts do not count."""
         starts = [line for line in self.lines if line["event"] == "start"]
-        asked = [
+        by_hand = [
             line["time"]
             for line in starts
             if line["attempt"] == 1 or str(line.get("why") or "").startswith(BY_HAND)
         ]
-        return asked[-1] if asked else starts[0]["time"] if starts else time.time()
+        return by_hand[-1] if by_hand else starts[0]["time"] if starts else time.time()
 
     @property
     def seconds_of_present(self) -> float:
@@ -81,7 +81,7 @@ class Attempts:
         return max(0.0, time.time() - last["time"]) if last and last["event"] == "start" else 0.0
 
     def latest(self) -> list[dict[str, Any]]:
-        """What the view tells of them."""
+        """What the view reports them."""
         latest = self.lines[-2 * _TOLD :]
         left_out = {"given_up", "rollback"}
         return [{key: line[key] for key in line if key not in left_out} for line in latest]
@@ -110,7 +110,7 @@ class Attempts:
         What was asked of an earlier supervisor is done with. What is asked of this one while it
         starts again stands: the new attempt stops at once.
         """
-        if self.number or why is not None:  # nobody gives a reason for a run's first attempt
+        if self.number or why is not None:  # no one gives a reason for a run's first attempt
             old = _CONTROL if self._watching else (*_CONTROL, *_WISHES)
             self._end_the_last()
             self._clear(first_step, old)
@@ -128,9 +128,9 @@ class Attempts:
                 "arguments": None if arguments is None else redact_arguments(arguments),
                 **({} if rollback is None else {"rollback": rollback}),
                 "given_up": [
-                    [str(one.path), one.saved_at]
-                    for one in beyond
-                    if one.step is not None and one.step > first_step
+                    [str(checkpoint.path), checkpoint.saved_at]
+                    for checkpoint in beyond
+                    if checkpoint.step is not None and checkpoint.step > first_step
                 ],
             }
         )
@@ -213,10 +213,10 @@ def furthest(paths: RunPaths) -> int:
 
 
 def _attempts_elsewhere(paths: RunPaths) -> int:
-    """How many attempts state.json and the records put away of earlier ones tell of."""
+    """How many attempts state.json and the records put away of earlier ones report."""
     number = (read_json(paths.state) or {}).get("attempt")
     kept = [path.suffix[1:] for path in paths.metrics.glob("rank-0.start.json.*")]
-    numbers = [int(one) + 1 for one in kept if one.isdecimal()]
+    numbers = [int(number) + 1 for number in kept if number.isdecimal()]
     return max([number if type(number) is int else 0, *numbers])
 
 

@@ -12,7 +12,7 @@ from workbench.launching.prepare.recorded_environment import is_applied
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.targets import target_of
 from workbench.launching.resume.resume import (
-    Resumed,
+    ResumedRun,
     changed_words,
     in_another_layout,
     recorded_folder,
@@ -34,7 +34,7 @@ from workbench.store.schema import BY_HAND
 from workbench.store.secrets import HIDDEN
 
 
-def rerun(paths: RunPaths, devices: Sequence[str] = ()) -> Resumed:
+def rerun(paths: RunPaths, devices: Sequence[str] = ()) -> ResumedRun:
     """Start a run of its own with the command of this one. See `Run.rerun`.
 
     Raises:
@@ -54,7 +54,7 @@ def rerun(paths: RunPaths, devices: Sequence[str] = ()) -> Resumed:
         }
     again = begin(request, resume, rerun_of=run.run)
     notes = (*request.warnings, *not_kept(paths))
-    return _with_differences(Resumed(paths=again, notes=notes), run)
+    return _with_differences(ResumedRun(paths=again, notes=notes), run)
 
 
 def rerun_request(
@@ -76,7 +76,7 @@ def fork(
     arguments: Sequence[str] = (),
     drop: Sequence[str] = (),
     **changes: Any,
-) -> Resumed:
+) -> ResumedRun:
     """Start a run of its own from a checkpoint of this one. See `Run.fork`.
 
     Raises:
@@ -141,10 +141,14 @@ def recorded_variables(run: RunRecord) -> dict[str, str]:
 def _checkpoint(paths: RunPaths, at: int | None) -> str:
     """Path of the checkpoint of step `at`; None = the newest that is whole."""
     name, listed = paths.directory.name, every_checkpoint(paths)
-    usable = [one for one in listed if one.step is not None and not one.problem]
+    usable = [
+        checkpoint
+        for checkpoint in listed
+        if checkpoint.step is not None and not checkpoint.problem
+    ]
     if at is None:
-        usable = [one for one in usable if not one.abandoned]
-    fits = [one for one in usable if at is None or one.step == at]
+        usable = [checkpoint for checkpoint in usable if not checkpoint.abandoned]
+    fits = [checkpoint for checkpoint in usable if at is None or checkpoint.step == at]
     if fits:
         return str(fits[0].path)
     if not usable:
@@ -152,9 +156,12 @@ def _checkpoint(paths: RunPaths, at: int | None) -> str:
             f"{name} has no checkpoint to begin from. Recipes save with --checkpoint-every N. To "
             f"start it again from the beginning: workbench rerun {name}"
         )
-    steps = ", ".join(str(one.step) for one in sorted(usable, key=lambda one: one.step or 0)[:20])
+    steps = ", ".join(
+        str(checkpoint.step)
+        for checkpoint in sorted(usable, key=lambda saved: saved.step or 0)[:20]
+    )
     raise UsageError(f"{name} has no whole checkpoint of step {at}. There are those of: {steps}.")
 
 
-def _with_differences(again: Resumed, run: RunRecord) -> Resumed:
+def _with_differences(again: ResumedRun, run: RunRecord) -> ResumedRun:
     return replace(again, differs=differences(run, read_run(again.paths) or RunRecord()))

@@ -61,13 +61,13 @@ _OF_THE_CHECKPOINT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Resumed:
-    """A run that goes on."""
+class ResumedRun:
+    """A run that continues."""
 
     paths: RunPaths
     """Its directory."""
     notes: tuple[str, ...] = ()
-    """What somebody should know of how it goes on, each one sentence."""
+    """What someone should know of how it continues, each one sentence."""
     differs: Sequence[Mapping[str, Any]] = ()
     """Of a rerun or a fork: what is another now (`provenance.differences`)."""
 
@@ -79,12 +79,12 @@ def resume(
     arguments: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     **changes: Any,
-) -> Resumed:
+) -> ResumedRun:
     """Go on. See `Run.resume`.
 
     Raises:
         ForeignRunError: it is another user's, others can write to it, or its record is not ours.
-        UsageError: it still runs, or nobody knows how to resume it.
+        UsageError: it still runs, or no one knows how to resume it.
         StoreError: the run directory cannot be written.
     """
     run = startable_record(paths)
@@ -185,7 +185,7 @@ def _in_place(
     start: StartingPoint,
     words: Sequence[str],
     changes: Mapping[str, Any],
-) -> Resumed:
+) -> ResumedRun:
     """The next attempt in the same directory."""
     differs = list(words) != _latest_words(paths, run)
     if changes:
@@ -207,7 +207,7 @@ def _in_place(
 
 def _spawned(
     paths: RunPaths, run: RunRecord, start: StartingPoint, spec: LaunchSpec, *, write: bool
-) -> Resumed:
+) -> ResumedRun:
     """Start the supervisor of the next attempt, and wait until it is at work."""
     before = at_work(paths)
     assert spec["resume"] is not None
@@ -226,12 +226,12 @@ def _spawned(
                 f"its trackers, or {paths.supervisor_log} says why. Resume again in a minute."
             )
         time.sleep(0.05)
-    return Resumed(paths=paths, notes=start.notes)
+    return ResumedRun(paths=paths, notes=start.notes)
 
 
 def _latest_words(paths: RunPaths, run: RunRecord) -> list[str]:
     """The arguments of the latest attempt that was given some."""
-    given = [one["arguments"] for one in read_attempts(paths) if one.get("arguments")]
+    given = [attempt["arguments"] for attempt in read_attempts(paths) if attempt.get("arguments")]
     return [str(word) for word in (given[-1] if given else run.arguments)]
 
 
@@ -273,15 +273,15 @@ def _refuse_other_model(
 
 
 def at_work(paths: RunPaths) -> tuple[int, object]:
-    """The attempt of the run, and the supervisor that tells of it."""
+    """The attempt of the run, and the supervisor that reports it."""
     state = read_json(paths.state) or {}
     return int(state.get("attempt") or 0), state.get("supervisor")
 
 
 def taken_up(paths: RunPaths, run: RunRecord, before: tuple[int, object]) -> bool:
-    """Whether a supervisor since `before` goes on with the run.
+    """Whether a supervisor since `before` continues with the run.
 
-    One of several machines first waits for the others, without an attempt to tell of.
+    One of several machines first waits for the others, without an attempt to report.
     """
     now = at_work(paths)
     return now[0] > before[0] or (run.nodes > 1 and now[1] != before[1])
@@ -318,7 +318,7 @@ def in_another_layout(
     start: StartingPoint,
     words: Sequence[str],
     changes: Mapping[str, Any],
-) -> Resumed:
+) -> ResumedRun:
     """A run of its own that begins where the checkpoint was written.
 
     Raises:
@@ -327,7 +327,7 @@ def in_another_layout(
     """
     request, resumed = request_in_another_layout(paths, run, start, words, changes)
     again = begin(request, resumed)
-    return Resumed(paths=again, notes=(*start.notes, *request.warnings, *not_kept(paths)))
+    return ResumedRun(paths=again, notes=(*start.notes, *request.warnings, *not_kept(paths)))
 
 
 def request_in_another_layout(
@@ -374,7 +374,7 @@ def recorded_folder(run: RunRecord) -> Path:
 
 
 def refuse_engine(run: RunRecord) -> None:
-    """The machines are the engine's: from here nobody can start on them.
+    """The machines are the engine's: from here no one can start on them.
 
     Raises:
         UsageError: the run is one of an engine.

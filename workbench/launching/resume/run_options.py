@@ -55,7 +55,7 @@ def options_of(paths: RunPaths, run: RunRecord) -> LaunchOptions:
         devices=tuple(run.devices),
         share=run.share,
         cpu=run.device == "cpu",
-        # A name that was made of script and strategy is made anew.
+        # A name that was made of script and strategy is made again.
         name=None if run.name.startswith(script.stem) else run.name,
         store=Store(paths.directory.parent),
         wrap=_wrap(paths, run),
@@ -143,7 +143,7 @@ def changed(
         UsageError: the new strategy cannot be launched, or does not know a changed option.
     """
     job: Job | None = changes.get("job")
-    plain: dict[str, Any] = {name: one for name, one in changes.items() if name not in _MERGED}
+    plain: dict[str, Any] = {name: value for name, value in changes.items() if name not in _MERGED}
     if job is not None:
         made = with_job(LaunchOptions(job=job))
         given = {"strategy": made.strategy, "nodes": made.nodes, "cpu": made.cpu}

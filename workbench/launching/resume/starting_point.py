@@ -26,7 +26,7 @@ class StartingPoint:
     why: str
     """For the record of attempts."""
     notes: tuple[str, ...] = ()
-    """What somebody should know of it."""
+    """What someone should know of it."""
     given: bool = False
     """Whether the arguments given now tell the script itself."""
 
@@ -40,7 +40,7 @@ def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> S
         read: Read every byte of it; else look at sizes alone.
 
     Raises:
-        UsageError: it is damaged, nobody knows it, or all that there are cannot be used.
+        UsageError: it is damaged, no one knows it, or all that there are cannot be used.
     """
     if name == BEGINNING:
         return _beginning("")
@@ -50,19 +50,21 @@ def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> S
     own, passed = _newest(paths, known, read=read)
     if own is not None:
         return _at(paths, own, passed)
-    others = [  # weights alone are a result, not a state to go on from
-        one for one in every_checkpoint(paths) if one.by_script and one.kind != "pretrained"
+    others = [  # weights alone are a result, not a state to continue from
+        checkpoint
+        for checkpoint in every_checkpoint(paths)
+        if checkpoint.by_script and checkpoint.kind != "pretrained"
     ]
-    stepped = [one for one in others if one.step is not None]
+    stepped = [checkpoint for checkpoint in others if checkpoint.step is not None]
     newest, more = _newest(paths, stepped, read=read)
     if newest is not None:
         return _at(paths, newest, [*passed, *more])
     if others:
         raise UsageError(
             f"No checkpoint of {paths.directory.name} says its step, so none is taken by itself: "
-            f"{', '.join(str(one.path) for one in others[:5])}. Name one: workbench resume "
-            f"{paths.directory.name} --checkpoint PATH; or --checkpoint {BEGINNING} starts from "
-            "the beginning."
+            f"{', '.join(str(checkpoint.path) for checkpoint in others[:5])}. Name one: workbench "
+            f"resume {paths.directory.name} --checkpoint PATH; or --checkpoint {BEGINNING} starts "
+            "from the beginning."
         )
     if known:
         raise UsageError(
@@ -83,7 +85,11 @@ def _newest(
 ) -> tuple[Checkpoint | None, list[str]]:
     if read:
         return newest_intact(paths, checkpoints)
-    usable = (one for one in checkpoints if not one.problem and not one.abandoned)
+    usable = (
+        checkpoint
+        for checkpoint in checkpoints
+        if not checkpoint.problem and not checkpoint.abandoned
+    )
     return next(usable, None), []
 
 
@@ -104,7 +110,11 @@ def _at(paths: RunPaths, chosen: Checkpoint, passed: Sequence[str] = ()) -> Star
 def _named(paths: RunPaths, name: str) -> Checkpoint:
     checkpoints = every_checkpoint(paths)
     absolute = Path(name).expanduser().absolute()
-    fits = [one for one in checkpoints if one.name == name or one.path == absolute]
+    fits = [
+        checkpoint
+        for checkpoint in checkpoints
+        if checkpoint.name == name or checkpoint.path == absolute
+    ]
     if not fits and absolute.exists():
         outside = named_checkpoint(absolute)
         fits = [outside]
@@ -115,10 +125,16 @@ def _named(paths: RunPaths, name: str) -> Checkpoint:
                 "Name an existing one, or leave --checkpoint out to start from the beginning. "
                 "Recipes save with --checkpoint-every N."
             )
-        raise UnknownNameError.near("checkpoint", name, [one.name for one in checkpoints])
+        raise UnknownNameError.near(
+            "checkpoint", name, [checkpoint.name for checkpoint in checkpoints]
+        )
     problem = verify(fits[0])
     if problem:
-        others = [one.name for one in checkpoints if one is not fits[0] and not one.problem]
+        others = [
+            checkpoint.name
+            for checkpoint in checkpoints
+            if checkpoint is not fits[0] and not checkpoint.problem
+        ]
         hint = f" Others: {', '.join(others[:5])}." if others else ""
         raise UsageError(f"The checkpoint {name} cannot be used: {problem}.{hint}")
     return fits[0]

@@ -118,7 +118,7 @@ def on_another_port(spec: LaunchSpec, why: str) -> LaunchSpec:
 def from_checkpoint(
     spec: LaunchSpec, run: RunRecord, checkpoint: Checkpoint | None, why: str
 ) -> LaunchSpec:
-    """The spec of an attempt that goes on from `checkpoint`; None = from the beginning.
+    """The spec of an attempt that continues from `checkpoint`; None = from the beginning.
 
     Raises:
         UsageError: the script offers no way to resume that is known.
@@ -134,7 +134,7 @@ def resume_spec(
     *,
     given: bool = False,
 ) -> ResumeSpec:
-    """How an attempt with these arguments goes on; ``{checkpoint}`` in them becomes its path.
+    """How an attempt with these arguments continues; ``{checkpoint}`` in them becomes its path.
 
     `given`: see `how_to_resume`.
 

@@ -41,7 +41,7 @@ _OF_ONE_SHELL = frozenset({*LOADERS, "CUDA_VISIBLE_DEVICES", "WORKBENCH_STORE"})
 
 
 def file(request: Request, sweep: SweepDoc | None = None) -> RunPaths:
-    """Make the run's directory and file it in its store's queue; see that somebody serves that.
+    """Make the run's directory and file it in its store's queue; see that someone serves that.
 
     `sweep`: whose trial it is.
 
@@ -64,7 +64,7 @@ def file(request: Request, sweep: SweepDoc | None = None) -> RunPaths:
 
 def _enter(queue: QueueFiles, run: str, priority: int, now: float) -> None:
     """Put a run at the end of the queue; under its lock."""
-    last = max((one.order for one in queue.waiting()), default=0.0)
+    last = max((entry.order for entry in queue.waiting()), default=0.0)
     entry = QueueEntry(run=run, priority=priority, order=last + 1, filed_at=now)
     queue.write(queue.waits(run), entry)
     serve(queue)
@@ -91,12 +91,12 @@ def _refuse_secrets(request: Request) -> None:
     hidden = [name for name, value in secrets.redact_environment(given).items()
               if value != given[name]]  # fmt: skip
     words = list(request.arguments)
-    said = [word for word in secrets.redact_arguments(words) if secrets.HIDDEN in word]
-    if hidden or said:
+    secret_words = [word for word in secrets.redact_arguments(words) if secrets.HIDDEN in word]
+    if hidden or secret_words:
         raise UsageError(
-            f"The queue is files, which keep no secret ({', '.join([*hidden, *said])}). Put it "
-            "where the script finds it by itself: a login (huggingface-cli login, wandb login) or "
-            "a file that only you can read. Or launch without --queue."
+            f"The queue is files, which keep no secret ({', '.join([*hidden, *secret_words])}). "
+            "Put it where the script finds it by itself: a login (huggingface-cli login, wandb "
+            "login) or a file that only you can read. Or launch without --queue."
         )
 
 
@@ -218,5 +218,5 @@ def _send_messages(paths: RunPaths) -> None:
     """Tell of its end who is told of it: no supervisor does."""
     run = read_run(paths)
     with contextlib.suppress(WorkbenchError):  # a target was removed since
-        if run is not None and (told := chosen(run.notify)):
-            _detached(follow_command(paths, told), paths.logs / "notify.log")
+        if run is not None and (targets := chosen(run.notify)):
+            _detached(follow_command(paths, targets), paths.logs / "notify.log")

@@ -126,7 +126,7 @@ def provenance(request: Request, keep: Path | None) -> ProvenanceDoc:
 
 
 def _first_view(run: RunRecord) -> dict[str, object]:
-    """What a page finds until the supervisor writes the view: nobody has looked at anything yet."""
+    """What a page finds until the supervisor writes the view: no one has looked at anything yet."""
     return {
         "schema": run.schema,
         "run": run.run,

@@ -96,7 +96,7 @@ def _request(paths: RunPaths, name: str, reason: str, why: str = "") -> bool:
 
 
 def _await_end(paths: RunPaths, *, now: bool, timeout: float) -> bool:
-    """Whether it ended in time; a run that nobody watches, or no longer, is ended from here."""
+    """Whether it ended in time; a run that no one watches, or no longer, is ended from here."""
     deadline = time.monotonic() + timeout
     while (status := read_status(paths)).live:
         left = deadline - time.monotonic()
@@ -164,7 +164,7 @@ def _climb(paths: RunPaths, run: RunRecord, *, now: bool, reason: str, timeout: 
         launcher = None
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:
-        if not now and (paths.control / "stop-now").exists():  # somebody is in more of a hurry
+        if not now and (paths.control / "stop-now").exists():  # someone is in more of a hurry
             now = True
             ladder.request(now=True, steps=0, step_seconds=None)
         ladder.tick(launcher, _steps(paths, run), step_seconds)

@@ -51,7 +51,7 @@ def take_lock(paths: RunPaths, patience_seconds: float = 0.0) -> int | None:
 def supervise(directory: str, spec_text: bytes, *, adopting: bool) -> None:
     """The whole life of a supervisor. `spec_text`: JSON of the `LaunchSpec` to start, if any.
 
-    Adopting, it goes on with what is at work; a spec that nobody came to start is started.
+    Adopting, it continues with what is at work; a spec that no one came to start is started.
     """
     paths = RunPaths(Path(directory))
     spec: LaunchSpec | None = json.loads(spec_text) if spec_text else None
@@ -90,7 +90,7 @@ def supervise(directory: str, spec_text: bytes, *, adopting: bool) -> None:
 
 
 def _reopen(state: RunState) -> None:
-    """The run goes on. exit.json goes last: every reader goes from ended to starting."""
+    """The run continues. exit.json goes last: every reader goes from ended to starting."""
     view = read_json(state.paths.view)
     if view is not None:
         view |= {**dict.fromkeys(OF_THE_END), "phase": "starting", "eta_seconds": None}

@@ -28,7 +28,7 @@ from workbench.observe.prediction_error.corrections import record_prediction_err
 from workbench.observe.view import ViewBuilder, recent_samples
 from workbench.observe.view_readers import ViewReaders
 from workbench.recover.checkpoints import Checkpoint
-from workbench.recover.limits import Spent
+from workbench.recover.limits import RunSpending
 from workbench.recover.sealing import Sealer
 from workbench.store.files import write_bytes_atomic, write_json_reserved
 from workbench.store.findings import EXIT_HANG, HANGS, Finding
@@ -106,8 +106,8 @@ class RunMonitor:
     @property
     def standstill(self) -> Finding | None:
         """The finding that the ranks hang, while it stands."""
-        standing = (one for one in self.findings if one.cleared_at is None)
-        return next((one for one in standing if one.kind in HANGS | {EXIT_HANG}), None)
+        standing = (finding for finding in self.findings if finding.cleared_at is None)
+        return next((finding for finding in standing if finding.kind in HANGS | {EXIT_HANG}), None)
 
     def read(self) -> None:
         """Take in new metric lines."""
@@ -122,7 +122,7 @@ class RunMonitor:
     def stop_reason(self) -> str | None:
         """What the run is to be stopped for by its own rules, as a sentence; None = nothing yet."""
         joules = self._energy.joules
-        spent = Spent(
+        spent = RunSpending(
             hours=(time.time() - self._attempts.asked_at) / 3600,
             usd=self._run.usd_of(self._elapsed()),
             kwh=None if joules is None else joules / JOULES_PER_KWH,
@@ -160,7 +160,7 @@ class RunMonitor:
             log(f"watching failed, going on:\n{traceback.format_exc()}")
 
     def _look_at_ranks(self) -> None:
-        """Once per look: rules, view and restarts tell of the same moment."""
+        """Once per look: rules, view and restarts report the same moment."""
         self._processes.follow_spawned()
         self.ranks = self._processes.all_facts()
 
@@ -198,7 +198,7 @@ class RunMonitor:
             self._checkpoints = self._sealer.look()
         self.findings = self._diagnoser.look(self._facts())
         self.unstable = self._instability.look(self._diagnoser.evidence, self.findings)
-        idle = any(one.kind in IDLE and one.cleared_at is None for one in self.findings)
+        idle = any(finding.kind in IDLE and finding.cleared_at is None for finding in self.findings)
         if idle and self.stepping:  # before the first step a run may load data for long
             self._state.sidecars.idle()
 
@@ -225,20 +225,20 @@ class RunMonitor:
         self._keep_view(self._now(None), phase or self.phase)
 
     def _shown(self) -> object:
-        """What a change of is in the view at once, whether or not anybody was reading it."""
+        """What a change of is in the view at once, whether or not anyone was reading it."""
         return (
             *(self.phase, self._state.message, self._attempts.number, self._state.world_size),
-            [(one.key, one.cleared_at) for one in self.findings],
-            [one.path for one in self._checkpoints],
+            [(finding.key, finding.cleared_at) for finding in self.findings],
+            [checkpoint.path for checkpoint in self._checkpoints],
             [rank for rank, facts in self.ranks.items() if facts.alive],
         )
 
     def _now(self, end: ExitDoc | None) -> dict[str, Any]:
         """What the view says of this moment beside the metrics."""
-        told: Mapping[str, object] = end or {"message": self._state.message}
+        state: Mapping[str, object] = end or {"message": self._state.message}
         return {
             "phase": "ended" if end else self.phase,
-            **{name: told.get(name) for name in OF_THE_END},
+            **{name: state.get(name) for name in OF_THE_END},
             "started_at": self._state.started_at,
             "elapsed_seconds": round(self._elapsed(), 1),
             "steps": max(self._builder.steps, self._last_pulse),
@@ -246,9 +246,9 @@ class RunMonitor:
             "restarts": self._state.restarts,
             "attempt": self._attempts.number,
             "attempts": self._attempts.latest(),
-            "checkpoints": [one.document() for one in self._checkpoints[:_CHECKPOINTS]],
+            "checkpoints": [saved.document() for saved in self._checkpoints[:_CHECKPOINTS]],
             "findings": [
-                one.answer(self._paths.directory.name) for one in self.findings[:_FINDINGS]
+                finding.answer(self._paths.directory.name) for finding in self.findings[:_FINDINGS]
             ],
             "ranks": self._rank_documents(),
             "energy": self._energy.document(self._builder.tokens),
@@ -346,14 +346,14 @@ class RunMonitor:
         self._keep_row()
 
     def _sample_last(self) -> None:
-        """Energy and bill up to now: whether the run may go on is asked of the view."""
+        """Energy and bill up to now: whether the run may continue is asked of the view."""
         with failure_logged("the last sample"):
             self._sample_hardware()
             self._energy.keep()
             self.write_view("stopping")
 
     def close(self, verdict: Verdict) -> None:
-        """The run goes on with another attempt: keep what ended this one, seal what waits."""
+        """The run continues with another attempt: keep what ended this one, seal what waits."""
         self._sample_last()
         self._last_look(verdict)
         self.write_view("starting")

@@ -55,7 +55,7 @@ class RunNodes:
         self._peers.go()
 
     def _beat(self, message: str | None) -> None:
-        """Time passes at the other nodes: the heartbeat and the view go on."""
+        """Time passes at the other nodes: the heartbeat and the view continue."""
         self._read_notices()
         self._state.message = message or self._state.message
         phase = "starting" if message else "stopping" if self._state.ladder.active else "running"
@@ -68,7 +68,7 @@ class RunNodes:
             self._state.stop_request.take_notice(f"{name} had a notice of pre-emption")
 
     def look(self, steps: int) -> None:
-        """Once a second: without one of its nodes an attempt cannot go on. `steps`: done so far."""
+        """Once a second: no attempt continues without one of its nodes. `steps`: done so far."""
         state = self._state
         self._peers.look(steps)
         self._peers.announce(state.launcher)

@@ -55,7 +55,7 @@ def judge(
         paths: The run.
         ranks: Their number; those that the script starts itself are found.
         steps: The furthest step that one of them reported.
-        exit_code: The launcher's; None when nobody saw it end.
+        exit_code: The launcher's; None when no one saw it end.
         stop_reason: Why the run was stopped; None = it was not.
         capture: Whether steps are observed.
         first_step: Steps that were done when the attempt began.

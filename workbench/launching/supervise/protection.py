@@ -25,7 +25,7 @@ def lower_oom_score() -> int:
 
     Returns:
         What the score of the training must be, so that it is chosen first: the one we had, or,
-        where nobody but root may go lower, a higher one.
+        where no one but root may go lower, a higher one.
     """
     before = _score("self") or 0
     if _set_score("self", max(-_MAX_SCORE, before - _LOWER)):

@@ -35,4 +35,6 @@ def _has_own_process(run: RunRecord, state: StateDoc) -> bool:
     """Of the machine that node 0 is: containers of one host share the boot."""
     ranks = state.get("ranks", {})
     own = [ranks.get(str(rank)) for rank in range(run.processes // run.nodes)]
-    return any(processes.is_marked(one, run.marker) for one in [state.get("launcher"), *own])
+    return any(
+        processes.is_marked(process, run.marker) for process in [state.get("launcher"), *own]
+    )

@@ -137,7 +137,7 @@ class RestartController:
         return spec if self._wait(monitor, decision.wait_seconds) else None
 
     def _newest_intact(self, monitor: RunMonitor) -> tuple[Checkpoint | None, list[str]]:
-        """Every byte is read: on a thread, so that the heartbeat goes on."""
+        """Every byte is read: on a thread, so that the heartbeat continues."""
         with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
             newest = pool.submit(newest_intact, self._state.paths)
             while not wait([newest], timeout=_BEAT_SECONDS).done:
@@ -194,9 +194,9 @@ class RestartController:
         """The verdict on an attempt that was ended by this controller; None if it was not."""
         unstable = self._rollbacks.wanted
         if unstable is not None:
-            found = unstable.finding
-            message = f"Ended after step {monitor.steps}: {found.evidence}"
-            return Verdict(outcome="failed", message=message, finding=found)
+            finding = unstable.finding
+            message = f"Ended after step {monitor.steps}: {finding.evidence}"
+            return Verdict(outcome="failed", message=message, finding=finding)
         hang = self._hang
         if hang is None:
             return None

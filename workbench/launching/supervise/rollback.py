@@ -51,7 +51,11 @@ class Rollbacks:
             return False
         done = sum("rollback" in line for line in since_by_hand(self._state.attempts.lines))
         before = why.step - _BEFORE
-        known = [one for one in list_checkpoints(self._state.paths) if _is_before(one, before)]
+        known = [
+            checkpoint
+            for checkpoint in list_checkpoints(self._state.paths)
+            if _is_before(checkpoint, before)
+        ]
         checkpoint = None
         if done >= self._policy.max_rollbacks:
             problem = f"all {done} rollbacks are used up (--max-rollbacks)"
@@ -112,5 +116,7 @@ def _is_before(checkpoint: Checkpoint, step: int) -> bool:
 def since_by_hand(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The starts of attempts since a person last started the run."""
     starts = [line for line in lines if line["event"] == "start"]
-    asked = [at for at, line in enumerate(starts) if str(line.get("why") or "").startswith(BY_HAND)]
-    return starts[asked[-1] :] if asked else starts
+    by_hand = [
+        at for at, line in enumerate(starts) if str(line.get("why") or "").startswith(BY_HAND)
+    ]
+    return starts[by_hand[-1] :] if by_hand else starts

@@ -19,7 +19,7 @@ _KEPT_EVERY_SECONDS = 10.0
 
 
 class RunEnergy:
-    """Goes on from what was counted before."""
+    """Continues from what was counted before."""
 
     def __init__(self, paths: RunPaths, run: RunRecord, *, begins: bool) -> None:
         """`begins`: an attempt that was started just now, not one that is adopted."""

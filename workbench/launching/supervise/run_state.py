@@ -93,7 +93,7 @@ class RunState:
     run: RunRecord
     """run.json."""
     recovery: Recovery
-    """What may be done for the run while nobody looks."""
+    """What may be done for the run while no one looks."""
     attempts: Attempts
     """attempts.jsonl."""
     sidecars: Sidecars

@@ -62,12 +62,12 @@ class Sidecars:
             if started is not None:
                 self._followers.append(started)
         try:
-            told = chosen(self._run.notify)
+            targets = chosen(self._run.notify)
         except WorkbenchError as error:  # a target was removed since, or its file is damaged
-            told = []
+            targets = []
             log(f"no messages: {error}")
-        if told:
-            command = follow_messages(self._paths, told)
+        if targets:
+            command = follow_messages(self._paths, targets)
             started = self._spawn("messages", command, "notify.log")
             if started is not None:
                 self._followers.append(started)

@@ -7,7 +7,7 @@ from typing import final
 
 from workbench.observe.events import StepRow
 from workbench.observe.logged import LoggedRow
-from workbench.recover.limits import Spent, reached
+from workbench.recover.limits import RunSpending, reached
 from workbench.recover.policy import Recovery
 from workbench.recover.stop_rule import OF_STEPS, StopWatch, stop_conditions
 
@@ -27,7 +27,7 @@ class StopReasons:
         """Whether `logged` is of use."""
         return self._watch is not None
 
-    def reason(self, spent: Spent) -> str | None:
+    def reason(self, spent: RunSpending) -> str | None:
         """What the run is to be stopped for, as a sentence; None = nothing yet."""
         return reached(self._recovery.limits, spent) or (self._watch and self._watch.reason)
 

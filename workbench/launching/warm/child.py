@@ -186,7 +186,7 @@ def _reset_modules(order: Order, base: Sequence[str]) -> None:
     for name in ("sitecustomize", "usercustomize", what.name):
         sys.modules.pop(name, None)
     random = sys.modules.get("numpy.random")
-    if random is not None:  # Python's own is seeded anew in a fork
+    if random is not None:  # Python's own is seeded again in a fork
         random.seed()
     gc.enable()
 

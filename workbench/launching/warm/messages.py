@@ -18,7 +18,7 @@ def send(connection: socket.socket, document: dict[str, Any], files: Sequence[in
     """Send `document`, and the descriptors `files` with it.
 
     Raises:
-        OSError: nobody listens any more.
+        OSError: no one listens any more.
     """
     body = json.dumps(document).encode()
     socket.send_fds(connection, [_LENGTH.pack(len(body))], files)

@@ -80,7 +80,7 @@ class Reads(os._Environ[str]):  # noqa: SLF001  # pyright: ignore[reportPrivateU
         return super().__getitem__(key)
 
     def copy(self) -> dict[str, str]:
-        """All of them: nobody asks for one by name."""
+        """All of them: no one asks for one by name."""
         return dict(self.items())
 
     @staticmethod

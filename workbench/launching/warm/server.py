@@ -60,7 +60,7 @@ class Server:
     def listen(self) -> None:
         """Take the address, before the imports: who asks meanwhile waits.
 
-        Nobody else can have it: whoever started this process locked a file for it.
+        No one else can have it: whoever started this process locked a file for it.
         """
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)
@@ -88,7 +88,7 @@ class Server:
         self.room.show({}, f"workbench warm server ({sameness.THREADS}={threads})")
 
     def serve(self) -> tuple[Order, list[int]] | None:
-        """Answer until nobody has asked for long: then None. In a fork: what it is to become."""
+        """Answer until no one has asked for long: then None. In a fork: what it is to become."""
         wake, written = os.pipe()
         os.set_blocking(written, False)
         signal.set_wakeup_fd(written)

@@ -64,7 +64,7 @@ def read_prediction_error(paths: RunPaths) -> PredictionError:
 
 
 def _of_view(view: Mapping[str, Any]) -> Steady:
-    """What the charts' snapshot alone tells of the steps."""
+    """What the charts' snapshot alone reports the steps."""
     median, rate = view.get("step_seconds_median"), view.get("tokens_per_second")
     tokens = rate * median if rate and median else None
     return Steady(steps=view.get("steps") or 0, step_seconds=median, tokens=tokens)
@@ -91,7 +91,9 @@ def compare(run: RunRecord, view: Mapping[str, Any], steady: Steady) -> Predicti
         *_host_rows(run, view),
     ]
     gap = PredictionError(
-        rows=tuple(one for one in rows if one.predicted is not None or one.measured is not None),
+        rows=tuple(
+            term for term in rows if term.predicted is not None or term.measured is not None
+        ),
         source=_source(time),
         steady_steps=steady.steps,
         final=view.get("phase") == "ended",
@@ -168,7 +170,7 @@ def _predicted_causes(
     rest = total - sum(own.values())
     if FORWARD not in measured:
         return own | {COMPUTE: rest}
-    compute = sum(one for name, one in parts.items() if not name.startswith(_NOT_COMPUTE))
+    compute = sum(value for name, value in parts.items() if not name.startswith(_NOT_COMPUTE))
     forward = compute * _forward_share(run.workload or {})
     return own | {FORWARD: forward, BACKWARD: rest - forward}
 
@@ -212,7 +214,9 @@ def _rate_rows(run: RunRecord, time: PredictedTimeDoc, steady: Steady) -> list[P
 
 def _memory_rows(run: RunRecord, view: Mapping[str, Any]) -> list[PredictionTerm]:
     predicted, measured = predicted_peak(run.predicted, run.device), peak_memory(view)
-    low, high = (None, None) if predicted is None else (predicted * one for one in MEMORY_RANGE)
+    low, high = (
+        (None, None) if predicted is None else (predicted * factor for factor in MEMORY_RANGE)
+    )
     peak = PredictionTerm(
         what=PEAK,
         group="memory",
@@ -242,9 +246,9 @@ def _fullest_card(view: Mapping[str, Any]) -> float | None:
     used: list[float] = []
     for device in cast("list[dict[str, Any]]", view.get("devices") or []):
         series: dict[str, list[float | None]] = device.get("series") or {}
-        used += [one for one in series.get("memory_bytes", []) if one is not None]
+        used += [value for value in series.get("memory_bytes", []) if value is not None]
     spread: dict[str, list[float | None]] = view.get("device_spread") or {}  # of very many
-    used += [one for one in spread.get("memory_bytes_high", []) if one is not None]
+    used += [value for value in spread.get("memory_bytes_high", []) if value is not None]
     return max(used, default=None)
 
 

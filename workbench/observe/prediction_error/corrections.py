@@ -26,7 +26,7 @@ FEWEST_STEPS = 20
 FEWEST_RUNS, NEWEST_RUNS = 3, 20
 NARROWEST = 0.05
 """Runs repeat no better than this: the range is at least so wide on either side."""
-_SANE = (0.1, 10.0)  # beyond, something else went on
+_SANE = (0.1, 10.0)  # beyond, something else continued
 _TROUBLES = frozenset(
     {"straggler", "input-bound", "slow-down", "thermal-throttling", "power-throttling"}
     | {"slow-clock", "swap", "hang", "world-size"}
@@ -55,7 +55,7 @@ class Correction:
     @classmethod
     def read(cls, document: Mapping[str, Any] | None) -> Correction | None:
         """Of a kept document; None where there is none, or not all of it."""
-        names = [one.name for one in fields(cls)]
+        names = [field.name for field in fields(cls)]
         if document is None or any(document.get(name) is None for name in names):
             return None
         return cls(**{name: document[name] for name in names})
@@ -141,7 +141,7 @@ def why_no_measure(run: RunRecord, gap: PredictionError, findings: Sequence[Find
         return "it is a rehearsal, which measures nothing"
     if gap.steady_steps < FEWEST_STEPS:
         return f"it has {gap.steady_steps} steady steps, fewer than {FEWEST_STEPS}"
-    troubles = [one.kind for one in findings if one.kind in _TROUBLES]
+    troubles = [finding.kind for finding in findings if finding.kind in _TROUBLES]
     if troubles:
         return f"it had {', '.join(troubles)}"
     if "nsys" in "".join(run.command[:1]):

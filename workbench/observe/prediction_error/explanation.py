@@ -24,7 +24,7 @@ _CALIBRATE = "The prediction uses catalog rates: workbench calibrate measures th
 def explain(gap: PredictionError, run: RunRecord) -> str:
     """One to three sentences, "" where nothing can be said yet."""
     sentences = [_step(gap, run), _memory(gap), _overhead(gap)]
-    return " ".join(one for one in sentences if one)
+    return " ".join(sentence for sentence in sentences if sentence)
 
 
 def _step(gap: PredictionError, run: RunRecord) -> str:
@@ -55,9 +55,9 @@ def most_off(gap: PredictionError) -> PredictionTerm | None:
         return None
     sign = 1 if step.measured > step.predicted else -1
     offs = [
-        (sign * (one.measured - one.predicted), one)
-        for one in gap.rows
-        if one.group == "cause" and one.measured is not None and one.predicted is not None
+        (sign * (term.measured - term.predicted), term)
+        for term in gap.rows
+        if term.group == "cause" and term.measured is not None and term.predicted is not None
     ]
     most, cause = max(offs, key=lambda pair: pair[0], default=(0.0, None))
     return cause if most > 0 else None

@@ -97,9 +97,9 @@ def _facts(run: RunRecord, arch: str) -> StackFacts:
 def layout_text(workload: Mapping[str, Any], strategy: Mapping[str, Any], name: str) -> str:
     """Model, batch and layout from their documents, alike where the same is measured again."""
     model = cast("Mapping[str, Any]", workload.get("model") or {})
-    batch = " x ".join(str(workload.get(one)) for one in ("accumulate", "micro_batch", "seq_len"))
+    batch = " x ".join(str(workload.get(name)) for name in ("accumulate", "micro_batch", "seq_len"))
     degrees = "dp_replicate", "dp_shard", "tp", "pp", "cp"
-    ranks = math.prod(strategy.get(one) or 1 for one in degrees)
+    ranks = math.prod(strategy.get(degree) or 1 for degree in degrees)
     recompute = strategy.get("recompute") or "none"
     return (
         f"{model.get('name')} ({model.get('layers')} x {model.get('hidden')}), {name} on {ranks}, "

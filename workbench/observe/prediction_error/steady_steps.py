@@ -89,18 +89,18 @@ class StepSample:
                 if isinstance(step := line.get("step"), int):
                     self._after_save.add(step + 1)
         rows = self._usual()
-        with_causes = [one for one in rows if one.causes is not None]
+        with_causes = [step for step in rows if step.causes is not None]
         return Steady(
             steps=self._steady,
-            step_seconds=_median(one.seconds for one in rows),
-            tokens=_median(one.tokens for one in rows if one.tokens is not None),
-            input_seconds=_median_of(with_causes, lambda one: one[0]),
-            slowest_seconds=_median_of(with_causes, lambda one: one[1]),
-            forward_seconds=_median_of(with_causes, lambda one: one[2]),
+            step_seconds=_median(step.seconds for step in rows),
+            tokens=_median(step.tokens for step in rows if step.tokens is not None),
+            input_seconds=_median_of(with_causes, lambda causes: causes[0]),
+            slowest_seconds=_median_of(with_causes, lambda causes: causes[1]),
+            forward_seconds=_median_of(with_causes, lambda causes: causes[2]),
             backward_seconds=_median(
-                max(0.0, one.seconds - sum(one.causes))
-                for one in with_causes
-                if one.causes is not None
+                max(0.0, with_cause.seconds - sum(with_cause.causes))
+                for with_cause in with_causes
+                if with_cause.causes is not None
             ),
         )
 
@@ -109,8 +109,8 @@ class StepSample:
 
         Where that would leave too few (a checkpoint each step), all are usual.
         """
-        usual = [one for one in self._rows if one.number not in self._after_save]
-        known = [one for one in usual if one.data_known]
+        usual = [step for step in self._rows if step.number not in self._after_save]
+        known = [step for step in usual if step.data_known]
         for fewer in (known, usual):
             if 2 * len(fewer) >= len(self._rows):
                 return fewer
@@ -139,7 +139,7 @@ def _causes(before: StepRow, row: StepRow) -> tuple[float, float, float] | None:
 def _median_of(
     rows: list[_Step], pick: Callable[[tuple[float, float, float]], float]
 ) -> float | None:
-    return _median(pick(one.causes) for one in rows if one.causes is not None)
+    return _median(pick(step.causes) for step in rows if step.causes is not None)
 
 
 def _median(values: Iterable[float]) -> float | None:

@@ -95,15 +95,15 @@ class PredictionError:
 
     def row(self, what: str) -> PredictionTerm:
         """The term of that name; one without values where there is none."""
-        matching = (one for one in self.rows if one.what == what)
+        matching = (term for term in self.rows if term.what == what)
         return next(matching, PredictionTerm(what=what, group="", unit=""))
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form (`schema.ComparisonDoc`); `read` takes it back."""
         rows = [
-            {key: round_significant(value) for key, value in asdict(one).items()}
-            | {"ratio": round_significant(one.ratio)}
-            for one in self.rows
+            {key: round_significant(value) for key, value in asdict(term).items()}
+            | {"ratio": round_significant(term.ratio)}
+            for term in self.rows
         ]
         return {
             "final": self.final,
@@ -116,12 +116,12 @@ class PredictionError:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> PredictionError:
         """The gap of a kept document; what does not belong there is left out."""
-        names = {one.name for one in fields(PredictionTerm)}
+        names = {field.name for field in fields(PredictionTerm)}
         given = cast("list[dict[str, Any]]", document.get("rows") or [])
-        rows = [{key: value for key, value in one.items() if key in names} for one in given]
+        rows = [{key: value for key, value in row.items() if key in names} for row in given]
         return cls(
             rows=tuple(
-                PredictionTerm(**one) for one in rows if {"what", "group", "unit"} <= one.keys()
+                PredictionTerm(**row) for row in rows if {"what", "group", "unit"} <= row.keys()
             ),
             explanation=document.get("explanation") or "",
             source=document.get("source"),

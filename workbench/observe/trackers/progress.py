@@ -43,13 +43,13 @@ class Progress:
         write_json_atomic(path, self.document())
 
     def forget(self) -> None:
-        """Begin anew: nothing has been fed."""
+        """Begin again: nothing has been fed."""
         self.go_back_to(Progress(tracker=self.tracker, folder=self.folder, attempt=self.attempt))
 
     def go_back_to(self, other: Progress) -> None:
         """Become what `other` is."""
-        for one in fields(self):
-            setattr(self, one.name, getattr(other, one.name))
+        for own in fields(self):
+            setattr(self, own.name, getattr(other, own.name))
 
 
 _CHECKS: dict[str, Callable[[Any], bool]] = {
@@ -58,10 +58,10 @@ _CHECKS: dict[str, Callable[[Any], bool]] = {
     "samples": lambda value: type(value) is int and value >= 0,
     "said": lambda value: (
         isinstance(value, dict)
-        and all(type(one) is int for one in cast("dict[Any, Any]", value).values())
+        and all(type(item) is int for item in cast("dict[Any, Any]", value).values())
     ),
     "notes": lambda value: (
-        isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
+        isinstance(value, list) and all(isinstance(item, str) for item in cast("list[Any]", value))
     ),
     "ended_at": lambda value: value is None or isinstance(value, float | int),
 }

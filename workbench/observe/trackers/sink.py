@@ -27,7 +27,7 @@ class Sink(ABC):
 
     @abstractmethod
     def clear(self) -> None:
-        """Begin the run anew: what was fed before is gone, all of it comes again."""
+        """Begin the run again: what was fed before is gone, all of it comes again."""
 
     @abstractmethod
     def points(self, points: Sequence[Point]) -> None:
@@ -39,7 +39,7 @@ class Sink(ABC):
 
     @abstractmethod
     def end(self, outcome: str, ended_at: float) -> None:
-        """The run ended (it may go on later, after a resume)."""
+        """The run ended (it may continue later, after a resume)."""
 
     @abstractmethod
     def look(self) -> str:

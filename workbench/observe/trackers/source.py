@@ -69,7 +69,7 @@ class Source:
     def taken_back(self) -> int | None:
         """The step to which new attempts took the run back; None without one.
 
-        It is settled in the progress; a new Source goes on from there.
+        It is settled in the progress; a new Source continues from there.
         """
         if not self.new_attempt():
             return None

@@ -67,7 +67,7 @@ class TensorBoard(Sink):
             self._files["notes"].text(f"note-{number}", text, number, note.time)
 
     def end(self, outcome: str, ended_at: float) -> None:
-        """The note says it; event files know no state of a run."""
+        """The note says it; event files do not know any state of a run."""
 
     def look(self) -> str:
         """The command that shows it."""

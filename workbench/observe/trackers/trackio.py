@@ -86,7 +86,7 @@ class Trackio(Sink):
         )
 
     def end(self, outcome: str, ended_at: float) -> None:
-        """The alert says it; Trackio knows no state of a run."""
+        """The alert says it; Trackio does not know any state of a run."""
 
     def look(self) -> str:
         """The command that shows it."""

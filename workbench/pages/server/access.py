@@ -96,14 +96,16 @@ class Access:
         given = [request.query_token or "", self._in_cookie(request.headers)]
         kind, _, text = request.headers.get("authorization", "").partition(" ")
         given.append(text.strip() if kind.lower() in {"token", "bearer"} else "")
-        return any(hmac.compare_digest(one.encode(), self.token.encode()) for one in given if one)
+        return any(
+            hmac.compare_digest(token.encode(), self.token.encode()) for token in given if token
+        )
 
     def _in_cookie(self, headers: Mapping[str, str]) -> str:
         try:
-            found = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
+            cookie = SimpleCookie(headers.get("cookie", "")).get(self.cookie)
         except CookieError:
             return ""
-        return found.value if found else ""
+        return cookie.value if cookie else ""
 
 
 def own_user(connection: socket.socket) -> bool | None:

@@ -113,16 +113,16 @@ class _Handler(BaseHTTPRequestHandler):
         query = dict(parse_qsl(address.query, keep_blank_values=True))
         headers = {name.lower(): text for name, text in self.headers.items()}
         access = self._page.access
-        asked = Request(
+        request = Request(
             headers=headers,
             query_token=query.get("token"),
             own_user=self.own_user,
         )
         if not access.host_allowed(headers.get("host", "")):
             return self._send(problem(403, "The host of this address is not this server's name."))
-        if refused := access.refused(asked):
+        if refused := access.refused(request):
             return self._send(problem(403, refused))
-        acts = access.has_token(asked)
+        acts = access.has_token(request)
         if address.path == "/" and query.get("token") and acts:
             return self._send(self._with_cookie(access))
         try:
@@ -148,12 +148,12 @@ class _Handler(BaseHTTPRequestHandler):
         if not length.isdigit() or int(length) > _BODY_MAX:
             return {}, problem(413, f"Send at most {_BODY_MAX} bytes, and say how many.")
         try:
-            found = json.loads(self.rfile.read(int(length)))
+            document = json.loads(self.rfile.read(int(length)))
         except ValueError:
-            found = None
-        if not isinstance(found, dict):
+            document = None
+        if not isinstance(document, dict):
             return {}, problem(400, "Send a JSON object.")
-        return cast("dict[str, Any]", found), None
+        return cast("dict[str, Any]", document), None
 
     def _send(self, answer: Answer) -> None:
         if answer.file is not None:
@@ -208,11 +208,11 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def _span(asked: str | None, size: int) -> tuple[int, int] | None:
+def _span(header: str | None, size: int) -> tuple[int, int] | None:
     """First and last+1 byte of a Range header, of everything without one; None = not to be had."""
-    if asked is None:
+    if header is None:
         return 0, size
-    match = re.fullmatch(r"bytes=(\d*)-(\d*)", asked.strip())
+    match = re.fullmatch(r"bytes=(\d*)-(\d*)", header.strip())
     if match is None or not (match[1] or match[2]) or size == 0:
         return 0, size
     if not match[1]:

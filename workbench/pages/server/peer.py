@@ -28,9 +28,9 @@ def peer_uid(connection: socket.socket) -> int | None:
         theirs, ours = connection.getpeername(), connection.getsockname()
         for version in (4, 6):
             pair = (_entry(theirs, version), _entry(ours, version))
-            found = None if None in pair else _uid(_TABLES[version], *map(str, pair))
-            if found is not None:
-                return found
+            uid = None if None in pair else _uid(_TABLES[version], *map(str, pair))
+            if uid is not None:
+                return uid
     except (OSError, ValueError, struct.error):
         return None
     return None
@@ -38,17 +38,17 @@ def peer_uid(connection: socket.socket) -> int | None:
 
 def _plain(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
     """The address; one of IPv4 in IPv6's clothes as IPv4."""
-    found = ipaddress.ip_address(host.partition("%")[0])
-    return getattr(found, "ipv4_mapped", None) or found
+    address = ipaddress.ip_address(host.partition("%")[0])
+    return getattr(address, "ipv4_mapped", None) or address
 
 
 def _entry(address: tuple[str, int], version: int) -> str | None:
     """An address and port as the table writes them; None: it cannot stand in that table."""
-    found = _plain(address[0])
-    packed = found.packed
-    if version == 4 and found.version == 6:
+    ip = _plain(address[0])
+    packed = ip.packed
+    if version == 4 and ip.version == 6:
         return None
-    if version == 6 and found.version == 4:
+    if version == 6 and ip.version == 4:
         packed = b"\0" * 10 + b"\xff\xff" + packed
     words = struct.unpack(f"={len(packed) // 4}I", packed)
     return f"{''.join(f'{word:08X}' for word in words)}:{address[1]:04X}"

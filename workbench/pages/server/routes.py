@@ -123,10 +123,10 @@ class Routes:
                 return problem(404, f"There is nothing at {path}")
 
     def _static(self, name: str) -> Answer:
-        found = static_files.read(name)
-        if found is None:
+        file = static_files.read(name)
+        if file is None:
             return problem(404, f"The page has no file {name}")
-        return Answer(kind=found.kind, data=found.data, packed=True, kept=True)
+        return Answer(kind=file.kind, data=file.data, packed=True, kept=True)
 
     def post(self, path: str, message: dict[str, Any], *, acts: bool) -> Answer:
         """A question or, where the asker `acts`, an action; answers the messages for the page."""
@@ -209,10 +209,10 @@ class Routes:
 
     def _act(self, paths: RunPaths, message: dict[str, Any]) -> Answer:
         kind, run = message.get("type"), Run(paths)
-        said: list[actions.Message] = []
+        messages: list[actions.Message] = []
         if kind == "profile":
-            actions.profile(run, said.append)
-            return as_json(said)
+            actions.profile(run, messages.append)
+            return as_json(messages)
         if kind == "steer":
             return as_json([actions.steer(run, message)])
         with self._acting:  # a double click is one resumption

@@ -36,9 +36,9 @@ def folder() -> Path:
     """
     spec = importlib.util.find_spec("workbench_widgets")
     for place in (spec.submodule_search_locations or []) if spec else []:
-        found = Path(place) / "static"
-        if (found / "site.js").is_file():
-            return found
+        static = Path(place) / "static"
+        if (static / "site.js").is_file():
+            return static
     raise HostError(
         "The page's files (workbench_widgets/static) are not installed. Install the workbench "
         "again: pip install --force-reinstall training-workbench"

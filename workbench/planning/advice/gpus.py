@@ -199,7 +199,7 @@ def _steps(workload: Workload, card: Accelerator, several: list[Option]) -> tupl
 def memory_rubric(workload: Workload, gpu: str | Accelerator, gpus: int | None = None) -> Advice:
     """How many GPUs weights, gradients and optimizer states need at least, activations apart.
 
-    `gpus`: how many there are; None = nobody has chosen yet.
+    `gpus`: how many there are; None = no one has chosen yet.
 
     Raises:
         UsageError: an unknown GPU.

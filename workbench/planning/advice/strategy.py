@@ -49,7 +49,7 @@ def ddp_or_fsdp(
 ) -> Advice:
     """Whether plain data parallelism is enough; memory decides, time second.
 
-    `strategy`: the name of the one that is meant; None = nobody has chosen yet.
+    `strategy`: the name of the one that is meant; None = no one has chosen yet.
 
     Raises:
         UsageError: fewer than two GPUs, or an accelerator that is not in the catalog.

@@ -31,8 +31,8 @@ def library() -> Path:
     Raises:
         HostError: there is no C compiler, it failed, or the folder is another user's.
     """
-    found = compiler()
-    if found is None:
+    compiler_path = compiler()
+    if compiler_path is None:
         raise HostError(
             "The simulated GPU driver is built from C, and there is no C compiler (cc). Install "
             "one: apt-get install gcc libc6-dev"
@@ -47,7 +47,7 @@ def library() -> Path:
     if not built.exists():
         new = folder / f"{NAME}.{os.getpid()}"
         made = subprocess.run(
-            [found, *_OPTIONS, "-o", new, SOURCE, "-lpthread"],
+            [compiler_path, *_OPTIONS, "-o", new, SOURCE, "-lpthread"],
             check=False,
             capture_output=True,
             text=True,

@@ -74,7 +74,12 @@ class Pod:
         self._lines: list[tuple[float, int, str, object]] = []
         self.gpu, self.count = catalog.gpu(gpu), count
         self.driver_name = next(
-            (one for one in self.gpu.aliases if one.startswith(("NVIDIA ", "Tesla ", "AMD "))), gpu
+            (
+                alias
+                for alias in self.gpu.aliases
+                if alias.startswith(("NVIDIA ", "Tesla ", "AMD "))
+            ),
+            gpu,
         )
         self.max_clock = _MAX_CLOCK_MHZ.get(self.gpu.id)
         self.host(0, driver=driver, cuda=cuda, count=count)
@@ -117,7 +122,7 @@ class Pod:
         return f"GPU-{index:x}{index + 7:07x}-0f3a-4b7d-9c21-{index:012x}"
 
     def host(self, second: float, **values: object) -> Pod:
-        """Change what the driver tells of the host: driver, cuda, count."""
+        """Change what the driver reports the host: driver, cuda, count."""
         return self._put(second, -1, values)
 
     def at(self, second: float, device: int | Iterable[int], **values: object) -> Pod:
@@ -154,8 +159,8 @@ class Pod:
     def slices(self, second: float, device: int, slices: Iterable[Slice]) -> Pod:
         """The card is in MIG mode and cut so."""
         self.at(second, device, mig=1)
-        for number, one in enumerate(slices):
-            text = f"{number} {one.uuid}|{one.name}|{one.memory_bytes}|{one.used_bytes}"
+        for number, part in enumerate(slices):
+            text = f"{number} {part.uuid}|{part.name}|{part.memory_bytes}|{part.used_bytes}"
             self.at(second, device, slice=text)
         return self
 

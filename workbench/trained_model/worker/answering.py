@@ -51,7 +51,7 @@ def answer(request: Mapping[str, Any], stopped: threading.Event, say: Say) -> No
     if request["prompt"] is None:
         say({"end": True})
         return
-    sides = [one for one in request["sides"] if one != "base" or speaker.has_base()]
+    sides = [side for side in request["sides"] if side != "base" or speaker.has_base()]
     for which in sides:
         began, tokens = time.monotonic(), 0
         for text in speaker.answer(request, which, stopped):
@@ -99,7 +99,7 @@ class _Bytes(Answerer):
         shape = {key: int(kept[key]) for key in ("layers", "hidden", "heads")}
         self._model = recipe_module("gpt_model").GPT(**shape)
         tensors, state = open_tensors(place), self._model.state_dict()
-        names = matched(tensors, {name: tuple(one.shape) for name, one in state.items()}, {})
+        names = matched(tensors, {name: tuple(value.shape) for name, value in state.items()}, {})
         read = tensors.read(names.values())
         self._model.load_state_dict({new: read[old] for new, old in names.items()})
         self._device, self._longest = _device(), int(kept.get("seq_len") or 128)
@@ -210,4 +210,4 @@ class _Transformer(Answerer):
         config: Any = getattr(self._model, "generation_config", None)
         ends: Any = getattr(config, "eos_token_id", None)
         ends = ends if isinstance(ends, list) else [ends]
-        return {one for one in [*ends, self._tokenizer.eos_token_id] if one is not None}
+        return {token for token in [*ends, self._tokenizer.eos_token_id] if token is not None}

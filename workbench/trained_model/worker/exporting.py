@@ -39,7 +39,7 @@ class _Export:
         self._say, self._said_at = say, 0.0
 
     def progress(self, done: int, total: int, text: str) -> None:
-        """Not more often than somebody can read it."""
+        """Not more often than someone can read it."""
         now = time.monotonic()
         if now - self._said_at > _LEAST_SECONDS or done == total:
             self._said_at = now
@@ -66,12 +66,12 @@ class _Export:
             progress=progress,
         )
         kinds = {tensors.dtypes[old] for old in names.values()}
-        floats = {self.dtype if self.dtype and one.is_floating_point else one for one in kinds}
+        floats = {self.dtype if self.dtype and kind.is_floating_point else kind for kind in kinds}
         self.facts |= {
             "tensors": len(names),
             "parameters": sum(torch.Size(tensors.shapes[old]).numel() for old in names.values()),
             "bytes": needed,
-            "dtype": ", ".join(sorted(str(one).removeprefix("torch.") for one in floats)),
+            "dtype": ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in floats)),
         }
 
     def text(self, name: str, text: str) -> None:
@@ -107,7 +107,7 @@ def _gpt(job: _Export) -> None:
     shape = {key: int(kept[key]) for key in ("layers", "hidden", "heads")}
     with torch.device("meta"):
         bare = recipe_module("gpt_model").GPT(**shape)
-    shapes = {name: tuple(one.shape) for name, one in bare.state_dict().items()}
+    shapes = {name: tuple(value.shape) for name, value in bare.state_dict().items()}
     tensors = open_tensors(job.checkpoint)
     names = matched(tensors, shapes, {})
     job.weights(tensors, names)
@@ -251,9 +251,11 @@ def _finish(job: _Export, config: Any) -> None:
         job.notes.append("It was not loaded for a test: the host has too little free memory.")
         return
     job.progress(1, 1, "loading it with transformers")
-    _, told = kind.from_pretrained(job.folder, output_loading_info=True, dtype="auto")
+    _, loading = kind.from_pretrained(job.folder, output_loading_info=True, dtype="auto")
     wrong = [
-        one for key in ("missing_keys", "unexpected_keys", "mismatched_keys") for one in told[key]
+        name
+        for key in ("missing_keys", "unexpected_keys", "mismatched_keys")
+        for name in loading[key]
     ]
     if wrong:
         raise WorkbenchError(

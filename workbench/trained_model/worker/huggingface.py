@@ -84,7 +84,7 @@ def expected(config: Any) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
     """Shapes of the model's weights by name, and which of them are another one (tied)."""
     model = _on_meta(class_of(config), config)
     tied = dict[str, str](getattr(model, "all_tied_weights_keys", None) or {})
-    return {name: tuple(one.shape) for name, one in model.state_dict().items()}, tied
+    return {name: tuple(value.shape) for name, value in model.state_dict().items()}, tied
 
 
 def adapted(request: Mapping[str, Any]) -> tuple[Any, list[str]]:
@@ -125,17 +125,17 @@ def _adapted_recipe(request: Mapping[str, Any]) -> tuple[Any, list[str]]:
         raise UsageError(f"The base {options.model} cannot be read: {_first(error)}") from error
     tensors = open_tensors(Path(request["checkpoint"]))
     if (Path(request["checkpoint"]) / "adapter_config.json").is_file():  # the recipe's last words
-        told: Any = peft().set_peft_model_state_dict(model, tensors.read(tensors.shapes))
-        if told.unexpected_keys:
-            raise UsageError(f"The adapter is of another model: {told.unexpected_keys[0]}.")
+        loading: Any = peft().set_peft_model_state_dict(model, tensors.read(tensors.shapes))
+        if loading.unexpected_keys:
+            raise UsageError(f"The adapter is of another model: {loading.unexpected_keys[0]}.")
         return model, notes
     parameters: dict[str, Tensor] = dict(model.named_parameters())
-    trained = {name for name, one in parameters.items() if one.requires_grad}
+    trained = {name for name, tensor in parameters.items() if tensor.requires_grad}
     if missing := trained - set(tensors.shapes):
         raise UsageError(f"The checkpoint lacks {min(missing)}: it is of another model.")
     with torch.no_grad():
-        for name, one in tensors.read(sorted(trained)).items():
-            parameters[name].copy_(one)
+        for name, tensor in tensors.read(sorted(trained)).items():
+            parameters[name].copy_(tensor)
     return model, notes
 
 
@@ -145,7 +145,7 @@ def whole(request: Mapping[str, Any]) -> Any:
     names = matched(tensors, *expected(config))
     model: nn.Module = class_of(config)(config)
     dtypes = {
-        tensors.dtypes[one] for one in names.values() if tensors.dtypes[one].is_floating_point
+        tensors.dtypes[name] for name in names.values() if tensors.dtypes[name].is_floating_point
     }
     model = model.to(max(dtypes, key=lambda kind: kind.itemsize))
     parameters: dict[str, Tensor] = model.state_dict()
@@ -181,7 +181,11 @@ def tokenizer_of(request: Mapping[str, Any]) -> Any:
 def _tokenizer_places(request: Mapping[str, Any]) -> list[str]:
     checkpoint = Path(request["checkpoint"])
     folders = [checkpoint, checkpoint.parent, Path(request["config"] or checkpoint)]
-    near = [str(one) for one in folders if any((one / name).is_file() for name in _TOKENIZER_FILES)]
+    near = [
+        str(folder)
+        for folder in folders
+        if any((folder / name).is_file() for name in _TOKENIZER_FILES)
+    ]
     return [*dict.fromkeys(near), *([request["base"]] if request["base"] else [])]
 
 

@@ -16,16 +16,17 @@ def matched(
     Raises:
         UsageError: the checkpoint is of another model.
     """
-    found = without_prefix(tensors.shapes, shapes)
+    places = without_prefix(tensors.shapes, shapes)
     names = dict[str, str]()
     for name, shape in shapes.items():
         source = tied.get(name)
-        if source is not None and source in found:
+        if source is not None and source in places:
             continue
-        place = found.get(name)
+        place = places.get(name)
         if place is None and name in tied.values():  # kept under the other name
             place = next(
-                (found[one] for one, of in tied.items() if of == name and one in found), None
+                (places[value] for value, of in tied.items() if of == name and value in places),
+                None,
             )
         if place is None:
             raise UsageError(
@@ -41,19 +42,23 @@ def matched(
     return names
 
 
-def without_prefix(found: Iterable[str], expected: Iterable[str]) -> dict[str, str]:
+def without_prefix(names: Iterable[str], expected: Iterable[str]) -> dict[str, str]:
     """Name that the model uses -> name in the checkpoint, which wrappers may have added to.
 
     The first one of the usual prefixes by which most of the `expected` names are found; without
     expected names, what all names begin with.
     """
-    bare = {_unwrapped(name): name for name in found}
+    bare = {_unwrapped(name): name for name in names}
     wanted = set(expected)
     if not wanted:
-        common = [one for one in _PREFIXES if one and all(name.startswith(one) for name in bare)]
+        common = [
+            prefix
+            for prefix in _PREFIXES
+            if prefix and all(name.startswith(prefix) for name in bare)
+        ]
         cut = max(common, key=len, default="")
         return {name.removeprefix(cut): old for name, old in bare.items()}
-    best = max(_PREFIXES, key=lambda one: sum(one + name in bare for name in wanted))
+    best = max(_PREFIXES, key=lambda prefix: sum(prefix + name in bare for name in wanted))
     return {name.removeprefix(best): old for name, old in bare.items() if name.startswith(best)}
 
 

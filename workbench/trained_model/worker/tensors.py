@@ -65,11 +65,11 @@ class SafetensorsFiles(Tensors):
 
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
         """File by file."""
-        found = dict[str, Tensor]()
+        tensors = dict[str, Tensor]()
         for name in names:
             with _safetensors(self._where[name]) as opened:
-                found[name] = opened.get_tensor(name)
-        return found
+                tensors[name] = opened.get_tensor(name)
+        return tensors
 
 
 class SavedTensors(Tensors):
@@ -77,8 +77,8 @@ class SavedTensors(Tensors):
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._tensors = tensors
-        self.shapes = {name: tuple(one.shape) for name, one in tensors.items()}
-        self.dtypes = {name: one.dtype for name, one in tensors.items()}
+        self.shapes = {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+        self.dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
 
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
         """Copies, so that files that are mapped may go."""
@@ -94,7 +94,7 @@ class DistributedCheckpoint(Tensors):
             described = self._reader.read_metadata().state_dict_metadata
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             raise UsageError(f"{folder.name}/.metadata cannot be read: {error}") from error
-        parts = {name: one for name, one in described.items() if hasattr(one, "chunks")}
+        parts = {name: value for name, value in described.items() if hasattr(value, "chunks")}
         names = set(parts) if wanted is None else set(wanted) & set(parts)
         if wanted is None:
             names = {name for name in parts if not _of_optimizer(name, parts)}
@@ -126,8 +126,8 @@ class GatheredZero(Tensors):
         self._lazy: Any = zero_to_fp32.get_fp32_state_dict_from_zero_checkpoint(
             str(above), tag, lazy_mode=True
         )
-        self.shapes = {name: tuple(one.shape) for name, one in self._lazy.items()}
-        self.dtypes = {name: one.dtype for name, one in self._lazy.items()}
+        self.shapes = {name: tuple(value.shape) for name, value in self._lazy.items()}
+        self.dtypes = {name: value.dtype for name, value in self._lazy.items()}
 
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
         """One weight after the other."""
@@ -142,15 +142,15 @@ def open_tensors(place: Path) -> Tensors:
     """
     if place.is_file():
         return _file(place)
-    names = {one.name for one in place.iterdir()}
+    names = {path.name for path in place.iterdir()}
     if ".metadata" in names:
         return DistributedCheckpoint(place, _recorded(place))
-    if sharded := sorted(one for one in names if one.startswith("pytorch_model_fsdp_")):
+    if sharded := sorted(name for name in names if name.startswith("pytorch_model_fsdp_")):
         return DistributedCheckpoint(place / sharded[0])
     for above in (place, place / "pytorch_model"):
         if (above / "latest").is_file():
             return _deepspeed(above / _tag(above))
-    tagged = any(one.endswith("_model_states.pt") for one in names)
+    tagged = any(name.endswith("_model_states.pt") for name in names)
     return _deepspeed(place) if tagged else _whole_files(place, names)
 
 
@@ -164,17 +164,21 @@ def _tag(folder: Path) -> str:
 
 def _whole_files(place: Path, names: set[str]) -> Tensors:
     """Weights that were saved whole; those of safetensors first."""
-    whole = sorted(one for one in names if one.endswith(".safetensors"))
-    own = [one for one in whole if one.startswith("model")] or whole
+    whole = sorted(name for name in names if name.endswith(".safetensors"))
+    own = [name for name in whole if name.startswith("model")] or whole
     if own:
-        return SafetensorsFiles(place / one for one in own)
-    parts = sorted(one for one in names if one.startswith("pytorch_model") and one.endswith(".bin"))
+        return SafetensorsFiles(place / name for name in own)
+    parts = sorted(
+        name for name in names if name.startswith("pytorch_model") and name.endswith(".bin")
+    )
     if parts:
-        files = [_file(place / one) for one in parts]
-        return SavedTensors({name: one.read([name])[name] for one in files for name in one.shapes})
-    saved = sorted(one for one in names if one.endswith(_TORCH))
-    models = [one for one in saved if "model" in one or "weights" in one]
-    for chosen in models or [one for one in saved if "optim" not in one]:
+        files = [_file(place / part) for part in parts]
+        return SavedTensors(
+            {name: tensors.read([name])[name] for tensors in files for name in tensors.shapes}
+        )
+    saved = sorted(name for name in names if name.endswith(_TORCH))
+    models = [name for name in saved if "model" in name or "weights" in name]
+    for chosen in models or [name for name in saved if "optim" not in name]:
         return _file(place / chosen)
     raise UsageError(
         f"{place.name} does not hold weights in a known form: expected are safetensors, "
@@ -206,9 +210,9 @@ def _weights(saved: Any) -> dict[str, Tensor]:
     if not isinstance(saved, Mapping):
         return {}
     for key in _INSIDE:
-        if isinstance(inner := saved.get(key), Mapping) and (found := _weights(inner)):
-            return found
-    tensors = {str(name): one for name, one in saved.items() if isinstance(one, Tensor)}
+        if isinstance(inner := saved.get(key), Mapping) and (weights := _weights(inner)):
+            return weights
+    tensors = {str(name): value for name, value in saved.items() if isinstance(value, Tensor)}
     return tensors if len(tensors) * 2 > len(saved) else {}
 
 
@@ -220,8 +224,8 @@ def _is_zip(path: Path) -> bool:
 def _deepspeed(folder: Path) -> Tensors:
     """One tag's folder."""
     states = sorted(folder.glob("*_model_states.pt"))
-    if any(one.name.startswith("layer_") for one in states) or any(
-        "mp_rank_00" not in one.name for one in states
+    if any(state.name.startswith("layer_") for state in states) or any(
+        "mp_rank_00" not in state.name for state in states
     ):
         raise UsageError(
             f"{folder.name} is split by DeepSpeed's own pipeline or by tensor parallelism, whose "
@@ -246,7 +250,7 @@ def _deepspeed_records() -> list[Any]:
 
 
 def _recorded(folder: Path) -> list[str] | None:
-    """The weights that a recipe's checkpoint names; None: it is somebody else's."""
+    """The weights that a recipe's checkpoint names; None: it is someone else's."""
     try:
         record: Any = json.loads((folder / "options.json").read_bytes())
         return list(record["weights"])
@@ -257,9 +261,11 @@ def _recorded(folder: Path) -> list[str] | None:
 def _of_optimizer(name: str, names: Mapping[str, Any]) -> bool:
     """Whether it is an optimizer's state or a counter, by its name."""
     first = name.split(".", maxsplit=1)[0]
-    if any(first.startswith(one) for one in ("optim", "random", "scaler", "train_state", "sched")):
+    if any(
+        first.startswith(prefix) for prefix in ("optim", "random", "scaler", "train_state", "sched")
+    ):
         return True
-    return any(name.endswith(one) and name.removesuffix(one) in names for one in _MOMENTS)
+    return any(name.endswith(moment) and name.removesuffix(moment) in names for moment in _MOMENTS)
 
 
 def _safetensors(path: Path) -> Any:

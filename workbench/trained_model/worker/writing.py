@@ -80,11 +80,15 @@ def _write_shard(
     read = tensors.read(names.values())
     shard = dict[str, Tensor]()
     for new, old in names.items():
-        one = read[old]
-        shard[new] = one.to(dtype) if dtype is not None and one.is_floating_point() else one
-    own = {name: (digest(one), tuple(one.shape)) for name, one in shard.items()}
+        tensor = read[old]
+        shard[new] = (
+            tensor.to(dtype) if dtype is not None and tensor.is_floating_point() else tensor
+        )
+    own = {name: (digest(tensor), tuple(tensor.shape)) for name, tensor in shard.items()}
     try:
-        save_file({name: one.contiguous() for name, one in shard.items()}, file, {"format": "pt"})
+        save_file(
+            {name: tensor.contiguous() for name, tensor in shard.items()}, file, {"format": "pt"}
+        )
         sync(file)
     except (OSError, SafetensorError) as error:
         raise full_or(error) from error

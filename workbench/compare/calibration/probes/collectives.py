@@ -51,9 +51,9 @@ def _work(group: ProcessGroup, kind: str, size: int) -> Callable[[], object]:
     count = size // 4 // group.size * group.size
     tensor = torch.ones(count, device=group.device)
     part = torch.ones(count // group.size, device=group.device)
-    one: Any = dist  # torch is renaming these two; either name does where it is known
-    gather = getattr(one, "all_gather_single", None) or one.all_gather_into_tensor
-    scatter = getattr(one, "reduce_scatter_single", None) or one.reduce_scatter_tensor
+    library: Any = dist  # torch is renaming these two; either name does where it is known
+    gather = getattr(library, "all_gather_single", None) or library.all_gather_into_tensor
+    scatter = getattr(library, "reduce_scatter_single", None) or library.reduce_scatter_tensor
 
     def work() -> None:
         if kind == "all-reduce":

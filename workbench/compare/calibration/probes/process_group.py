@@ -63,14 +63,14 @@ class ProcessGroup:
         values = torch.tensor(list(seconds), dtype=torch.float64)
         if self.size > 1 and len(values):
             dist.all_reduce(values, dist.ReduceOp.MAX, group=self._host_group)
-        return [float(one) for one in values]
+        return [float(value) for value in values]
 
     def mean(self, seconds: Sequence[float]) -> list[float]:
         """Round by round, the mean of all processes."""
         values = torch.tensor(list(seconds), dtype=torch.float64)
         if self.size > 1 and len(values):
             dist.all_reduce(values, group=self._host_group)
-        return [float(one) / self.size for one in values]
+        return [float(value) / self.size for value in values]
 
     def rounds(
         self, work: Callable[[], object], budget: float, *, together: bool = False

@@ -51,7 +51,9 @@ def measure(group: ProcessGroup, budget: float) -> list[dict[str, Any]]:
 def _cases(group: ProcessGroup) -> Iterator[tuple[str, tuple[int, ...]]]:
     if group.device.type == "cuda":
         bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-        known = [one for one in GPU_PRECISIONS if one != "bf16" or bf16]
+        known = [
+            gpu_precision for gpu_precision in GPU_PRECISIONS if gpu_precision != "bf16" or bf16
+        ]
         yield from ((precision, shape) for precision in known for shape in GPU_SHAPES)
         yield from (("attention", shape) for shape in GPU_ATTENTIONS)
         return

@@ -118,9 +118,9 @@ def measure(group: ProcessGroup, shape: Shape, budget: float) -> list[dict[str, 
         late = time.perf_counter() - began > LATE * budget
         if turn % 3 == 2 and turn > 3 and group.broadcast(int(late)):
             break
-    flat = group.mean([seconds for one in own for seconds in one])
+    flat = group.mean([seconds for times in own for seconds in times])
     rounds = [tuple(flat[at : at + PHASES]) for at in range(0, len(flat), PHASES)]
-    full = [one for turn, one in enumerate(rounds) if group.size == 1 or turn % 3]
+    full = [times for turn, times in enumerate(rounds) if group.size == 1 or turn % 3]
     alone = rounds[::3] if group.size > 1 else full
     forward, synced, update, step_seconds = _typical(full)
     backward = _typical(alone)[1]
@@ -135,7 +135,7 @@ def measure(group: ProcessGroup, shape: Shape, budget: float) -> list[dict[str, 
         exchange_seconds=max(0.0, synced - backward) if group.size > 1 else 0.0,
         update_seconds=update,
         step_seconds=step_seconds,
-        spread=spread([one[-1] for one in full]),
+        spread=spread([times[-1] for times in full]),
     )
     return [dataclasses.asdict(row)]
 
@@ -153,5 +153,5 @@ def _unhindered(trainer: Trainer) -> float:
 
 def _typical(rounds: list[tuple[float, ...]]) -> tuple[float, ...]:
     """Medians, phase by phase, of the steps without the slowest ones."""
-    kept = sorted(rounds, key=lambda one: one[-1])[: math.ceil(KEPT * len(rounds))]
-    return tuple(statistics.median(one[phase] for one in kept) for phase in range(PHASES))
+    kept = sorted(rounds, key=lambda times: times[-1])[: math.ceil(KEPT * len(rounds))]
+    return tuple(statistics.median(times[phase] for times in kept) for phase in range(PHASES))

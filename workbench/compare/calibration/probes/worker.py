@@ -96,7 +96,7 @@ def _walk(plan: Plan, groups: dict[int, Any]) -> None:
     import torch.distributed as dist  # noqa: PLC0415
 
     probes = _probes(plan)
-    total, done = sum(one.weight for one in probes), 0.0
+    total, done = sum(probe.weight for probe in probes), 0.0
     began = time.monotonic()
     for probe in probes:
         if plan.rank == 0:

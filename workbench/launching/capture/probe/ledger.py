@@ -112,7 +112,7 @@ class Ledger(TorchDispatchMode):
                 yield leaf
 
     def read(self, tensors: Iterable[torch.Tensor]) -> None:
-        """Tensors that are there: those that nobody made in this step are inputs."""
+        """Tensors that are there: those that no one made in this step are inputs."""
         for tensor in tensors:
             self._note(tensor, "input")
 
@@ -183,7 +183,7 @@ def _formula(packet: Any, name: str) -> Any:
 
 def _moved_bytes(name: str, inputs: list[torch.Tensor], outputs: list[torch.Tensor]) -> int:
     read = outputs if name in _LOOKUPS else inputs
-    return sum(one.numel() * one.element_size() for one in (*read, *outputs))
+    return sum(tensor.numel() * tensor.element_size() for tensor in (*read, *outputs))
 
 
 def _kind(name: str) -> str:

@@ -95,7 +95,7 @@ class Probe:
         write_json(os.path.join(folder, f"rank-{recorder.rank}.json"), record)
 
     def _leave(self) -> None:
-        """End the script as its own ``sys.exit`` would; one that goes on all the same is ended."""
+        """End the script as its own ``sys.exit`` would; one that continues is ended."""
         if self._record.get("left"):
             sys.stdout.flush()
             sys.stderr.flush()
@@ -118,11 +118,11 @@ class _Open:
         # On the optimizers themselves: the hooks of all of them are being iterated right now.
         self._handles = [
             handle
-            for one in _living(Optimizer)
-            if "_optimizer_step_pre_hooks" in vars(one)  # a wrapper around another has none
+            for optimizer in _living(Optimizer)
+            if "_optimizer_step_pre_hooks" in vars(optimizer)  # a wrapper around another has none
             for handle in (
-                one.register_step_pre_hook(self._before_step),
-                one.register_step_post_hook(self._after_step),
+                optimizer.register_step_pre_hook(self._before_step),
+                optimizer.register_step_post_hook(self._after_step),
             )
         ]
         self._stepped: dict[int, Optimizer] = {}
@@ -138,10 +138,14 @@ class _Open:
         modules, optimizers = list(_living(nn.Module)), list(_living(Optimizer))
         weights = [weight for module in modules for weight in module.parameters(recurse=False)]
         ledger.keep((*weights, *_trained(optimizers)), "parameter")
-        ledger.keep((one for module in modules for one in module.buffers(recurse=False)), "buffer")
+        ledger.keep(
+            (buffer for module in modules for buffer in module.buffers(recurse=False)), "buffer"
+        )
         gradients = (weight.grad for weight in weights)
-        ledger.keep((one for one in gradients if one is not None), "gradient")
-        ledger.keep((tensor for one in optimizers for tensor in states_of(one)), "state")
+        ledger.keep((gradient for gradient in gradients if gradient is not None), "gradient")
+        ledger.keep(
+            (tensor for optimizer in optimizers for tensor in states_of(optimizer)), "state"
+        )
 
     def _before_step(self, stepping: Optimizer, _args: Any, _kwargs: Any) -> None:
         self._stepped[id(stepping)] = stepping
@@ -149,7 +153,7 @@ class _Open:
         updated = [weight for weight in _trained([stepping]) if weight.grad is not None]
         self._updated |= {id(weight): weight for weight in updated}
         gradients = (weight.grad for weight in updated)
-        self._ledger.mark((one for one in gradients if one is not None), "gradient")
+        self._ledger.mark((gradient for gradient in gradients if gradient is not None), "gradient")
 
     def _after_step(self, stepping: Optimizer, _args: Any, _kwargs: Any) -> None:
         self._ledger.in_step = max(0, self._ledger.in_step - 1)
@@ -169,7 +173,7 @@ class _Open:
         """Stop watching, and say what was seen."""
         self.abandon()
         stepped, roots = list(self._stepped.values()), self._calls.outermost()
-        with_state = (weight for one in stepped for weight in one.state)
+        with_state = (weight for optimizer in stepped for weight in optimizer.state)
         self._updated |= {id(weight): weight for weight in with_state}
         trained = [weight for weight in _trained(stepped) if id(weight) in self._updated]
         return {
@@ -188,13 +192,13 @@ class _Open:
 
 def _living(kind: type) -> Iterator[Any]:
     """Every object of that class in this process."""
-    return (one for one in gc.get_objects() if issubclass(type(one), kind))
+    return (item for item in gc.get_objects() if issubclass(type(item), kind))
 
 
 def _trained(optimizers: list[Optimizer]) -> Iterator[torch.Tensor]:
     seen: set[int] = set()
-    for one in optimizers:
-        for group in one.param_groups:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
             for weight in group["params"]:
                 if id(weight) not in seen:
                     seen.add(id(weight))

@@ -24,18 +24,18 @@ _WORKBENCH = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir
 def account(ledger: Ledger) -> dict[str, Any]:
     """The bytes alive at every operator, and what each phase computed."""
     lives = ledger.storages
-    gradients = [one for one in lives if one.what == "gradient"]
-    others = [one for one in lives if one.what not in _STATIC | {"gradient"}]
+    gradients = [storage for storage in lives if storage.what == "gradient"]
+    others = [storage for storage in lives if storage.what not in _STATIC | {"gradient"}]
     count = ledger.now
     return {
         "phases": _runs(ledger.phases),
         "gradient_bytes": _alive(gradients, count),
         "other_bytes": _alive(others, count),
         "held": {
-            what: sum(one.nbytes for one in lives if one.what == what)
+            what: sum(storage.nbytes for storage in lives if storage.what == what)
             for what in ("parameter", "state", "buffer", "gradient", "input")
         },
-        "saved_bytes": sum(one.nbytes for one in lives if one.saved),
+        "saved_bytes": sum(storage.nbytes for storage in lives if storage.saved),
         "work": {
             phase: {
                 "operators": work.operators,
@@ -54,10 +54,10 @@ def _alive(lives: list[Storage], count: int) -> list[int]:
     Operators are numbered from 1; what was there before the first counts from it on.
     """
     change = [0] * (count + 2)
-    for one in lives:
-        change[max(1, one.birth)] += one.nbytes
-        if one.death is not None:
-            change[max(1, one.death) + 1 if one.death else 1] -= one.nbytes
+    for storage in lives:
+        change[max(1, storage.birth)] += storage.nbytes
+        if storage.death is not None:
+            change[max(1, storage.death) + 1 if storage.death else 1] -= storage.nbytes
     return list(accumulate(change))[1 : count + 1]
 
 
@@ -103,17 +103,17 @@ def facts_of_optimizers(
     """Class, kernels, and bytes of state beside the trained elements that they are for."""
     facts: list[dict[str, Any]] = []
     updated = {id(weight) for weight in trained}
-    for one in stepped:
-        every = [weight for group in one.param_groups for weight in group["params"]]
+    for optimizer in stepped:
+        every = [weight for group in optimizer.param_groups for weight in group["params"]]
         weights = [weight for weight in every if id(weight) in updated]
-        tensors = list(states_of(one))
+        tensors = list(states_of(optimizer))
         facts.append(
             {
-                "class": type(getattr(one, "optimizer", one)).__name__,
+                "class": type(getattr(optimizer, "optimizer", optimizer)).__name__,
                 "elements": sum(weight.numel() for weight in weights),
                 "state_bytes": sum(value.numel() * value.element_size() for value in tensors),
-                "fused": bool(one.defaults.get("fused")),
-                "foreach": one.defaults.get("foreach"),
+                "fused": bool(optimizer.defaults.get("fused")),
+                "foreach": optimizer.defaults.get("foreach"),
             }
         )
     return facts
@@ -129,7 +129,7 @@ def states_of(optimizer: Optimizer) -> Iterator[torch.Tensor]:
 
 
 def imported_files(script: Any) -> dict[str, str]:
-    """The files that the script has imported and nobody installed: path beside it -> hash.
+    """The files that the script has imported and no one installed: path beside it -> hash.
 
     Also those of another folder (a package beside it, ``PYTHONPATH``): a model is often there.
     """

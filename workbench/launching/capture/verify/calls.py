@@ -113,7 +113,9 @@ class Calls:
         self._stack.append(module)
 
     def _note_autocast(self, module: Any) -> None:
-        kind = next((one.device.type for one in module.parameters(recurse=False)), "cpu")
+        kind = next(
+            (parameter.device.type for parameter in module.parameters(recurse=False)), "cpu"
+        )
         if torch.is_autocast_enabled(kind):
             self.autocast = str(torch.get_autocast_dtype(kind)).removeprefix("torch.")
 

@@ -41,15 +41,15 @@ class Clips:
 
     def _note(self, parameters: Any, kind: str) -> None:
         given = [parameters] if isinstance(parameters, torch.Tensor) else parameters
-        gradients = [one.grad for one in given if one.grad is not None]
-        if not gradients or any(hasattr(one, "placements") for one in gradients):
+        gradients = [parameter.grad for parameter in given if parameter.grad is not None]
+        if not gradients or any(hasattr(gradient, "placements") for gradient in gradients):
             return  # shards of DTensor: torch adds their norms up over the ranks
-        squares = [float(one.detach().double().pow(2).sum()) for one in gradients]
+        squares = [float(gradient.detach().double().pow(2).sum()) for gradient in gradients]
         self._seen.append(
             {
                 "kind": kind,
                 "norm": math.sqrt(sum(squares)),
-                "elements": sum(one.numel() for one in gradients),
+                "elements": sum(gradient.numel() for gradient in gradients),
                 "scale": self._scale,
             }
         )

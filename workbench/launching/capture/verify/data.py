@@ -69,7 +69,7 @@ class Reading:
         owner._next_index, owner.__next__ = next_index, following  # noqa: SLF001
 
     def _begun(self, loader: Any, iterator: Any) -> None:
-        sampler, _ = sampling(loader)  # a loop may make its loader anew in each epoch
+        sampler, _ = sampling(loader)  # a loop may make its loader again in each epoch
         key = id(loader.dataset), id(loader if sampler is None else sampler)
         number = self._numbers.get(key)
         if number is None:
@@ -94,33 +94,38 @@ class Reading:
             "loader": number,
             "pass": turn,
             "indices": indices,
-            "hash": _joined([digest(one) for one in tensors]) if tensors else None,
-            "firsts": [int(one.shape[0]) for one in tensors],
-            "varied": any(len(set(rows(one))) > 1 for one in tensors[:1]),
+            "hash": _joined([digest(tensor) for tensor in tensors]) if tensors else None,
+            "firsts": [int(tensor.shape[0]) for tensor in tensors],
+            "varied": any(len(set(rows(tensor))) > 1 for tensor in tensors[:1]),
         }
         self.fetches.append(fetch)
         self._last = fetch
         if indices is not None:
-            self._indices |= {digest(one): indices for one in tensors}
+            self._indices |= {digest(tensor): indices for tensor in tensors}
 
     def trained(self, inputs: Any) -> dict[str, Any]:
         """The samples of one forward pass of the training, by what the model is given."""
         tensors = _tensors(inputs)
         count = int(tensors[0].shape[0]) if tensors else None
-        whole = [one for one in tensors if one.shape[0] == count]
+        whole = [tensor for tensor in tensors if tensor.shape[0] == count]
         known = next(
-            (self._indices[mark] for one in tensors if (mark := digest(one)) in self._indices), None
+            (
+                self._indices[mark]
+                for tensor in tensors
+                if (mark := digest(tensor)) in self._indices
+            ),
+            None,
         )
         if self._last is not None:
             self.loaders[self._last["loader"]]["trains"] = True
             size = len(self._last["indices"] or ())
             known = known if known is not None or size != count else self._last["indices"]
-        parts = [rows(one) for one in whole]
+        parts = [rows(batch) for batch in whole]
         return {
-            "samples": [_joined(list(one)) for one in zip(*parts, strict=True)] if parts else [],
+            "samples": [_joined(list(rows)) for rows in zip(*parts, strict=True)] if parts else [],
             "indices": known,
-            "shapes": [list(one.shape) for one in tensors],
-            "dtypes": [str(one.dtype).removeprefix("torch.") for one in tensors],
+            "shapes": [list(tensor.shape) for tensor in tensors],
+            "dtypes": [str(tensor.dtype).removeprefix("torch.") for tensor in tensors],
         }
 
     def document(self) -> dict[str, Any]:
@@ -130,14 +135,14 @@ class Reading:
 
 def rows(tensor: Any) -> list[int]:
     """A hash of each sample of a batch."""
-    return [digest(one) for one in tensor[:_MOST_SAMPLES]]
+    return [digest(row) for row in tensor[:_MOST_SAMPLES]]
 
 
 def _tensors(value: Any) -> list[Any]:
     return [
-        one
-        for one in tree_leaves(value if isinstance(value, (dict, list, tuple)) else _plain(value))
-        if isinstance(one, torch.Tensor) and one.dim() and one.numel()
+        leaf
+        for leaf in tree_leaves(value if isinstance(value, (dict, list, tuple)) else _plain(value))
+        if isinstance(leaf, torch.Tensor) and leaf.dim() and leaf.numel()
     ]
 
 
@@ -152,12 +157,12 @@ def _joined(marks: list[int]) -> int:
 
 def _indices(chosen: Any, dataset: Any) -> list[int] | None:
     """Places in the data set itself, where a subset of it is read."""
-    found: list[Any] = list(chosen) if hasattr(chosen, "__len__") else [chosen]
-    if not all(isinstance(one, int) for one in found):
+    indices: list[Any] = list(chosen) if hasattr(chosen, "__len__") else [chosen]
+    if not all(isinstance(index, int) for index in indices):
         return None
     while hasattr(dataset, "indices") and hasattr(dataset, "dataset"):  # a Subset
-        found, dataset = [int(dataset.indices[one]) for one in found], dataset.dataset
-    return found[:_MOST_SAMPLES]
+        indices, dataset = [int(dataset.indices[index]) for index in indices], dataset.dataset
+    return indices[:_MOST_SAMPLES]
 
 
 def _about(loader: Any) -> dict[str, Any]:

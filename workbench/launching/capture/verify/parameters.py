@@ -24,7 +24,7 @@ class Models:
     def add(self, module: Any) -> None:
         """A module that was called from outside any other."""
         if (
-            all(module is not one for one in self.roots)
+            all(module is not root for root in self.roots)
             and next(module.parameters(), None) is not None
         ):
             self.roots.append(module)
@@ -33,39 +33,39 @@ class Models:
 
     def outermost(self) -> list[Any]:
         """The called modules that are not part of another called one."""
-        inner = {id(one) for root in self.roots for one in list(root.modules())[1:]}
+        inner = {id(module) for root in self.roots for module in list(root.modules())[1:]}
         return [root for root in self.roots if id(root) not in inner]
 
     def named(self) -> dict[str, Any]:
         """Every parameter by its name, once."""
-        roots, seen, found = self.outermost(), set[int](), dict[str, Any]()
+        roots, seen, parameters = self.outermost(), set[int](), dict[str, Any]()
         for number, root in enumerate(roots):
             prefix = f"{_kind(root)}{number}." if len(roots) > 1 else ""
             for name, parameter in root.named_parameters():
-                if id(parameter) not in seen and len(found) < _MOST:
+                if id(parameter) not in seen and len(parameters) < _MOST:
                     seen.add(id(parameter))
                     # Another model may be called later: a name that was given stays.
                     _, known = self._names.setdefault(
                         id(parameter), (parameter, prefix + clean(name))
                     )
-                    found[prefix + clean(name) if known in found else known] = parameter
-        return found
+                    parameters[prefix + clean(name) if known in parameters else known] = parameter
+        return parameters
 
     def tied(self) -> list[list[str]]:
         """Names that stand for one parameter, together."""
         groups: dict[int, list[str]] = {}
         for root in self.outermost():
-            for name, one in root.named_parameters(remove_duplicate=False):
-                groups.setdefault(id(one), []).append(clean(name))
+            for name, parameter in root.named_parameters(remove_duplicate=False):
+                groups.setdefault(id(parameter), []).append(clean(name))
         return [names for names in groups.values() if len(names) > 1]
 
     def buffers(self) -> dict[str, Any]:
         """Buffers of floating point: running statistics."""
         return {
-            clean(name): one
+            clean(name): buffer
             for root in self.outermost()
-            for name, one in root.named_buffers()
-            if one.is_floating_point() and one.numel()
+            for name, buffer in root.named_buffers()
+            if buffer.is_floating_point() and buffer.numel()
         }
 
     def _hook(self, name: str, parameter: Any) -> None:
@@ -107,14 +107,15 @@ def _kind(module: Any) -> str:
 
 def freeze_switches(roots: Iterable[Any]) -> list[dict[str, Any]]:
     """Modules that say that something of them is frozen while every parameter is trained."""
-    found = list[dict[str, Any]]()
+    documents = list[dict[str, Any]]()
     for root in roots:
         for name, module in root.named_modules():
             switches: list[tuple[str, Any]] = list(module.__dict__.items())
             for key, value in switches:
                 says = key.startswith(("frozen", "freeze")) and isinstance(value, (bool, int))
                 weights = list(module.parameters()) if says and value > 0 else []
-                if weights and all(one.requires_grad for one in weights):
+                if weights and all(weight.requires_grad for weight in weights):
                     text = f"{type(module).__name__}.{key} = {value}"
-                    found.append({"module": clean(name), "text": text, "parameters": len(weights)})
-    return found
+                    document = {"module": clean(name), "text": text, "parameters": len(weights)}
+                    documents.append(document)
+    return documents

@@ -47,7 +47,7 @@ class RankTrace:
     def _clear(self) -> None:
         """Begin a step."""
         lists = ("batches", "losses", "roots")
-        self._step: dict[str, Any] = {one: [] for one in lists} | {"unsynced": 0}
+        self._step: dict[str, Any] = {name: [] for name in lists} | {"unsynced": 0}
         self._step |= {"gradients": {}, "local": {}}
         self._stale, self._with_gradient = set[str](), 0
         self._models.local.clear()
@@ -104,10 +104,12 @@ class RankTrace:
         """Gradients that the script has set to zero are no part of those to come (a GAN's)."""
         named, roots = self._models.named(), self._models.outermost()
         zeroed = [
-            name for name, one in named.items() if one.grad is None or not _local(one.grad).any()
+            name
+            for name, value in named.items()
+            if value.grad is None or not _local(value.grad).any()
         ]
         self._stale.difference_update(zeroed)
-        if any(type(one).__name__ in _KEEP_OWN for root in roots for one in root.modules()):
+        if any(type(module).__name__ in _KEEP_OWN for root in roots for module in root.modules()):
             return
         for name in zeroed:
             self._models.local.pop(name, None)
@@ -116,14 +118,14 @@ class RankTrace:
         """Parameters whose gradient is the one of the step before; how many have any."""
         before = self._done[-1]["gradients"]
         trained = [
-            (name, one)
-            for name, one in self._models.named().items()
-            if one.grad is not None and before.get(name)
+            (name, value)
+            for name, value in self._models.named().items()
+            if value.grad is not None and before.get(name)
         ]
         stale = {
             name
-            for name, one in trained
-            if before[name]["norm"] > 0 and digest(_local(one.grad)) == before[name]["hash"]
+            for name, parameter in trained
+            if before[name]["norm"] > 0 and digest(_local(parameter.grad)) == before[name]["hash"]
         }
         return stale, len(trained)
 
@@ -131,7 +133,11 @@ class RankTrace:
         with contextlib.suppress(Exception):
             self._optimizers[id(optimizer)] = optimizer
             if os.getpid() == self._recorder.owner:
-                held = {id(one) for group in optimizer.param_groups for one in group["params"]}
+                held = {
+                    id(parameter)
+                    for group in optimizer.param_groups
+                    for parameter in group["params"]
+                }
                 self._look(held)
 
     def _look(self, held: set[int] | None = None) -> None:
@@ -140,12 +146,12 @@ class RankTrace:
         if not self._done and "weights" not in self._facts:
             self._facts["weights"] = _sketches(named)
             self._facts["tied"] = self._models.tied()
-        if held is None or not any(id(one) in held for one in named.values()):
-            held = {id(one) for one in named.values()}
+        if held is None or not any(id(parameter) in held for parameter in named.values()):
+            held = {id(parameter) for parameter in named.values()}
         gradients, local = self._step["gradients"], self._step["local"]
-        for name, one in named.items():
-            if id(one) in held and name not in gradients:
-                gradients[name] = None if one.grad is None else sketch(one.grad)
+        for name, value in named.items():
+            if id(value) in held and name not in gradients:
+                gradients[name] = None if value.grad is None else sketch(value.grad)
                 if name in self._models.local:
                     local[name] = dict(self._models.local[name])
 
@@ -172,7 +178,7 @@ class RankTrace:
             "step": len(self._done) + 1,
             "lr": line.get("lr"),
             "weights": _sketches(self._models.named()),
-            "buffers": {name: digest(one) for name, one in self._models.buffers().items()},
+            "buffers": {name: digest(value) for name, value in self._models.buffers().items()},
             "random": _random(),
             "modes": calls.modes,
             "targets": calls.targets,
@@ -213,38 +219,40 @@ class RankTrace:
 
     def _model_facts(self) -> dict[str, Any]:
         named, roots = self._models.named(), self._models.outermost()
-        places = {id(one): name for name, one in named.items()}
+        places = {id(value): name for name, value in named.items()}
         held = [
-            one
+            parameter
             for optimizer in self._optimizers.values()
             for group in optimizer.param_groups
-            for one in group["params"]
+            for parameter in group["params"]
         ]
-        modules = [one for root in roots for one in root.modules()]
+        modules = [module for root in roots for module in root.modules()]
         return {
             "wrappers": sorted(
-                {base.__name__ for one in (*roots, *modules) for base in type(one).__mro__}
+                {base.__name__ for module in (*roots, *modules) for base in type(module).__mro__}
                 & _WRAPPERS
             ),
-            "own_buffers": any(getattr(one, "broadcast_buffers", True) is False for one in roots),
+            "own_buffers": any(getattr(root, "broadcast_buffers", True) is False for root in roots),
             "embeddings": [
-                places[id(one.weight)]
-                for one in modules
-                if isinstance(one, nn.Embedding) and id(one.weight) in places
+                places[id(module.weight)]
+                for module in modules
+                if isinstance(module, nn.Embedding) and id(module.weight) in places
             ],
-            "comm_hook": any(getattr(one, "_comm_hooks", None) for one in roots),
-            "trainable": [name for name, one in named.items() if one.requires_grad],
-            "optimized": [places[id(one)] for one in held if id(one) in places],
-            "outside": sum(id(one) not in places for one in held),
-            "optimizer": next((type(one).__name__ for one in self._optimizers.values()), None),
-            "batch_norm": sum(isinstance(one, _NORMS) for one in modules),
-            "sync_batch_norm": sum(isinstance(one, nn.SyncBatchNorm) for one in modules),
+            "comm_hook": any(getattr(root, "_comm_hooks", None) for root in roots),
+            "trainable": [name for name, value in named.items() if value.requires_grad],
+            "optimized": [places[id(key)] for key in held if id(key) in places],
+            "outside": sum(id(key) not in places for key in held),
+            "optimizer": next(
+                (type(optimizer).__name__ for optimizer in self._optimizers.values()), None
+            ),
+            "batch_norm": sum(isinstance(module, _NORMS) for module in modules),
+            "sync_batch_norm": sum(isinstance(module, nn.SyncBatchNorm) for module in modules),
             "order": _order(roots, places),
             "switches": freeze_switches(roots),
         }
 
     def _leave(self) -> None:
-        """End the script as its own ``sys.exit`` would; one that goes on all the same is ended."""
+        """End the script as its own ``sys.exit`` would; one that continues is ended."""
         if self._left:
             sys.stdout.flush()
             sys.stderr.flush()
@@ -259,7 +267,7 @@ _KEEP_OWN = {"FullyShardedDataParallel", "DeepSpeedEngine"}  # sums outside of .
 
 
 def _sketches(named: dict[str, Any]) -> dict[str, Any]:
-    return {name: sketch(one) for name, one in named.items()}
+    return {name: sketch(value) for name, value in named.items()}
 
 
 def _local(tensor: Any) -> Any:
@@ -283,6 +291,6 @@ def _random() -> dict[str, str]:
     if numpy is not None and hasattr(numpy, "random"):
         states["numpy"] = repr(numpy.random.get_state())
     return {
-        name: hashlib.sha1(one if isinstance(one, bytes) else one.encode()).hexdigest()[:12]  # noqa: S324
-        for name, one in states.items()
+        name: hashlib.sha1(value if isinstance(value, bytes) else value.encode()).hexdigest()[:12]  # noqa: S324
+        for name, value in states.items()
     }

@@ -76,8 +76,8 @@ def _projections(flat: Any, local: Any, shape: Any, offset: Any) -> list[float]:
     mixed = (places + 1) * _MIX[0]
     mixed = (mixed ^ (mixed >> 29)) * _MIX[1]
     return [
-        float((values * (1 - 2 * ((mixed >> (40 + 5 * one)) & 1))).sum())
-        for one in range(_PROJECTIONS)
+        float((values * (1 - 2 * ((mixed >> (40 + 5 * number)) & 1))).sum())
+        for number in range(_PROJECTIONS)
     ]
 
 

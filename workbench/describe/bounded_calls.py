@@ -13,7 +13,7 @@ Answer = TypeVar("Answer")
 
 
 @final
-class InTime:
+class BoundedCalls:
     """One question at a time. While one is not answered, none is asked."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
@@ -68,7 +68,7 @@ class InTime:
         return answers[0] if answers else None
 
 
-DRIVER = InTime(30.0)
+DRIVER = BoundedCalls(30.0)
 """What this process asks the GPUs' drivers before and beside a run. A broken driver may hang in any
 call, for ever; nvidia-smi then hangs too. Loading it may take ten seconds on a node of eight cards
 whose driver is not kept loaded (persistence mode)."""

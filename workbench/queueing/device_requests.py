@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.launching.prepare.devices import gpus_of
 from workbench.observe.devices import Device, read_devices
-from workbench.queueing.order import Wish
+from workbench.queueing.order import DeviceRequest
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
@@ -19,10 +19,10 @@ def all_devices(store: Path) -> tuple[Device, ...]:
     return (*read_devices(store, cuda=True), *read_devices(store, cuda=False))
 
 
-def wish(run: RunRecord, devices: Sequence[Device]) -> Wish:
+def device_request(run: RunRecord, devices: Sequence[Device]) -> DeviceRequest:
     """What a run asks for among these devices."""
     cuda = run.device == "cuda"
-    names = [one.name for one in devices if one.kind == ("gpu" if cuda else "slot")]
+    names = [device.name for device in devices if device.kind == ("gpu" if cuda else "slot")]
     prefix = "gpu" if cuda else "slot"
     if run.devices:
         allowed, count = [name for name in run.devices if name in names], len(run.devices)
@@ -34,12 +34,12 @@ def wish(run: RunRecord, devices: Sequence[Device]) -> Wish:
     else:
         allowed, count = names, min(run.processes, len(names))
     keys = tuple(f"{prefix}{name}" for name in allowed)
-    return Wish(run=run.run, count=count, allowed=keys, share=run.share)
+    return DeviceRequest(run=run.run, count=count, allowed=keys, share=run.share)
 
 
 def load(devices: Sequence[Device]) -> dict[str, int]:
     """How many hold each device; a process that is no run counts, too: it has the memory."""
-    return {one.key: len(one.holders) for one in devices}
+    return {device.key: len(device.holders) for device in devices}
 
 
 def predicted_seconds(run: RunRecord) -> float | None:
@@ -52,12 +52,14 @@ def predicted_seconds(run: RunRecord) -> float | None:
 
 
 def free_at(devices: Sequence[Device], store: Path, now: float) -> dict[str, float | None]:
-    """When each device is predicted to be free; None = nobody knows."""
+    """When each device is predicted to be free; None = no one knows."""
     times: dict[str, float | None] = {}
-    for one in devices:
-        ends = [_end_of(RunPaths(store / held.run)) if held.run else None for held in one.holders]
+    for device in devices:
+        ends = [
+            _end_of(RunPaths(store / held.run)) if held.run else None for held in device.holders
+        ]
         known = [end for end in ends if end is not None]
-        times[one.key] = max([now, *known]) if len(known) == len(ends) else None
+        times[device.key] = max([now, *known]) if len(known) == len(ends) else None
     return times
 
 

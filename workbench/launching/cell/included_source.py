@@ -29,7 +29,7 @@ def taken_source(names: list[str], namespace: Mapping[str, Any]) -> str:
     """
     for name in names:
         if name not in namespace:
-            known = [one for one in namespace if not one.startswith("_")]
+            known = [name for name in namespace if not name.startswith("_")]
             raise UnknownNameError.near("name in the notebook", name, known)
     imports, bodies = list[str](), dict[str, str]()
     waiting = [(name, "") for name in names]
@@ -107,13 +107,13 @@ def source_of(value: Any) -> str:
             f"`{name}` is a closure over {', '.join(free)}, which lives in this process only: "
             f"{NEW_PROCESS}. Make it a plain function with arguments."
         )
-    found = _class_source(value) if isinstance(value, type) else _function_source(value)
-    if found is None:
+    source = _class_source(value) if isinstance(value, type) else _function_source(value)
+    if source is None:
         raise UsageError(
             f"`{name}` has no source that could be read (typed at a prompt, built in, or made by "
             f"exec), and {NEW_PROCESS}. Put it into a cell or a module."
         )
-    return textwrap.dedent(found).rstrip() + "\n"
+    return textwrap.dedent(source).rstrip() + "\n"
 
 
 def _function_source(value: Any) -> str | None:
@@ -125,9 +125,9 @@ def _function_source(value: Any) -> str | None:
 
 def _class_source(value: type) -> str | None:
     """`inspect` finds no class of a notebook, because its module has no file: look in the cells."""
-    codes = (getattr(inspect.unwrap(one), "__code__", None)
-             for one in vars(value).values() if callable(one))  # fmt: skip
-    files = [one.co_filename for one in codes if one is not None]
+    codes = (getattr(inspect.unwrap(member), "__code__", None)
+             for member in vars(value).values() if callable(member))  # fmt: skip
+    files = [code.co_filename for code in codes if code is not None]
     files += [name for name in reversed(list(linecache.cache)) if "ipykernel" in name
               or name.startswith("<ipython-input")]  # fmt: skip
     main = getattr(sys.modules.get("__main__"), "__file__", None)
@@ -136,7 +136,7 @@ def _class_source(value: type) -> str | None:
         source = "".join(linecache.getlines(file))
         for node in _classes(source):
             if node.name == value.__name__:
-                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+                first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
                 return "".join(source.splitlines(keepends=True)[first - 1 : node.end_lineno])
     return None
 
@@ -154,7 +154,7 @@ def _is_constant(value: Any) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, tuple):
-        return all(_is_constant(one) for one in cast("tuple[Any, ...]", value))
+        return all(_is_constant(item) for item in cast("tuple[Any, ...]", value))
     return value is None or type(value) in {bool, int, str, bytes}
 
 
@@ -176,15 +176,15 @@ def _in_order(bodies: Mapping[str, str], namespace: Mapping[str, Any]) -> list[s
 
 def _read_at_once(body: str) -> set[str]:
     """Names that a definition reads when it is made: bases, decorators, defaults, class bodies."""
-    found = set[str]()
+    names = set[str]()
     waiting: list[ast.AST] = list(parse_python(body).body)
     while waiting:
         node = waiting.pop()
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-            found.add(node.id)
+            names.add(node.id)
         children = list(ast.iter_child_nodes(node))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             inside = node.body if isinstance(node.body, list) else [node.body]
-            children = [one for one in children if one not in inside]
+            children = [child for child in children if child not in inside]
         waiting += children
-    return found
+    return names

@@ -15,7 +15,7 @@ _WORD = re.compile(r"""(?:[^ \t\r\n'"\\]|\\.|'[^']*'|"(?:[^"\\]|\\.)*")+""", re.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Given:
+class TypedArgument:
     """An option, or a plain word, in the text."""
 
     option: ScriptOption | None
@@ -48,22 +48,22 @@ def words_in(text: str) -> list[tuple[str, int, int]]:
             f"The arguments cannot be read: {error}. Close the quotation mark, or put a backslash "
             "before it."
         ) from error
-    return [("".join(shlex.split(one[0])), *one.span()) for one in _WORD.finditer(text)]
+    return [("".join(shlex.split(match[0])), *match.span()) for match in _WORD.finditer(text)]
 
 
-def given_in(text: str, known: ScriptOptions) -> list[Given]:
+def given_in(text: str, known: ScriptOptions) -> list[TypedArgument]:
     """Everything that the text gives, in its order.
 
     Raises:
         UsageError: a quotation mark is open.
     """
     words = words_in(text)
-    given, at = list[Given](), 0
+    given, at = list[TypedArgument](), 0
     for part in parts_of([word for word, _, _ in words], known):
         start, end = words[at][1], words[at + len(part.words) - 1][2]
         option, spelling, values, joined = _read(part.name, part.words, known)
         given.append(
-            Given(
+            TypedArgument(
                 option=option, spelling=spelling, values=values, joined=joined, start=start, end=end
             )
         )
@@ -84,33 +84,33 @@ def _read(
     return option, name, tuple(words[1:]), False
 
 
-def _placed(given: Sequence[Given], known: ScriptOptions) -> Iterator[Given]:
+def _placed(given: Sequence[TypedArgument], known: ScriptOptions) -> Iterator[TypedArgument]:
     """Plain words next to each other are of the words that the script takes, in their order."""
-    plain = [one for one in given if not one.spelling and one.values != ("--",)]
+    plain = [argument for argument in given if not argument.spelling and argument.values != ("--",)]
     places = iter(_places(known.words, len(plain)))
-    taken = {id(one): next(places, None) for one in plain}
-    waiting: Given | None = None
-    for one in given:
-        option = taken.get(id(one))
+    taken = {id(argument): next(places, None) for argument in plain}
+    waiting: TypedArgument | None = None
+    for argument in given:
+        option = taken.get(id(argument))
         if waiting and option is not None and option is waiting.option and option.most != 1:
-            waiting = replace(waiting, values=(*waiting.values, *one.values), end=one.end)
+            waiting = replace(waiting, values=(*waiting.values, *argument.values), end=argument.end)
             continue
         if waiting:
             yield waiting
             waiting = None
         if option is None:
-            yield one
+            yield argument
         else:
-            waiting = replace(one, option=option)
+            waiting = replace(argument, option=option)
     if waiting:
         yield waiting
 
 
 def _places(words: Sequence[ScriptOption], count: int) -> Iterator[ScriptOption]:
     """Whose value each plain word is; one with any number takes what the later ones leave."""
-    for at, one in enumerate(words):
+    for at, option in enumerate(words):
         later = sum(other.least for other in words[at + 1 :])
-        most = count if one.most is None else one.most
+        most = count if option.most is None else option.most
         for _ in range(max(0, min(most, count - later))):
-            yield one
+            yield option
             count -= 1

@@ -16,7 +16,7 @@ UNKNOWN, NOT_FINITE = " ", "!"
 _TWO_DIGITS = 128  # up to so many numbers
 
 
-class Coded(TypedDict):
+class CodedRows(TypedDict):
     """Rows of equal length."""
 
     digits: int  # characters of a number
@@ -30,14 +30,14 @@ def digits_of(count: int) -> int:
     return 2 if count <= _TWO_DIGITS else 1
 
 
-def coded(rows: Sequence[Sequence[float | None]], digits: int) -> Coded:
+def coded(rows: Sequence[Sequence[float | None]], digits: int) -> CodedRows:
     """The numbers of `rows` between the lowest and the highest of all.
 
     >>> coded([[1.0, None, 3.0]], 1)
     {'digits': 1, 'low': 1.0, 'high': 3.0, 'rows': ['# ~']}
     """
-    known = [one for row in rows for one in row if one is not None and math.isfinite(one)]
-    low, high = (float(f"{one:.6g}") for one in (min(known, default=0), max(known, default=0)))
+    known = [value for row in rows for value in row if value is not None and math.isfinite(value)]
+    low, high = (float(f"{end:.6g}") for end in (min(known, default=0), max(known, default=0)))
     top = len(LEVELS) ** digits - 1
     scale = top / (high - low) if high > low else 0.0
 
@@ -59,7 +59,7 @@ def coded(rows: Sequence[Sequence[float | None]], digits: int) -> Coded:
     }
 
 
-def decoded(numbers: Coded, row: int = 0) -> list[float | None]:
+def decoded(numbers: CodedRows, row: int = 0) -> list[float | None]:
     """A row back; what was not finite comes as NaN.
 
     >>> decoded(coded([[1.0, None, 3.0]], 1))
@@ -67,16 +67,16 @@ def decoded(numbers: Coded, row: int = 0) -> list[float | None]:
     """
     digits, text = numbers["digits"], numbers["rows"][row]
     step = (numbers["high"] - numbers["low"]) / (len(LEVELS) ** digits - 1)
-    found: list[float | None] = []
+    values: list[float | None] = []
     for start in range(0, len(text), digits):
         code = text[start : start + digits]
         if code[0] == UNKNOWN:
-            found.append(None)
+            values.append(None)
         elif code[0] == NOT_FINITE:
-            found.append(math.nan)
+            values.append(math.nan)
         else:
             level = 0
             for char in code:
                 level = level * len(LEVELS) + LEVELS.index(char)
-            found.append(numbers["low"] + level * step)
-    return found
+            values.append(numbers["low"] + level * step)
+    return values
