@@ -112,7 +112,8 @@ def test_an_odd_configuration_does_not_lead_the_others_astray() -> None:
     odd = measured("run-odd", layout="odd", step_ratio=2.0)
     without, beside, alone = factor(*agreeing), factor(*agreeing, odd), factor(odd)
     assert 1.08 < without < beside < 1.14
-    assert beside < alone < 2.0**ONE
+    assert beside < alone
+    assert alone == pytest.approx(2.0**ONE)  # nothing says that the layout is odd, not the stack
 
 
 def test_what_does_not_apply_pushes_nothing_out() -> None:

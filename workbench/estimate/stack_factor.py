@@ -30,6 +30,8 @@ TAIL, MEMORY_TAIL = 0.1, 0.01
 """What a configuration may miss of what its stack shares before it counts less: a logarithm of
 time, a share of memory. Single layouts miss by more than their stack does, and one of them alone
 must not lead the others astray. Fitted as above, each source left out in turn."""
+OUTVOTED_BY = 3
+"""Configurations from which on one whose time is odd counts less: fewer cannot say which one is."""
 SWEEPS = 12
 """Times that each configuration's variance is set again by what it misses."""
 UNTOLD = 2.0
@@ -175,7 +177,8 @@ def time_factor(calibration: StackCalibration, facts: StackFacts) -> TimeFactor:
     shared = [[_correlation(a, b, TIME_CORRELATION) for b in stacks] for a in stacks]
     towards = [_correlation(facts, stack, TIME_CORRELATION) for stack in stacks]
     logs = [math.log(repeats.step_ratio or 1.0) for repeats in used]
-    table = _with_noise(shared, logs, [NOISE] * len(used), [TAIL] * len(used))
+    tail = TAIL if len(used) >= OUTVOTED_BY else math.inf
+    table = _with_noise(shared, logs, [NOISE] * len(used), [tail] * len(used))
     weights = solve(table, towards)
     explained = min(1.0, _dot(weights, towards))
     factor = math.exp(_dot(weights, logs))
