@@ -19,12 +19,11 @@ from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.secrets import hide_known
 from workbench.trained_model.exported import ExportedModel
+from workbench.trained_model.hub import license_of
 from workbench.trained_model.source import GPT, IMAGE_LORA, TENSORS, TrainedModel
 from workbench.units import UNKNOWN, format_bytes, format_count, format_ratio, format_seconds
 from workbench.version import __version__
 
-_LICENSE = re.compile(r"^license:\s*[\"']?([\w.+-]{1,60})", re.MULTILINE)
-_MOST = 16_000  # bytes of a base's own card that are read
 _LOAD = {
     "full": """\
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -180,15 +179,7 @@ def _base_name(base: str | None) -> str | None:
 
 def _license(model: TrainedModel) -> str:
     """Of the base, by its own card; unknown where it says none."""
-    if model.base is None or not Path(model.base).is_dir():
-        return "unknown"
-    try:
-        with (Path(model.base) / "README.md").open("rb") as file:
-            text = file.read(_MOST).decode(errors="replace")
-    except OSError:
-        return "unknown"
-    match = _LICENSE.search(text.split("\n---", 1)[0]) if text.startswith("---") else None
-    return match[1] if match else "unknown"
+    return "unknown" if model.base is None else license_of(Path(model.base))
 
 
 def _or_unknown(value: int | None) -> str:

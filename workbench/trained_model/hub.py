@@ -18,6 +18,7 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
 _LICENSE = re.compile(r"^license:\s*[\"']?([\w.+-]{1,60})", re.MULTILINE)
 _MADE_BY_THE_HUB = {".gitattributes"}
 _CARD, _PLACEHOLDER = "README.md", b"THIS_FOLDER"
+_MOST_OF_A_CARD = 16_000  # bytes
 _LISTED = 5  # names in a sentence
 _BLOCK = 1 << 20
 
@@ -125,7 +126,7 @@ def compare(folder: Path, push: HubPush, look: Mapping[str, Any]) -> Pushed:
         user=look["user"],
         exists=look["exists"],
         public=not look["private"] if look["exists"] else push.public,
-        license=_license(folder),
+        license=license_of(folder),
         files=tuple(files),
         stays=tuple(sorted(set(there) - sent - _MADE_BY_THE_HUB)),
         commit=None,
@@ -195,11 +196,12 @@ def _hash(file: Path, content: bytes | None, size: int, *, git: bool) -> str:
     return digest.hexdigest()
 
 
-def _license(folder: Path) -> str:
+def license_of(folder: Path) -> str:
+    """As the header of the folder's card has it; unknown where there is none."""
     try:
-        text = (folder / _CARD).read_text(encoding="utf-8", errors="replace")
+        with (folder / _CARD).open("rb") as file:
+            text = file.read(_MOST_OF_A_CARD).decode(errors="replace")
     except OSError:
         return "unknown"
-    header = text.split("\n---", 1)[0] if text.startswith("---") else ""
-    known = _LICENSE.search(header)
-    return known[1] if known else "unknown"
+    match = _LICENSE.search(text.split("\n---", 1)[0]) if text.startswith("---") else None
+    return match[1] if match else "unknown"

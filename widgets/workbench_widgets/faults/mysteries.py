@@ -102,17 +102,17 @@ class Mystery:
 def sealed(folder: Path | None = None) -> dict[str, Mystery]:
     """The recorded mysteries by name; `folder`: where their runs are unpacked."""
     place = folder or _own_folder()
-    mysteries_by_name: dict[str, Mystery] = {}
+    by_name: dict[str, Mystery] = {}
     for name, value in json.loads(lzma.decompress(DATA.read_bytes())).items():
         paths = RunPaths(place / f"mystery-{name}")
         paths.directory.mkdir(parents=True, exist_ok=True)
         paths.make_folders()
         for file, text in value["files"].items():
             (paths.directory / file).write_text(text, encoding="utf-8")
-        mysteries_by_name[name] = Mystery(
+        by_name[name] = Mystery(
             name=name, paths=paths, seals=value["seals"], explain=_said_of(paths)
         )
-    return mysteries_by_name
+    return by_name
 
 
 def _own_folder() -> Path:
@@ -201,13 +201,13 @@ def _latest(paths: RunPaths) -> ArrivalWindow:
     windows = [window for line in lines if (window := read_window(line)) is not None]
     chosen: list[ArrivalWindow] = []
     for window in reversed(windows):
-        if sum(window.steps for window in chosen) >= _STEPS:
+        if sum(taken.steps for taken in chosen) >= _STEPS:
             break
         chosen.append(window)
-    key = combined(chosen[::-1])
-    if key is None:
+    merged = combined(chosen[::-1])
+    if merged is None:
         raise wb.WorkbenchError(f"{paths.directory} has no steps in which ranks met.")
-    return key
+    return merged
 
 
 def _evidence(name: str, paths: RunPaths) -> str:
@@ -222,7 +222,7 @@ def _evidence(name: str, paths: RunPaths) -> str:
     for rank, own in sorted(window.ranks.items()):
         samples = [row.rank_samples[rank] for row in rows if rank in row.rank_samples]
         seconds = (own.wait, *(own.own.get(phase, 0.0) for phase in PHASES), own.queued)
-        cells = [str(rank), *(f"{1000 * own:.0f} ms" for own in seconds)]
+        cells = [str(rank), *(f"{1000 * part:.0f} ms" for part in seconds)]
         cells.append(f"{fmean(samples):.0f}" if samples else "n/a")
         lines.append(" ".join(f"{text:>10}" for text in cells))
     exchange = window.exchange_seconds

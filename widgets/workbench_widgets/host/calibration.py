@@ -153,7 +153,7 @@ def view(
         "title": f"{result.host}: {device}, {result.cores} cores",
         "when": f"Measured here on {when}, in {format_seconds(result.seconds)}, "
         f"torch {result.versions.get('torch', 'n/a')}.",
-        "compared": any(line.expected for line in table),
+        "compared": any(other.expected for other in table),
         "rows": [_row(line, table) for line in table],
         "troubles": [{"what": trouble.what, "next": trouble.next} for trouble in troubles(result)],
     }

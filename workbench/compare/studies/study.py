@@ -115,7 +115,7 @@ class Study:
             if kept.key == key and kept.outcome != "failed":
                 return _with(kept, label=trial.label)  # weak and strong begin with the same run
         result = self._measured(trial, key)
-        self.results = [result for result in self.results if result.key != key] + [result]
+        self.results = [kept for kept in self.results if kept.key != key] + [result]
         self.save()
         return result
 

@@ -173,9 +173,11 @@ def patch(recorder: Any, torch: Any) -> None:
     rewinds = functools.partial(_rewinds, recorder, torch)
     rewinds()
     owner = torch.optim.Optimizer
-    owner.state_dict = _before(owner.state_dict, lambda state: rewinds().saving(state))
-    owner.load_state_dict = _after(owner.load_state_dict, lambda state: rewinds().loaded(state))
-    owner.__init__ = _after(owner.__init__, lambda state: rewinds().made(state))
+    owner.state_dict = _before(owner.state_dict, lambda optimizer: rewinds().saving(optimizer))
+    owner.load_state_dict = _after(
+        owner.load_state_dict, lambda optimizer: rewinds().loaded(optimizer)
+    )
+    owner.__init__ = _after(owner.__init__, lambda optimizer: rewinds().made(optimizer))
     save = timed_save(recorder, torch.save)
     torch.save = _before(save, lambda _content: rewinds().saving(recorder.lead()))
     torch.load = _after(torch.load, lambda _file: rewinds().file_read())
@@ -184,8 +186,8 @@ def patch(recorder: Any, torch: Any) -> None:
 def patch_engine(recorder: Any, owner: Any) -> None:
     """DeepSpeed's engine, which saves and loads its parts in files of its own."""
     rewinds = functools.partial(_rewinds, recorder, sys.modules["torch"])
-    owner.save_checkpoint = _before(owner.save_checkpoint, lambda state: rewinds().saving(state))
-    owner.load_checkpoint = _after(owner.load_checkpoint, lambda state: rewinds().loaded(state))
+    owner.save_checkpoint = _before(owner.save_checkpoint, lambda engine: rewinds().saving(engine))
+    owner.load_checkpoint = _after(owner.load_checkpoint, lambda engine: rewinds().loaded(engine))
 
 
 def _rewinds(recorder: Any, torch: Any) -> Rewinds:

@@ -128,9 +128,9 @@ class Attempts:
                 "arguments": None if arguments is None else redact_arguments(arguments),
                 **({} if rollback is None else {"rollback": rollback}),
                 "given_up": [
-                    [str(checkpoint.path), checkpoint.saved_at]
-                    for checkpoint in beyond
-                    if checkpoint.step is not None and checkpoint.step > first_step
+                    [str(later.path), later.saved_at]
+                    for later in beyond
+                    if later.step is not None and later.step > first_step
                 ],
             }
         )
