@@ -175,7 +175,7 @@ class GpuErrors:
     """
 
     watch: GpuErrorWatch = field(default_factory=GpuErrorWatch)
-    found: dict[tuple[int, int | None, int | None], Finding] = field(
+    findings: dict[tuple[int, int | None, int | None], Finding] = field(
         default_factory=dict[tuple[int, "int | None", "int | None"], Finding]
     )
 
@@ -190,8 +190,8 @@ class GpuErrors:
             cards += [_Card(node=node.node, error=gpu_error) for gpu_error in node.gpu_errors]
         for card in cards:
             say = _memory_error if card.error.xid is None else _xid
-            self.found[card.node, card.error.index, card.error.xid] = say(evidence, card)
-        yield from self.found.values()
+            self.findings[card.node, card.error.index, card.error.xid] = say(evidence, card)
+        yield from self.findings.values()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

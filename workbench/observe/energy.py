@@ -44,7 +44,7 @@ class Account:
     counter_joules: float | None = None
     """The latest known."""
     counter_time: float | None = None
-    told: bool = False
+    is_sampled: bool = False
     """Whether it has ever told power or a counter."""
     paused: bool = True
     """Whether the time until the next sample is not the run's."""
@@ -53,7 +53,7 @@ class Account:
         """Account for a sample: Unix seconds on its machine's clock, joules, watts."""
         if time == self.time:
             return
-        self.told |= counter_joules is not None or power_w is not None
+        self.is_sampled |= counter_joules is not None or power_w is not None
         if self.time is not None and not self.paused:
             self._integrate(max(0.0, time - self.time), power_w)
         if counter_joules is not None:
@@ -181,9 +181,9 @@ class EnergyMeter:
 
     def _notes(self) -> Iterator[str]:
         cards = {p: account for p, account in sorted(self._accounts.items()) if p[1] != _PROCESSOR}
-        silent = [place for place, account in cards.items() if not account.told]
+        silent = [place for place, account in cards.items() if not account.is_sampled]
         by_power = [place for place, account in cards.items() if account.by_power]
-        gaps = {p: account.uncounted_seconds for p, account in cards.items() if account.told}
+        gaps = {p: account.uncounted_seconds for p, account in cards.items() if account.is_sampled}
         missing = [place for place, seconds in gaps.items() if seconds > 0]
         if silent:
             yield f"No energy is counted of {self._named(silent)}: the driver tells none."

@@ -44,7 +44,7 @@ def read_source(script: Path) -> Reading:
             f"{name} has sub-commands ({commands}), each with its own options: type them as text."
         )
         return Reading(known=reader.known(), note=note)
-    if reader.known().positionals is None and not reader.found:
+    if reader.known().positionals is None and not reader.listed:
         free = [library for library in _FREE if library in reader.imported]
         how = f"reads its arguments with {free[0]}" if free else "shows no parser of arguments"
         note = f"{name} {how}: type them as text."
@@ -96,7 +96,7 @@ class _Reader:
     """Walks the trees in the order of their lines and gathers what declares an option."""
 
     def __init__(self, trees: list[ast.Module]) -> None:
-        self.found: list[ScriptOption] = []
+        self.listed: list[ScriptOption] = []
         self.commands: set[str] = set()
         self.description = ""
         self.imported = {name.partition(".")[0] for tree in trees for name in _imported(tree)}
@@ -126,12 +126,12 @@ class _Reader:
 
     def known(self) -> ScriptOptions:
         """The options found."""
-        positionals = any(option.is_word for option in self.found) if self._has_parser else None
-        if positionals is None and any(option.is_word for option in self.found):
+        positionals = any(option.is_word for option in self.listed) if self._has_parser else None
+        if positionals is None and any(option.is_word for option in self.listed):
             positionals = True
         options = [
             dataclasses.replace(option, default=self._defaults.get(_dest(option), option.default))
-            for option in self.found
+            for option in self.listed
         ]
         return options_of(options, positionals)
 
@@ -207,7 +207,7 @@ class _Reader:
 
     def _take(self, options: list[ScriptOption | str]) -> None:
         self._missing += [option for option in options if isinstance(option, str)]
-        self.found += [option for option in options if not isinstance(option, str)]
+        self.listed += [option for option in options if not isinstance(option, str)]
 
     def _called(self, node: ast.Call, *, conditional: bool) -> None:
         name = call_name(node.func)
@@ -249,7 +249,7 @@ class _Reader:
     def _argument(self, node: ast.Call, name: str, *, conditional: bool) -> None:
         option = declared_by(node, self._group_of(node, name), self._constants)
         if option is not None:
-            self.found.append(option)
+            self.listed.append(option)
             if conditional:
                 self._missing.append(f"{option.name} is added under a condition")
         elif name != "add":

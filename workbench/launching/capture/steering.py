@@ -221,7 +221,7 @@ class Steering:
         """The rank ends: what still waits is not done."""
         looks = self._recorder.looks
         left = [*self._waiting, *self._wanted.values(), *(setting[0] for setting in self._setting)]
-        left += [] if looks is None else [looks.asked]
+        left += [] if looks is None else [looks.request]
         for request in left:
             request.result(done=False, why=f"the run ended at step {self._recorder.steps}")
 

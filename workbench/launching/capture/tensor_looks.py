@@ -58,7 +58,7 @@ class TensorLooks:
     def __init__(
         self, recorder: Any, request: RankRequest, modules: dict[str, Any], kinds: list[str]
     ) -> None:
-        self.asked = request
+        self.request = request
         self._recorder, self._modules, self._kinds = recorder, modules, kinds
         self._rows: list[dict[str, Any]] = []
         self._hooks = [
@@ -95,11 +95,11 @@ class TensorLooks:
                         tensor = parameter if kind == "weights" else _gradient(parameter)
                         self._add(kind, name, tensor)
         except Exception as error:
-            self.asked.result(done=False, why=f"{type(error).__name__}: {error}")
+            self.request.result(done=False, why=f"{type(error).__name__}: {error}")
             return
         full = len(self._rows) == _MOST_TENSORS
         step = self._recorder.steps + 1
-        self.asked.result(done=True, looked_at=step, tensors=self._rows, cut=full)
+        self.request.result(done=True, looked_at=step, tensors=self._rows, cut=full)
 
     def _parameters(self) -> Iterator[tuple[str, Any]]:
         seen: set[int] = set()
