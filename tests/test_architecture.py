@@ -140,17 +140,21 @@ def test_import_workbench_is_light() -> None:
     assert not HEAVY & set(loaded.stdout.split())
 
 
-def test_the_supervisor_is_torch_free() -> None:
-    code = (
-        "import sys, workbench.launching.supervise.supervisor, workbench.launching.supervise.monitor, workbench.observe.report;"
-        "print(*{name.split('.')[0] for name in sys.modules})"
+def test_the_supervisor_is_light() -> None:
+    """Each run pays its imports, those of its end as well."""
+    modules = (
+        *("launching.supervise.lifecycle", "launching.supervise.monitor", "observe.report"),
+        *("observe.rows", "observe.prediction_error", "launching.resume.resumable"),
     )
+    code = f"import sys, {', '.join(f'workbench.{name}' for name in modules)}; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert not {"torch", "accelerate", "numpy", "plotly", "rich", "typer"} & set(
-        loaded.stdout.split()
-    )
+    ).stdout.split()
+    packages = {name.split(".")[0] for name in loaded}
+    assert not {"torch", "accelerate", "numpy", "plotly", "rich", "typer"} & packages
+    own = {name.split(".")[1] for name in loaded if name.startswith("workbench.")}
+    assert not {"trainer_configs", "training_data", "planning", "trained_model"} & own
+    assert "workbench.estimate.memory" not in loaded
 
 
 def test_the_public_door() -> None:

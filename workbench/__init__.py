@@ -45,19 +45,19 @@ if TYPE_CHECKING:
         UsageError,
         WorkbenchError,
     )
-    from workbench.estimate import (
-        Estimate,
+    from workbench.estimate.inference import inference_memory
+    from workbench.estimate.memory import training_memory
+    from workbench.estimate.parts import Estimate
+    from workbench.estimate.simulate import simulate
+    from workbench.estimate.sizing import (
         explain,
         fewest_gpus,
-        inference_memory,
         largest_micro_batch,
         longest_sequence,
         smallest_gpu,
-        step_time,
         switches,
-        training_memory,
     )
-    from workbench.estimate.simulate import simulate
+    from workbench.estimate.step_time import step_time
     from workbench.launching.capture.log_values import log
     from workbench.launching.launch import attach, launch, start
     from workbench.launching.prepare.build_request import Request, request
@@ -72,7 +72,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Cluster": "workbench.describe",
-    "Estimate": "workbench.estimate",
+    "Estimate": "workbench.estimate.parts",
     "HostError": "workbench.errors",
     "Job": "workbench.describe.job",
     "Model": "workbench.describe",
@@ -89,14 +89,14 @@ _HOMES = {
     "attach": "workbench.launching.launch",
     "detect_host": "workbench.describe.detection",
     "doctor": "workbench.observe.doctor",
-    "explain": "workbench.estimate",
+    "explain": "workbench.estimate.sizing",
     "export": "workbench.engines.export_request",
-    "fewest_gpus": "workbench.estimate",
-    "inference_memory": "workbench.estimate",
-    "largest_micro_batch": "workbench.estimate",
+    "fewest_gpus": "workbench.estimate.sizing",
+    "inference_memory": "workbench.estimate.inference",
+    "largest_micro_batch": "workbench.estimate.sizing",
     "launch": "workbench.launching.launch",
     "log": "workbench.launching.capture.log_values",
-    "longest_sequence": "workbench.estimate",
+    "longest_sequence": "workbench.estimate.sizing",
     "measure": "workbench.measuring.measure",
     "offers": "workbench.describe.prices",
     "plan": "workbench.planning.planner",
@@ -106,12 +106,12 @@ _HOMES = {
     "runs": "workbench.observe.rows",
     "scale": "workbench.compare.scaling_study",
     "simulate": "workbench.estimate.simulate",
-    "smallest_gpu": "workbench.estimate",
+    "smallest_gpu": "workbench.estimate.sizing",
     "start": "workbench.launching.launch",
-    "step_time": "workbench.estimate",
+    "step_time": "workbench.estimate.step_time",
     "sweep": "workbench.sweeping",
-    "switches": "workbench.estimate",
-    "training_memory": "workbench.estimate",
+    "switches": "workbench.estimate.sizing",
+    "training_memory": "workbench.estimate.memory",
 }
 
 __all__ = [

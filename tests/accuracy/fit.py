@@ -29,8 +29,8 @@ from tests.accuracy.score import percentile, read
 from tests.accuracy.score_speed import scorable
 from tests.accuracy.speed_rows import speed_of
 from workbench.errors import WorkbenchError
-from workbench.estimate import step_time
 from workbench.estimate.fitted import PATH, constants, reading, using
+from workbench.estimate.step_time import step_time
 from workbench.estimate.time_range import kind_of
 
 ROWS = Path(__file__).parent / "data" / "throughput.csv"

@@ -26,8 +26,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from tests.accuracy.rows import Case, NotExpressedError, Row, case_of, metric_of
 from tests.accuracy.score import percentile, read, scorable
 from workbench.errors import WorkbenchError
-from workbench.estimate import training_memory
 from workbench.estimate.fitted import read_constants
+from workbench.estimate.memory import training_memory
 from workbench.estimate.memory_range import FILE, UNNAMED, WHY, MemoryRange, kind_of
 from workbench.estimate.parts import COMMUNICATION, CONTEXT, Peak
 from workbench.estimate.peaks import peaks

@@ -21,7 +21,7 @@ from tests.accuracy.score import read
 from tests.accuracy.score_speed import scorable
 from tests.accuracy.speed_rows import speed_of
 from workbench.errors import WorkbenchError
-from workbench.estimate import step_time
+from workbench.estimate.step_time import step_time
 
 ROWS = Path(__file__).parent / "data" / "throughput.csv"
 SAME = ("model", "gpu", "n_gpus", "seq_len", "precision_class", "task", "lora_rank")

@@ -39,7 +39,8 @@ from tests.accuracy.score_speed import (
     score_throughput,
 )
 from workbench.errors import WorkbenchError
-from workbench.estimate import Estimate, training_memory
+from workbench.estimate.memory import training_memory
+from workbench.estimate.parts import Estimate
 
 _LEAST = 4
 """Rows of a stratum; smaller ones say nothing of their own."""

@@ -34,10 +34,12 @@ from workbench.describe import Workload
 from workbench.describe.stack import StackCalibration, StackMeasurement
 from workbench.describe.trainers import preset
 from workbench.errors import WorkbenchError
-from workbench.estimate import stack_factor, step_time, training_memory
+from workbench.estimate import stack_factor
+from workbench.estimate.memory import training_memory
 from workbench.estimate.memory_range import MemoryRange
 from workbench.estimate.parts import STATES
 from workbench.estimate.stack_factor import facts_of, memory_terms, time_factor
+from workbench.estimate.step_time import step_time
 from workbench.store.stack_calibrations import is_near, of_trainer
 from workbench.units import GIB
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from tests.accuracy.rows import NotExpressedError, Row, counts, is_stated, stratum
 from tests.accuracy.speed_rows import LADDER, least_recompute, speed_case, speed_of
 from workbench.errors import WorkbenchError
-from workbench.estimate import step_time
+from workbench.estimate.step_time import step_time
 
 
 @dataclass

@@ -20,8 +20,8 @@ from tests.accuracy.rows import (
 )
 from workbench.describe import Cluster, Network, Strategy, Workload
 from workbench.errors import WorkbenchError
-from workbench.estimate import training_memory
 from workbench.estimate.flops import flops_per_token
+from workbench.estimate.memory import training_memory
 
 FABRICS = {"roce": "roce", "efa": "efa", "tcpx": "tcpx", "omni": "omni-path", "rdma": "roce"}
 USUAL_RATES = {"tcpx": 800.0, "efa": 3200.0}

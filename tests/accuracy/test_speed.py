@@ -17,7 +17,7 @@ from tests.accuracy.score_speed import (
     score_scaling,
     score_throughput,
 )
-from workbench.estimate import StepTime
+from workbench.estimate.timing import StepTime
 
 HERE = Path(__file__).parent
 ROWS = read(HERE / "data" / "throughput.csv")

@@ -23,7 +23,7 @@ from typing import Any
 
 from workbench.describe import Model, Strategy, Workload
 from workbench.describe.counting import largest_block_parameters
-from workbench.estimate import training_memory
+from workbench.estimate.memory import training_memory
 from workbench.estimate.simulate import simulate
 from workbench.units import GIB
 

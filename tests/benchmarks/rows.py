@@ -346,7 +346,7 @@ def page_cost(size: Size) -> Iterator[Row]:
 
 def memory_calculators(size: Size) -> Iterator[Row]:
     from tests.benchmarks.peers import cases, per_second, show
-    from workbench.estimate import training_memory
+    from workbench.estimate.memory import training_memory
 
     worst = show(cases() if size is not Size.SMOKE else cases()[-1:])
     yield (

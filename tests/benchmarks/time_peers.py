@@ -27,7 +27,7 @@ from tests.accuracy.speed_rows import Speed, speed_of
 from tests.benchmarks import search_peers
 from tests.benchmarks.peer_llm_analysis import README_EFFICIENCY, LlmAnalysis, reachable
 from workbench.errors import WorkbenchError
-from workbench.estimate import step_time
+from workbench.estimate.step_time import step_time
 
 Row = tuple[str, str, str, bool]
 Predict = Callable[[Case], float]

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 from workbench.describe import Model, Strategy, Workload
-from workbench.estimate import training_memory
+from workbench.estimate.memory import training_memory
 from workbench.estimate.simulate import Simulation, simulate_many
 
 SEED = 20261121

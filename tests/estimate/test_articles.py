@@ -10,11 +10,13 @@ import pytest
 from workbench.describe import Cluster, Conditions, Model, Strategy, Workload, prices
 from workbench.describe.catalog import gpu
 from workbench.describe.price import Offer, Terms
-from workbench.estimate import inference_memory, step_time, training_memory
 from workbench.estimate.cost import RunPlan, gpu_hours, hours_of, run_cost
+from workbench.estimate.inference import inference_memory
 from workbench.estimate.interruptions import checkpoint_interval, expected_wall_seconds
+from workbench.estimate.memory import training_memory
 from workbench.estimate.network import links
 from workbench.estimate.rank import ranks_of
+from workbench.estimate.step_time import step_time
 
 LLAMA_7B = Model.catalog("llama-7b")
 LLAMA_70B = Model.catalog("llama-2-70b")

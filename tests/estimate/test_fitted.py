@@ -12,13 +12,13 @@ from workbench.describe import Cluster, Conditions, Model, Strategy, Workload
 from workbench.describe.catalog import gpu
 from workbench.describe.job import Job
 from workbench.describe.workload import STACKS
-from workbench.estimate import StepTime, step_time
 from workbench.estimate.exchange import DDP_BUCKET
 from workbench.estimate.fitted import constants, fitted, using
 from workbench.estimate.network import Group, links
 from workbench.estimate.rates import machine, stack_efficiency
+from workbench.estimate.step_time import step_time
 from workbench.estimate.time_range import time_range
-from workbench.estimate.timing import STACK
+from workbench.estimate.timing import STACK, StepTime
 
 WORK = Workload(model=Model.catalog("llama-3-8b"), seq_len=4096, micro_batch=2)
 NODE = Cluster.rented("h100", 8)

@@ -20,7 +20,7 @@ from workbench.describe import (
     Workload,
 )
 from workbench.describe.workload import OPTIMIZERS, PRECISIONS
-from workbench.estimate import training_memory
+from workbench.estimate.memory import training_memory
 from workbench.units import GIB
 
 LLAMA_1B = Model.catalog("llama-3.2-1b")

@@ -9,8 +9,8 @@ import pytest
 
 from workbench.describe import Cluster, Gpu, Strategy
 from workbench.describe.job import Job
-from workbench.estimate import training_memory
 from workbench.estimate.fitted import read_constants
+from workbench.estimate.memory import training_memory
 from workbench.estimate.memory_range import WHY, kind_of, ranges
 from workbench.estimate.parts import Estimate
 from workbench.estimate.peaks import peaks

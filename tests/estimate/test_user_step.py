@@ -14,7 +14,7 @@ import pytest
 from tests.estimate.simulation_child import SimulationChild
 from workbench.describe import Strategy
 from workbench.describe.job import Job
-from workbench.estimate import training_memory
+from workbench.estimate.memory import training_memory
 from workbench.estimate.simulate import SimulationUnavailable
 
 MIB = 1 << 20

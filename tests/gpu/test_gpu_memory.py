@@ -18,7 +18,7 @@ import pytest
 import workbench as wb
 from tests.gpu.memory_probe import CASES, Case
 from tests.gpu.results import FOLDER, keep
-from workbench.estimate import training_memory
+from workbench.estimate.memory import training_memory
 
 GPUS = wb.detect_host().gpus
 HERE = Path(__file__).parent

@@ -18,8 +18,8 @@ from typing import Any
 from tests.launch.ranks import end_processes, start_cold, start_warm
 from workbench.describe import Strategy, Workload
 from workbench.describe.detection import detect_host
-from workbench.estimate import training_memory
 from workbench.estimate.host_step import predict_step
+from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import OUTSIDE_ALLOCATOR
 from workbench.launching.capture import SITE_FOLDER
 from workbench.measuring.batches import other_batches, usual_value

@@ -16,9 +16,9 @@ from workbench.describe.measured import PerBatch, cpu_text
 from workbench.describe.recorded import from_document
 from workbench.describe.workload import Workload
 from workbench.errors import UsageError
-from workbench.estimate import step_time, training_memory
 from workbench.estimate.host_step import predict_step
-from workbench.estimate.memory import least_bytes, needed_bytes
+from workbench.estimate.memory import least_bytes, needed_bytes, training_memory
+from workbench.estimate.step_time import step_time
 from workbench.measuring.batches import BatchOption, declared_option, other_batches, usual_value
 from workbench.measuring.described import samples_of, workload_of
 from workbench.measuring.fit import line, moments

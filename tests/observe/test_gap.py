@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from tests.widgets.sample_gap import RUN, SLOW_INPUT, STEADY, TIME, VIEW, comparison
-from workbench.estimate.timing import COMMUNICATION
 from workbench.observe.events import StepRow
 from workbench.observe.prediction_error.comparison import compare, read_prediction_error
 from workbench.observe.prediction_error.explanation import most_off
 from workbench.observe.prediction_error.steady_steps import WARMUP, Steady, StepSample
-from workbench.observe.prediction_error.terms import EXPOSED, PredictionError
+from workbench.observe.prediction_error.terms import PredictionError
 from workbench.observe.report import write_report
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
@@ -147,10 +146,6 @@ def test_a_document_is_read_back_and_rubbish_is_none() -> None:
     assert [row.measured for row in again.rows] == [row["measured"] for row in document["rows"]]
     assert PredictionError.read({}) == PredictionError()
     assert PredictionError.read({"rows": [{"what": "step"}, {"more": 1}]}).rows == ()
-
-
-def test_the_prefix_is_that_of_the_estimate() -> None:
-    assert EXPOSED == COMMUNICATION
 
 
 def test_read_gap_takes_what_is_kept_what_is_live_or_what_an_old_run_has(tmp_path: Path) -> None:

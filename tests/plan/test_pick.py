@@ -10,7 +10,8 @@ import pytest
 from workbench.describe import Cluster, Strategy, Workload, catalog
 from workbench.describe.model import Model
 from workbench.errors import UsageError
-from workbench.estimate import step_time, training_memory
+from workbench.estimate.memory import training_memory
+from workbench.estimate.step_time import step_time
 from workbench.planning.pick import GOALS, pick
 
 HOST = Cluster(name="laptop", cpu_cores=4, memory_bytes=16 * 2**30)

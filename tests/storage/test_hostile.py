@@ -14,7 +14,7 @@ import pytest
 from tests.storage.conftest import save
 from workbench.errors import ForeignRunError, StorageError
 from workbench.launching.resume.arrival import pull
-from workbench.launching.resume.resume import startable_record
+from workbench.launching.resume.resumable import startable_record
 from workbench.storage.push import push
 from workbench.storage.remote import Remote
 from workbench.store.files import read_json, write_json_atomic

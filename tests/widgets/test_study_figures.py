@@ -23,9 +23,9 @@ from workbench.compare.studies.trial import TrialResult
 from workbench.compare.studies.tuning import Tuning
 from workbench.describe import Cluster, Conditions, Model, Strategy, Workload
 from workbench.errors import UsageError
-from workbench.estimate import step_time
 from workbench.estimate.network import links
 from workbench.estimate.scaling import scaling
+from workbench.estimate.step_time import step_time
 
 WORK = Workload(model=Model.catalog("llama-2-7b"), seq_len=4096, micro_batch=2, precision="bf16")
 NODE = Cluster.rented("h100", 8)

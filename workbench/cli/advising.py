@@ -18,8 +18,9 @@ from workbench.compare.calibration.calibrate import measured_conditions
 from workbench.describe import Cluster
 from workbench.describe.detection import detect_host
 from workbench.describe.job import Job
-from workbench.estimate import step_time, training_memory
+from workbench.estimate.memory import training_memory
 from workbench.estimate.stack_factor import sentences_of
+from workbench.estimate.step_time import step_time
 from workbench.planning.advice import Advice, RunFacts, advise, known_offer
 
 USUAL_GPU = "h100"

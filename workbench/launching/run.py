@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from workbench.describe.job import Job
-from workbench.diagnose.offline import unsupervised
+from workbench.diagnose.offline import diagnose, unsupervised
 from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.prepare.acceptance import accept
 from workbench.launching.prepare.options import keywords
 from workbench.launching.resume.branch import fork, rerun
-from workbench.launching.resume.resume import ResumedRun, resume, why_not_resumable
+from workbench.launching.resume.resumable import why_not_resumable
+from workbench.launching.resume.resume import ResumedRun, resume
 from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.launching.steering import Answer, ask, look, set_values
 from workbench.launching.supervise import direct_stop
@@ -327,8 +328,6 @@ class Run:
 
     def findings(self) -> list[Finding]:
         """What went wrong and why, worst first; of runs that no one watched too."""
-        from workbench.diagnose.offline import diagnose  # noqa: PLC0415
-
         return diagnose(self._paths)
 
     def wait(self, timeout: float | None = None, *, steps: int | None = None) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.estimate.timing import CALIBRATION
 from workbench.observe.current_view import caught_up
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
@@ -12,9 +13,6 @@ from workbench.store.record import read_run
 from workbench.store.run_record import PredictedDoc, PredictedMemoryDoc, PredictedTimeDoc, RunRecord
 from workbench.store.status import read_status
 from workbench.units import UNKNOWN, format_count
-
-CALIBRATION = "stack calibration"
-"""As `estimate.timing.CALIBRATION`, which the light supervisor does not import."""
 
 
 def predicted_memory(predicted: PredictedDoc | None) -> PredictedMemoryDoc:

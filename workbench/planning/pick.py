@@ -15,7 +15,8 @@ from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.checks import require_choice, require_positive
 from workbench.describe.strategy import NAMES
 from workbench.errors import UsageError
-from workbench.estimate import step_time, training_memory
+from workbench.estimate.memory import training_memory
+from workbench.estimate.step_time import step_time
 from workbench.planning.layouts import enumerate_layouts
 from workbench.planning.space import Space
 from workbench.units import format_bytes, format_count

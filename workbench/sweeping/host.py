@@ -13,7 +13,8 @@ from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.targets import resolve, target_of
 from workbench.launching.resume.attempts import read_attempts
 from workbench.launching.resume.branch import recorded_variables
-from workbench.launching.resume.resume import recorded_folder, startable_record
+from workbench.launching.resume.resumable import startable_record
+from workbench.launching.resume.resume import recorded_folder
 from workbench.launching.resume.run_options import options_of
 from workbench.launching.run import Run
 from workbench.launching.start.launch_spec import check_not_redacted

@@ -15,7 +15,7 @@ from typing import Any
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.launcher_process import LOADERS
 from workbench.launching.prepare.options import LaunchOptions
-from workbench.launching.resume.resume import startable_record
+from workbench.launching.resume.resumable import startable_record
 from workbench.launching.run import Run
 from workbench.launching.start.supervisor_process import SAFE_PYTHON
 from workbench.store.files import write_json_atomic

@@ -57,6 +57,9 @@ ENDINGS = {
     "at once": "os._exit(5)",
     "a thread": "threading.Thread(target=lambda: print('thread')).start()",
     "syntax": "1 +",
+    "a last word": "global last; last = type('L', (), {'__del__': lambda s: print('deleted')})()",
+    "a cycle": "global me; me = type('L', (), {'__del__': lambda s: print('deleted')})(); me.me = me",
+    "no output": "sys.stdout.close()",
     "a hook": "sys.excepthook = lambda *a: print('mine', a[2].tb_frame.f_code.co_name)\n1/0",
 }
 
@@ -82,6 +85,11 @@ class Server:
         self.kind = client.ServerKind(environment=kind.environment, modules=modules)
         (self.library / "sets.py").write_text(
             "import os\nfor name in ('SET_A', 'SET_B'):\n    os.environ.setdefault(name, 'import')\n"
+        )
+        (self.library / "mortal.py").write_text(
+            "import os, sys\nclass Library:\n    def __del__(self, write=os.write):\n"
+            "        write(1, b'library ends')\nlibrary = Library()\n"
+            "os.module = sys.modules[__name__]\n"  # so Python clears it, although it is frozen
         )
         (self.library / "threaded.py").write_text(
             "import threading\n"
@@ -147,6 +155,37 @@ def own_server(tmp_path: Path) -> Iterator[Server]:
 @pytest.mark.parametrize("how", ENDINGS.values(), ids=ENDINGS)
 def test_a_fork_says_and_ends_what_python_itself_does(server: Server, how: str) -> None:
     assert server.run(how) == server.run_cold(how)
+
+
+@pytest.mark.parametrize(
+    ("how", "last"),
+    [
+        ("pass", ""),
+        ("sys.exit(3)", ""),
+        ("1/0", "library ends"),
+        ("threading.Thread(target=time.sleep, args=(60,), daemon=True).start()", "library ends"),
+        ("import ctypes; ctypes.CDLL('libz.so.1')", "library ends"),
+    ],
+)
+def test_a_fork_leaves_its_libraries_unless_something_may_happen_at_the_exit(
+    tmp_path: Path, how: str, last: str
+) -> None:
+    own = Server(tmp_path, ("mortal",))
+    own.script.write_text(
+        "import sys, threading, time, mortal, beside\n"
+        "kept = open('kept.txt', 'w')\nkept.write('script')\n"
+        f"{how}\n"
+    )
+    (tmp_path / "beside.py").write_text("kept = open('beside.txt', 'w')\nkept.write('module')\n")
+    try:
+        code, output = own.run()
+        texts = [(tmp_path / name).read_text() for name in ("kept.txt", "beside.txt")]
+    finally:
+        client.ask(own.kind.address, "stop")
+    assert texts == ["script", "module"], "files that were never closed"
+    cold_code, cold = own.run_cold()
+    assert cold.endswith("library ends")
+    assert (code, output) == (cold_code, cold.removesuffix("library ends") + last)
 
 
 def test_a_fork_shows_its_own_environment_and_command(server: Server) -> None:

@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from workbench.errors import UsageError
-from workbench.estimate import largest_micro_batch, training_memory
+from workbench.estimate.memory import training_memory
+from workbench.estimate.sizing import largest_micro_batch
 from workbench.estimate.sizing.limits import Answer
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.step_prediction import predict

@@ -17,13 +17,13 @@ from workbench.describe import Strategy, Workload
 from workbench.describe.job import Job
 from workbench.describe.trainers import Preset, Trainer, imported_trainer, preset
 from workbench.errors import HostError, UsageError
-from workbench.estimate import Estimate, training_memory
 from workbench.estimate.card import (
     CPU_CONTEXT_BYTES,
     CPU_CONTEXT_OF_CUDA_BUILD_BYTES,
     CPU_IMPORTS_BYTES,
 )
-from workbench.estimate.parts import CONTEXT
+from workbench.estimate.memory import training_memory
+from workbench.estimate.parts import CONTEXT, Estimate
 from workbench.launching.prepare.described import check_trained, workload_of
 from workbench.launching.prepare.own_model import epoch_steps, of_own_model, with_pairs
 from workbench.launching.prepare.request import Request

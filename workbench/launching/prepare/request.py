@@ -12,7 +12,7 @@ from workbench import recipes
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import Job
 from workbench.describe.trainers import Preset
-from workbench.estimate import Estimate
+from workbench.estimate.parts import Estimate
 from workbench.estimate.timing import StepTime
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare import accelerate_config

@@ -82,9 +82,11 @@ def _module(name: str) -> Target:
     )
 
 
-_WORTH_PRELOADING = {  # packages that take a second or more to import, and what of them
+_WORTH_PRELOADING = {  # packages that take long to import, or import such a one, and which
+    # Where it is installed, Accelerate imports it to look at a data loader's type.
+    "accelerate": ("datasets",),
     "deepspeed": ("deepspeed",),
-    "transformers": ("transformers", "transformers.trainer"),
+    "transformers": ("transformers", "transformers.trainer", "datasets"),
 }
 
 

@@ -11,6 +11,7 @@ from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.recorded_environment import is_applied
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.targets import target_of
+from workbench.launching.resume.resumable import startable_record
 from workbench.launching.resume.resume import (
     ResumedRun,
     changed_words,
@@ -18,7 +19,6 @@ from workbench.launching.resume.resume import (
     recorded_folder,
     refuse_engine,
     request_in_another_layout,
-    startable_record,
 )
 from workbench.launching.resume.run_options import given_changes, options_of
 from workbench.launching.resume.starting_point import starting_point

@@ -11,7 +11,7 @@ from typing import Any
 from workbench import recipes
 from workbench.describe.detection import detect_host
 from workbench.errors import StoreError, UsageError, WorkbenchError
-from workbench.launching.prepare.acceptance import check_accepted, seal
+from workbench.launching.prepare.acceptance import seal
 from workbench.launching.prepare.build_request import build_request, check_beside, check_no_secret
 from workbench.launching.prepare.described import recipe_arguments
 from workbench.launching.prepare.devices import assigned, check_free, on_named
@@ -19,7 +19,12 @@ from workbench.launching.prepare.layout_flags import check_arguments
 from workbench.launching.prepare.preflight import refuse_silent_driver
 from workbench.launching.prepare.request import Request, capture_variable
 from workbench.launching.prepare.targets import target_of
-from workbench.launching.resume.attempts import Attempts, read_attempts
+from workbench.launching.resume.attempts import Attempts
+from workbench.launching.resume.resumable import (
+    latest_words,
+    refuse_finished,
+    startable_record,
+)
 from workbench.launching.resume.run_limits import check_limits
 from workbench.launching.resume.run_options import (
     changed,
@@ -40,14 +45,11 @@ from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.launching.steered import not_kept
 from workbench.observe.devices import held_by
 from workbench.recover.resuming import given_checkpoint
-from workbench.recover.script_checkpoints import every_checkpoint
 from workbench.script_options.arguments import changed_arguments
 from workbench.script_options.from_source import script_options
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
-from workbench.store.ownership import check_own
 from workbench.store.queue_files import QueueFiles
-from workbench.store.record import read_record, read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.secrets import redact_environment
 from workbench.store.signatures import vouch
@@ -101,7 +103,7 @@ def resume(
         arguments = [*described, *(arguments or ())]
     in_place = stays_in_place(changes)
     if checkpoint is None and in_place and arguments is None and not drop:
-        _refuse_finished(paths, read_json(paths.exit) or {}, run)
+        refuse_finished(paths, read_json(paths.exit) or {}, run)
     words = changed_words(paths, run, arguments, drop)
     start = _starting_point(paths, run, checkpoint, arguments or ())
     if in_place:
@@ -122,63 +124,6 @@ def _starting_point(
     return replace(starting_point(paths, checkpoint), given=given is not None)
 
 
-def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> str:
-    """Why ``workbench resume RUN`` would be refused; "" = it works.
-
-    Every face that offers it asks this. Checkpoints are judged by their sizes, so that it is quick.
-    `end`: how the run ends, before exit.json says it. Whatever is wrong with the run's files is an
-    answer: an offer must not cost a run its exit.json.
-    """
-    try:
-        run = startable_record(paths)
-        if end is not None:
-            _refuse_finished(paths, end, run)
-        elif paths.exit.exists() or not read_status(paths).live:
-            _refuse_finished(paths, read_json(paths.exit) or {}, run)
-        check_limits(paths, run)
-        start = starting_point(paths, None, read=False)
-        spec = recorded_spec(run, changed_words(paths, run, None, ()))
-        resume_spec(spec["arguments"], run, start.at, start.why)
-    except (UsageError, StoreError) as error:
-        return str(error)
-    except Exception as error:  # noqa: BLE001  (see above)
-        return f"It cannot be resumed: {error!r}"
-    return ""
-
-
-def startable_record(paths: RunPaths) -> RunRecord:
-    """run.json of a run that this user may start from it.
-
-    Raises:
-        ForeignRunError: it is another user's, others can write to it, or its record is not ours.
-        StoreError: it cannot be read.
-        UsageError: it is a rehearsal.
-    """
-    check_own(paths, "resumed")
-    run = read_run(paths)
-    if run is not None and run.rehearsal is not None:
-        raise UsageError(
-            f"{run.run} is a rehearsal: nothing was trained, so there is nothing to go on from. "
-            "Play it again: workbench rehearse. To train: workbench launch."
-        )
-    run = read_record(paths)
-    check_accepted(paths, run)
-    return run
-
-
-def _refuse_finished(paths: RunPaths, ended: Mapping[str, Any], run: RunRecord) -> None:
-    if ended.get("outcome") != "succeeded":
-        return
-    name = run.run
-    more = f"It has no checkpoint to train on from. To train again: workbench rerun {name}"
-    if every_checkpoint(paths):
-        more = (
-            f"To train on, give it more: workbench resume {name} -- --steps N (or the script's own "
-            "option for it)."
-        )
-    raise UsageError(f"{name} has finished: {ended.get('message')} {more}")
-
-
 def _in_place(
     paths: RunPaths,
     run: RunRecord,
@@ -187,7 +132,7 @@ def _in_place(
     changes: Mapping[str, Any],
 ) -> ResumedRun:
     """The next attempt in the same directory."""
-    differs = list(words) != _latest_words(paths, run)
+    differs = list(words) != latest_words(paths, run)
     if changes:
         run = _changed_run(paths, run, changes)
     check_limits(paths, run)
@@ -229,12 +174,6 @@ def _spawned(
     return ResumedRun(paths=paths, notes=start.notes)
 
 
-def _latest_words(paths: RunPaths, run: RunRecord) -> list[str]:
-    """The arguments of the latest attempt that was given some."""
-    given = [attempt["arguments"] for attempt in read_attempts(paths) if attempt.get("arguments")]
-    return [str(word) for word in (given[-1] if given else run.arguments)]
-
-
 def changed_words(
     paths: RunPaths,
     run: RunRecord,
@@ -246,7 +185,7 @@ def changed_words(
     Raises:
         UsageError: a recipe does not know one, or its checkpoints do not fit to them.
     """
-    before = _latest_words(paths, run)
+    before = latest_words(paths, run)
     if not arguments and not drop:
         return before
     known = script_options(Path(run.script))

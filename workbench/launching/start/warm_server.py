@@ -52,7 +52,11 @@ def warm_part(
     names = [*worth_preloading(script), *_ENGINE_MODULES.get(backend(strategy, splits), ())]
     if "deepspeed" in names and not _may_preload("deepspeed", device):
         names = [name for name in names if name not in _WITH_DEEPSPEED]
-    usable = [name for name in dict.fromkeys(names) if _may_preload(name, device)]
+    usable = [
+        name
+        for name in dict.fromkeys(names)
+        if _may_preload(name, device) and not _is_beside(script, name)
+    ]
     return {"threads": threads, "modules": usable}
 
 
@@ -66,6 +70,12 @@ def _may_preload(module: str, device: str) -> bool:
     if package == "deepspeed" and device != "cpu":
         return False
     return find_spec(package) is not None
+
+
+def _is_beside(script: Path, module: str) -> bool:
+    """Whether the script would import a module of its own by this name (`datasets` often is)."""
+    own = script.parent / module.partition(".")[0]
+    return own.is_dir() or own.with_suffix(".py").is_file()
 
 
 def part_of(request: Request) -> client.WarmSpec:

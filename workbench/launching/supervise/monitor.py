@@ -360,7 +360,7 @@ class RunMonitor:
 
     def _why_not_resumable(self, end: Mapping[str, object] | None = None) -> str:
         with failure_logged("whether it can be resumed"):
-            from workbench.launching.resume.resume import why_not_resumable  # noqa: PLC0415  (needed once)
+            from workbench.launching.resume.resumable import why_not_resumable  # noqa: PLC0415  (needed once)
 
             return why_not_resumable(self._paths, end)
         return ""

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from importlib.machinery import SourceFileLoader
 from typing import Any
 
+from .ending import Ending
 from .room import Room
 
 _LAUNCHERS = ("accelerate.commands.launch", "torch.distributed.run")
@@ -191,8 +192,8 @@ def _reset_modules(order: Order, base: Sequence[str]) -> None:
     gc.enable()
 
 
-def run(order: Order) -> None:
-    """Run the ordered program as ``__main__``; then the interpreter ends as it always does.
+def run(order: Order, ending: Ending) -> None:
+    """Run the ordered program as ``__main__``; `ending` hears how it ended.
 
     To be called from the top of the process, whose ``__main__`` is replaced.
     """
@@ -206,11 +207,14 @@ def run(order: Order) -> None:
     try:
         _customise()
         sys.path.insert(0, first_folder(order))
+        ending.script_begins()
         if what.kind == "module":
             runpy._run_module_as_main(what.name)  # noqa: SLF001  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         else:
             _run_script(os.path.join(order.folder, what.name), main)
-    except SystemExit:
+        ending.script_ended(None)
+    except SystemExit as end:
+        ending.script_ended(end)
         raise
     except BaseException:
         sys.excepthook = _without_our_frames(sys.excepthook)

@@ -6,6 +6,7 @@ cold, so nothing here tries to repair a difference.
 
 from __future__ import annotations
 
+import functools
 import os
 import resource
 import sys
@@ -52,19 +53,15 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+@functools.cache  # libraries that are loaded later do not read the variables of a start
 def _has_intel() -> bool:
-    return any("libiomp" in name or "libomp." in name for name in _mapped_files())
+    return any("libiomp" in name or "libomp." in name for name in mapped_libraries())
 
 
-_libraries: list[frozenset[str]] = []
-
-
-def _mapped_files() -> frozenset[str]:
-    if not _libraries:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
-            names = frozenset(line.split()[-1] for line in file if ".so" in line)
-        _libraries.append(names)
-    return _libraries[0]
+def mapped_libraries() -> frozenset[str]:
+    """The shared libraries that this process has loaded by now."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
+        return frozenset(line.split()[-1] for line in file if ".so" in line)
 
 
 class Reads(os._Environ[str]):  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]

@@ -23,6 +23,7 @@ from typing import Any
 
 from . import room, sameness
 from .child import Order, become, run, search_path
+from .ending import Ending
 from .messages import is_ours, receive, send
 from .reaper import fork_and_reap
 from .template import branch_off, fork_instead_of_exec
@@ -240,10 +241,12 @@ def _resident_bytes() -> int:
 
 def main() -> None:
     """Serve; in a fork, become what was ordered."""
+    ending = Ending()
     folder, key, idle_seconds, modules, lock = sys.argv[1:6]  # and room after them
     server = Server(folder, key, float(idle_seconds), modules.split(","), int(lock))
     server.listen()
     server.load()
+    ending.libraries_are_loaded()
     ordered = server.serve()
     if ordered is None:
         return
@@ -265,4 +268,4 @@ def main() -> None:
     if not keep_open:  # a launcher imports none of it but what its own code does
         order = replace(order, environment={**server.set_by_imports, **order.environment})
     become(order, files, server.room, server.base, keep=keep_open)
-    run(order)
+    run(order, ending)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
+from workbench.estimate.timing import COMMUNICATION
 from workbench.observe.prediction_error.corrections import Correction
 from workbench.observe.prediction_error.explanation import explain
 from workbench.observe.prediction_error.steady_steps import Steady
@@ -15,7 +16,6 @@ from workbench.observe.prediction_error.terms import (
     BEYOND,
     COMPUTE,
     COST,
-    EXPOSED,
     FORWARD,
     INPUT,
     MFU,
@@ -51,7 +51,7 @@ MEMORY_RANGE = (0.90, 1.10)
 """Measured ÷ predicted peak within which memory is as predicted."""
 BUSY = 0.15
 """Share of the cores that other processes may take before a host no longer counts as quiet."""
-_NOT_COMPUTE = (EXPOSED, INPUT, "pipeline bubble", "optimizer", "offload", "recompute")
+_NOT_COMPUTE = (COMMUNICATION, INPUT, "pipeline bubble", "optimizer", "offload", "recompute")
 
 
 def read_prediction_error(paths: RunPaths) -> PredictionError:
@@ -165,7 +165,7 @@ def _predicted_causes(
     if not parts:
         return {}
     total = sum(parts.values())
-    causes = {INPUT: parts.get(INPUT, 0.0), SLOWEST: parts.get(f"{EXPOSED}: {SLOWEST}", 0.0)}
+    causes = {INPUT: parts.get(INPUT, 0.0), SLOWEST: parts.get(f"{COMMUNICATION}: {SLOWEST}", 0.0)}
     own = {name: seconds for name, seconds in causes.items() if name in measured}
     rest = total - sum(own.values())
     if FORWARD not in measured:

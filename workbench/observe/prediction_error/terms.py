@@ -13,8 +13,6 @@ STEP, INPUT, SLOWEST = "step", "input wait", "slowest rank"
 FORWARD, BACKWARD, COMPUTE = "forward", "backward, exchange, optimizer", "compute and exchange"
 PEAK, ON_CARD, BEYOND = "peak memory", "on the card", "context, library, slack"
 OTHERS = "other processes"
-EXPOSED = "exposed communication"
-"""As `estimate.timing.COMMUNICATION`, which the light supervisor does not import."""
 TOKENS, MFU, RUN_TIME, COST = "tokens/s", "MFU", "run time", "cost"
 
 

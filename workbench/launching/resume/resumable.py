@@ -1,0 +1,88 @@
+"""Whether a run can be resumed. The supervisor asks at each end, so this imports little."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.errors import StoreError, UsageError
+from workbench.launching.prepare.acceptance import check_accepted
+from workbench.launching.resume.attempts import read_attempts
+from workbench.launching.resume.run_limits import check_limits
+from workbench.launching.resume.starting_point import starting_point
+from workbench.launching.start.launch_spec import recorded_spec, resume_spec
+from workbench.recover.script_checkpoints import every_checkpoint
+from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.ownership import check_own
+from workbench.store.record import read_record, read_run
+from workbench.store.run_record import RunRecord
+from workbench.store.status import read_status
+
+
+def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> str:
+    """Why ``workbench resume RUN`` would be refused; "" = it works.
+
+    Every face that offers it asks this. Checkpoints are judged by their sizes, so that it is quick.
+    `end`: how the run ends, before exit.json says it. Whatever is wrong with the run's files is an
+    answer: an offer must not cost a run its exit.json.
+    """
+    try:
+        run = startable_record(paths)
+        if end is not None:
+            refuse_finished(paths, end, run)
+        elif paths.exit.exists() or not read_status(paths).live:
+            refuse_finished(paths, read_json(paths.exit) or {}, run)
+        check_limits(paths, run)
+        start = starting_point(paths, None, read=False)
+        spec = recorded_spec(run, latest_words(paths, run))
+        resume_spec(spec["arguments"], run, start.at, start.why)
+    except (UsageError, StoreError) as error:
+        return str(error)
+    except Exception as error:  # noqa: BLE001  (see above)
+        return f"It cannot be resumed: {error!r}"
+    return ""
+
+
+def startable_record(paths: RunPaths) -> RunRecord:
+    """run.json of a run that this user may start from it.
+
+    Raises:
+        ForeignRunError: it is another user's, others can write to it, or its record is not ours.
+        StoreError: it cannot be read.
+        UsageError: it is a rehearsal.
+    """
+    check_own(paths, "resumed")
+    run = read_run(paths)
+    if run is not None and run.rehearsal is not None:
+        raise UsageError(
+            f"{run.run} is a rehearsal: nothing was trained, so there is nothing to go on from. "
+            "Play it again: workbench rehearse. To train: workbench launch."
+        )
+    run = read_record(paths)
+    check_accepted(paths, run)
+    return run
+
+
+def refuse_finished(paths: RunPaths, ended: Mapping[str, Any], run: RunRecord) -> None:
+    """Refuse to go on with a run that did all it was to do.
+
+    Raises:
+        UsageError: it has finished; the text says how to give it more.
+    """
+    if ended.get("outcome") != "succeeded":
+        return
+    name = run.run
+    more = f"It has no checkpoint to train on from. To train again: workbench rerun {name}"
+    if every_checkpoint(paths):
+        more = (
+            f"To train on, give it more: workbench resume {name} -- --steps N (or the script's own "
+            "option for it)."
+        )
+    raise UsageError(f"{name} has finished: {ended.get('message')} {more}")
+
+
+def latest_words(paths: RunPaths, run: RunRecord) -> list[str]:
+    """The arguments of the latest attempt that was given some."""
+    given = [attempt["arguments"] for attempt in read_attempts(paths) if attempt.get("arguments")]
+    return [str(word) for word in (given[-1] if given else run.arguments)]
