@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import workbench as wb
 from tests.cli.conftest import Command as Run
 from workbench.describe import catalog
 from workbench.estimate.simulate import SimulationUnavailable
@@ -319,3 +320,20 @@ def test_the_simulation_is_a_line_of_the_text(run: Run, tmp_path: Path) -> None:
     text = run("memory", "--model", str(path), "--gpu", "l4", "--seq-len", "256", "--simulate").out
     assert "simulated" in text
     assert "ratio" in text
+
+
+def test_like_describes_what_a_recorded_run_trains(run: Run, old_store: Path) -> None:
+    known = {"WORKBENCH_STORE": str(old_store)}
+    like = ("memory", "--like", "finished", "--cpu", "--json")
+    found = json.loads(run(*like, **known).out)
+    recorded = wb.Run(wb.Store(old_store).find("finished")).job
+    assert recorded is not None
+    assert found["parameters"] == recorded.workload.model.parameters
+    more = json.loads(run(*like, "--micro-batch", "64", **known).out)
+    assert more["allocated_bytes"] > found["allocated_bytes"], "options count before the run's"
+    refused = run("memory", "--like", "failed", "--cpu", **known)
+    assert refused.code == 2
+    assert "launched without a job" in refused.err
+    assert "workbench measure" in refused.err
+    both = run("memory", "--like", "finished", "--model", "gpt2", "--cpu", **known)
+    assert "--model and --like both say what is trained" in both.err

@@ -43,7 +43,7 @@ def test_a_measured_script_is_known_to_every_command(command: Command, tmp_path:
     assert found["step_seconds"] > 0
 
     # 24 samples instead of 16, on two ranks: what the ledger of the same script counts.
-    words = ("memory", "--measured", LOOP, "--micro-batch", "24", "--strategy", "ddp", "--cpu")
+    words = ("memory", "--like", LOOP, "--micro-batch", "24", "--strategy", "ddp", "--cpu")
     memory = json.loads(command(*words, "--gpus", "2", "--json", **known).out)
     assert memory["allocated_bytes"] == pytest.approx(18_323_888, rel=0.02)
     preview = ("launch", LOOP, "--dry-run", "--cpu", "--json", "--", "--batch-size", "24")
@@ -51,9 +51,9 @@ def test_a_measured_script_is_known_to_every_command(command: Command, tmp_path:
     assert shown["predicted"]["allocated_bytes"] == memory["allocated_bytes"]
     assert shown["predicted_time"]["step_seconds"] > 0
 
-    run = command("memory", "--measured", found["run"], "--gpu", "a100-80gb", "--json", **known)
+    run = command("memory", "--like", found["run"], "--gpu", "a100-80gb", "--json", **known)
     assert json.loads(run.out)["parameters"] == 596_042
-    plans = ("plan", "--measured", LOOP, "--gpu", "a100-80gb", "--max-gpus", "2", "--tokens")
+    plans = ("plan", "--like", LOOP, "--gpu", "a100-80gb", "--max-gpus", "2", "--tokens")
     assert json.loads(command(*plans, "1e9", "--json", **known).out)["plans"]
 
 

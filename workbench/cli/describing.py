@@ -29,7 +29,7 @@ from workbench.describe.option import (
 )
 from workbench.describe.stack import ALL, CALIBRATION
 from workbench.errors import UsageError
-from workbench.store.measurements import named, step_options
+from workbench.store import measurements
 from workbench.store.runs import Store
 from workbench.store.stack_calibrations import calibrated
 
@@ -52,9 +52,12 @@ class Description:
         option("Read the job from a trainer's configuration; options count before it."),
     ] = None
     """torchtitan's TOML, YAML of torchtune, Axolotl or LLaMA-Factory, a command line …"""
-    measured: Annotated[
+    like: Annotated[
         str | None,
-        option("What a script trains, as `workbench measure` found it: the script, or its run."),
+        option(
+            "Describe what this run trains, or this script that workbench measure has run.",
+            metavar="RUN",
+        ),
     ] = None
     """In the place of a model; its step gives the defaults of the other options."""
     calibration: Annotated[str, CALIBRATION] = ALL
@@ -247,24 +250,21 @@ def describe(description: Description) -> Job:
     """
     values = dict(description.job)
     if description.config is not None:
-        if description.measured is not None:
-            raise UsageError("--config and --measured both say what is trained. Leave one out.")
+        if description.like is not None:
+            raise UsageError("--config and --like both say what is trained. Leave one out.")
         from workbench.trainer_configs import job_from_config  # noqa: PLC0415  (the mappings)
 
         return job_from_config(description.config, **values)
     model = values.pop("model", None)
-    if description.measured is not None:
+    if description.like is not None:
         if model is not None:
-            raise UsageError("--model and --measured both say what is trained. Leave one out.")
-        workload = named(Store(), description.measured).workload
-        return calibrated(
-            Job.of(workload.model, **step_options(workload) | values), description.calibration
-        )
+            raise UsageError("--model and --like both say what is trained. Leave one out.")
+        same = measurements.like(Store(), description.like)
+        return calibrated(Job.of(same.pop("model"), **same | values), description.calibration)
     if model is None:
         raise UsageError(
             "The model is missing. Add --model M (workbench models lists them), --config FILE (a "
-            "trainer's configuration), or --measured train.py for a script that workbench measure "
-            "has run."
+            "trainer's configuration), or --like RUN (a run, or a script that was measured)."
         )
     return calibrated(Job.of(model, **values), description.calibration)
 

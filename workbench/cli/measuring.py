@@ -133,8 +133,8 @@ def _print(measurement: Measurement, script: str) -> None:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     console.print("predicted from now on, for any layout, batch and GPU:", markup=False)
     for line in (
-        f"workbench memory --measured {script} --gpu a100 --gpus 8 --strategy fsdp",
-        f"workbench plan --measured {script} --tokens 1e9",
+        f"workbench memory --like {script} --gpu a100 --gpus 8 --strategy fsdp",
+        f"workbench plan --like {script} --tokens 1e9",
         f"workbench launch {script} --dry-run",
     ):
         console.print(f"  {line}", markup=False, soft_wrap=True)

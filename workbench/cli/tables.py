@@ -284,10 +284,11 @@ def memory_line(summary: dict[str, Any]) -> str:
     """Peak memory of the fullest rank beside the prediction."""
     measured = peak_memory(summary)
     predicted = predicted_peak(summary["predicted"], summary["device"])
-    return (
-        f"{format_bytes(measured)} measured, {format_bytes(predicted)} predicted per rank"
-        f" ({format_ratio(measured, predicted)})"
-    )
+    text = "not measured" if measured is None else f"{format_bytes(measured)} per rank measured"
+    if predicted is None:
+        return f"{text}, not predicted"
+    ratio = "" if measured is None else f" ({format_ratio(measured, predicted)})"
+    return f"{text}, {format_bytes(predicted)} predicted{ratio}"
 
 
 def clock(seconds: float) -> str:

@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from workbench.describe.job import Job, default
+from workbench.describe.option import declared
 from workbench.describe.recorded import from_document
 from workbench.describe.workload import Workload
 from workbench.errors import UsageError
@@ -209,28 +211,40 @@ def _at_batch(measurement: Measurement, arguments: Sequence[str]) -> Measurement
     return replace(measurement, workload=replace(measurement.workload, micro_batch=samples))
 
 
-def named(store: Store, text: str) -> Measurement:
-    """The measurement of a script, or of the run that measured it.
+def like(store: Store, text: str) -> dict[str, Any]:
+    """What a script or a run trains, as options of a job.
 
     Args:
         store: Where it is kept.
-        text: A script's path (its latest measurement counts), or a run's id, name or directory.
+        text: A measured script's path (its latest measurement counts), or the id, name or
+            directory of a run that measured a script or whose job is recorded.
 
     Raises:
-        UsageError: it has not been measured, or has changed since.
+        UsageError: the script has not been measured, or has changed since; or no one knows what
+            the run trains.
         RunNotFoundError: no such run.
     """
     path = Path(text).expanduser()
     if path.suffix == ".py":
-        return _latest(store, path)
+        return _measured_step(_latest(store, path))
     folder = path if path.is_dir() else store.find(text).directory
     measurement = read(folder / FILE)
-    if measurement is None:
-        raise UsageError(
-            f"{text} is not a run that measured a script. Give a script, or such a run: "
-            "workbench measure SCRIPT prints its name."
-        )
-    return measurement
+    if measurement is not None:
+        return _measured_step(measurement)
+    record = read_json(folder / "run.json") or {}
+    try:
+        workload = Job.recorded(record).workload
+    except UsageError as error:
+        script = record.get("script") or "train.py"
+        raise UsageError(f"{error} Or measure it: workbench measure {script}") from error
+    values = {name: getattr(workload, name) for name in declared(Workload)}
+    options = {name: value for name, value in values.items() if value != default(name)}
+    return {"model": workload.model, **options, "kernels": workload.kernels}
+
+
+def _measured_step(measurement: Measurement) -> dict[str, Any]:
+    names = ("model", "seq_len", "micro_batch", "accumulate", "precision", "optimizer")
+    return {name: getattr(measurement.workload, name) for name in names}
 
 
 def _latest(store: Store, script: Path) -> Measurement:
@@ -252,12 +266,6 @@ def _latest(store: Store, script: Path) -> Measurement:
         return max(fresh, key=lambda measurement: measurement.measured_at)
     why = "has changed since it was measured" if known else "has not been measured"
     raise UsageError(f"{script} {why}. Next: workbench measure {script}")
-
-
-def step_options(workload: Workload) -> dict[str, Any]:
-    """The measured step as options of a job."""
-    names = ("seq_len", "micro_batch", "accumulate", "precision", "optimizer")
-    return {name: getattr(workload, name) for name in names}
 
 
 def read(path: Path) -> Measurement | None:
