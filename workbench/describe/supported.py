@@ -18,8 +18,8 @@ from workbench.errors import UsageError
 
 SPLITS = frozenset({"tp", "cp", "pp", "ddp"})
 """What the recipe gpt does itself when told by flags: the launcher starts nothing beyond it."""
-RECIPE_PRECISIONS = ("fp32", "bf16", "fp16")
-"""What the recipes compute in; any other is a script's own affair."""
+RECIPE_PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
+"""What the recipe gpt computes in (fp8: see `why_not_fp8`); any other is a script's own affair."""
 
 _SHARDED = ("fsdp", "fsdp-grad-op")
 _DEFAULTS = Strategy(name="").options()
@@ -71,7 +71,29 @@ def launchable(
 ) -> bool:
     """Whether the launcher starts it on GPUs: with any script, or at least with the recipe gpt."""
     only_scripts = any_script or precision not in RECIPE_PRECISIONS
+    only_scripts = only_scripts or (precision == "fp8" and bool(why_not_fp8(strategy)))
     return not why_not(strategy) or not (only_scripts or why_not(strategy, splits=SPLITS))
+
+
+def why_not_fp8(strategy: Strategy) -> str:
+    """Why the recipe gpt does not compute in fp8 under a strategy; empty = it does.
+
+    >>> why_not_fp8(Strategy.parse("fsdp", 8)), why_not_fp8(Strategy.parse("tp", 2))[:32]
+    ('', "'tp' in fp8 is not launched with")
+    """
+    who = backend(strategy, SPLITS)
+    if who == "fsdp" and strategy.fsdp.meta_init:
+        return (
+            "Accelerate does not send torchao's 8-bit weights from rank 0 (meta init). Leave meta "
+            "init out with precision fp8."
+        )
+    if who in {"single", "ddp"} or (who == "fsdp" and strategy.engine is None):
+        return ""
+    return (
+        f"{strategy.name!r} in fp8 is not launched with the recipe gpt: torchao's 8-bit layers are "
+        "tested with single, ddp, fsdp, fsdp-grad-op and hsdp (FSDP2) alone. Use one of these, or "
+        "precision bf16."
+    )
 
 
 def check_supported(

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterable
 from typing import Any
 
+import fp8
 import gradient_hooks
 import optimizers
 import torch
@@ -43,7 +44,10 @@ class AcceleratedModel:
         self.accelerator = accelerator = Accelerator(
             mixed_precision="no" if options.precision == "fp32" else options.precision,
             gradient_accumulation_plugin=accumulation(options),
-            kwargs_handlers=[ddp_arguments(options)],
+            kwargs_handlers=[
+                ddp_arguments(options),
+                *(fp8.arguments() if options.precision == "fp8" else ()),
+            ],
         )
         check_flags(options, accelerator)
         self.device = accelerator.device
@@ -58,6 +62,9 @@ class AcceleratedModel:
             optimizer = optimizers.build(options.optimizer, model, options.lr)
         prepared = prepare(accelerator, model, optimizer, options)
         self.model, self.optimizer, self.store = prepared
+        if options.precision == "fp8":
+            fp8.prepared(self.model)
+            accelerator.print(fp8.description(self.model))
         counts = options.comm_hook or options.count_bytes
         self.traffic = gradient_hooks.register(self.model, options) if counts else None
 

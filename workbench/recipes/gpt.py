@@ -51,7 +51,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--lr", type=float, help="peak learning rate; default: from the width")
     add("--warmup", type=int, default=30, help="steps until the peak")
     add = parser.group("precision and optimizer")
-    add("--precision", choices=("fp32", "bf16", "fp16"), default="fp32")
+    add("--precision", choices=("fp32", "bf16", "fp16", "fp8"), default="fp32")
     add("--optimizer", choices=OPTIMIZERS, default="adamw-fused", help="see optimizers.py")
     add("--compile", action="store_true", help="torch.compile each block")
     add = parser.group("evaluation and output")
@@ -149,6 +149,8 @@ def check_layout(options: argparse.Namespace, parser: Parser) -> None:
         ),
         "--sample-every works where each process has the whole model to compute with: remove it, "
         "or --tp, --cp and --pp": options.sample_every and tp * cp * options.pp > 1,
+        "--precision fp8 works with data parallelism (single, ddp, fsdp): remove --tp, --cp and --pp, "
+        "or use --precision bf16": options.precision == "fp8" and tp * cp * options.pp > 1,
         "fp16 needs a loss scaler, which split models do not have: use --precision bf16": (
             options.precision == "fp16" and tp * cp * options.pp > 1
         ),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from fp8 import forget_scales, unwrapped
 from torch import Tensor
 
 Read = Callable[[dict[str, Tensor]], None]  # fills tensors, by name, with what was saved; in place
@@ -56,7 +57,7 @@ class TorchState(TrainingState):
 
     def tensors(self) -> dict[str, Tensor]:
         """The training's own tensors, not copies."""
-        tensors: dict[str, Tensor] = dict(self._parameters)
+        tensors = self.weights()
         # ZeroRedundancyOptimizer steps an optimizer of the weights that are this rank's to update.
         inner: Any = getattr(self._optimizer, "optim", self._optimizer)
         for name, weight in self._parameters.items():
@@ -73,7 +74,8 @@ class TorchState(TrainingState):
         self._optimizer.step()  # changes nothing, but makes the moments to load into
         self._optimizer.zero_grad()
         read(self.tensors())
+        forget_scales(self._parameters.values())
 
     def weights(self) -> dict[str, Tensor]:
-        """All parameters."""
-        return dict(self._parameters)
+        """All parameters, without what torchao wraps around them."""
+        return {name: unwrapped(weight) for name, weight in self._parameters.items()}

@@ -12,7 +12,7 @@ from dataclasses import asdict, replace
 
 from workbench import recipes
 from workbench.describe.bounded_calls import driver_silence
-from workbench.describe.supported import backend, why_not
+from workbench.describe.supported import backend, why_not, why_not_fp8
 from workbench.describe.torch_build import why_no_cuda
 from workbench.errors import HostError, UsageError
 from workbench.launching.prepare.limits import check_limits_known
@@ -73,6 +73,8 @@ def _check_packages(request: Request) -> None:
     quantized = request.workload is not None and request.workload.quantization != "none"
     if quantized or request.optimizer == "adamw-8bit":
         needs = (*needs, "bitsandbytes")
+    if request.recipe is not None and request.precision == "fp8":
+        needs = (*needs, "torchao")
     missing = [name for name in needs if _lacks(name)]
     if missing:
         raise HostError(
@@ -99,6 +101,10 @@ def _check_precision(request: Request) -> None:
         lacking = accelerator.why_not(str(precision))
         if lacking:
             raise UsageError(lacking)
+    if request.recipe is not None and request.precision == "fp8":
+        reason = why_not_fp8(request.strategy)
+        if reason:
+            raise UsageError(reason)
     if request.device != "cpu" or request.precision != "fp16":
         return
     who = backend(request.strategy, request.splits)

@@ -1,0 +1,135 @@
+"""fp8 by torchao: the linear layers of the blocks multiply in 8 bits, scaled tensor by tensor.
+
+Weights and optimizer states stay in fp32; the head and attention itself compute in bf16. Accelerate
+swaps the layers when it prepares the model. Under FSDP the weights are gathered in 8 bits too, in a
+tensor of torchao's own that wraps each shard. A CPU has no 8-bit units: there the numbers are
+rounded to 8 bits and multiplied in fp32.
+"""
+
+# Accelerate and torchao have no type stubs, so whatever they return is unknown to a strict checker.
+# pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
+
+_LEAST_CAPABILITY = (8, 9)  # Ada; 9.0 is Hopper
+_ALIGNMENT = 16  # of both dimensions, as the 8-bit matrix units want it
+
+
+def convertible(module: nn.Module, name: str) -> bool:
+    """Whether torchao swaps that layer: all linears of blocks whose dimensions its kernels take."""
+    return (
+        isinstance(module, nn.Linear)
+        and name.startswith("blocks.")
+        and not (module.in_features % _ALIGNMENT or module.out_features % _ALIGNMENT)
+    )
+
+
+def arguments() -> list[Any]:
+    """What Accelerate is to be told for fp8; leaves with a sentence where it cannot be."""
+    from accelerate.utils import AORecipeKwargs  # noqa: PLC0415 - only where fp8 is asked for
+
+    emulated = not torch.cuda.is_available() or os.environ.get("ACCELERATE_USE_CPU") == "true"
+    if not emulated and torch.cuda.get_device_capability() < _LEAST_CAPABILITY:
+        sys.exit(
+            f"--precision fp8: {torch.cuda.get_device_name()} has no fp8 matmuls (compute "
+            "capability 8.9 or newer has). Use --precision bf16."
+        )
+    config = _torchao().Float8LinearConfig(
+        emulate=emulated,
+        enable_fsdp_float8_all_gather=os.environ.get("ACCELERATE_USE_FSDP") == "true",
+    )
+    return [AORecipeKwargs(config=config, module_filter_func=convertible)]
+
+
+def _torchao() -> Any:
+    """torchao's fp8 training; on a CPU it would first say which CUDA libraries it did not load."""
+    loggers = [logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        return importlib.import_module("torchao.float8")
+    except ImportError:
+        sys.exit("--precision fp8 needs torchao. Install it with: pip install torchao")
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+def prepared(model: nn.Module) -> None:
+    """Let gloo gather 8-bit weights: it knows bytes, and no number of 8 bits."""
+    shards = [part for part in model.modules() if isinstance(part, FSDPModule)]
+    if shards and dist.get_backend() == "gloo":
+        for shard in shards:
+            shard.set_custom_all_gather(_ByteGather())  # pyright: ignore[reportArgumentType]
+
+
+class _ByteGather:
+    """FSDP's all-gather of 8-bit numbers as bytes; of others as they are."""
+
+    def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        return torch.empty(*size, dtype=dtype, device=device)
+
+    def __call__(
+        self,
+        output_tensor: Tensor,
+        input_tensor: Tensor,
+        group: dist.ProcessGroup,
+        async_op: bool = False,  # noqa: FBT001, FBT002 - as FSDP calls it
+    ) -> dist.Work | None:
+        parts = [output_tensor, input_tensor]
+        if input_tensor.element_size() == 1:
+            parts = [part.view(torch.uint8) for part in parts]
+        # torch 2.13 renamed it, and warns of the older name.
+        gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+        return gather(*parts, group=group, async_op=async_op)
+
+
+def description(model: nn.Module) -> str:
+    """Which layers compute in 8 bits, which do not, and whether it is real."""
+    linears = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear)}
+    swapped = [part for part in linears.values() if hasattr(part, "linear_mm_config")]
+    others = sorted({name.rsplit(".", 1)[-1] for name, part in linears.items() if part not in swapped})
+    config: Any = swapped[0].config if swapped else None
+    sentence = f"fp8: {len(swapped)} of {len(linears)} linear layers by torchao"
+    sentence += f"; in bf16: {', '.join(others)}" if others else ""
+    if config is not None and config.emulate:
+        sentence += "; emulated on this CPU (rounded to 8 bits, multiplied in fp32, no faster)"
+    return sentence
+
+
+def unwrapped(weight: Tensor) -> Tensor:
+    """The plain weight of torchao's wrapper, sharing its memory; others as they are."""
+    if not isinstance(weight, DTensor):
+        return getattr(weight, "_tensor", weight)
+    shard: Any = weight.detach().to_local()
+    inner = getattr(shard, "_tensor", None)
+    if inner is None:
+        return weight
+    return DTensor.from_local(
+        inner,
+        weight.device_mesh,
+        weight.placements,
+        run_check=False,
+        shape=weight.shape,
+        stride=weight.stride(),
+    )
+
+
+def forget_scales(weights: Iterable[Tensor]) -> None:
+    """Have the scales of gathered weights worked out anew: the weights were replaced."""
+    for weight in weights:
+        local: Any = getattr(weight, "_local_tensor", None)
+        if getattr(local, "_precomputed_scale", None) is not None:
+            local._precomputed_scale = None  # noqa: SLF001 - torchao offers no other way
