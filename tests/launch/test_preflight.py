@@ -99,7 +99,7 @@ def test_a_full_card_names_the_switches_that_make_it_fit(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("gpu", "precision"),
-    [("t4", "bf16"), ("v100-sxm2-16", "bf16"), ("t4", "fp16"), ("h100", "bf16")],
+    [("t4", "bf16"), ("v100-sxm2-16", "bf16"), ("t4", "fp16"), ("h100", "bf16"), ("a100", "fp8")],
 )
 def test_a_format_that_the_card_lacks_is_refused_as_plan_and_cost_do(
     tmp_path: Path, gpu: str, precision: str
@@ -142,6 +142,20 @@ def test_warnings_stay_with_the_run(tmp_path: Path) -> None:
         ("tensor_parallel", {"strategy": "dp2-tp2"}, "spreads by tp and nothing else"),
         ("deepspeed_pipeline", {"strategy": "pp2-fsdp2"}, "spreads by pp and nothing else"),
         ("vision", {"arguments": ["--precision", "fp16"]}, "trains in fp32 when it is asked"),
+        (
+            "gpt",
+            {"arguments": ["--precision", "fp8"], "strategy": "zero2"},
+            "in fp8 is not launched",
+        ),
+        (
+            "gpt",
+            {
+                "arguments": ["--precision", "fp8"],
+                "strategy": "fsdp",
+                "options": {"meta_init": True},
+            },
+            "Leave meta init out",
+        ),
         ("gpt", {"arguments": ["--tp", "2"]}, "is said by the strategy"),
         ("gpt", {"arguments": ["--schedule=gpipe"], "strategy": "pp2"}, "is said by the strategy"),
         ("gpt", {"arguments": ["--optimizer", "muon"], "strategy": "zero2"}, "whole matrices"),

@@ -31,6 +31,7 @@ TOGETHER = ("optimizer", "parameters")
 BUCKETS = {"reduce_bucket": 30_000, "gather_bucket": 20_000}
 HALF = "bf16 keeps 8 bits of a number"
 FP16 = "fp16 keeps 11 bits of a number (and Accelerate adds no loss scaler on a CPU)"
+EIGHT = "fp8 keeps 4 bits of a number; emulated on CPU ranks"
 LOSSY = "the hook compresses gradients"
 
 
@@ -76,6 +77,11 @@ ROWS = [
     row("zero3", 2, offload=TOGETHER, recompute="full", live_parameters=50_000, **BUCKETS),
     row("zero1", 2, precision="bf16", tolerance=5e-3, why=HALF),
     row("zero3", 2, precision="bf16", tolerance=5e-3, why=HALF),
+    row("single", 1, precision="fp8", tolerance=5e-3, why=EIGHT),
+    row("ddp", 2, precision="fp8", tolerance=5e-3, why=EIGHT),
+    row("fsdp", 2, precision="fp8", tolerance=5e-3, why=EIGHT),
+    row("fsdp-grad-op", 2, precision="fp8", tolerance=5e-3, why=EIGHT),
+    row("hsdp", 4, precision="fp8", tolerance=5e-3, why=EIGHT),
 ]
 
 
@@ -86,10 +92,16 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return found
 
 
+def _skip_without_torchao(one: Row) -> None:
+    if one.precision == "fp8":
+        pytest.importorskip("torchao", reason="pip install 'training-workbench[lowbit]'")
+
+
 @pytest.mark.parametrize("one", rows_to_run(ROWS))
 def test_the_curve_is_the_single_process_one(
     tmp_path: Path, alone: dict[str, Any], one: Row
 ) -> None:
+    _skip_without_torchao(one)
     check(one, alone, tmp_path)
 
 
@@ -97,6 +109,7 @@ RESUMED = [
     row("zero1", 2, engine="torch", always=True),
     row("fsdp", 2, state_dict="full", meta_init=True),
     row("fsdp", 2),
+    row("fsdp", 2, precision="fp8", tolerance=5e-3, why=EIGHT, always=True),
     row("zero1", 2),
     row("zero2", 2, offload=("optimizer",)),
     row("zero3", 2, always=True),
@@ -107,6 +120,7 @@ RESUMED = [
 def test_a_resumed_run_ends_where_the_whole_one_does(
     tmp_path: Path, alone: dict[str, Any], one: Row
 ) -> None:
+    _skip_without_torchao(one)
     folder = ("--checkpoint-dir", str(tmp_path / "checkpoints"))
     whole = one.run(tmp_path / "whole", *folder, "--checkpoint-every", "10")
     assert distance(whole["loss_last"], alone["loss_last"]) < one.tolerance

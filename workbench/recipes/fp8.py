@@ -100,7 +100,9 @@ def description(model: nn.Module) -> str:
     """Which layers compute in 8 bits, which do not, and whether it is real."""
     linears = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear)}
     swapped = [part for part in linears.values() if hasattr(part, "linear_mm_config")]
-    others = sorted({name.rsplit(".", 1)[-1] for name, part in linears.items() if part not in swapped})
+    others = sorted(
+        {name.rsplit(".", 1)[-1] for name, part in linears.items() if part not in swapped}
+    )
     config: Any = swapped[0].config if swapped else None
     sentence = f"fp8: {len(swapped)} of {len(linears)} linear layers by torchao"
     sentence += f"; in bf16: {', '.join(others)}" if others else ""

@@ -10,7 +10,6 @@ from workbench.compare.studies.bench import Bench
 from workbench.compare.studies.study import Study
 from workbench.compare.studies.trial import Trial, TrialResult
 from workbench.compare.studies.tuning import RANKS, STEPS
-from workbench.describe.detection import detect_host
 from workbench.describe.option import Option, check_declared
 from workbench.errors import UsageError
 
@@ -22,9 +21,9 @@ _VARIANTS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "topk": ("topk", ()),
     "topk-no-feedback": ("topk", ("--no-error-feedback",)),
     "precision-bf16": (None, ("--count-bytes", "--precision", "bf16")),
+    "precision-fp8": (None, ("--count-bytes", "--precision", "fp8")),
 }
-_FP8 = "precision-fp8"
-VARIANTS = (*_VARIANTS, _FP8)
+VARIANTS = tuple(_VARIANTS)
 """none: fp32 as it is. precision-…: what is computed in, not what is sent."""
 
 
@@ -56,7 +55,7 @@ class Compared:
             )
 
     def trial(self, bench: Bench, variant: str) -> Trial:
-        """The trial of that variant, which is not fp8."""
+        """The trial of that variant."""
         hook, flags = _VARIANTS[variant]
         return Trial(
             label=variant,
@@ -117,10 +116,7 @@ def compression(bench: Bench, compared: Compared | None = None) -> Compression:
     compared = compared or Compared()
     _check(bench)
     study = Study(bench, "compression", of=len(compared.variants))
-    results = [
-        _fp8(compared.processes) if name == _FP8 else study.run(compared.trial(bench, name))
-        for name in compared.variants
-    ]
+    results = [study.run(compared.trial(bench, name)) for name in compared.variants]
     conclusion = Compression(study=study.id, results=tuple(results))
     study.save(found=conclusion.document())
     return conclusion
@@ -134,27 +130,3 @@ def _check(bench: Bench) -> None:
             f"{bench.target} does not have an option for its gradient exchange. Use "
             f"{' or '.join(able)}; its file gradient_hooks.py works with any DDP script."
         )
-
-
-def _fp8(processes: int) -> TrialResult:
-    """Why fp8 is not trained here."""
-    gpu = detect_host().accelerator
-    able = gpu is not None and gpu.fp8_flops is not None
-    why = (
-        "the recipe computes in fp32, bf16 or fp16; Accelerate's fp8 needs TransformerEngine or "
-        "torchao and a model whose linear layers they can replace"
-        if able
-        else (
-            "no GPU with fp8 tensor cores here (Ada, Hopper, Blackwell: compute capability 8.9 or "
-            "newer); other devices emulate fp8, slower than fp32"
-        )
-    )
-    return TrialResult(
-        label=_FP8,
-        key="",
-        processes=processes,
-        value=_FP8,
-        run=None,
-        outcome="refused",
-        problem=why,
-    )

@@ -18,7 +18,7 @@ from workbench.compare.studies.bench import Bench, Progress
 from workbench.compare.studies.step_split import last_loss, steady_steps
 from workbench.compare.studies.trial import Trial, TrialResult
 from workbench.diagnose.known_errors import OUT_OF_MEMORY
-from workbench.errors import StoreError, UnknownNameError, UsageError, WorkbenchError
+from workbench.errors import HostError, StoreError, UnknownNameError, UsageError, WorkbenchError
 from workbench.launching.launch import start
 from workbench.launching.run import Run
 from workbench.observe.summary import peak_memory
@@ -132,7 +132,7 @@ class Study:
         )
         try:
             run = self._start(trial)
-        except UsageError as error:
+        except (UsageError, HostError) as error:  # also: a package is missing
             return _with(blank, problem=str(error))
         try:
             over = self._stay(run, trial)

@@ -30,9 +30,9 @@ def checked(request: Request) -> Request:
         HostError: a package that the strategy needs is missing.
     """
     _check_cuda(request)
+    _check_precision(request)
     _check_packages(request)
     _check_port(request.options.port)
-    _check_precision(request)
     _check_optimizer(request)
     check_own_decisions(request)
     _check_limits(request)
