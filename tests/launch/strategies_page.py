@@ -4,6 +4,11 @@
 
 runs the whole table (about half an hour on two cores) and writes the page. Rows of other recipes
 than gpt have a table of their own, which is renewed alone where the file has no others.
+
+    WORKBENCH_STRATEGY_ROWS=ROWS pytest tests/launch/test_strategies.py -m "" -k fp8
+    python -m tests.launch.strategies_page ROWS --add
+
+adds new rows of gpt to the page, or replaces those that it has.
 """
 
 from __future__ import annotations
@@ -113,9 +118,46 @@ def _command(command: str) -> str:
     return re.sub(r"\S*/workbench/recipes/", "workbench/recipes/", command)
 
 
+def added(text: str, rows: Iterable[dict[str, Any]]) -> str:
+    """The page's text with these rows of gpt, each behind those of its strategy and ranks."""
+    rows = list(rows)
+    head, rule, rest = text.partition("|---|---|---|---|---|---|---|---|---|\n")
+    table, gap, rest = rest.partition("\n\n")
+    refused, mark, rest = rest.partition("prints.\n\n")
+    commands, other, rest = rest.partition("\n" + OTHERS.partition("\n")[0])
+    lines = _merged(
+        re.findall(r".+\n", table + "\n"),
+        [_line(row) for row in rows],
+        re.compile(r"\| (\S+) \| (\d+) \| (.*?) \|"),
+    )
+    blocks = _merged(
+        re.findall(r"- .*\n  ```\n.*\n  ```\n", commands),
+        [_commands([row]) for row in rows],
+        re.compile(r"- `(\S+) x(\d+) ?(.*?)`"),
+    )
+    return f"{head}{rule}{lines.rstrip()}{gap}{refused}{mark}{blocks}{other}{rest}"
+
+
+def _merged(entries: list[str], more: list[str], about: re.Pattern[str]) -> str:
+    """Entries by strategy and ranks; a new one replaces that of the same options."""
+
+    def key(entry: str) -> tuple[str, int, str]:
+        match = about.match(entry)
+        assert match, entry
+        return match[1], int(match[2]), match[3].strip()
+
+    renewed = {key(entry) for entry in more}
+    entries = [*(entry for entry in entries if key(entry) not in renewed), *more]
+    return "".join(sorted(entries, key=lambda entry: key(entry)[:2]))
+
+
 def main() -> None:
     rows = [json.loads(line) for line in Path(sys.argv[1]).read_text().splitlines()]
     latest = {_title(row): row for row in rows}
+    if "--add" in sys.argv[2:]:
+        text = PAGE.read_text(encoding="utf-8")
+        PAGE.write_text(added(text, latest.values()), encoding="utf-8")
+        return
     of_gpt = [row for row in latest.values() if row["recipe"] == "gpt"]
     rest = [row for row in latest.values() if row["recipe"] != "gpt"]
     before, mark, kept = PAGE.read_text(encoding="utf-8").partition(OTHERS.partition("\n")[0])

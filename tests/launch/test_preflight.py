@@ -118,6 +118,12 @@ def test_a_format_that_the_card_lacks_is_refused_as_plan_and_cost_do(
             preflight.checked(replace(request, workload=known))
 
 
+def test_fp8_on_a_cpu_is_said_to_be_emulated(tmp_path: Path) -> None:
+    pytest.importorskip("torchao", reason="pip install 'training-workbench[lowbit]'")
+    (warning,) = preflight.checked(asked(tmp_path, "--precision", "fp8")).warnings
+    assert "emulated" in warning
+
+
 def test_whoever_holds_a_gpu_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     holder = GpuHolder(
         index=1, memory_bytes=20 << 30, total_bytes=24 << 30, processes=((42, "python"),)

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from workbench import recipes
 from workbench.cli.describing import as_options
-from workbench.describe.supported import SPLITS, backend, launchable, why_not
+from workbench.describe.supported import SPLITS, backend, launchable, why_not, why_not_in
 from workbench.units import format_bytes, format_count, format_seconds, format_usd
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def _launchable(plans: Plans) -> tuple[str, ...]:
     """How the winner is started, or that the launcher does not start it yet and who comes first."""
     first = plans.plans[0]
     lacks = why_not(first.strategy, splits=SPLITS)
-    lacks = lacks or f"only recipes start it, and none computes in {first.workload.precision}."
+    lacks = lacks or why_not_in(first.strategy, first.workload.precision)
     if launch_line(first) is not None:
         return (f"On such a machine: {launch_line(first)}", *_to_know(first))
     reason = f"The first plan cannot be launched from here: {lacks}"

@@ -19,7 +19,7 @@ from workbench.errors import UsageError
 SPLITS = frozenset({"tp", "cp", "pp", "ddp"})
 """What the recipe gpt does itself when told by flags: the launcher starts nothing beyond it."""
 RECIPE_PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
-"""What the recipe gpt computes in (fp8: see `why_not_fp8`); any other is a script's own affair."""
+"""What the recipe gpt computes in (fp8: see `why_not_in`); any other is a script's own affair."""
 
 _SHARDED = ("fsdp", "fsdp-grad-op")
 _DEFAULTS = Strategy(name="").options()
@@ -70,9 +70,17 @@ def launchable(
     strategy: Strategy, *, any_script: bool = False, precision: str = RECIPE_PRECISIONS[0]
 ) -> bool:
     """Whether the launcher starts it on GPUs: with any script, or at least with the recipe gpt."""
-    only_scripts = any_script or precision not in RECIPE_PRECISIONS
-    only_scripts = only_scripts or (precision == "fp8" and bool(why_not_fp8(strategy)))
+    only_scripts = any_script or why_not_in(strategy, precision)
     return not why_not(strategy) or not (only_scripts or why_not(strategy, splits=SPLITS))
+
+
+def why_not_in(strategy: Strategy, precision: str) -> str:
+    """Why the recipe gpt does not compute in that precision under a strategy; empty = it does."""
+    if precision == "fp8":
+        return why_not_fp8(strategy)
+    if precision in RECIPE_PRECISIONS:
+        return ""
+    return f"Only the recipe gpt starts {strategy.name!r}, and it does not compute in {precision}."
 
 
 def why_not_fp8(strategy: Strategy) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from workbench.describe import Strategy, Workload
 from workbench.describe.strategy import RECOMPUTE
-from workbench.describe.supported import launchable, why_not
+from workbench.describe.supported import launchable, why_not, why_not_in
 from workbench.errors import UsageError
 from workbench.estimate.memory import check_layout
 from workbench.estimate.sizing.strategy_switches import layout_name
@@ -164,9 +164,7 @@ def _legal(workload: Workload, strategy: Strategy, batch: int, space: Space) -> 
     if not choices:
         reason = why_not(named) or "one GPU shards nothing"
         if space.launchable and not space.any_script and launchable(named):
-            reason = (
-                f"only the recipe gpt starts it, which does not compute in {workload.precision}"
-            )
+            reason = why_not_in(named, workload.precision)
         return _named(strategy, reason)
     return ParallelLayout(strategy=named, micro_batches=sizes, share=share, choices=choices)
 

@@ -53,7 +53,7 @@ def arguments() -> list[Any]:
 
 
 def _torchao() -> Any:
-    """torchao's fp8 training; on a CPU it would first say which CUDA libraries it did not load."""
+    """Load torchao's fp8 training without its words on CUDA libraries that a CPU lacks."""
     loggers = [logging.getLogger(name) for name in ("torchao", "torch.utils._pytree")]
     before = [logger.level for logger in loggers]
     for logger in loggers:
@@ -92,7 +92,8 @@ class _ByteGather:
         if input_tensor.element_size() == 1:
             parts = [part.view(torch.uint8) for part in parts]
         # torch 2.13 renamed it, and warns of the older name.
-        gather: Any = getattr(dist, "all_gather_single", dist.all_gather_into_tensor)
+        name = "all_gather_single"
+        gather: Any = getattr(dist, name if hasattr(dist, name) else "all_gather_into_tensor")
         return gather(*parts, group=group, async_op=async_op)
 
 
@@ -112,11 +113,10 @@ def description(model: nn.Module) -> str:
 
 
 def unwrapped(weight: Tensor) -> Tensor:
-    """The plain weight of torchao's wrapper, sharing its memory; others as they are."""
+    """A weight without torchao's wrapper, which FSDP's shards have; it shares their memory."""
     if not isinstance(weight, DTensor):
-        return getattr(weight, "_tensor", weight)
-    shard: Any = weight.detach().to_local()
-    inner = getattr(shard, "_tensor", None)
+        return weight
+    inner: Any = getattr(_local(weight), "_tensor", None)
     if inner is None:
         return weight
     return DTensor.from_local(
@@ -132,6 +132,11 @@ def unwrapped(weight: Tensor) -> Tensor:
 def forget_scales(weights: Iterable[Tensor]) -> None:
     """Have the scales of gathered weights worked out anew: the weights were replaced."""
     for weight in weights:
-        local: Any = getattr(weight, "_local_tensor", None)
+        local = _local(weight)
         if getattr(local, "_precomputed_scale", None) is not None:
             local._precomputed_scale = None  # noqa: SLF001 - torchao offers no other way
+
+
+def _local(weight: Tensor) -> Any:
+    """A rank's shard as it is kept, in torchao's wrapper; None where nothing is sharded."""
+    return getattr(weight, "_local_tensor", None)

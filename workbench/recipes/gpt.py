@@ -149,8 +149,9 @@ def check_layout(options: argparse.Namespace, parser: Parser) -> None:
         ),
         "--sample-every works where each process has the whole model to compute with: remove it, "
         "or --tp, --cp and --pp": options.sample_every and tp * cp * options.pp > 1,
-        "--precision fp8 works with data parallelism (single, ddp, fsdp): remove --tp, --cp and --pp, "
-        "or use --precision bf16": options.precision == "fp8" and tp * cp * options.pp > 1,
+        "--precision fp8 works with data parallelism (single, ddp, fsdp): remove --tp, --cp "
+        "and --pp, or use --precision bf16": options.precision == "fp8"
+        and tp * cp * options.pp > 1,
         "fp16 needs a loss scaler, which split models do not have: use --precision bf16": (
             options.precision == "fp16" and tp * cp * options.pp > 1
         ),

@@ -37,6 +37,7 @@ def warnings(request: Request) -> Iterator[str]:
     """
     for look in (
         _amd,
+        _emulated,
         _own_script,
         _own_ranks,
         _restarts,
@@ -75,6 +76,15 @@ def _amd(request: Request) -> Iterator[str]:
     """What stands behind a run on AMD's GPUs."""
     if request.device == "cuda" and vendor() == AMD:
         yield f"{NOT_RUN} Compare the first steps' losses with those of --cpu."
+
+
+def _emulated(request: Request) -> Iterator[str]:
+    """A CPU has no units for 8-bit numbers."""
+    if request.device == "cpu" and request.precision == "fp8":
+        yield (
+            "fp8 is emulated on a CPU: numbers are rounded to 8 bits and multiplied in fp32. The "
+            "losses are those of fp8; time and memory are not."
+        )
 
 
 def _own_script(request: Request) -> Iterator[str]:
