@@ -54,6 +54,7 @@ def test_shape_tells_the_run_too():
         (["--minutes", "-1"], "--minutes -1"),
         (["--lr", "nan"], "--lr nan"),
         (["--precision", "fp4"], "fp4"),
+        (["--precision", "fp8", "--hidden", "40"], "--hidden 40 is not a multiple of 16"),
         (["--precision", "fp8", "--tp", "2"], "works with data parallelism"),
         (["--hidden", "100", "--heads", "3"], "--heads 3"),
         (["--steps"], "--steps"),

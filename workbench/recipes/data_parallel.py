@@ -141,6 +141,8 @@ def check_flags(options: argparse.Namespace, accelerator: Accelerator) -> None:
     unsharded = kind == "NO" or kind.startswith("MULTI_")
     if options.precision == "fp16" and accelerator.device.type == "cpu" and unsharded:
         sys.exit("--precision fp16: on a CPU Accelerate trains in fp32 instead. Use bf16 or fp32.")
+    if options.precision == "fp8" and kind == "DEEPSPEED":
+        sys.exit("--precision fp8 works with DDP and FSDP2, not DeepSpeed. Use --precision bf16.")
     if flags and not kind.startswith("MULTI_"):
         name = flags[0].replace("_", "-")
         sys.exit(f"--{name} is an option of DDP; this is {kind}. Remove it, or launch as DDP.")

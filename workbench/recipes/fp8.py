@@ -19,20 +19,14 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 _LEAST_CAPABILITY = (8, 9)  # Ada; 9.0 is Hopper
-_ALIGNMENT = 16  # of both dimensions, as the 8-bit matrix units want it
 
 
 def convertible(module: nn.Module, name: str) -> bool:
-    """Whether torchao swaps that layer: all linears of blocks whose dimensions its kernels take."""
-    return (
-        isinstance(module, nn.Linear)
-        and name.startswith("blocks.")
-        and not (module.in_features % _ALIGNMENT or module.out_features % _ALIGNMENT)
-    )
+    """Whether torchao swaps that layer: the linears of blocks, not the head."""
+    return isinstance(module, nn.Linear) and name.startswith("blocks.")
 
 
 def arguments() -> list[Any]:
@@ -69,6 +63,8 @@ def _torchao() -> Any:
 
 def prepared(model: nn.Module) -> None:
     """Let gloo gather 8-bit weights: it knows bytes, and no number of 8 bits."""
+    from torch.distributed.fsdp import FSDPModule  # noqa: PLC0415 - other recipes do without
+
     shards = [part for part in model.modules() if isinstance(part, FSDPModule)]
     if shards and dist.get_backend() == "gloo":
         for shard in shards:
@@ -130,7 +126,7 @@ def unwrapped(weight: Tensor) -> Tensor:
 
 
 def forget_scales(weights: Iterable[Tensor]) -> None:
-    """Have the scales of gathered weights worked out anew: the weights were replaced."""
+    """Have the scales of gathered weights computed again after the weights were replaced."""
     for weight in weights:
         local = _local(weight)
         if getattr(local, "_precomputed_scale", None) is not None:

@@ -149,6 +149,8 @@ def check_layout(options: argparse.Namespace, parser: Parser) -> None:
         ),
         "--sample-every works where each process has the whole model to compute with: remove it, "
         "or --tp, --cp and --pp": options.sample_every and tp * cp * options.pp > 1,
+        f"--hidden {options.hidden} is not a multiple of 16, as the 8-bit matrices of --precision "
+        "fp8 need": options.precision == "fp8" and options.hidden % 16,
         "--precision fp8 works with data parallelism (single, ddp, fsdp): remove --tp, --cp "
         "and --pp, or use --precision bf16": options.precision == "fp8"
         and tp * cp * options.pp > 1,

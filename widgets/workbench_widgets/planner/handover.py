@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import workbench as wb
-from workbench.describe.supported import RECIPE_PRECISIONS
+from workbench.describe.supported import why_not_in
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.described import missing_gpus
 from workbench.planning import Plan
+from workbench.script_options.reading import read_options
 from workbench_widgets.launch.launcher import Launcher
 
 
@@ -72,7 +73,8 @@ def _set(plan: Plan, launcher: Launcher) -> str:
 
 def _flags(plan: Plan, launcher: Launcher) -> dict[str, str]:
     """What a recipe is told of the plan's batch; nothing for a script."""
-    if launcher.fields.recipe is None:
+    recipe = launcher.fields.recipe
+    if recipe is None:
         return {}
     work = plan.workload
     flags = {
@@ -80,7 +82,9 @@ def _flags(plan: Plan, launcher: Launcher) -> dict[str, str]:
         "--accumulate": str(work.accumulate),
         "--seq-len": str(work.seq_len),
     }
-    if work.precision in RECIPE_PRECISIONS:
+    taken = read_options(wb.recipes.find(recipe).path, recipe=recipe).known.of("--precision")
+    computes = taken is not None and work.precision in taken.choices
+    if computes and not why_not_in(plan.strategy, work.precision):
         flags["--precision"] = work.precision
     return flags
 
