@@ -106,3 +106,15 @@ def test_the_shim_refuses_libraries_it_does_not_know(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "Install accelerate<" in done.stderr
     assert "trained" not in done.stdout
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_a_script_in_fp8_trains_through_torchao(tmp_path: Path, strategy: str) -> None:
+    pytest.importorskip("torchao", reason="pip install 'training-workbench[lowbit]'")
+    config = written(tmp_path, wb.Strategy.parse(strategy, 2))
+    printed = ranks(config, "eight_bits.py", shim=strategy == "fsdp")
+    match = re.search(r"AO swapped (\d) loss ([\d.]+)", printed)
+    assert match, printed
+    assert int(match[1]) == 2  # Accelerate leaves out the first and the last
+    assert float(match[2]) < 0.9  # from 1.07

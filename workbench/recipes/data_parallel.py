@@ -63,7 +63,6 @@ class AcceleratedModel:
         prepared = prepare(accelerator, model, optimizer, options)
         self.model, self.optimizer, self.store = prepared
         if options.precision == "fp8":
-            fp8.prepared(self.model)
             accelerator.print(fp8.description(self.model))
         counts = options.comm_hook or options.count_bytes
         self.traffic = gradient_hooks.register(self.model, options) if counts else None

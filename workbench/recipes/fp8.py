@@ -17,7 +17,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -59,38 +58,6 @@ def _torchao() -> Any:
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
-
-
-def prepared(model: nn.Module) -> None:
-    """Let gloo gather 8-bit weights: it knows bytes, and no number of 8 bits."""
-    from torch.distributed.fsdp import FSDPModule  # noqa: PLC0415 - other recipes do without
-
-    shards = [part for part in model.modules() if isinstance(part, FSDPModule)]
-    if shards and dist.get_backend() == "gloo":
-        for shard in shards:
-            shard.set_custom_all_gather(_ByteGather())  # pyright: ignore[reportArgumentType]
-
-
-class _ByteGather:
-    """FSDP's all-gather of 8-bit numbers as bytes; of others as they are."""
-
-    def allocate(self, size: Any, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        return torch.empty(*size, dtype=dtype, device=device)
-
-    def __call__(
-        self,
-        output_tensor: Tensor,
-        input_tensor: Tensor,
-        group: dist.ProcessGroup,
-        async_op: bool = False,  # noqa: FBT001, FBT002 - as FSDP calls it
-    ) -> dist.Work | None:
-        parts = [output_tensor, input_tensor]
-        if input_tensor.element_size() == 1:
-            parts = [part.view(torch.uint8) for part in parts]
-        # torch 2.13 renamed it, and warns of the older name.
-        name = "all_gather_single"
-        gather: Any = getattr(dist, name if hasattr(dist, name) else "all_gather_into_tensor")
-        return gather(*parts, group=group, async_op=async_op)
 
 
 def description(model: nn.Module) -> str:

@@ -12,6 +12,7 @@ file of the run, and is not used where there is a GPU. What it changes, each und
 - the process type becomes MULTI_GPU with the gloo backend, on the device "cpu", also where the
   script asks for a CPU (transformers' `use_cpu`): Accelerate would make no process group then;
 - FSDP2's CPU offload does not pin memory (pinning needs an accelerator);
+- weights of 8 bits (torchao's fp8) are gathered as bytes: gloo knows no such number;
 - DeepSpeed takes its CPU accelerator, and gloo alone: its shared-memory extension would be compiled
   at first use, for a minute, and only where g++ and ninja are;
 - DeepSpeed's autotuner, which no rank uses, does not import mlflow: that costs each rank 2 s and
@@ -20,6 +21,7 @@ file of the run, and is not used where there is a GPU. What it changes, each und
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
 import runpy
@@ -65,6 +67,26 @@ def act_as_accelerator() -> None:
     setattr(fsdp.CPUOffloadPolicy, "__init__", without_pinning)  # noqa: B010
 
 
+def gather_as_bytes() -> None:
+    """Let gloo gather numbers of 8 bits, under both names that torch has for it."""
+    import torch  # noqa: PLC0415  (the environment above comes first)
+    import torch.distributed as dist  # noqa: PLC0415
+
+    def in_bytes(gather: Any) -> Any:
+        @functools.wraps(gather)
+        def gathered(output_tensor: Any, input_tensor: Any, *more: Any, **options: Any) -> Any:
+            both = (output_tensor, input_tensor)
+            if input_tensor.is_floating_point() and input_tensor.element_size() == 1:
+                both = tuple(tensor.view(dtype=torch.uint8) for tensor in both)
+            return gather(*both, *more, **options)
+
+        return gathered
+
+    for name in ("all_gather_single", "all_gather_into_tensor"):
+        if hasattr(dist, name):
+            setattr(dist, name, in_bytes(getattr(dist, name)))
+
+
 def keep_deepspeed_from_compiling() -> None:
     """Make DeepSpeed's communication use gloo as it is; leave with a sentence if it cannot be."""
     unused: Any = sys.modules
@@ -83,6 +105,7 @@ def keep_deepspeed_from_compiling() -> None:
 
 if __name__ == "__main__":
     act_as_accelerator()
+    gather_as_bytes()
     if os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true":
         keep_deepspeed_from_compiling()
     sys.argv = sys.argv[1:]
