@@ -79,6 +79,7 @@ ROWS = [
     row("zero3", 2, precision="bf16", tolerance=5e-3, why=HALF),
     row("single", 1, precision="fp8", tolerance=5e-3, why=EIGHT),
     row("ddp", 2, precision="fp8", tolerance=5e-3, why=EIGHT),
+    row("zero1", 2, engine="torch", precision="fp8", tolerance=5e-3, why=EIGHT),
     row("fsdp", 2, precision="fp8", tolerance=5e-3, why=EIGHT),
     row("fsdp-grad-op", 2, precision="fp8", tolerance=5e-3, why=EIGHT),
     row("hsdp", 4, precision="fp8", tolerance=5e-3, why=EIGHT),

@@ -164,7 +164,7 @@ def _legal(workload: Workload, strategy: Strategy, batch: int, space: Space) -> 
     if not choices:
         reason = why_not(named) or "one GPU shards nothing"
         if space.launchable and not space.any_script and launchable(named):
-            reason = why_not_in(named, workload.precision)
+            reason = why_not_in(named, workload.precision) or reason
         return _named(strategy, reason)
     return ParallelLayout(strategy=named, micro_batches=sizes, share=share, choices=choices)
 
