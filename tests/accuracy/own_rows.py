@@ -41,13 +41,28 @@ class OwnRow:
 
 
 def own_rows(folder: Path = FOLDER) -> list[OwnRow]:
-    """Every comparable measurement of the battery's result files."""
+    """Every comparable measurement of the battery's result files.
+
+    Raises:
+        ValueError: a row is of a simulated GPU or of a CPU.
+    """
     return [
         row
         for path in sorted(folder.glob("battery-*.jsonl"))
         for line in path.read_text().splitlines()
-        for row in _rows_of(json.loads(line))
+        for row in _rows_of(_measured(json.loads(line), path))
     ]
+
+
+def _measured(result: dict[str, Any], path: Path) -> dict[str, Any]:
+    """The row, if a GPU was measured."""
+    if result.get("simulated") or result.get("requested_device", "cuda") != "cuda":
+        kind = "a simulated GPU" if result.get("simulated") else "a CPU"
+        raise ValueError(
+            f"{path.name}: {result['case']} is of {kind}, no measurement of a GPU. Remove the file; "
+            "python -m tests.gpu.battery --keep writes measurements alone."
+        )
+    return result
 
 
 def _rows_of(result: dict[str, Any]) -> Iterator[OwnRow]:

@@ -6,7 +6,6 @@ import faulthandler
 import json
 import os
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import NoReturn
@@ -14,10 +13,11 @@ from typing import NoReturn
 import pytest
 
 from tests.accuracy.own_rows import own_rows
+from tests.gpu.battery import __main__
 from tests.gpu.battery.catalog import CASES
 from tests.gpu.battery.libraries import trace_event_fault
 from tests.gpu.battery.low_precision import TINY_SIZES, fp8_products
-from tests.gpu.battery.runner import RESULTS, remaining, results, run_battery
+from tests.gpu.battery.runner import remaining, results, run_battery
 from tests.gpu.battery.values import Case, Check, NotAvailable, Report, Setup
 from tests.gpu.results import FOLDER
 
@@ -63,7 +63,7 @@ def setup(tmp_path: Path) -> Setup:
 
 
 def outcomes(setup: Setup) -> dict[str, str]:
-    return {row["case"]: row["outcome"] for row in results(setup.out)}
+    return {row["case"]: row["outcome"] for row in results(setup.results)}
 
 
 def test_every_end_is_a_row_and_none_takes_the_next_case_along(setup: Setup) -> None:
@@ -88,7 +88,7 @@ def test_every_end_is_a_row_and_none_takes_the_next_case_along(setup: Setup) -> 
         "beside": "passed",
         "fine": "passed",
     }
-    rows = {row["case"]: row for row in results(setup.out)}
+    rows = {row["case"]: row for row in results(setup.results)}
     assert "there_is_no_such_package" in rows["missing"]["reason"]
     assert "what the case printed" in rows["wrong"]["tail"]
     assert "boom" in rows["raise"]["reason"]
@@ -100,12 +100,12 @@ def test_every_end_is_a_row_and_none_takes_the_next_case_along(setup: Setup) -> 
 def test_it_goes_on_where_it_was_cut_off_and_a_torn_line_costs_one_case(setup: Setup) -> None:
     cases = [case("first", fine), case("second", hanging, seconds=600.0), case("third", fine)]
     run_battery(cases[:1], setup, seconds=60, preload=())
-    with (setup.out / RESULTS).open("a") as file:
+    with setup.results.open("a") as file:
         file.write('{"case": "third", "outco')
-    assert [one.name for one in remaining(cases, setup.out)] == ["second", "third"]
+    assert [one.name for one in remaining(cases, setup.results)] == ["second", "third"]
     run_battery(cases, setup, seconds=6.5, preload=())  # less than the second needs
     assert outcomes(setup) == {"first": "passed", "second": "cut"}
-    assert [one.name for one in remaining(cases, setup.out)] == ["second", "third"]
+    assert [one.name for one in remaining(cases, setup.results)] == ["second", "third"]
     run_battery([case("second", fine), cases[2]], setup, seconds=60, preload=())
     assert outcomes(setup) == {"first": "passed", "second": "passed", "third": "passed"}
 
@@ -160,10 +160,36 @@ def test_kept_measurements_are_compared_with_todays_prediction(tmp_path: Path) -
         "card": {"name": "NVIDIA H100 80GB HBM3", "memory_total_mib": 81559.0},
         "measured": {"allocated_bytes": 10 * 2**30, "reserved_bytes": None},
     }
-    (tmp_path / "battery-h100-2026-01-01.jsonl").write_text(json.dumps(row) + "\n")
+    kept = tmp_path / "battery-h100-2026-01-01.jsonl"
+    kept.write_text(json.dumps(row) + "\n")
     (found,) = own_rows(tmp_path)
     assert found.what == "allocated_bytes"
     assert found.error == pytest.approx(found.predicted / (10 * 2**30) - 1)
+    kept.write_text(json.dumps(row | {"simulated": True}) + "\n")
+    with pytest.raises(ValueError, match="memory-gpt2-autocast is of a simulated GPU"):
+        own_rows(tmp_path)
+    kept.write_text(json.dumps(row | {"requested_device": "cpu"}) + "\n")
+    with pytest.raises(ValueError, match="is of a CPU, no measurement"):
+        own_rows(tmp_path)
+
+
+def test_only_measurements_of_a_gpu_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(__main__, "FOLDER", tmp_path / "results")
+    row = {"case": "nvml", "outcome": "passed", "date": "2026-01-01", "card": {"name": "NVIDIA H100"}}
+    cpu, gpu = (row | {"requested_device": device} for device in ("cpu", "cuda"))
+    (tmp_path / "simulated.jsonl").write_text(json.dumps(gpu | {"simulated": True}) + "\n")
+    with pytest.raises(SystemExit, match=r"results.jsonl has no result of a GPU"):
+        __main__.keep(tmp_path)
+    lines = [json.dumps(one) for one in (cpu, gpu, gpu | {"case": "cut-off", "outcome": "cut"})]
+    (tmp_path / "results.jsonl").write_text("\n".join([*lines, '{"case": "to']))
+    path = __main__.keep(tmp_path)
+    assert path.name == "battery-nvidia-h100-2026-01-01.jsonl"
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [gpu]
+    (tmp_path / "results.jsonl").write_text(json.dumps(gpu | {"simulated": True}) + "\n")
+    with pytest.raises(SystemExit, match=r"has no result of a GPU"):
+        __main__.keep(tmp_path)
 
 
 def test_the_readme_claims_no_measurement_that_is_not_kept() -> None:
@@ -177,27 +203,3 @@ def test_fp8_products_are_right_on_a_cpu_too(setup: Setup) -> None:
     report = fp8_products(setup)
     assert [row["size"] for row in report.measured["rows"]] == list(TINY_SIZES)
     assert [(one.name, one.ok) for one in report.checks] == [("error", True)]
-
-
-@pytest.mark.slow
-@pytest.mark.full
-@pytest.mark.timeout(900)
-def test_every_case_runs_on_the_cpu(tmp_path: Path) -> None:
-    """All but the simulations (tests/estimate has them) and most sizes of the memory cases."""
-    memory = [
-        "memory-0.1b-chunked",
-        "memory-1b-8bit",
-        "memory-8b-lora-recompute",
-        "memory-8b-qlora",
-    ]
-    groups = "environment,recipe-0.1B,hook-overhead,time,ranks,faults,inference,profile,libraries"
-    command = [sys.executable, "-m", "tests.gpu.battery", "--device", "cpu", "--minutes", "14"]
-    command += ["--out", str(tmp_path), "--only", ",".join([groups, *memory, "simulate-0.1b-fp32"])]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    rows = {row["case"]: row for row in results(tmp_path)}
-    assert rows["recipe-0.1B"]["outcome"] == "passed"
-    assert all(row["outcome"] in {"passed", "skipped"} for row in rows.values())
-    allowed = {"nvml", "two-ranks-nccl", "steps-bf16", "steps-fp16", "steps-fp8"}
-    skipped = {name for name, row in rows.items() if row["outcome"] == "skipped"}
-    assert skipped - allowed <= {"memory-1b-8bit", "memory-8b-qlora", "deepspeed-zero2"}

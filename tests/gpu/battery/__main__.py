@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
-import shutil
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
+from tests.gpu.battery import pod
 from tests.gpu.battery.catalog import CASES
-from tests.gpu.battery.runner import FINAL, RESULTS, line, results, run_battery
-from tests.gpu.battery.values import Case, Setup
+from tests.gpu.battery.runner import FINAL, line, results, run_battery
+from tests.gpu.battery.values import FILES, Case, Setup
 from tests.gpu.results import FOLDER
+from workbench.store.files import write_text_atomic
 
 
 def main() -> int:
@@ -25,10 +29,11 @@ def main() -> int:
     if options.keep:
         print(keep(options.out))
         return 0
-    device = options.device or ("cuda" if Path("/dev/nvidiactl").exists() else "cpu")
-    setup = Setup(device=device, out=options.out.absolute())
+    setup = chosen_setup(options)
+    if setup.simulated:
+        print("The driver is the simulated one: nothing below was measured on a GPU.", flush=True)
     if options.again:
-        forget({case.name for case in cases}, setup.out)
+        forget({case.name for case in cases}, setup.results)
     rows = run_battery(cases, setup, seconds=60 * options.minutes)
     names = {case.name for case in cases}
     last = {row["case"]: row for row in rows if row["case"] in names}
@@ -37,7 +42,7 @@ def main() -> int:
         for outcome in (*sorted(FINAL), "cut")
     }
     print(", ".join(f"{count} {name}" for name, count in counts.items() if count), end="")
-    print(f"; {len(cases) - len(last)} not started. Results: {setup.out / RESULTS}")
+    print(f"; {len(cases) - len(last)} not started. Results: {setup.results}")
     for row in last.values():
         if row["outcome"] in {"failed", "error", "timeout"}:
             print(line(row))
@@ -53,11 +58,32 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--device", choices=("cuda", "cpu"), help="default: cuda where there is one"
     )
+    parser.add_argument(
+        "--simulated",
+        nargs="?",
+        const=pod.DEFAULT_GPU,
+        metavar="GPU",
+        help=f"show a GPU that is not there and compute on the CPU ({pod.DEFAULT_GPU})",
+    )
     parser.add_argument("--only", help="names or groups of cases, with commas")
     parser.add_argument("--again", action="store_true", help="also run cases that have a result")
     parser.add_argument("--list", action="store_true", help="list the cases and leave")
     parser.add_argument("--keep", action="store_true", help="copy the results to tests/gpu/results")
     return parser.parse_args()
+
+
+def chosen_setup(options: argparse.Namespace) -> Setup:
+    """On which device, and whether the GPUs are simulated; becomes a pod where that was asked."""
+    simulated = pod.is_in_place()
+    if options.simulated and not simulated:
+        pod.become(options.simulated, sys.argv[1:])
+    if simulated and options.device == "cuda":
+        sys.exit("--device cuda measures a GPU, and the driver here is the simulated one.")
+    card = Path("/dev/nvidiactl").exists() and not simulated
+    device = options.device or ("cuda" if card else "cpu")
+    if device == "cpu":  # threads that meet after each operation wait for each other on a busy CPU
+        os.environ.setdefault("OMP_NUM_THREADS", "1")
+    return Setup(device=device, out=options.out.absolute(), simulated=simulated)
 
 
 def chosen(only: str | None) -> tuple[Case, ...]:
@@ -71,24 +97,32 @@ def chosen(only: str | None) -> tuple[Case, ...]:
     return tuple(case for case in CASES if {case.name, case.group} & words)
 
 
-def forget(names: set[str], folder: Path) -> None:
+def forget(names: set[str], path: Path) -> None:
     """Drop the results of these cases."""
-    kept = [row for row in results(folder) if row["case"] not in names]
-    if folder.is_dir():
-        text = "".join(json.dumps(row, sort_keys=True) + "\n" for row in kept)
-        (folder / RESULTS).write_text(text)
+    if path.is_file():
+        write_rows(path, [row for row in results(path) if row["case"] not in names])
+
+
+def write_rows(path: Path, rows: Iterable[Mapping[str, Any]]) -> None:
+    """Replace the file at once: killed in between, the rows before are still there."""
+    text = "".join(json.dumps(row, sort_keys=True) + "\n" for row in rows)
+    write_text_atomic(path, text)
 
 
 def keep(folder: Path) -> Path:
-    """Copy the results of a card to where they are committed; the name has card and date."""
-    rows = [row for row in results(folder) if row["outcome"] != "cut"]
-    measured = [row for row in rows if row["requested_device"] == "cuda" and row.get("card")]
-    if not measured:
-        sys.exit(f"{folder / RESULTS} has no result of a GPU, and only those are kept.")
+    """Write the results of a card to where they are committed; the name has card and date."""
+    path = folder / FILES["gpu"]
+    measured = [
+        row
+        for row in results(path)
+        if row["outcome"] != "cut" and row["requested_device"] == "cuda" and row.get("card")
+    ]
+    if not measured or any(row.get("simulated") for row in measured):
+        sys.exit(f"{path} has no result of a GPU, and only those are kept.")
     card = re.sub(r"[^a-z0-9]+", "-", str(measured[0]["card"]["name"]).lower()).strip("-")
     FOLDER.mkdir(exist_ok=True)
     target = FOLDER / f"battery-{card}-{measured[0]['date'][:10]}.jsonl"
-    shutil.copyfile(folder / RESULTS, target)
+    write_rows(target, measured)
     return target
 
 

@@ -25,6 +25,7 @@ CASES: tuple[Case, ...] = (
     _case("fp8-products", "time", low_precision.fp8_products, 60),
     *training.recipe_cases()[1:],
     _case("two-ranks-gloo", "ranks", ranks.gloo, 120),
+    _case("too-many-ranks", "ranks", ranks.too_many, 60),
     _case("two-ranks-nccl", "ranks", ranks.nccl, 120),
     *fault_cases(),
     _case("inference", "inference", libraries.inference, 60, "transformers"),

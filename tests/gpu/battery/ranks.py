@@ -1,4 +1,4 @@
-"""Two ranks on one device: over gloo they train, over NCCL they are refused in a clear sentence."""
+"""Several ranks on one device: over gloo they train; the launcher and NCCL refuse them."""
 
 from __future__ import annotations
 
@@ -38,32 +38,41 @@ def gloo(setup: Setup) -> Report:
     )
 
 
-def nccl(setup: Setup) -> Report:
-    """NCCL refuses two ranks on one GPU; the launcher refuses them before anything starts."""
+def too_many(setup: Setup) -> Report:
+    """The launcher refuses more ranks than GPUs before anything starts."""
     import workbench as wb
-    from workbench.diagnose.known_errors import KNOWN
     from workbench.errors import UsageError
 
-    if not setup.on_gpu:
-        raise NotAvailable("NCCL needs a GPU")
+    if setup.launch_on_cpu:
+        raise NotAvailable("there is no GPU to have more ranks than")
     count = len(wb.detect_host().gpus) + 1
     try:
         wb.request("gpt", [], strategy="ddp", processes=count)
-        refusal = None
+        refusal = ""
     except UsageError as error:
         refusal = str(error)
+    return Report(
+        measured={"refusal": refusal},
+        checks=(Check(name="names the GPUs", value="GPU" in refusal, equals=True),),
+    )
+
+
+def nccl(setup: Setup) -> Report:
+    """NCCL refuses two ranks on one GPU."""
+    from workbench.diagnose.known_errors import KNOWN
+
+    if not setup.on_gpu:
+        raise NotAvailable("NCCL needs a GPU that computes")
     done = _torchrun(2, setup, "nccl", setup.out / "nccl.json")
     text = done.stdout + done.stderr
     kinds = [one.kind for one in KNOWN if one.pattern.search(text)]
     return Report(
         measured={
-            "refusal": refusal,
             "exit_code": done.returncode,
             "tail": text[-1500:],
             "kinds": kinds,
         },
         checks=(
-            Check(name="launcher refuses", value=refusal is not None, equals=True),
             Check(name="NCCL fails", value=done.returncode != 0, equals=True),
             Check(name="the error is known", value=bool(kinds), equals=True),
         ),

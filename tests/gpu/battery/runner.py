@@ -16,19 +16,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from tests.gpu.battery import pod
 from tests.gpu.battery.environment import nvidia_smi, versions
+from tests.gpu.battery.leftovers import alone, die_with, end_left, finish, mark
 from tests.gpu.battery.values import Case, NotAvailable, Report, Setup
 
-RESULTS = "results.jsonl"
 FINAL = {"passed", "failed", "error", "skipped", "timeout"}
 PRELOAD = ("torch", "torch.distributed", "accelerate", "transformers", "peft")
 _LEAST_SECONDS = 5.0
+_WORTH_PRELOADING = 4  # cases
 _TAIL_BYTES = 4000
 
 
-def results(folder: Path) -> list[dict[str, Any]]:
-    """The rows kept so far; a torn last line is left out."""
-    path = folder / RESULTS
+def results(path: Path) -> list[dict[str, Any]]:
+    """The rows kept so far; a torn line is left out."""
     rows = []
     for line in path.read_text().splitlines() if path.is_file() else ():
         try:
@@ -38,9 +39,9 @@ def results(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def remaining(cases: Iterable[Case], folder: Path) -> list[Case]:
-    """Those without a final result."""
-    done = {row["case"] for row in results(folder) if row["outcome"] in FINAL}
+def remaining(cases: Iterable[Case], path: Path) -> list[Case]:
+    """Those without a final result in the file."""
+    done = {row["case"] for row in results(path) if row["outcome"] in FINAL}
     return [case for case in cases if case.name not in done]
 
 
@@ -53,31 +54,39 @@ def run_battery(
     """
     setup.out.mkdir(parents=True, exist_ok=True)
     deadline = time.monotonic() + seconds
-    _preload(preload)
-    about = {"card": nvidia_smi(), "versions": versions(), "requested_device": setup.device}
-    left = remaining(cases, setup.out)
-    lanes = sorted({case.lane for case in left})
-    children = []
-    for lane in lanes:
-        sys.stdout.flush()
-        pid = os.fork()
-        if pid == 0:
-            code = 1
-            try:
-                _run_lane([case for case in left if case.lane == lane], setup, deadline, about)
-                code = 0
-            finally:
-                sys.stdout.flush()
-                os._exit(code)
-        children.append(pid)
+    with alone(setup.out):
+        end_left(setup.out, sorted({case.lane for case in cases}))
+        left = remaining(cases, setup.results)
+        if len(left) > _WORTH_PRELOADING:
+            _preload(preload)
+        children = [
+            _fork_lane(lane, [case for case in left if case.lane == lane], setup, deadline)
+            for lane in sorted({case.lane for case in left})
+        ]
+        try:
+            for pid in children:
+                os.waitpid(pid, 0)
+        except KeyboardInterrupt:
+            for pid in children:
+                os.kill(pid, signal.SIGTERM)
+            raise
+    return results(setup.results)
+
+
+def _fork_lane(lane: str, cases: Sequence[Case], setup: Setup, deadline: float) -> int:
+    """The pid of the child that runs them."""
+    sys.stdout.flush()
+    parent = os.getpid()
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
     try:
-        for pid in children:
-            os.waitpid(pid, 0)
-    except KeyboardInterrupt:
-        for pid in children:
-            os.kill(pid, signal.SIGTERM)
-        raise
-    return results(setup.out)
+        _run_lane(lane, cases, setup, deadline, parent)
+        code = 0
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
 
 
 def _preload(names: Sequence[str]) -> None:
@@ -88,16 +97,26 @@ def _preload(names: Sequence[str]) -> None:
 
 
 def _run_lane(
-    cases: Sequence[Case], setup: Setup, deadline: float, about: Mapping[str, Any]
+    lane: str, cases: Sequence[Case], setup: Setup, deadline: float, parent: int
 ) -> None:
     current: list[int] = []
 
     def end(_number: int, _frame: object) -> None:
         for pid in current:
             _kill(pid)
+        finish(setup.out, lane)
         os._exit(143)
 
     signal.signal(signal.SIGTERM, end)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal's Ctrl-C: the parent passes it on
+    die_with(parent, signal.SIGTERM)
+    mark(setup.out, lane)
+    about = {
+        "card": pod.card() if setup.simulated else nvidia_smi(),
+        "versions": versions(),
+        "requested_device": setup.device,
+        "simulated": setup.simulated,
+    }
     for case in cases:
         left = deadline - time.monotonic()
         if left < _LEAST_SECONDS:
@@ -107,8 +126,11 @@ def _run_lane(
         if row["outcome"] == "timeout" and left < case.limit_seconds:
             row["outcome"] = "cut"  # tried again when the battery continues
         row |= about
-        _keep(setup.out, row)
+        _keep(setup.results, row)
+        if row["outcome"] in {"timeout", "error", "cut"}:
+            end_left(setup.out, [lane])
         print(line(row), flush=True)
+    finish(setup.out, lane)
 
 
 def _run_case(case: Case, setup: Setup, limit: float, current: list[int]) -> dict[str, Any]:
@@ -118,13 +140,15 @@ def _run_case(case: Case, setup: Setup, limit: float, current: list[int]) -> dic
     if missing:
         reason = f"{' and '.join(missing)} cannot be imported here"
         return row | {"outcome": "skipped", "reason": reason, "seconds": 0.0}
-    log = setup.out / "logs" / f"{case.name}.log"
-    answer = setup.out / "logs" / f"{case.name}.json"
+    log = setup.out / f"logs-{setup.kind}" / f"{case.name}.log"
+    answer = log.with_suffix(".json")
     log.parent.mkdir(exist_ok=True)
     answer.unlink(missing_ok=True)
     began = time.monotonic()
+    lane = os.getpid()
     pid = os.fork()
     if pid == 0:
+        die_with(lane, signal.SIGKILL)
         _child(case, setup, log, answer)
     current[:] = [pid]
     ended = _wait(pid, limit)
@@ -151,6 +175,9 @@ def _child(case: Case, setup: Setup, log: Path, answer: Path) -> None:
         sys.stdout = open(1, "w", buffering=1, closefd=False)  # noqa: SIM115 - for the process' life
         sys.stderr = open(2, "w", buffering=1, closefd=False)  # noqa: SIM115
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        if setup.simulated:
+            pod.prepare()
         document = _outcome(case, setup)
         partial = answer.with_suffix(".partial")
         partial.write_text(json.dumps(document, default=str))
@@ -202,9 +229,9 @@ def _kill(pid: int) -> None:
         return
 
 
-def _keep(folder: Path, row: Mapping[str, Any]) -> None:
+def _keep(path: Path, row: Mapping[str, Any]) -> None:
     """Append one line; lanes take turns, and a torn line before it is ended first."""
-    with (folder / RESULTS).open("a+b") as file:
+    with path.open("a+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         size = file.seek(0, os.SEEK_END)
         if size:
@@ -222,7 +249,8 @@ def line(row: Mapping[str, Any]) -> str:
     why = row.get("reason") or "; ".join(
         f"{check['name']} = {_short(check['value'])}, wanted {_wanted(check)}" for check in wrong
     )
-    return f"{row['case']:28} {row['outcome']:8} {row.get('seconds', 0):7.1f} s  {why}"
+    kind = "simulated  " if row.get("simulated") else ""
+    return f"{row['case']:28} {row['outcome']:8} {row.get('seconds', 0):7.1f} s  {kind}{why}"
 
 
 def _short(value: object) -> str:

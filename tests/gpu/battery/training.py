@@ -185,16 +185,16 @@ def step_times(precision: str, setup: Setup) -> Report:
     if setup.on_gpu and precision == "fp8":
         raise NotAvailable("the recipe does not train in fp8")
     if not setup.on_gpu and precision != "fp32":
-        raise NotAvailable(f"{precision} steps are predicted for GPUs only")
+        raise NotAvailable(f"{precision} steps need a GPU that computes: they are predicted for one")
     host = _host(setup)
-    calibration = kept(setup.store, cluster=host, cpu=setup.launch_on_cpu)
+    calibration = kept(setup.store, cluster=host, cpu=not setup.on_gpu)
     if calibration is None and not setup.on_gpu:
         raise NotAvailable("steps on a CPU are predicted from a calibration: run that case first")
     rows = []
     for size, seq_len, micro_batch in STEP_SIZES if setup.on_gpu else TINY_SIZES:
         arguments = ["--size", str(size), "--seq-len", str(seq_len), "--precision", precision]
         arguments += ["--micro-batch", str(micro_batch), "--steps", "20"]
-        request = wb.request("gpt", arguments, strategy="single", cpu=setup.launch_on_cpu)
+        request = wb.request("gpt", arguments, strategy="single", cpu=not setup.on_gpu)
         assert request.workload is not None
         predicted = predict_step(request.workload, request.strategy, host, calibration)
         seconds = statistics.median(_steps(arguments, setup)[6:])

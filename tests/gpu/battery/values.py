@@ -8,6 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+FILES = {"gpu": "results.jsonl", "cpu": "cpu.jsonl", "simulated": "simulated.jsonl"}
+"""Kind of the results -> name of their file. Only the first holds measurements of a GPU."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
@@ -17,24 +20,37 @@ class Setup:
     """"cuda", or "cpu": the same code at a tiny size, without what only a card can measure."""
     out: Path
     """Folder of the results; logs and runs of the cases lie below it."""
+    simulated: bool = False
+    """Whether the GPUs are those of the simulated driver (`pod.py`); the ranks are on the CPU."""
 
     @property
     def on_gpu(self) -> bool:
         return self.device == "cuda"
 
     @property
+    def kind(self) -> str:
+        """What the results are of: "gpu", "cpu" or "simulated"."""
+        return "simulated" if self.simulated else "gpu" if self.on_gpu else "cpu"
+
+    @property
+    def results(self) -> Path:
+        """The file of the results: one for each kind, so that no reader takes one for another."""
+        return self.out / FILES[self.kind]
+
+    @property
     def store(self) -> Path:
         """The run store, where the calibration is kept too."""
-        return self.out / "runs"
+        return self.out / ("runs" if self.on_gpu else f"runs-{self.kind}")
 
     @property
     def launch_on_cpu(self) -> bool:
-        return not self.on_gpu
+        """Whether a launch says so; on simulated GPUs its supervisor reads those."""
+        return self.kind == "cpu"
 
     @property
     def launching(self) -> dict[str, Any]:
         """Of every launch. On a CPU, where the cases themselves are tested, it starts warm."""
-        return {"store": self.store, "cpu": not self.on_gpu, "warm": not self.on_gpu}
+        return {"store": self.store, "cpu": self.launch_on_cpu, "warm": not self.on_gpu}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
