@@ -177,7 +177,12 @@ def test_only_measurements_of_a_gpu_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(__main__, "FOLDER", tmp_path / "results")
-    row = {"case": "nvml", "outcome": "passed", "date": "2026-01-01", "card": {"name": "NVIDIA H100"}}
+    row = {
+        "case": "nvml",
+        "outcome": "passed",
+        "date": "2026-01-01",
+        "card": {"name": "NVIDIA H100"},
+    }
     cpu, gpu = (row | {"requested_device": device} for device in ("cpu", "cuda"))
     (tmp_path / "simulated.jsonl").write_text(json.dumps(gpu | {"simulated": True}) + "\n")
     with pytest.raises(SystemExit, match=r"results.jsonl has no result of a GPU"):

@@ -35,6 +35,10 @@ def lines(path: Path) -> list[str]:
     return text[: text.rfind("\n") + 1].splitlines()
 
 
+def wait_for_rows(battery: subprocess.Popen[str], path: Path, count: int) -> None:
+    until(lambda: len(lines(path)) >= count or battery.poll() is not None)
+
+
 def living(out: Path) -> bool:
     return processes.is_running(killed_battery.WORD, str(out))
 
@@ -55,8 +59,7 @@ def test_killed_at_random_moments_it_finishes(tmp_path: Path, number: int, seed:
     for _ in range(2):
         before = lines(path)
         battery = small_battery(tmp_path, 0.05)
-        more = draw.randint(0, 3)
-        until(lambda n=len(before) + more: len(lines(path)) >= n or battery.poll() is not None)
+        wait_for_rows(battery, path, len(before) + draw.randint(0, 3))
         time.sleep(draw.random() / 8)
         battery.send_signal(number)
         battery.communicate()

@@ -52,6 +52,12 @@ def rows_of(out: Path) -> dict[str, dict[str, Any]]:
     return {row["case"]: row for row in rows}
 
 
+def wait_for_runs(out: Path, count: int) -> None:
+    """Until there are so many results, and a run that has begun."""
+    path, folder = out / "simulated.jsonl", out / "runs-simulated"
+    until(lambda: len(results(path)) >= count and any(folder.glob("*/state.json")), seconds=300)
+
+
 @pytest.mark.slow
 def test_a_short_selection(tmp_path: Path) -> None:
     done = battery(tmp_path, "--only", "nvml,too-many-ranks,two-ranks-nccl")
@@ -98,11 +104,7 @@ def test_killed_amid_its_runs_it_finishes_and_leaves_none(tmp_path: Path) -> Non
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGKILL):
         running = battery(tmp_path, "--only", LAUNCHED, "--minutes", "20")
         known = len(results(path))
-        folder, more = tmp_path / "runs-simulated", draw.randint(0, 1)
-        until(
-            lambda n=known + more: len(results(path)) >= n and any(folder.glob("*/state.json")),
-            seconds=300,
-        )
+        wait_for_runs(tmp_path, known + draw.randint(0, 1))
         os.kill(running.pid, number)
         running.communicate()
         assert len(results(path)) >= known
@@ -112,7 +114,6 @@ def test_killed_amid_its_runs_it_finishes_and_leaves_none(tmp_path: Path) -> Non
     assert {row["outcome"] for row in rows_of(tmp_path).values()} == {"passed"}
     lines = path.read_text().splitlines()
     assert sorted(json.loads(line)["case"] for line in lines) == sorted(cases)
-    markers = [
-        json.loads(record.read_text())["marker"] for record in folder.glob("*/run.json")
-    ]
+    records = (tmp_path / "runs-simulated").glob("*/run.json")
+    markers = [json.loads(record.read_text())["marker"] for record in records]
     assert [process for marker in markers for process in processes.find_marked(marker)] == []

@@ -29,7 +29,6 @@ from workbench.diagnose.arrival_watch import ArrivalWatch
 from workbench.diagnose.evidence import Evidence, single_rank_seconds
 from workbench.diagnose.facts import Facts
 from workbench.diagnose.hang.detection import HangWatch
-from workbench.diagnose.host import MemoryWatch
 from workbench.diagnose.numbers import UnsynchronizedRanks
 from workbench.diagnose.out_of_memory import OomKills
 from workbench.diagnose.progress import ExitWatch
@@ -143,7 +142,6 @@ class Diagnoser:
             HangWatch().rule,
             ExitWatch().rule,
             UnsynchronizedRanks().rule,
-            MemoryWatch().rule,
             *self._gpu_errors,
             *RULES,
         )

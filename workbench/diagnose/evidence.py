@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 from workbench.diagnose.devices import STALE_SECONDS, Device, Devices
 from workbench.diagnose.facts import Facts
+from workbench.diagnose.host_readings import HostReading, HostReadings
 from workbench.observe.arrival_window import ArrivalWindow
 from workbench.observe.events import StepRow
 from workbench.observe.rewinds import Rewind
@@ -84,6 +85,8 @@ class Evidence:
     """Of the machine where the run was started."""
     devices: Devices = field(default_factory=Devices)
     """The GPUs of all machines."""
+    hosts: HostReadings = field(default_factory=HostReadings)
+    """Memory, disk and load of all machines."""
     losses: deque[float] = field(default_factory=lambda: deque[float](maxlen=_LOSSES))
     """Finite mean losses of the latest steps, warm-up included."""
     first_losses: list[float] = field(default_factory=list[float])
@@ -146,6 +149,7 @@ class Evidence:
         """Account for a hardware sample of a machine; `at` is on a clock that does not jump."""
         if not self.devices.take(node, line, at):
             return
+        self.hosts.take(node, line, at)
         if node == 0:
             self.samples.append(line)
             self.sampled_at = at
@@ -235,6 +239,21 @@ class Evidence:
     def fresh_devices(self) -> list[Device]:
         """The GPUs of all machines that tell something, in order."""
         return list(self.devices.fresh(self.facts.monotonic))
+
+    def fresh_hosts(self) -> Iterator[tuple[int, Sequence[HostReading]]]:
+        """The machines that tell something, in order, each with its readings, oldest first."""
+        return self.hosts.fresh(self.facts.monotonic)
+
+    def on_node(self, node: int) -> str:
+        """For people: `` on node 1 (its name)``; "" where there is one machine."""
+        if self.run.nodes < 2:
+            return ""
+        host = self.facts.nodes[node].host if node < len(self.facts.nodes) else None
+        return f" on node {node}" + (f" ({host})" if host else "")
+
+    def node_of(self, rank: int) -> int:
+        """The machine of a rank: each has an equal share of them, node 0 the first."""
+        return rank // max(1, self.processes // max(1, self.run.nodes))
 
     def device_name(self, node: int, index: int) -> str:
         """For people: ``gpu3``, of several machines ``gpu3 of node 1``."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Protocol
 
 from workbench.observe.gpu_errors import GpuError
@@ -97,6 +99,8 @@ class RankFacts:
     """Letter of /proc/PID/stat: R runs, S sleeps, D waits for a disk, T is stopped."""
     rss_bytes: int | None = None
     """Resident memory."""
+    swapped_bytes: int | None = None
+    """Memory that was swapped out; None = unknown."""
     cpu_seconds: float | None = None
     """Processor time used so far, all threads."""
     pulse: Pulse | None = None
@@ -138,7 +142,7 @@ class Facts:
 
 
 def rank_facts(paths: RunPaths, rank: int, process: ProcessDoc | None) -> RankFacts:
-    """Read what there is to know of `rank`: three small files."""
+    """Read what there is to know of `rank`: four small files."""
     ended, pulse = paths.rank_end(rank).exists(), read_pulse(paths.rank_pulse(rank))
     fields = processes.stat_fields(process["pid"]) if process is not None else None
     mine = (
@@ -147,14 +151,21 @@ def rank_facts(paths: RunPaths, rank: int, process: ProcessDoc | None) -> RankFa
         and int(fields[19]) == process["start_ticks"]
         and process["boot_id"] == processes.boot_id()
     )
-    if not mine or fields is None:
+    if not mine or fields is None or process is None:
         return RankFacts(process=process, pulse=pulse, ended=ended)
     return RankFacts(
         process=process,
         alive=not processes.has_ended(fields),
         process_state=fields[0],
         rss_bytes=int(fields[21]) * _PAGE_BYTES,
+        swapped_bytes=_swapped(process["pid"]),
         cpu_seconds=(int(fields[11]) + int(fields[12])) / _TICKS,
         pulse=pulse,
         ended=ended,
     )
+
+
+def _swapped(pid: int) -> int | None:
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return 1024 * int(Path(f"/proc/{pid}/status").read_text().split("VmSwap:")[1].split()[0])
+    return None

@@ -1,91 +1,225 @@
-"""What runs out on the host: memory, shared memory, disk; and memory that was swapped out."""
+"""What runs out on a machine: memory, shared memory, disk; and memory that was swapped out.
+
+Of all machines of the run. A finding of several names them: one of a kind stands at a time.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
 from workbench.diagnose.evidence import Evidence
+from workbench.diagnose.host_readings import HostReading
+from workbench.observe.host import SHARED_MEMORY
 from workbench.store.findings import Finding
 from workbench.units import format_bytes, format_seconds
 
 _TREND_SAMPLES = 60  # the least from which a trend is told
 _MEMORY_SOON = 600.0
 _DISK_SOON = 1800.0
-_LOOK_SECONDS = 5.0
+_MOST_NAMED = 3  # machines of one finding
+
+
+@dataclass(frozen=True, slots=True)
+class _Filling:
+    """One resource of one machine."""
+
+    node: int
+    used: float
+    total: float
+    soon: float | None = None  # seconds until it is full; None = it does not grow
+
+    @property
+    def share(self) -> float:
+        return self.used / self.total
+
+    @property
+    def trend(self) -> str:
+        return f", full in {format_seconds(self.soon)} at this rate" if self.soon else ""
 
 
 def host_memory(evidence: Evidence) -> Iterator[Finding]:
     """Memory that is nearly gone, or will be within ten minutes."""
-    total = evidence.cluster.get("memory_bytes")
-    known = [
-        (sample["time"], float(sample["memory_used_bytes"]))
-        for sample in evidence.samples
-        if sample["memory_used_bytes"] is not None
-    ]
-    if not isinstance(total, int) or len(known) < 10:
+    hosts = evidence.fresh_hosts()
+    fillings = (_memory(evidence, node, readings) for node, readings in hosts)
+    full = sorted(filter(None, fillings), key=lambda filling: -filling.share)
+    if not full:
         return
-    used = median(value for _, value in known[-5:])
-    share, left = used / total, total - used
-    rate = growth(known)
-    soon = left / rate if rate else None
-    full = share > evidence.bound("host-memory", None, 0.95, 0.90)
-    if not full and (share < 0.6 or soon is None or soon > _MEMORY_SOON):
-        return
-    ranks = {
-        rank: facts.rss_bytes for rank, facts in evidence.facts.ranks.items() if facts.rss_bytes
-    }
-    worst = max(ranks, key=lambda rank: ranks[rank] or 0) if ranks else None
-    trend = f", full in {format_seconds(soon)} at this rate" if soon and rate else ""
     yield Finding(
         kind="host-memory",
-        rank=None,
-        severity="error" if share > 0.97 else "warning",
+        node=_only_node(evidence, full),
+        severity="error" if full[0].share > 0.97 else "warning",
         confidence=0.8,
-        evidence=f"{format_bytes(used)} of {format_bytes(total)} host memory are used "
-        f"({share:.0%}){trend}"
-        + (
-            f"; rank {worst} has the most, {format_bytes(ranks[worst])}."
-            if worst is not None
-            else "."
-        ),
+        evidence=_listed(full, lambda filling: _memory_text(evidence, filling)),
         cause="The memory of the ranks or their loaders keeps growing."
-        if rate
+        if full[0].soon
         else "The ranks, their loader workers and other programs use nearly all of it.",
         next="Lower num_workers and prefetch_factor, keep no tensors across steps "
         "(loss.item()), and turn off offloading to host memory.",
     )
 
 
-def disk(evidence: Evidence) -> Iterator[Finding]:
-    """A disk that is full, or will be within half an hour."""
+def _memory(evidence: Evidence, node: int, readings: Sequence[HostReading]) -> _Filling | None:
+    """A machine whose memory is a finding."""
     known = [
-        (sample["time"], -float(sample["disk_free_bytes"]))
-        for sample in evidence.samples
-        if sample["disk_free_bytes"] is not None
+        (reading.time, reading.memory_used)
+        for reading in readings
+        if reading.memory_used is not None
     ]
-    if len(known) < 5:
-        return
-    free, total = -known[-1][1], _size(evidence.paths.directory)
+    total = readings[-1].memory_total
+    if total is None and node == 0:
+        total = evidence.cluster.get("memory_bytes")
+    if not isinstance(total, int | float) or len(known) < 10:
+        return None
+    used = median(value for _, value in known[-5:])
     rate = growth(known)
-    soon = free / rate if rate else None
-    low = total is not None and free < evidence.bound("disk", None, 0.01, 0.03) * total
-    if not (low and free < 2**30) and (soon is None or soon > _DISK_SOON):
+    filling = _Filling(node, used, total, (total - used) / rate if rate else None)
+    if filling.share > evidence.bound("host-memory", None, 0.95, 0.90):
+        return filling
+    soon = filling.soon is not None and filling.soon <= _MEMORY_SOON
+    return filling if soon and filling.share >= 0.6 else None
+
+
+def _memory_text(evidence: Evidence, filling: _Filling) -> str:
+    where = evidence.on_node(filling.node)
+    ranks = {
+        rank: facts.rss_bytes
+        for rank, facts in evidence.facts.ranks.items()
+        if facts.rss_bytes and evidence.node_of(rank) == filling.node
+    }
+    worst = max(ranks, key=lambda rank: ranks[rank]) if ranks else None
+    most = "" if worst is None else f"; rank {worst} has the most, {format_bytes(ranks[worst])}"
+    return (
+        f"{format_bytes(filling.used)} of {format_bytes(filling.total)} host memory{where} are "
+        f"used ({filling.share:.0%}){filling.trend}{most}"
+    )
+
+
+def disk(evidence: Evidence) -> Iterator[Finding]:
+    """A disk that is full, or will be within half an hour.
+
+    The directory usually lies on a disk that all machines share: what each of them sees is one.
+    """
+    hosts = list(evidence.fresh_hosts())
+    fillings = (_disk(evidence, node, readings) for node, readings in hosts)
+    full = sorted(filter(None, fillings), key=lambda filling: filling.total - filling.used)
+    if not full:
         return
-    trend = f", full in {format_seconds(soon)} at this rate" if soon else ""
+    shared = len(full) == len(hosts)
+    seen = full[:1] if shared else full
+    soon = full[0].soon
+
+    def text(filling: _Filling) -> str:
+        where = "" if shared else evidence.on_node(filling.node)
+        return (
+            f"{format_bytes(filling.total - filling.used)} are free on the disk of "
+            f"{evidence.paths.directory}{where}{filling.trend}"
+        )
+
     yield Finding(
         kind="disk",
+        node=None if shared else _only_node(evidence, full),
         severity="error" if soon is None or soon < 300 else "warning",
         confidence=0.85,
-        evidence=f"{format_bytes(free)} are free on the disk of {evidence.paths.directory}{trend}.",
+        evidence=_listed(seen, text),
         cause="Checkpoints, logs or another program fill the disk.",
         next="Free space or delete old checkpoints; save less often and keep fewer.",
     )
+
+
+def _disk(evidence: Evidence, node: int, readings: Sequence[HostReading]) -> _Filling | None:
+    """A machine whose disk is a finding."""
+    known = [
+        (reading.time, -reading.disk_free) for reading in readings if reading.disk_free is not None
+    ]
+    if len(known) < 5:
+        return None
+    free, rate = -known[-1][1], growth(known)
+    total = readings[-1].disk_total
+    if total is None and node == 0:
+        total = _size(evidence.paths.directory)
+    soon = free / rate if rate else None
+    low = total is not None and free < evidence.bound("disk", None, 0.01, 0.03) * total
+    if not (low and free < 2**30) and (soon is None or soon > _DISK_SOON):
+        return None
+    size = free if total is None else total
+    return _Filling(node, size - free, size, soon)
+
+
+def shared_memory(evidence: Evidence) -> Iterator[Finding]:
+    """Shared memory that is nearly full."""
+    least = evidence.bound("shared-memory", None, 0.9, 0.8)
+    full = [
+        filling
+        for node, readings in evidence.fresh_hosts()
+        if (filling := _shared(node, readings[-1])) is not None and filling.share >= least
+    ]
+    if not full:
+        return
+    full.sort(key=lambda filling: -filling.share)
+    yield Finding(
+        kind="shared-memory",
+        node=_only_node(evidence, full),
+        confidence=0.8,
+        evidence=_listed(
+            full,
+            lambda filling: (
+                f"{format_bytes(filling.used)} of {format_bytes(filling.total)} of "
+                f"{SHARED_MEMORY}{evidence.on_node(filling.node)} are used"
+            ),
+        ),
+        cause="Loader workers pass batches through shared memory, which is too small here.",
+        next="Enlarge it (docker run --shm-size=8g), or lower num_workers and prefetch_factor.",
+    )
+
+
+def _shared(node: int, reading: HostReading) -> _Filling | None:
+    used, total = reading.shared_used, reading.shared_total
+    return None if used is None or not total else _Filling(node, used, total)
+
+
+def swap(evidence: Evidence) -> Iterator[Finding]:
+    """The rank of each machine of which most was swapped out."""
+    worst: dict[int, int] = {}
+    ranks = evidence.facts.ranks
+    for rank, facts in ranks.items():
+        held, swapped = facts.rss_bytes, facts.swapped_bytes
+        if not held or not swapped or swapped < evidence.bound("swap", rank, 0.2, 0.1) * held:
+            continue
+        node = evidence.node_of(rank)
+        if node not in worst or swapped > (ranks[worst[node]].swapped_bytes or 0):
+            worst[node] = rank
+    for node, rank in worst.items():
+        facts = ranks[rank]
+        yield Finding(
+            kind="swap",
+            rank=rank,
+            node=node if evidence.run.nodes > 1 else None,
+            confidence=0.8,
+            evidence=f"{format_bytes(facts.swapped_bytes)} of rank {rank}"
+            f"{evidence.on_node(node)} are swapped out, {format_bytes(facts.rss_bytes)} are in "
+            "memory.",
+            cause="The host's memory is too small for the run: every access to a swapped page "
+            "waits for the disk.",
+            next="Lower the micro-batch, the loader workers or the offloading, or use a larger "
+            "host.",
+        )
+
+
+def _only_node(evidence: Evidence, full: Sequence[_Filling]) -> int | None:
+    return full[0].node if evidence.run.nodes > 1 and len(full) == 1 else None
+
+
+def _listed(full: Sequence[_Filling], text: Callable[[_Filling], str]) -> str:
+    """A sentence that names the worst machines, and how many more there are."""
+    more = full[_MOST_NAMED:]
+    rest = f"; and {len(more)} more machine{'s' if len(more) > 1 else ''}" if more else ""
+    return "; ".join(text(filling) for filling in full[:_MOST_NAMED]) + f"{rest}."
 
 
 def growth(points: Sequence[tuple[float, float]]) -> float | None:
@@ -105,79 +239,11 @@ def growth(points: Sequence[tuple[float, float]]) -> float | None:
     return (middles[-1] - middles[0]) / (seconds * 5 / 6)
 
 
-@dataclass(slots=True)
-class MemoryWatch:
-    """Looks at shared memory and swap every few seconds: they are not in the samples."""
-
-    due: float = 0.0
-    shared: tuple[float, float] | None = None
-    swapped: dict[int, int] | None = None
-
-    def rule(self, evidence: Evidence) -> Iterator[Finding]:
-        """Yield shared memory that is nearly full, and ranks that were swapped out."""
-        facts = evidence.facts
-        if facts.monotonic >= self.due and facts.ranks:
-            self.due = facts.monotonic + _LOOK_SECONDS
-            self.shared = _use(Path("/dev/shm"))  # noqa: S108  (looked at, not written)
-            self.swapped = {
-                rank: _swap(rank_facts.process["pid"])
-                for rank, rank_facts in facts.ranks.items()
-                if rank_facts.alive and rank_facts.process is not None
-            }
-        if self.shared is not None and facts.ranks:
-            yield from self._shared(evidence, *self.shared)
-        yield from self._swap(evidence)
-
-    def _shared(self, evidence: Evidence, used: float, total: float) -> Iterator[Finding]:
-        if not total or used < evidence.bound("shared-memory", None, 0.9, 0.8) * total:
-            return
-        yield Finding(
-            kind="shared-memory",
-            confidence=0.8,
-            evidence=f"{format_bytes(used)} of {format_bytes(total)} of /dev/shm are used.",
-            cause="Loader workers pass batches through shared memory, which is too small here.",
-            next="Enlarge it (docker run --shm-size=8g), or lower num_workers and prefetch_factor.",
-        )
-
-    def _swap(self, evidence: Evidence) -> Iterator[Finding]:
-        if not self.swapped:
-            return
-        rank = max(self.swapped, key=lambda rank: (self.swapped or {})[rank])
-        held = evidence.facts.ranks[rank].rss_bytes if rank in evidence.facts.ranks else None
-        if not held or self.swapped[rank] < evidence.bound("swap", rank, 0.2, 0.1) * held:
-            return
-        yield Finding(
-            kind="swap",
-            rank=rank,
-            confidence=0.8,
-            evidence=f"{format_bytes(self.swapped[rank])} of rank {rank} are swapped out, "
-            f"{format_bytes(held)} are in memory.",
-            cause=(
-                "The host's memory is too small for the run: every access to a swapped page waits "
-                "for the disk."
-            ),
-            next=(
-                "Lower the micro-batch, the loader workers or the offloading, or use a larger host."
-            ),
-        )
-
-
-def _use(path: Path) -> tuple[float, float] | None:
+def _size(path: Path) -> float | None:
     with contextlib.suppress(OSError):
         stat = os.statvfs(path)
-        return (stat.f_blocks - stat.f_bfree) * stat.f_frsize, stat.f_blocks * stat.f_frsize
+        return stat.f_blocks * stat.f_frsize
     return None
 
 
-def _size(path: Path) -> float | None:
-    known = _use(path)
-    return known[1] if known else None
-
-
-def _swap(pid: int) -> int:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return 1024 * int(Path(f"/proc/{pid}/status").read_text().split("VmSwap:")[1].split()[0])
-    return 0
-
-
-RULES = (host_memory, disk)
+RULES = (host_memory, disk, shared_memory, swap)

@@ -14,6 +14,7 @@ EXIT_SECONDS = 60.0
 _SAVE_SECONDS = 600.0
 _START_SECONDS = 600.0
 _IDLE_PERCENT = 5.0  # of one core, over the latest samples
+_MOVING = 1e6  # bytes per second
 
 
 @dataclass(slots=True)
@@ -89,17 +90,10 @@ def slow_start(evidence: Evidence) -> Iterator[Finding]:
     facts = evidence.facts
     if evidence.steps_seen or facts.phase in {"ended", "stopping"}:
         return
-    busy = [
-        value
-        for line in list(evidence.samples)[-60:]
-        if (value := line.get("run_cpu_percent")) is not None
-    ]
-    moving = max(
-        (sample.get("net_bytes_per_second") or 0 for sample in evidence.samples), default=0
-    )
-    if facts.elapsed_seconds < _START_SECONDS or len(busy) < 10 or moving > 1e6:
+    if facts.elapsed_seconds < _START_SECONDS:
         return
-    if mean(busy) > _IDLE_PERCENT:
+    used = _waiting_percent(evidence)
+    if used is None:
         return
     missing = [rank for rank in range(evidence.processes) if rank not in facts.ranks]
     who = f"; ranks {missing} have not started" if missing else ""
@@ -108,10 +102,28 @@ def slow_start(evidence: Evidence) -> Iterator[Finding]:
         rank=missing[0] if missing else None,
         confidence=0.6,
         evidence=f"No optimizer step in {format_seconds(facts.elapsed_seconds)}, and the run uses "
-        f"{mean(busy):.1f} % of one core{who}.",
+        f"{used:.1f} % of one core{who}.",
         cause="The ranks wait for each other, a download or a lock before training.",
         next="Look at the ranks' logs; on several machines at the rendezvous address and port.",
     )
+
+
+def _waiting_percent(evidence: Evidence) -> float | None:
+    """Of one core, on the busiest machine; None where any works, or downloads, or none tells."""
+    moved = [sample.get("net_bytes_per_second") or 0.0 for sample in evidence.samples]
+    used: list[float] = []
+    for _, readings in evidence.fresh_hosts():
+        moved += [reading.net_per_second or 0.0 for reading in readings]
+        busy = [
+            reading.run_cpu_percent
+            for reading in list(readings)[-60:]
+            if reading.run_cpu_percent is not None
+        ]
+        if len(busy) >= 10:
+            used.append(mean(busy))
+    if not used or max(moved, default=0.0) > _MOVING or max(used) > _IDLE_PERCENT:
+        return None
+    return max(used)
 
 
 def slow_save(evidence: Evidence) -> Iterator[Finding]:

@@ -228,20 +228,36 @@ def slow_down(evidence: Evidence) -> Iterator[Finding]:
     now = median([row.step_seconds for row in rows if row.step_seconds] or [0.0])
     if first < 1e-3 or now < evidence.bound("slow-down", None, 1.5, 1.4) * first:
         return
-    used = [sample["run_rss_bytes"] for sample in evidence.samples if sample["run_rss_bytes"]]
-    grown = len(used) > 60 and used[-1] > 1.5 * used[0]
+    node = _growing_node(evidence)
     yield Finding(
         kind="slow-down",
         step=rows[0].step,
         confidence=0.6,
         evidence=f"A step takes {format_seconds(now)} (median of 64); it took "
         f"{format_seconds(first)} at the start.",
-        cause="The run's memory grows with each step (a reference is kept)."
-        if grown
+        node=node if evidence.run.nodes > 1 else None,
+        cause=f"The run's memory{evidence.on_node(node)} grows with each step (a reference is "
+        "kept)."
+        if node is not None
         else "Other programs on the machine, throttling, longer sequences, or a growing graph.",
         next="Look at the clocks, the host's load and the memory over time; keep losses as "
         "loss.detach() or loss.item().",
     )
+
+
+def _growing_node(evidence: Evidence) -> int | None:
+    """The first machine on which the run's memory has grown by half; None = on none."""
+    used: dict[int, list[float]] = {
+        0: [sample["run_rss_bytes"] or 0 for sample in evidence.samples]
+    }
+    for node, readings in evidence.fresh_hosts():
+        if node:
+            used[node] = [reading.run_rss or 0 for reading in readings]
+    for node, sizes in used.items():
+        told = [size for size in sizes if size]
+        if len(told) > 60 and told[-1] > 1.5 * told[0]:
+            return node
+    return None
 
 
 def low_utilisation(evidence: Evidence) -> Iterator[Finding]:

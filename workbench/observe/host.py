@@ -9,6 +9,7 @@ from pathlib import Path
 
 import psutil
 
+from workbench.describe.detection import host_memory_bytes
 from workbench.observe.rapl import ProcessorEnergy
 from workbench.store import processes
 from workbench.store.schema import ProcessDoc, SystemLine
@@ -16,6 +17,7 @@ from workbench.store.schema import ProcessDoc, SystemLine
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PROCESSES_MAX = 64  # of a sample: the busiest
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (looked at, not written)
 
 
 class HostSampler:
@@ -40,7 +42,8 @@ class HostSampler:
             if fields is not None and int(fields[19]) == process["start_ticks"]:
                 rss[process["pid"]] = int(fields[21]) * PAGE_BYTES
                 ticks[process["pid"]] = int(fields[11]) + int(fields[12])
-        network = _network_bytes()
+        network, memory_total = _network_bytes(), host_memory_bytes()
+        shared = _use(SHARED_MEMORY)
         run_cpu = net = None
         each = dict[int, float]()
         if self._previous is not None:
@@ -58,10 +61,14 @@ class HostSampler:
         line: SystemLine = {
             "time": round(now, 3),
             "cpu_percent": psutil.cpu_percent(None) if run_cpu is not None else None,
-            "memory_used_bytes": _memory_used(),
+            "memory_used_bytes": memory_total - memory_available(),
+            "memory_total_bytes": memory_total,
             "run_rss_bytes": sum(rss.values()) or None,
             "run_cpu_percent": None if run_cpu is None else round(run_cpu, 1),
             "disk_free_bytes": disk_free(self._directory),
+            "disk_total_bytes": _size(self._directory),
+            "shared_memory_used_bytes": None if shared is None else shared[0],
+            "shared_memory_total_bytes": None if shared is None else shared[1],
             "net_bytes_per_second": None if net is None else round(net),
             "gpus": [],
             "processor_joules": self._energy.joules(),
@@ -93,17 +100,43 @@ def disk_free(path: Path) -> int | None:
 def memory_available() -> int:
     """Bytes that new processes can have without swapping; a container's limit counts."""
     free = int(psutil.virtual_memory().available)
+    for group in _GROUPS:
+        try:
+            limit, used = (int((_GROUP / name).read_text()) for name in group[:2])
+            cached = _cached(_GROUP / group[2])
+        except (OSError, ValueError):  # no limit is the word "max"
+            continue
+        return min(free, max(0, limit - used + cached))
+    return free
+
+
+_GROUP = Path("/sys/fs/cgroup")
+_GROUPS = (
+    ("memory.max", "memory.current", "memory.stat"),
+    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
+)
+"""Limit, use, and what the use is made of: cgroup 2, else 1."""
+
+
+def _cached(path: Path) -> int:
+    """File pages that count as used and that the kernel gives back when memory is short."""
+    fields = dict(line.split() for line in path.read_text().splitlines())
+    total = "total_" if "total_inactive_file" in fields else ""
+    return sum(int(fields.get(f"{total}{name}", 0)) for name in ("inactive_file", "active_file"))
+
+
+def _use(path: Path) -> tuple[int, int] | None:
+    """Used and all bytes of a file system."""
     try:
-        group = Path("/sys/fs/cgroup")
-        limit, used = (int((group / name).read_text()) for name in ("memory.max", "memory.current"))
-    except (OSError, ValueError):  # no limit is the word "max"
-        return free
-    return min(free, max(0, limit - used))
+        stat = os.statvfs(path)
+    except OSError:
+        return None
+    return (stat.f_blocks - stat.f_bfree) * stat.f_frsize, stat.f_blocks * stat.f_frsize
 
 
-def _memory_used() -> int:
-    memory = psutil.virtual_memory()
-    return int(memory.total - memory.available)
+def _size(path: Path) -> int | None:
+    use = _use(path)
+    return None if use is None else use[1]
 
 
 def _network_bytes() -> int:

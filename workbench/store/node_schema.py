@@ -54,6 +54,7 @@ class NodeRank(TypedDict, total=False):
     alive: bool
     process_state: str | None
     rss_bytes: int | None
+    swapped_bytes: int | None
     cpu_seconds: float | None
     beats: int | None  # its pulse: the file is mapped memory, which other machines see late
     steps: int | None

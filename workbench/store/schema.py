@@ -188,6 +188,10 @@ class CpuSample(TypedDict, total=False):
     """What a sample of a run on CPU has more, from the second on; and what older ones lack."""
 
     processor_joules: float | None  # of the whole host since some moment, see observe/rapl.py
+    memory_total_bytes: int | None  # what `memory_used_bytes` is a part of; a container's limit
+    disk_total_bytes: int | None
+    shared_memory_used_bytes: int | None  # of /dev/shm
+    shared_memory_total_bytes: int | None
     cores: list[int]  # percent busy of each core of the host
     busiest: list[dict[str, Any]]  # the run's processes: {"pid", "cpu_percent", "rss_bytes"}
 

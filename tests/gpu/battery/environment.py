@@ -104,9 +104,7 @@ def environment(setup: Setup) -> Report:
             Check(name="the doctor names it", value="(simulated)" in doctors["found"], equals=True)
         )
     if setup.on_gpu or setup.simulated:
-        checks.append(
-            Check(name="in the catalog", value=host.accelerator is not None, equals=True)
-        )
+        checks.append(Check(name="in the catalog", value=host.accelerator is not None, equals=True))
     return Report(measured=measured, checks=tuple(checks))
 
 

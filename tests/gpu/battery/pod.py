@@ -79,9 +79,11 @@ def _moments() -> Iterator[tuple[str, Any, dict[str, Any]]]:
     yield "idle", pod, {}
     yield "busy", pod.busy(1, 0), {}
     yield "hot", pod.busy(2, 0, throttle=_HEAT, temperature=93, clock=1100), {}
-    yield "power unknown", pod.error(3, "nvmlDeviceGetPowerUsage", _NOT_SUPPORTED), {
-        "power_w": None
-    }
+    yield (
+        "power unknown",
+        pod.error(3, "nvmlDeviceGetPowerUsage", _NOT_SUPPORTED),
+        {"power_w": None},
+    )
     yield "lost", pod.lost(4, 0, back=5), {}
     yield "back", pod.error(5, "nvmlDeviceGetPowerUsage", 0).busy(5, 0), {}
 

@@ -96,9 +96,7 @@ def _preload(names: Sequence[str]) -> None:
             __import__(name)
 
 
-def _run_lane(
-    lane: str, cases: Sequence[Case], setup: Setup, deadline: float, parent: int
-) -> None:
+def _run_lane(lane: str, cases: Sequence[Case], setup: Setup, deadline: float, parent: int) -> None:
     current: list[int] = []
 
     def end(_number: int, _frame: object) -> None:

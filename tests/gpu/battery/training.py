@@ -185,7 +185,9 @@ def step_times(precision: str, setup: Setup) -> Report:
     if setup.on_gpu and precision == "fp8":
         raise NotAvailable("the recipe does not train in fp8")
     if not setup.on_gpu and precision != "fp32":
-        raise NotAvailable(f"{precision} steps need a GPU that computes: they are predicted for one")
+        raise NotAvailable(
+            f"{precision} steps need a GPU that computes: they are predicted for one"
+        )
     host = _host(setup)
     calibration = kept(setup.store, cluster=host, cpu=not setup.on_gpu)
     if calibration is None and not setup.on_gpu:
@@ -212,7 +214,7 @@ def step_times(precision: str, setup: Setup) -> Report:
         for row in rows
         if row["predicted"]
     ]
-    low, high = (0.85, 1.15) if setup.on_gpu else (0.2, 5.0)
+    low, high = (0.85, 1.15) if setup.on_gpu else (None, None)  # of a shared CPU it tells nothing
     return Report(
         measured={"rows": rows, "calibrated": calibration is not None},
         checks=(

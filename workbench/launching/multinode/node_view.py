@@ -44,6 +44,7 @@ def _document(facts: RankFacts, process: ProcessDoc) -> NodeRank:
         alive=facts.alive,
         process_state=facts.process_state,
         rss_bytes=facts.rss_bytes,
+        swapped_bytes=facts.swapped_bytes,
         cpu_seconds=facts.cpu_seconds,
     )
     if pulse is not None:
@@ -63,7 +64,8 @@ def reported_facts(
     ended = paths.rank_end(rank).exists()
     if report is None or process is None or report.get("process") != process:
         return RankFacts(process=process, alive=process is not None and not ended, ended=ended)
-    known = {name: report.get(name) for name in ("process_state", "rss_bytes", "cpu_seconds")}
+    names = ("process_state", "rss_bytes", "swapped_bytes", "cpu_seconds")
+    known = {name: report.get(name) for name in names}
     return RankFacts(
         process=process,
         alive=bool(report.get("alive")),

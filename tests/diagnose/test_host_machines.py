@@ -1,0 +1,221 @@
+"""Memory, shared memory, disk and swap of every machine of a run; findings name the machine."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench as wb
+from tests.conftest import until
+from tests.diagnose.sample import Replay, kinds, sample
+from tests.engines.netns import workbench
+from workbench.diagnose.facts import NodeFacts, RankFacts
+from workbench.diagnose.offline import diagnose_offline
+from workbench.launching.multinode.node_spec import marker_of
+from workbench.observe import host
+from workbench.store import processes
+from workbench.store.files import append_line
+from workbench.store.findings import Finding
+from workbench.store.run_record import RunRecord
+
+GIB = 1 << 30
+WELL: dict[str, Any] = {
+    "memory_total_bytes": 100 * GIB,
+    "disk_total_bytes": 1000 * GIB,
+    "shared_memory_used_bytes": 0,
+    "shared_memory_total_bytes": 8 * GIB,
+}
+Change = Callable[[int], dict[str, Any]]
+
+
+def watched(
+    folder: Path, changes: dict[int, Change], nodes: int = 4, **facts: Any
+) -> list[Finding]:
+    """Findings of two ranks a machine after 90 seconds in which `changes` happen to some."""
+    replay = Replay(folder, nodes=nodes, processes=2 * nodes)
+    replay.facts = {
+        "nodes": [NodeFacts(node=node, ranks="", host=f"gpu-{node}") for node in range(nodes)],
+        **facts,
+    }
+    found: list[Finding] = []
+    for second in range(90):
+        for node in range(nodes - 1, -1, -1):
+            changed = changes.get(node, lambda _second: {})(second)
+            line = sample(1000.0 + second, **WELL | changed)
+            if node:
+                replay.diagnoser.sample(line, node)
+            else:
+                found = replay.samples([line])
+    return [finding for finding in found if finding.cleared_at is None]
+
+
+def used(share: float) -> Change:
+    return lambda _second: {"memory_used_bytes": int(share * 100) * GIB}
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "says"),
+    [
+        ("host-memory", used(0.99), "99 GiB of 100 GiB host memory on node 2 (gpu-2) are used"),
+        (
+            "host-memory",
+            lambda second: {"memory_used_bytes": (50 + second // 2) * GIB},
+            "on node 2 (gpu-2) are used (91%), full in",
+        ),
+        (
+            "shared-memory",
+            lambda _second: {"shared_memory_used_bytes": int(7.6 * GIB)},
+            "of /dev/shm on node 2 (gpu-2) are used",
+        ),
+        (
+            "disk",
+            lambda second: {"disk_free_bytes": (200 - second) * GIB // 4},
+            "on node 2 (gpu-2), full in",
+        ),
+    ],
+    ids=["memory", "growing-memory", "shared-memory", "disk"],
+)
+def test_one_machine_of_four_is_named(tmp_path: Path, kind: str, change: Change, says: str) -> None:
+    (found,) = watched(tmp_path, {2: change})
+    assert (found.kind, found.node, found.rank) == (kind, 2, None)
+    assert says in found.evidence
+
+
+def test_the_rank_with_the_most_memory_is_one_of_that_machine(tmp_path: Path) -> None:
+    ranks = {rank: RankFacts(rss_bytes=(10 if rank == 1 else rank) * GIB) for rank in range(8)}
+    (found,) = watched(tmp_path, {2: used(0.99)}, ranks=ranks)
+    assert "; rank 5 has the most, 5 GiB." in found.evidence
+
+
+def test_several_machines_are_one_finding_the_worst_first(tmp_path: Path) -> None:
+    changes = {1: used(0.96), 2: used(0.99), 3: used(0.97), 4: used(0.98)}
+    (found,) = watched(tmp_path, changes, nodes=5)
+    assert (found.node, found.severity) == (None, "error")
+    places = [found.evidence.index(f"node {node} (") for node in (2, 4, 3)]
+    assert places == sorted(places)
+    assert found.evidence.endswith("; and 1 more machine.")
+
+
+def test_a_disk_that_all_machines_share_is_told_once(tmp_path: Path) -> None:
+    def fills(second: int) -> dict[str, Any]:
+        return {"disk_free_bytes": (200 - second) * GIB // 4}
+
+    (found,) = watched(tmp_path, dict.fromkeys(range(4), fills))
+    assert (found.kind, found.node) == ("disk", None)
+    assert "node" not in found.evidence
+
+
+def test_healthy_machines_of_unequal_size_are_silent(tmp_path: Path) -> None:
+    small = {"memory_total_bytes": 32 * GIB, "memory_used_bytes": 20 * GIB}
+    large = {"memory_total_bytes": 2000 * GIB, "memory_used_bytes": 900 * GIB}
+    assert watched(tmp_path, {1: lambda _second: small, 3: lambda _second: large}) == []
+
+
+def test_swapped_ranks_of_any_machine(tmp_path: Path) -> None:
+    swapped = {2: 3 * GIB, 3: 2 * GIB, 7: 2 * GIB}
+    ranks = {
+        rank: RankFacts(rss_bytes=4 * GIB, swapped_bytes=swapped.get(rank, 0)) for rank in range(8)
+    }
+    found = watched(tmp_path, {}, ranks=ranks)
+    told = {(one.kind, one.rank, one.node) for one in found if one.kind == "swap"}
+    assert told == {("swap", 2, 1), ("swap", 7, 3)}
+    assert "of rank 2 on node 1 (gpu-1) are swapped out" in " ".join(one.evidence for one in found)
+
+
+def test_a_recorded_run_of_two_machines(tmp_path: Path) -> None:
+    replay = Replay(tmp_path, nodes=2, processes=2)
+    replay.paths.nodes.mkdir()
+    for second in range(90):
+        for node, share in ((0, 0.2), (1, 0.99)):
+            line = sample(1000.0 + second, **WELL | used(share)(second))
+            append_line(replay.paths.node_system(node), json.dumps(line).encode())
+        for rank in range(2):
+            step = {"step": second + 1, "time": 1000.0 + second, "loss": 3.0, "step_seconds": 1.0}
+            append_line(replay.paths.rank_metrics(rank), json.dumps(step).encode())
+    found = [one for one in diagnose_offline(replay.paths) if one.kind == "host-memory"]
+    assert [(one.node, one.cleared_at) for one in found] == [(1, None)]
+    assert "on node 1 are used (99%)" in found[0].evidence
+
+
+def test_what_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a limit of 32 GiB, 30 are used, 20 of them by cached files: a third, and no finding."""
+    (tmp_path / "memory.max").write_text(f"{32 * GIB}\n")
+    (tmp_path / "memory.current").write_text(f"{30 * GIB}\n")
+    (tmp_path / "memory.stat").write_text(
+        f"anon {10 * GIB}\nfile {20 * GIB}\ninactive_file {15 * GIB}\nactive_file {5 * GIB}\n"
+    )
+    monkeypatch.setattr(host, "_GROUP", tmp_path)
+    monkeypatch.setattr(host, "host_memory_bytes", lambda: 32 * GIB)
+    monkeypatch.setattr(host.psutil, "virtual_memory", lambda: _Memory)
+    line = host.HostSampler(tmp_path).sample(())
+    assert (line["memory_used_bytes"], line.get("memory_total_bytes")) == (10 * GIB, 32 * GIB)
+    found = Replay(tmp_path).samples([dict(line) | {"time": 1000.0 + n} for n in range(20)])
+    assert kinds(found) == []
+
+
+class _Memory:
+    """Of the container's host: most of it belongs to others."""
+
+    total, available = 1000 * GIB, 400 * GIB
+
+
+@pytest.fixture
+def agent(store: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+    for run_id in wb.Store(store).ids():
+        run = wb.Run(wb.Store(store).find(run_id))
+        for process in processes.find_marked(marker_of(RunRecord.of(run.document), 1)):
+            processes.send_signal(process, signal.SIGKILL)
+
+
+SMALL_SHM = (
+    "mount -t tmpfs -o size=4m none /dev/shm && head -c 4100000 /dev/zero > /dev/shm/batches; "
+    'exec "$@"'
+)
+
+
+def why_no_mounts() -> str:
+    """Why this process cannot mount; "" = it can."""
+    try:
+        command = ["unshare", "--mount", "mount", "-t", "tmpfs", "none", "/dev/shm"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return "unshare is not installed (Debian: apt-get install util-linux)"
+    return done.stderr.strip()
+
+
+@pytest.mark.slow
+@pytest.mark.full
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(bool(why_no_mounts()), reason=why_no_mounts())
+def test_a_real_second_machine_whose_shared_memory_is_full(
+    store: Path, agent: list[subprocess.Popen[bytes]]
+) -> None:
+    """Its agent sees a small /dev/shm of its own, as in a container with Docker's default."""
+    arguments = ["--size", "1", "--micro-batch", "2", "--seq-len", "32", "--steps", "100000"]
+    run = wb.launch(
+        "gpt", arguments, store=store, nodes=2, address="127.0.0.1", processes=1, cpu=True
+    )
+    joining = workbench("node", str(run.directory), "--rank", "1")
+    with (run.directory / "agent.txt").open("ab") as output:
+        command = ["unshare", "--mount", "sh", "-c", SMALL_SHM, "sh", *joining]
+        agent.append(subprocess.Popen(command, stdout=output, stderr=output))
+    until(
+        lambda: [one for one in run.findings() if one.kind == "shared-memory"],
+        240,
+        (run.directory / "agent.txt").read_text,
+    )
+    (found,) = [one for one in run.findings() if one.kind == "shared-memory"]
+    assert found.node == 1
+    assert "of /dev/shm on node 1 (" in found.evidence
+    assert run.stop()["outcome"] == "stopped"

@@ -1,0 +1,67 @@
+"""The latest readings of the host side of every machine, as the rules look at them."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from workbench.diagnose.devices import STALE_SECONDS
+from workbench.store.schema import SystemLine
+
+KEPT = 180
+"""Readings of each machine."""
+
+
+class HostReading(NamedTuple):
+    """One machine at one moment; None = not told."""
+
+    time: float  # Unix seconds of that machine
+    memory_used: float | None
+    memory_total: float | None
+    disk_free: float | None
+    disk_total: float | None
+    shared_used: float | None  # of /dev/shm
+    shared_total: float | None
+    run_rss: float | None
+    run_cpu_percent: float | None
+    net_per_second: float | None
+
+
+@dataclass(slots=True)
+class _Host:
+    readings: deque[HostReading] = field(default_factory=lambda: deque[HostReading](maxlen=KEPT))
+    heard_at: float = 0.0  # on the clock of who looks
+
+
+class HostReadings:
+    """All machines. Feed it each machine's samples."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[int, _Host] = {}
+
+    def take(self, node: int, line: SystemLine, at: float) -> None:
+        """Account for a new sample; `at`: when it came, on a clock that does not jump."""
+        host = self._hosts.setdefault(node, _Host())
+        host.heard_at = at
+        host.readings.append(
+            HostReading(
+                time=line["time"],
+                memory_used=line.get("memory_used_bytes"),
+                memory_total=line.get("memory_total_bytes"),
+                disk_free=line.get("disk_free_bytes"),
+                disk_total=line.get("disk_total_bytes"),
+                shared_used=line.get("shared_memory_used_bytes"),
+                shared_total=line.get("shared_memory_total_bytes"),
+                run_rss=line.get("run_rss_bytes"),
+                run_cpu_percent=line.get("run_cpu_percent"),
+                net_per_second=line.get("net_bytes_per_second"),
+            )
+        )
+
+    def fresh(self, now: float) -> Iterator[tuple[int, Sequence[HostReading]]]:
+        """The machines that are heard of, in order; `now`: on the clock of `take`."""
+        for node, host in sorted(self._hosts.items()):
+            if now - host.heard_at <= STALE_SECONDS:
+                yield node, host.readings
