@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 
@@ -49,6 +50,11 @@ def _not_found(missing: str, lines: Sequence[str], broken: Sequence[str]) -> str
     about = [line for line in broken if f"/{name}/" in line or "': /" not in line]
     if about:
         return _UNREACHABLE.format(named=f" when asked for {name}")
+    if os.environ.get("PIP_NO_INDEX") and os.environ.get("PIP_FIND_LINKS"):
+        return (
+            f"{os.environ['PIP_FIND_LINKS']}, where alone pip may look, has no {name} that fits: if "
+            "it is a wheelhouse, gather it again with this checkout (make wheelhouse)."
+        )
     offered = next((match[1] for line in lines if (match := _VERSIONS.search(line))), "none")
     if offered == "none":
         return (

@@ -118,7 +118,7 @@ def _cannot_write(error: OSError, venv: Path) -> str:
         f"{where} cannot be written: {error.strerror}.\nNext: "
         + ("free some space, or give" if full else "give")
         + f" the environment another place and run the same command again: "
-        f"make … {VENV_VARIABLE}=DIR, or --venv DIR."
+        f"{VENV_VARIABLE}=DIR before it, or --venv DIR."
     )
 
 

@@ -52,6 +52,16 @@ while open_:
 print(json.dumps(sorted(seen)))
 """
 
+_ASK_BACKEND = """
+import importlib, json, os, sys
+sys.path[:0] = map(os.path.abspath, sys.argv[2:])
+module, _, names = sys.argv[1].partition(":")
+backend = importlib.import_module(module)
+for name in filter(None, names.split(".")):
+    backend = getattr(backend, name)
+print(json.dumps(list(getattr(backend, "get_requires_for_build_editable", list)())))
+"""
+
 
 def make(
     project: Path, folder: Path, project_name: str, extras: Sequence[str], *, torch: bool
@@ -77,9 +87,12 @@ def make(
         names = _needed(python, lines, left_out, f"{project_name}{bracket}")
         pinned = [f"{name}=={resolved[name]['version']}" for name in names if name != own]
         _wheels(runner, python, folder, ["--no-deps", *pinned], f"gathering {len(pinned)} wheels")
-        needed = _build_requirements(project)
+        needed = _build_section(project, "requires")
         if needed:
             _wheels(runner, python, folder, needed, "gathering what builds the project")
+            needed = _backends_own(runner, python, folder, project, needed)
+        if needed:
+            _wheels(runner, python, folder, needed, "gathering what its build asks for")
     record = {**_machine(), "extras": list(extras), "torch": torch and _TORCH in names}
     (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", "utf-8")
     wheels = list(folder.glob("*.whl"))
@@ -129,11 +142,24 @@ def _environment() -> dict[str, str]:
     return {**variables, **({"PIP_EXTRA_INDEX_URL": index} if index else {})}
 
 
-def _build_requirements(project: Path) -> list[str]:
+def _build_section(project: Path, name: str) -> list[str]:
+    """The words of an entry of ``[build-system]``, a list or a single one."""
     text = (project / "pyproject.toml").read_text("utf-8")
     section = text.partition("[build-system]")[2].partition("\n[")[0]
-    listed = re.search(r"^requires\s*=\s*\[(.*?)\]", section, re.MULTILINE | re.DOTALL)
+    listed = re.search(rf"^{name}\s*=\s*(\[.*?\]|.*?$)", section, re.MULTILINE | re.DOTALL)
     return re.findall(r"[\"']([^\"']+)[\"']", listed[1]) if listed else []
+
+
+def _backends_own(
+    runner: Runner, python: str, folder: Path, project: Path, requires: Sequence[str]
+) -> list[str]:
+    """What the build backend asks for beyond `requires`, for an installation in place (PEP 660)."""
+    argv = [python, "-m", "pip", "install", "--no-index", "--find-links", str(folder)]
+    runner.run([*argv, *requires], "asking the build for more", environment=_environment())
+    (backend,) = _build_section(project, "build-backend") or ["setuptools.build_meta"]
+    argv = [python, "-c", _ASK_BACKEND, backend, *_build_section(project, "backend-path")]
+    done = subprocess.run(argv, cwd=project, capture_output=True, text=True, check=True)
+    return list(json.loads(done.stdout.splitlines()[-1]))
 
 
 def use(folder: Path, extras: Sequence[str]) -> None:
