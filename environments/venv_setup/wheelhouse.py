@@ -52,6 +52,15 @@ while open_:
 print(json.dumps(sorted(seen)))
 """
 
+_LEAST_PATCH = """
+import json, sys
+from pip._vendor.packaging.specifiers import SpecifierSet
+(major, minor, patch), specifiers = json.load(sys.stdin)
+sets = [SpecifierSet(one) for one in specifiers]
+fit = lambda number: all(one.contains(f"{major}.{minor}.{number}") for one in sets)
+print(next(number for number in range(patch + 1) if fit(number) or number == patch))
+"""
+
 _ASK_BACKEND = """
 import importlib, json, os, sys
 sys.path[:0] = map(os.path.abspath, sys.argv[2:])
@@ -93,7 +102,9 @@ def make(
             needed = _backends_own(runner, python, folder, project, needed)
         if needed:
             _wheels(runner, python, folder, needed, "gathering what its build asks for")
+        least = _least_patch(python, [resolved[name]["python"] for name in names])
     record = {**_machine(), "extras": list(extras), "torch": torch and _TORCH in names}
+    record["python_patch"] = least
     (folder / RECORD).write_text(json.dumps(record, indent=2) + "\n", "utf-8")
     wheels = list(folder.glob("*.whl"))
     size = sum(path.stat().st_size for path in wheels) / 2**20
@@ -114,6 +125,7 @@ def _resolved(
         _canonical(row["metadata"]["name"]): {
             "version": row["metadata"]["version"],
             "requires": row["metadata"].get("requires_dist") or [],
+            "python": row["metadata"].get("requires_python") or "",
         }
         for row in rows
     }
@@ -126,6 +138,14 @@ def _needed(
     argv = [python, "-c", _NEEDED]
     done = subprocess.run(argv, input=question, capture_output=True, text=True, check=True)
     return [name for name in json.loads(done.stdout) if name in resolved]
+
+
+def _least_patch(python: str, specifiers: Sequence[str]) -> int:
+    """The oldest patch release of this Python that all the packages take."""
+    question = json.dumps([sys.version_info[:3], specifiers])
+    argv = [python, "-c", _LEAST_PATCH]
+    done = subprocess.run(argv, input=question, capture_output=True, text=True, check=True)
+    return int(done.stdout)
 
 
 def _wheels(runner: Runner, python: str, folder: Path, wanted: Sequence[str], what: str) -> None:
@@ -176,6 +196,14 @@ def use(folder: Path, extras: Sequence[str]) -> None:
         raise SetupError(
             f"--wheelhouse {folder}: it was made for another machine ({says}).",
             "Make one with the same Python and platform as here: make wheelhouse PYTHON=python3.N",
+        )
+    patch = record.get("python_patch", 0)
+    if sys.version_info[2] < patch:
+        minor = here["python"]
+        raise SetupError(
+            f"--wheelhouse {folder}: its wheels need Python {minor}.{patch} or newer; this is "
+            f"{minor}.{sys.version_info[2]}.",
+            "Gather them with the same Python as here, or name a newer one: PYTHON=/path/to/python3",
         )
     lacks = [name for name in extras if name not in record.get("extras", [])]
     if lacks:

@@ -91,6 +91,7 @@ def test_torch_can_be_gathered_too(gathered, offline):
     ("change", "says"),
     [
         ({"python": "3.8"}, "made for another machine (python 3.8 instead of"),
+        ({"python_patch": 99}, ".99 or newer; this is 3."),
         ({"extras": ["lab"]}, "no wheels for the extras train"),
         (None, "cannot be read"),
     ],
