@@ -52,8 +52,8 @@ def _not_found(missing: str, lines: Sequence[str], broken: Sequence[str]) -> str
         return _UNREACHABLE.format(named=f" when asked for {name}")
     if os.environ.get("PIP_NO_INDEX") and os.environ.get("PIP_FIND_LINKS"):
         return (
-            f"{os.environ['PIP_FIND_LINKS']}, where alone pip may look, has no {name} that fits: if "
-            "it is a wheelhouse, gather it again with this checkout (make wheelhouse)."
+            f"{os.environ['PIP_FIND_LINKS']}, where alone pip may look, has no {name} that fits: "
+            "if it is a wheelhouse, gather it again with this checkout (make wheelhouse)."
         )
     offered = next((match[1] for line in lines if (match := _VERSIONS.search(line))), "none")
     if offered == "none":

@@ -203,7 +203,8 @@ def use(folder: Path, extras: Sequence[str]) -> None:
         raise SetupError(
             f"--wheelhouse {folder}: its wheels need Python {minor}.{patch} or newer; this is "
             f"{minor}.{sys.version_info[2]}.",
-            "Gather them with the same Python as here, or name a newer one: PYTHON=/path/to/python3",
+            "Gather them with the same Python as here, or name a newer one: "
+            "PYTHON=/path/to/python3",
         )
     lacks = [name for name in extras if name not in record.get("extras", [])]
     if lacks:
