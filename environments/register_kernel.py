@@ -102,6 +102,24 @@ def running_servers(proc: Path = Path("/proc")) -> list[Server]:
     return servers
 
 
+def servers_of_others(proc: Path = Path("/proc")) -> list[str]:
+    """Jupyter servers that we may not look into, for people: ``process 12 of root``."""
+    others: list[str] = []
+    for entry in sorted(proc.glob("[0-9]*"), key=lambda entry: int(entry.name)):
+        with contextlib.suppress(OSError):
+            argv = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+            if is_server(argv) and not os.access(entry / "environ", os.R_OK):
+                others.append(f"process {entry.name} of {_owner(entry)}")
+    return others
+
+
+def _owner(path: Path) -> str:
+    try:
+        return path.owner()
+    except KeyError:  # a number without a name
+        return f"user {path.stat().st_uid}"
+
+
 def is_server(argv: list[str]) -> bool:
     """Whether that command line is "python …/jupyter-lab …" or "python -m jupyterlab …"."""
     if len(argv) < 2 or not Path(argv[0]).name.startswith("python"):
@@ -173,7 +191,9 @@ def register(data_dirs: tuple[str, ...], uid: int | None = None) -> Path:
 def install_command(server: Server, packages: list[str]) -> list[str]:
     """The one command that gives the server what it lacks, in the versions this kernel has."""
     exact = [f"{name}=={importlib.metadata.version(name)}" for name in packages]
-    return [server.python, "-m", "pip", "install", "--no-deps", *exact]
+    house = os.environ.get("WORKBENCH_WHEELHOUSE")
+    where = ["--no-index", "--find-links", house] if house else []
+    return [server.python, "-m", "pip", "install", "--no-deps", *where, *exact]
 
 
 def report(server: Server, view: View, *, into_server: bool) -> int:
@@ -202,6 +222,17 @@ def report(server: Server, view: View, *, into_server: bool) -> int:
     return status
 
 
+def _no_server(others: list[str]) -> str:
+    if not others:
+        return "No other Python's JupyterLab runs here; `make lab` starts this one's."
+    return (
+        f"JupyterLab runs here as another user ({', '.join(others)}) and does not look there.\n"
+        "Next: run this as that user, or give a directory that it looks in: "
+        f"{shlex.join([sys.executable, str(Path(__file__).resolve())])} --data-dir DIR "
+        "(jupyter --paths lists them)."
+    )
+
+
 def main() -> int:
     """Returns the exit status: 0 done, else that of a failed installation into the server."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -219,7 +250,7 @@ def main() -> int:
         home = os.environ.get("JUPYTER_DATA_DIR") or str(Path.home() / ".local/share/jupyter")
         print(f"Kernel registered: {register((options.data_dir or home,))}")
         if not servers:
-            print("No other Python's JupyterLab runs here; `make lab` starts this one's.")
+            print(_no_server(servers_of_others()))
         return 0
     status = 0
     for server in servers:

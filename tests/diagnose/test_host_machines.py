@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import signal
 import subprocess
@@ -184,6 +185,7 @@ SMALL_SHM = (
 )
 
 
+@functools.cache
 def why_no_mounts() -> str:
     """Why this process cannot mount; "" = it can."""
     try:

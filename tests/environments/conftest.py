@@ -1,10 +1,13 @@
 """Makes the set-up's own modules importable, and one tiny project per file."""
 
+import shutil
+import subprocess
 import sys
 
 import pytest
 
-from tests.environments.tiny_project import ENVIRONMENTS, TinyProject, write_wheel
+from tests.environments.pod_place import PYTHON
+from tests.environments.tiny_project import ENVIRONMENTS, SCRIPT, TinyProject, write_wheel
 
 sys.path.insert(0, str(ENVIRONMENTS))
 
@@ -17,3 +20,15 @@ def tiny(tmp_path_factory):
     )
     write_wheel(project.wheels, "torch", "2.13.0+cpu")
     return project
+
+
+@pytest.fixture(scope="session")
+def real_wheelhouse(tmp_path_factory):
+    """The wheels of this very project, torch among them, for the system's Python."""
+    folder = tmp_path_factory.mktemp("house") / "wheels"
+    command = [PYTHON, SCRIPT, "--make-wheelhouse", folder, "--extras", "train,lab"]
+    done = subprocess.run([*command, "--torch", "own"], capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no package index gives this project's wheels here: {done.stderr[-600:]}")
+    yield folder
+    shutil.rmtree(folder)

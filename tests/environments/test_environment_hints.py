@@ -58,3 +58,11 @@ def test_a_place_that_cannot_be_written_is_a_sentence(number, tmp_path):
 def test_another_error_stays_an_error(tmp_path):
     with pytest.raises(OSError, match="reason"):
         _cannot_write(OSError(errno.EIO, "reason"), tmp_path)
+
+
+def test_a_wheelhouse_that_lacks_a_package_is_named(monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", "/srv/house")
+    said = next_step([NONE.format("none"), MISSING])
+    assert said.startswith("/srv/house, where alone pip may look, has no torch that fits")
+    assert "make wheelhouse" in said

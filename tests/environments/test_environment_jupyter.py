@@ -175,6 +175,19 @@ def test_what_a_bare_server_lacks(tmp_path):
     assert [word.partition("==")[0] for word in command[-2:]] == ["anywidget", "plotly"]
 
 
+def test_what_a_server_lacks_comes_from_the_wheelhouse_where_there_is_one(monkeypatch):
+    monkeypatch.setenv("WORKBENCH_WHEELHOUSE", "/srv/house")
+    command = register_kernel.install_command(register_kernel.Server(1, "/srv/python"), ["plotly"])
+    assert command[5:8] == ["--no-index", "--find-links", "/srv/house"]
+
+
+def test_a_server_that_we_may_not_look_into_is_told():
+    assert register_kernel._no_server([]).startswith("No other Python's JupyterLab")
+    said = register_kernel._no_server(["process 12 of root"])
+    assert "as another user (process 12 of root)" in said
+    assert "--data-dir DIR" in said
+
+
 def test_every_front_end_half_is_in_the_environment_of_the_lab():
     """What a foreign server is told to install must bring the directory that was missing."""
     for package, extension in register_kernel.FRONT_ENDS.items():
