@@ -284,7 +284,7 @@ def test_no_fault_of_ours_costs_the_run_its_end(
     watch = life.watch()
     life.step(watch, 1)
     for where, name in (
-        ("workbench.launching.resume.resume", "why_not_resumable"),
+        ("workbench.launching.resume.resumable", "why_not_resumable"),
         ("workbench.observe.rows", "keep_row"),
         ("workbench.observe.report", "write_report"),
     ):
