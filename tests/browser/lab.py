@@ -174,6 +174,8 @@ class Page:
         service = Service(shutil.which("chromedriver"), log_output=subprocess.DEVNULL)
         self.driver = webdriver.Chrome(options=options, service=service)
         self.driver.set_script_timeout(60)
+        # Without it JupyterLab has no current tab: a new headless window is not focused.
+        self.driver.execute_cdp_cmd("Emulation.setFocusEmulationEnabled", {"enabled": True})
 
     def empty(self) -> None:
         """Leave what is shown and forget what it stored, said and measured."""

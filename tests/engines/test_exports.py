@@ -295,8 +295,9 @@ def test_a_recipe_gets_the_plans_batch_length_and_precision() -> None:
         "--micro-batch=1 --seq-len 64 --precision bf16"
     )
     assert words("vision") == f"{batch} --precision bf16"  # it has no sequences
+    assert words("gpt", "--precision=fp8") == f"--precision=fp8 {batch} --seq-len 4096"
     with pytest.raises(UsageError, match=r"as the plan says.*fp8.*instead"):
-        job_from_plan({**PLAN, "precision": "fp8"}, "gpt")
+        job_from_plan({**PLAN, "precision": "fp8"}, "vision")
     with pytest.raises(UsageError, match="seq_len"):
         job_from_plan({name: one for name, one in PLAN.items() if name != "seq_len"}, "gpt")
 

@@ -91,6 +91,9 @@ class Server:
             "        write(1, b'library ends')\nlibrary = Library()\n"
             "os.module = sys.modules[__name__]\n"  # so Python clears it, although it is frozen
         )
+        (self.library / "lists.py").write_text(
+            "import os\nALL = [dict(os.environ), {**os.environ}]\n"
+        )
         (self.library / "threaded.py").write_text(
             "import threading\n"
             "threading.Thread(target=threading.Event().wait, name='flusher', daemon=True).start()\n"
@@ -186,6 +189,21 @@ def test_a_fork_leaves_its_libraries_unless_something_may_happen_at_the_exit(
     cold_code, cold = own.run_cold()
     assert cold.endswith("library ends")
     assert (code, output) == (cold_code, cold.removesuffix("library ends") + last)
+
+
+def test_a_library_that_copies_the_environment_has_asked_for_no_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COPIED", "1")
+    own = Server(tmp_path, ("small", "lists"))
+    try:
+        process = own.start("pass", COPIED="2")
+        assert process.wait(240) == 0
+        process.close()
+        with pytest.raises(client.NotWarmError, match="SMALL is '1' here"):
+            own.start("pass", SMALL="1")
+    finally:
+        client.ask(own.kind.address, "stop")
 
 
 def test_a_fork_shows_its_own_environment_and_command(server: Server) -> None:

@@ -12,7 +12,7 @@ import resource
 import sys
 import threading
 import types
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, KeysView, Mapping
 from typing import Any
 
 # Read by C libraries while they are loaded, or by the interpreter's start.
@@ -68,13 +68,25 @@ class Reads(os._Environ[str]):  # noqa: SLF001  # pyright: ignore[reportPrivateU
     """``os.environ`` that notes which variables are asked for by name."""
 
     names: set[str] = set()  # noqa: RUF012  (of the process, as os.environ is)
+    listed: list[str] = []  # noqa: RUF012
+    """What `keys` has given and no one has looked up, the next one last."""
 
     def __getitem__(self, key: str) -> str:
         caller = sys._getframe(1).f_code  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
         listing = caller.co_name == "__iter__" and "_collections_abc" in caller.co_filename
+        if Reads.listed[-1:] == [key]:  # dict(os.environ) looks up each in turn
+            Reads.listed.pop()
+            listing = True
+        else:
+            Reads.listed.clear()
         if not listing:
             Reads.names.add(os.fsdecode(key))  # subprocess looks up b"PATH"
         return super().__getitem__(key)
+
+    def keys(self) -> KeysView[str]:
+        """All names; a value that is looked up for each in turn is not asked for by name."""
+        Reads.listed = list(self)[::-1]
+        return super().keys()
 
     def copy(self) -> dict[str, str]:
         """All of them: no one asks for one by name."""
