@@ -24,7 +24,7 @@ from workbench.measuring.described import samples_of, workload_of
 from workbench.measuring.fit import line, moments
 from workbench.measuring.measure import ProbeError, _check_unchanged, _compiled
 from workbench.store import measurements
-from workbench.store.measurements import Measurement, batch_argument, find, keep, key_of, named
+from workbench.store.measurements import Measurement, batch_argument, find, keep, key_of, like
 from workbench.store.runs import Store
 
 MIB = 1 << 20
@@ -204,11 +204,13 @@ def test_a_script_is_known_by_content_and_arguments(tmp_path: Path) -> None:
     assert twice is not None
     assert twice.workload.micro_batch == 8
     assert find(store, script, ["--width", "3", "--batch-size", "8"]) is None
-    assert named(store, str(script)) == made
+    same = like(store, str(script))
+    assert {name: getattr(made.workload, name) for name in same} == same
+    assert same["model"].name == made.workload.model.name
     (tmp_path / "model.py").write_text("width = 2\n")
     assert find(store, script, ["--width", "2", "--batch-size", "8"]) is None
     with pytest.raises(UsageError, match="has changed since it was measured"):
-        named(store, str(script))
+        like(store, str(script))
 
 
 def measured_script(folder: Path, *arguments: str, **changes: Any) -> tuple[Store, Path]:
