@@ -46,7 +46,7 @@ pod: venv ## open JupyterLab on simulated GPUs, with a rehearsed run on them (no
 WORKERS ?= 2
 PYTEST = $(RUN)/python -m pytest -n $(WORKERS) --dist worksteal
 TEST_EXTRAS = train,lab,dev,deepspeed,lowbit,finetune,image,keras,trackers,notify,export,sweep,storage,agents
-test: ## run the tests that a change needs (15 min on 2 cores)
+test: ## run the tests that a change needs (11 min on 2 cores)
 	@$(SETUP) --extras $(TEST_EXTRAS)
 	@$(PYTEST) -m 'not full' $(PYTEST_ARGS)
 
