@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -13,8 +14,10 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from workbench.launching.multinode.node_spec import marker_of
 from workbench.launching.warm import client
 from workbench.store import processes
+from workbench.store.run_record import RunRecord
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell starts `pytest … &` with Ctrl-C ignored, and every child inherits that.
@@ -63,6 +66,20 @@ def store(tmp_path: Path) -> Iterator[Path]:
             (run.directory / "control" / "stop-now").touch()
         for process in processes.find_marked(marker):
             processes.send_signal(process, 9)
+
+
+@pytest.fixture
+def agents(store: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """Agents of node 1 that are ended with the test, whatever happened, and their ranks."""
+    started: list[subprocess.Popen[bytes]] = []
+    yield started
+    for process in started:
+        process.kill()
+        process.wait()
+    for run_id in wb.Store(store).ids():
+        run = wb.Run(wb.Store(store).find(run_id))
+        for process in processes.find_marked(marker_of(RunRecord.of(run.document), 1)):
+            processes.send_signal(process, signal.SIGKILL)
 
 
 @pytest.fixture

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import json
-import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,9 @@ from tests.diagnose.sample import Replay, kinds, sample
 from tests.engines.netns import workbench
 from workbench.diagnose.facts import NodeFacts, RankFacts
 from workbench.diagnose.offline import diagnose_offline
-from workbench.launching.multinode.node_spec import marker_of
 from workbench.observe import host
-from workbench.store import processes
 from workbench.store.files import append_line
 from workbench.store.findings import Finding
-from workbench.store.run_record import RunRecord
 
 GIB = 1 << 30
 WELL: dict[str, Any] = {
@@ -166,19 +162,6 @@ class _Memory:
     total, available = 1000 * GIB, 400 * GIB
 
 
-@pytest.fixture
-def agent(store: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    started: list[subprocess.Popen[bytes]] = []
-    yield started
-    for process in started:
-        process.kill()
-        process.wait()
-    for run_id in wb.Store(store).ids():
-        run = wb.Run(wb.Store(store).find(run_id))
-        for process in processes.find_marked(marker_of(RunRecord.of(run.document), 1)):
-            processes.send_signal(process, signal.SIGKILL)
-
-
 SMALL_SHM = (
     "mount -t tmpfs -o size=4m none /dev/shm && head -c 4100000 /dev/zero > /dev/shm/batches; "
     'exec "$@"'
@@ -201,7 +184,7 @@ def why_no_mounts() -> str:
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(bool(why_no_mounts()), reason=why_no_mounts())
 def test_a_real_second_machine_whose_shared_memory_is_full(
-    store: Path, agent: list[subprocess.Popen[bytes]]
+    store: Path, agents: list[subprocess.Popen[bytes]]
 ) -> None:
     """Its agent sees a small /dev/shm of its own, as in a container with Docker's default."""
     arguments = ["--size", "1", "--micro-batch", "2", "--seq-len", "32", "--steps", "100000"]
@@ -211,7 +194,7 @@ def test_a_real_second_machine_whose_shared_memory_is_full(
     joining = workbench("node", str(run.directory), "--rank", "1")
     with (run.directory / "agent.txt").open("ab") as output:
         command = ["unshare", "--mount", "sh", "-c", SMALL_SHM, "sh", *joining]
-        agent.append(subprocess.Popen(command, stdout=output, stderr=output))
+        agents.append(subprocess.Popen(command, stdout=output, stderr=output))
     until(
         lambda: [one for one in run.findings() if one.kind == "shared-memory"],
         240,

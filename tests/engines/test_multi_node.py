@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,20 +27,6 @@ from workbench.store.run_record import RunRecord
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.full]
 TINY = ("--size", "1", "--micro-batch", "2", "--seq-len", "32")
 ENDLESS = (*TINY, "--steps", "100000", "--checkpoint-every", "20")
-
-
-@pytest.fixture
-def agents(store: Path) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """Agents that are ended with the test, whatever happened, and their ranks."""
-    started: list[subprocess.Popen[bytes]] = []
-    yield started
-    for process in started:
-        process.kill()
-        process.wait()
-    for run_id in wb.Store(store).ids():
-        run = wb.Run(wb.Store(store).find(run_id))
-        for process in processes.find_marked(marker_of(RunRecord.of(run.document), 1)):
-            processes.send_signal(process, signal.SIGKILL)
 
 
 def join(run: wb.Run, agents: list[subprocess.Popen[bytes]], rank: int = 1) -> Path:
