@@ -135,7 +135,8 @@ from finetune_adapter import with_adapter
 from finetune_data import examples, say
 from finetune_watch import Watch
 from peft import LoraConfig, get_peft_model
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig
+from quantized import COMPUTED, keep_scales, nf4
+from transformers import AutoModelForCausalLM
 from transformers.trainer_utils import get_last_checkpoint
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer  # pyright: ignore[reportPrivateImportUsage] - loaded lazily
 
@@ -148,14 +149,10 @@ def make_model(options: argparse.Namespace) -> Any:
 
     Trained weights are fp32 and autocast computes in half precision; frozen ones have its dtype.
     """
-    computed = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-    dtype = torch.float32 if options.method == "full" else computed[options.precision]
-    four_bits = dict[str, Any]()
-    if options.method == "qlora":
-        four_bits["quantization_config"] = BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
-        )
+    dtype = torch.float32 if options.method == "full" else COMPUTED[options.precision]
+    four_bits = nf4(dtype) if options.method == "qlora" else {}
     model: Any = AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype, **four_bits)
+    keep_scales(model)
     if options.method == "full":
         return model
     sharded = "ACCELERATE_USE_FSDP" in os.environ or "ACCELERATE_USE_DEEPSPEED" in os.environ

@@ -110,21 +110,19 @@ from ending import end
 from library_state import prepare
 from pairs import END, PADDING, collate, encoded_pairs
 from peft import LoraConfig, get_peft_model
+from quantized import COMPUTED, keep_scales, nf4
 from safetensors.torch import save_file
 from skipped_data import data_step, skipped_ranges
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, BitsAndBytesConfig, LlamaConfig
+from transformers import AutoModelForCausalLM, LlamaConfig
 
 
 def make_model(options: argparse.Namespace) -> nn.Module:
     """The base model, quantized and frozen or not, with adapters or without."""
     torch.manual_seed(options.seed)  # every process draws the same weights and adapters
-    name, dtype, four_bits = options.model, base_dtype(options), dict[str, Any]()
+    name, dtype = options.model, base_dtype(options)
+    four_bits = nf4(dtype) if options.qlora else {}
     model: Any = None
-    if options.qlora:
-        four_bits["quantization_config"] = BitsAndBytesConfig(
-            load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_compute_dtype=dtype
-        )
     with tempfile.TemporaryDirectory() as folder:
         if not name:
             config = LlamaConfig(**options.config, eos_token_id=END, pad_token_id=PADDING)
@@ -135,6 +133,7 @@ def make_model(options: argparse.Namespace) -> nn.Module:
                 name = folder
         if name:
             model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **four_bits)
+            keep_scales(model)
     if not options.lora_rank:
         return model
     adapters = LoraConfig(
@@ -152,8 +151,7 @@ def base_dtype(options: argparse.Namespace) -> torch.dtype:
     Trained weights (--lora-rank 0) are fp32 and autocast computes in half precision: updates are
     smaller than what bf16 can add. A frozen one is never updated, and fp32 would double its bytes.
     """
-    kinds = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-    return kinds[options.precision] if options.lora_rank else torch.float32
+    return COMPUTED[options.precision] if options.lora_rank else torch.float32
 
 
 class Trainer:
