@@ -24,8 +24,8 @@ def keep_scales(model: nn.Module) -> None:
     """Keep the blocks' scales as they were loaded, in training and evaluation.
 
     On a CPU with AVX512-BF16, bitsandbytes (0.50) packs a layer at its first forward in evaluation
-    mode and rounds its scales to bf16 for good: samples before the first step would change what is
-    trained, and only on some processors. This costs evaluation on such a CPU its faster kernel.
+    mode and rounds its scales to bf16. That stays: samples before the first step would change what
+    is trained, and only on some processors. Evaluation on such a CPU is slower without it.
     """
     for module in model.modules():
         if hasattr(module, "support_avx512bf16_for_cpu"):
