@@ -15,7 +15,7 @@ RUN = PATH="$(VENV):$$PATH" $(VENV)
 ROOT_ARGS = $(shell test "$$(id -u)" -ne 0 || echo --allow-root)
 
 .DEFAULT_GOAL := help
-.PHONY: help venv wheelhouse demo lab pod test test-all check bench fit strategies recipe-strategies faults diagnose-grid engines gpu matrix soak agents clean
+.PHONY: help venv wheelhouse demo lab pod test test-all check bench fit strategies recipe-strategies faults diagnose-grid engines gpu matrix soak lessons agents clean
 
 help: ## list the targets (this text)
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(firstword $(MAKEFILE_LIST)) | while IFS="$$(printf '\t')" read -r name what; do printf '  make %-14s %s\n' "$$name" "$$what"; done
@@ -125,6 +125,14 @@ soak: ## 200 seeded rounds of kills, damage and resumes (19 CPU minutes, two bes
 	@$(RUN)/python -m tests.recover.soak --rounds $(ROUNDS) --seed $(SEED) --streams 2 --folder "$(SOAK)"
 	@rm -rf "$(SOAK)"
 	@$(RUN)/python -m pytest -q --hypothesis-profile=soak -m 'not slow' $(PROPERTY_TESTS)
+
+# Run in copies, so that the notebooks in the repository stay free of outputs; their links lead to pages.
+LESSONS = $(CURDIR)/lessons
+lessons: venv ## run every notebook and write it with its figures as a page in lessons/ (10 min on 2 cores)
+	@mkdir -p "$(LESSONS)" && cp notebooks/*.ipynb notebooks/*.py "$(LESSONS)"
+	@cd "$(LESSONS)" && sed -i 's/(\([0-9][0-9]_[a-z_]*\)\.ipynb)/(\1.html)/g' [0-9]*.ipynb
+	@cd "$(LESSONS)" && WORKBENCH_STORE="$(LESSONS)/runs" $(RUN)/python -m jupyter nbconvert --execute --ExecutePreprocessor.timeout=600 --to html [0-9]*.ipynb
+	@cd "$(LESSONS)" && rm -f [0-9]*.ipynb *.py
 
 agents: venv ## renew environments/SKILL.md and llms.txt from the commands
 	@$(RUN)/python -m workbench.cli.agents_pages

@@ -4,7 +4,7 @@ A figure in a notebook is plotly's own media type, which no HTML page can draw, 
 it. `keep_figures` is a preprocessor: it gives each figure the HTML that draws it, and the page one
 plotly.js, the installed one. Notebooks stay as small as they are. The configuration of nbconvert
 and of the server names it (``environments/jupyter_*_config.json``, installed into
-``etc/jupyter``). It needs the standard library alone, so it is in nobody's way.
+``etc/jupyter``). The workbench's widgets are kept with them, as text (`notebook_widgets`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from workbench.observe.notebook_widgets import keep_widgets
+
 FIGURE = "application/vnd.plotly.v1+json"
 _HTML = "text/html"
 _SPECIAL = "<>&\u2028\u2029"  # to HTML, and ends of lines to JavaScript
 
 
 def keep_figures(notebook: Any, resources: Any) -> tuple[Any, Any]:
-    """Give every figure of an executed notebook its HTML; nbconvert hands it a copy.
+    """Give figures and widgets of an executed notebook their HTML; nbconvert hands it a copy.
 
     Args:
         notebook: An ``nbformat.NotebookNode``; its outputs are changed.
@@ -33,6 +35,7 @@ def keep_figures(notebook: Any, resources: Any) -> tuple[Any, Any]:
         data[_HTML] = _drawn(data[FIGURE], f"plotly-figure-{number}")
         if number == 0:  # before the first figure, once in the page
             data[_HTML] = f"<script>{library}</script>\n{data[_HTML]}"
+    keep_widgets(notebook)
     return notebook, resources
 
 

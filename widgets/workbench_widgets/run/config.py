@@ -18,5 +18,6 @@ def run_config(run: Any, *, face: str, **own: Any) -> dict[str, Any]:
     config["run_path"] = (
         None if store_path is None else f"{store_path}/{directory.name}".lstrip("/")
     )
+    config["directory"] = str(directory.absolute())
     config["about"] = about_run(directory)
     return config
