@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import json
 from pathlib import Path
 
 import ipywidgets as widgets
+
+from workbench_widgets.jupyter_files import served_path
 
 _FOLDER = Path(__file__).parents[2] / "notebooks"
 _NO_LESSONS = (
@@ -29,10 +32,21 @@ def _title(path: Path) -> str:
 
 
 def lesson_list(folder: Path = _FOLDER) -> widgets.VBox:
-    """What the lessons are about and where they lie."""
+    """The lessons, to open with a click where the Jupyter server has them, else by their names."""
     titles = lesson_titles(folder)
     if not titles:
         return widgets.VBox([widgets.Label(_NO_LESSONS)])
-    place = f"Open a lesson from {folder} in the file browser:"
-    lines = [place, *(f"{name}: {title}" for name, title in titles.items())]
-    return widgets.VBox([widgets.Label(line) for line in lines])
+    served = served_path(folder)
+    if served is None:
+        place = f"Open a lesson from {folder} in the file browser:"
+        lines = [place, *(f"{name}: {title}" for name, title in titles.items())]
+        return widgets.VBox([widgets.Label(line) for line in lines])
+    links = [_link(f"{served}/{name}".lstrip("/"), title) for name, title in titles.items()]
+    return widgets.VBox([widgets.HTML(f"<ol start='0'>{''.join(links)}</ol>")])
+
+
+def _link(path: str, title: str) -> str:
+    """A list item that JupyterLab and Notebook 7 open as a document (their command linker)."""
+    arguments = html.escape(json.dumps({"path": path}))
+    command = f'data-commandlinker-command="docmanager:open" data-commandlinker-args="{arguments}"'
+    return f'<li><a href="#" {command}>{html.escape(title)}</a></li>'

@@ -1,0 +1,33 @@
+"""The tab Learn in JupyterLab: a lesson opens with a click or by the keyboard."""
+
+from __future__ import annotations
+
+import pytest
+
+pytest.importorskip("selenium", reason="selenium is not installed")
+pytest.importorskip("nbformat", reason="nbformat is not installed")
+
+from selenium.webdriver.common.keys import Keys
+
+from tests.browser.lab import Lab, Page
+
+CELL = """from pathlib import Path
+from workbench_widgets.lessons import lesson_list
+lesson_list(Path("lessons <1>"))"""
+CURRENT = "return document.querySelector('.jp-mod-current .lm-TabBar-tabLabel')?.textContent"
+
+
+def test_a_lesson_opens_from_the_list(lab: Lab, page: Page) -> None:
+    folder = lab.root / "lessons <1>"
+    folder.mkdir()
+    for name in ("00_begin", "01_memory"):
+        lab.notebook(f"lessons <1>/{name}.ipynb", "1 + 1")
+    page.open(lab.notebook("learn.ipynb", CELL))
+    page.run_cell(0)
+    page.one("a[data-commandlinker-command]").click()
+    page.until("the first lesson", lambda: page.js(CURRENT) == "00_begin.ipynb")
+    page.open(lab.address("learn.ipynb"))
+    page.run_cell(0)
+    page.one("li:nth-child(2) a[data-commandlinker-command]").send_keys(Keys.ENTER)
+    page.until("the second lesson", lambda: page.js(CURRENT) == "01_memory.ipynb")
+    assert not page.errors()
