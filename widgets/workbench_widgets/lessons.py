@@ -11,6 +11,7 @@ import ipywidgets as widgets
 from workbench_widgets.jupyter_files import served_path
 
 _FOLDER = Path(__file__).parents[2] / "notebooks"
+_LINK = "color:var(--jp-content-link-color,#1565c0);text-decoration:underline"
 _NO_LESSONS = (
     "The lessons are notebooks of the repository, in its folder notebooks/. This installation has "
     "none: clone the repository to work through them."
@@ -49,4 +50,4 @@ def _link(path: str, title: str) -> str:
     """A list item that JupyterLab and Notebook 7 open as a document (their command linker)."""
     arguments = html.escape(json.dumps({"path": path}))
     command = f'data-commandlinker-command="docmanager:open" data-commandlinker-args="{arguments}"'
-    return f'<li><a href="#" {command}>{html.escape(title)}</a></li>'
+    return f'<li><a href="#" style="{_LINK}" {command}>{html.escape(title)}</a></li>'
