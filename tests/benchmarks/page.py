@@ -96,6 +96,8 @@ def growing(fleet: SampleFleet) -> Iterator[None]:
 @contextmanager
 def out_of_sight(page: Page) -> Iterator[None]:
     """The browser's window is minimised: the page is hidden, as behind another tab."""
+    focus = "Emulation.setFocusEmulationEnabled"  # a page that seems focused is never hidden
+    page.driver.execute_cdp_cmd(focus, {"enabled": False})
     page.driver.minimize_window()
     page.until("it is hidden", lambda: page.js(HIDDEN))
     time.sleep(3)
@@ -105,6 +107,7 @@ def out_of_sight(page: Page) -> Iterator[None]:
         window = page.driver.execute_cdp_cmd("Browser.getWindowForTarget", {})["windowId"]
         bounds = {"windowId": window, "bounds": {"windowState": "normal"}}
         page.driver.execute_cdp_cmd("Browser.setWindowBounds", bounds)
+        page.driver.execute_cdp_cmd(focus, {"enabled": True})
         page.until("it is seen again", lambda: not page.js(HIDDEN))
 
 

@@ -42,7 +42,7 @@ def ranks(config: Path, script: str, *, shim: bool, **variables: str) -> str:
         check=False,
         timeout=180,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.returncode == 0, done.stderr[:4000] + done.stderr[-2000:]
     return done.stdout
 
 

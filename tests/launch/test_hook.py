@@ -26,7 +26,7 @@ from workbench.launching.capture import (  # noqa: E402
     writers,
 )
 from workbench.launching.capture.hook import _program  # noqa: E402
-from workbench.launching.capture.patches import _AfterImport  # noqa: E402
+from workbench.launching.capture.patches import _AfterImport, when_imported  # noqa: E402
 from workbench.launching.capture.pulse import FORWARD  # noqa: E402
 from workbench.launching.capture.reader import ScalarReader  # noqa: E402
 from workbench.launching.capture.recorder import Recorder  # noqa: E402
@@ -201,6 +201,29 @@ def test_asking_whether_a_library_is_there_does_not_unwatch_it(
     importlib.import_module("looked_for")
     assert seen == [1]
     assert finder not in sys.meta_path
+
+
+def test_a_library_in_an_editable_install_is_watched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own finder knows where it lies, sys.path does not: pip install -e, with setuptools."""
+    (tmp_path / "an_editable_library.py").write_text("steps = 1\n")
+
+    class EditableFinder:
+        @staticmethod
+        def find_spec(fullname: str, path: Any = None, target: Any = None) -> Any:
+            if fullname != "an_editable_library":
+                return None
+            place = tmp_path / "an_editable_library.py"
+            return importlib.util.spec_from_file_location(fullname, place)
+
+    seen = list[int]()
+    actions = {"an_editable_library": lambda module: seen.append(module.steps)}
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, EditableFinder])
+    when_imported(actions)
+    importlib.import_module("an_editable_library")
+    sys.modules.pop("an_editable_library")
+    assert seen == [1]
 
 
 @pytest.mark.parametrize(

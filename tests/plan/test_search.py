@@ -273,7 +273,8 @@ def test_a_plan_says_where_memory_is_tight() -> None:
     assert seen == {"fits", "tight"}
     for found in (*ask(), *ask(work("llama-3-8b"))):
         assert found.document()["memory"]["verdict"] == found.memory.verdict
-        assert ("Memory is tight" in found.why) == (found.memory.verdict == "tight")
+        assert ("; memory is tight, up to " in found.why) == (found.memory.verdict == "tight")
+        assert not found.why.endswith(".")  # a clause: faces end the sentence
 
 
 def test_sensitivity_names_the_value_at_which_the_winner_changes() -> None:

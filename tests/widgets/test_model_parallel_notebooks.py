@@ -244,7 +244,7 @@ def test_three_readers(run) -> None:
 def test_the_planner_agrees_and_says_why(run) -> None:
     said = run(CHOOSING)
     said.has(
-        r"^8 h100-sxm: .*; zero1, .* ddp needs .* too much\.",
+        r"^8 h100-sxm: .*; zero1, .* ddp needs .* too much; memory is tight, .* long run\.$",
         r"^4 rtx-4090: .*; pp4, recompute full,",
         r"^    fsdp16-tp2, recompute full, .*: 1\.0\d times",  # "draws level"
         r"^    .*-pp\d.*\n    .*-pp\d.*",  # the slow network: pipelines between the nodes

@@ -24,7 +24,7 @@ def test_it_is_short_and_clean() -> None:
 def test_every_statement_holds(tmp_path_factory: pytest.TempPathFactory) -> None:
     if find_spec("trl") is None:
         pytest.skip("pip install 'training-workbench[finetune]'")
-    said = runner(tmp_path_factory)(NAME)
+    said = runner(tmp_path_factory, "finetune")(NAME)
     said.has(r"^messages \| 35 rows, 32 examples, 3 bad$", r"^row 11: not valid JSON")
     said.has(r"^2 steps are one epoch, 60 are asked for$", r"^107,328 parameters, \d+ MiB")
     said.has(r"^succeeded \| 60 steps on 2 ranks$")

@@ -254,7 +254,7 @@ def _plan(
         cost=cost,
         hours=cost.wall_hours,
         usd=cost.usd,
-        why=" ".join(filter(None, (reason, tight_note(memory)))),
+        why="; ".join(filter(None, (reason, tight_note(memory)))),
     )
 
 

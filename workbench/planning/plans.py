@@ -124,11 +124,11 @@ _MEMORY_KEYS = (
 
 
 def tight_note(memory: Estimate) -> str:
-    """What to know of a plan whose range of memory ends beyond the card; "" of others."""
+    """A clause on a plan whose range of memory ends beyond the card; "" for others."""
     if memory.verdict != "tight" or memory.card_bytes is None:
         return ""
     high, card = format_bytes(memory.high_bytes), format_bytes(memory.card_bytes)
-    return f"Memory is tight: it may take up to {high} of {card}; measure a step before a long run."
+    return f"memory is tight, up to {high} of {card}: measure a step before a long run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,7 +77,7 @@ class Refusal:
             there = f"the host has {format_bytes(self.limit)} per GPU"
             if self.kind == MEMORY:
                 card = format_bytes(self.limit / (1 - SAFETY))
-                there = f"the card has {card} and {SAFETY:.0%} must stay free to fit"
+                there = f"the card has {card}, of which {SAFETY:.0%} must stay free"
             needs, over = format_bytes(self.needed), format_bytes(self.needed - self.limit)
             return f"needs {needs}{self._at_least}, {there}: {over} too much"
         if self.bar is not None:

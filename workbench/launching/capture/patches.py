@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.abc
-import importlib.machinery
 import os
 import sys
 from collections.abc import Callable
@@ -137,7 +136,7 @@ class _AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
         if fullname not in self._actions:
             return None
-        spec = self._next(fullname).find_spec(fullname, path, target)
+        spec = self._spec_behind(fullname, path, target)
         if spec is None or spec.loader is None:
             return spec
         execute = spec.loader.exec_module
@@ -150,12 +149,13 @@ class _AfterImport(importlib.abc.MetaPathFinder):
         spec.loader.exec_module = exec_module
         return spec
 
-    def _next(self, fullname: str) -> Any:
-        """Who finds the module: a finder of ours behind this one, which wraps it too, or Python."""
-        behind = sys.meta_path[sys.meta_path.index(self) + 1 :]
-        ours = (finder for finder in behind if isinstance(finder, _AfterImport))
-        waiting = (after_import for after_import in ours if fullname in after_import._actions)  # noqa: SLF001
-        return next(waiting, importlib.machinery.PathFinder)
+    def _spec_behind(self, fullname: str, path: Any, target: Any) -> Any:
+        """What the finders after this one answer: ours, those of editable installs, Python's."""
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            find_spec = getattr(finder, "find_spec", None)
+            if find_spec and (spec := find_spec(fullname, path, target)) is not None:
+                return spec
+        return None
 
     def act(self, fullname: str, module: Any) -> None:
         """Call the module's action, once."""
