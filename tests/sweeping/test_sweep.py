@@ -81,7 +81,10 @@ def test_a_sweep_goes_on_after_the_kill_of_everything(store: Path) -> None:
     until(lambda: (made.run(1).view().get("steps") or 0) > 3, 240)
     kill_everything(made, store)
     until(lambda: made.state == "interrupted", 60)
-    until(lambda: made.run(1).state == "interrupted", 60)
+    first = made.run(1)
+    until(
+        lambda: first.state == "interrupted", 60, lambda: f"{first.status} {_of(first.directory)}"
+    )
     first = (store / "lr-trial-000" / "exit.json").read_bytes()
     assert find("lr", store).resume().wait(600) == "finished"
     assert [one.state for one in made.trials()] == ["finished"] * 3

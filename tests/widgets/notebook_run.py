@@ -25,13 +25,17 @@ def prose(name: str) -> str:
 
 
 def outputs(book: nbformat.NotebookNode) -> str:
-    """What every cell printed; a stream may arrive in pieces."""
-    found = []
+    """What every cell printed; a stream may arrive in pieces, each stream begins a line."""
+    texts = []
     for cell in book.cells:
+        stream = None
         for output in cell.get("outputs", []):
-            found.append(output.get("text", "") or output.get("data", {}).get("text/plain", ""))
-        found.append("\n")
-    return "".join(found)
+            if output.get("name") != stream:
+                texts.append("\n")
+                stream = output.get("name")
+            texts.append(output.get("text", "") or output.get("data", {}).get("text/plain", ""))
+        texts.append("\n")
+    return "".join(texts)
 
 
 class Said:
