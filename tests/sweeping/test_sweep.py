@@ -65,6 +65,7 @@ def _of(directory: Path) -> list[int]:
 
 @pytest.mark.full
 @pytest.mark.usefixtures("sweeps_end")
+@pytest.mark.slow
 def test_a_sweep_goes_on_after_the_kill_of_everything(store: Path) -> None:
     made = wb.sweep(
         "gpt",
