@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 import socket
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ import workbench as wb
 from tests.pod.place import Placed
 from workbench.errors import HostError, UsageError
 from workbench.launching.prepare import preflight, preflight_warnings
+from workbench.notifying import Target, targets, write_targets
 from workbench.observe.gpu import GpuHolder
 from workbench.recover import Recovery
 from workbench.rehearsing.driver.pod import Pod
@@ -40,8 +42,24 @@ def test_restarts_without_checkpoints_are_warned_of(tmp_path: Path) -> None:
     how = {"cpu": True, "store": tmp_path, "recovery": Recovery(restarts=2)}
     anew = wb.request("gpt", ["--steps", "9"], **how)
     assert any("start over" in one for one in anew.warnings)
+    single = wb.request("gpt", ["--steps", "9"], **(how | {"recovery": Recovery(restarts=1)}))
+    assert any(one.startswith("1 restart is allowed") for one in single.warnings)
     saving = wb.request("gpt", ["--steps", "9", "--checkpoint-minutes", "5"], **how)
     assert not any("start over" in one for one in saving.warnings)
+
+
+def test_targets_of_another_environment_do_not_keep_a_run_from_starting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    write_targets({"phone": Target(name="phone", url="ntfys://topic")})
+    monkeypatch.setattr(targets, "find_spec", lambda module: None)
+    (warning,) = asked(tmp_path, "--steps", "5", notify=("all",)).warnings
+    assert "phone: Apprise is not installed" in warning
+    assert f"{sys.executable} -m pip install apprise" in warning
+    with pytest.raises(UsageError, match="pip install apprise"):
+        asked(tmp_path, "--steps", "5", notify=("phone",))
+    assert asked(tmp_path, "--steps", "5", notify=("none",)).warnings == ()
 
 
 def test_nothing_is_said_where_all_is_well(tmp_path: Path) -> None:

@@ -11,7 +11,14 @@ from typer.testing import CliRunner
 
 from workbench.cli.entry import app
 from workbench.errors import StoreError, UnknownNameError, UsageError
-from workbench.notifying import Target, chosen, delivery, read_targets, write_targets
+from workbench.notifying import (
+    Target,
+    chosen,
+    delivery,
+    read_targets,
+    targets,
+    write_targets,
+)
 from workbench.notifying.targets import targets_path
 
 pytest.importorskip("apprise")
@@ -114,3 +121,14 @@ def test_a_first_target_is_asked_for_where_there_is_none() -> None:
 
 def test_the_help_has_the_look_of_the_other_commands() -> None:
     assert "completion" not in command("--help")
+
+
+@pytest.mark.parametrize("words", [("test", "team"), ("list",), ("add", "other", SLACK)])
+def test_without_apprise_each_command_says_what_to_install(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command("add", "team", SLACK)
+    monkeypatch.setattr(targets, "find_spec", lambda module: None)
+    done = CliRunner().invoke(app, ["notify", *words])
+    assert isinstance(done.exception, UsageError)
+    assert "-m pip install apprise" in str(done.exception)

@@ -37,13 +37,23 @@ def understood(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """The address without its secrets."""
+    """The address without its secrets.
+
+    Raises:
+        UsageError: Apprise, which knows what is secret in it, is not installed.
+    """
+    check_installed()
     service = _service(url)
     return "not understood" if service is None else str(service.url(privacy=True)).partition("?")[0]
 
 
 def send(target: Target, message: Message) -> str | None:
-    """Send one message now; None when the service took it, else why not, without the address."""
+    """Send one message now; None when the service took it, else why not, without the address.
+
+    Raises:
+        UsageError: Apprise is not installed.
+    """
+    check_installed()
     import apprise  # noqa: PLC0415  # slow to load, and not needed while nothing happens
 
     sender: Any = apprise.Apprise()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
@@ -18,6 +19,8 @@ ALL, NONE = "all", "none"
 """What a run may be told instead of names."""
 Level = Literal["error", "warning", "note", "none"]
 LEVELS: tuple[Level, ...] = get_args(Level)
+INSTALL = f"Install it: {sys.executable} -m pip install apprise"
+"""What to do where Apprise is missing."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 
 
@@ -120,10 +123,15 @@ def write_targets(targets: Mapping[str, Target]) -> Path:
 def chosen(names: Sequence[str]) -> list[str]:
     """The targets that a run's option names: ``all``, ``none``, or names.
 
+    ``all`` is what every launch has by default, so it names none where Apprise is not installed:
+    the targets may belong to another environment of the user, and must not keep a run from starting.
+
     Raises:
-        UsageError: a target is not known, or Apprise is not installed.
+        UsageError: a target is not known, or named ones cannot be told: Apprise is not installed.
     """
     if list(names) in ([], [NONE]):
+        return []
+    if list(names) == [ALL] and not is_installed():
         return []
     known = read_targets()
     wanted = list(known) if list(names) == [ALL] else list(dict.fromkeys(names))
@@ -142,14 +150,16 @@ def chosen(names: Sequence[str]) -> list[str]:
     return wanted
 
 
+def is_installed() -> bool:
+    """Whether Apprise, which sends, is there; imports nothing."""
+    return find_spec("apprise") is not None
+
+
 def check_installed() -> None:
-    """Make sure that Apprise, which sends, is there; imports nothing.
+    """Make sure that Apprise is there.
 
     Raises:
-        UsageError: it is not.
+        UsageError: it is not; the message has the pip line.
     """
-    if find_spec("apprise") is None:
-        raise UsageError(
-            "Messages are sent by Apprise, which is not installed here. Install it: pip install "
-            "apprise (or training-workbench[notify])."
-        )
+    if not is_installed():
+        raise UsageError(f"Messages are sent by Apprise, not installed here. {INSTALL}")

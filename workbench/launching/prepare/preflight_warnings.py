@@ -17,6 +17,7 @@ from workbench.estimate.states import optimizer_bytes
 from workbench.launching.prepare.own_decisions import saves_nothing
 from workbench.launching.prepare.rank_starters import rank_starter
 from workbench.launching.prepare.request import Request
+from workbench.notifying.targets import ALL, INSTALL, is_installed, read_targets
 from workbench.observe.devices import IN_USE_BYTES
 from workbench.observe.gpu import AT_LAUNCH_SECONDS, GpuHolder, PatientGpuSampler, gpu_holders
 from workbench.observe.host import disk_free, memory_available
@@ -41,6 +42,7 @@ def warnings(request: Request) -> Iterator[str]:
         _own_script,
         _own_ranks,
         _restarts,
+        _messages,
         _memory,
         _offload,
         _held,
@@ -122,10 +124,21 @@ def _own_ranks(request: Request) -> Iterator[str]:
 
 def _restarts(request: Request) -> Iterator[str]:
     """A recipe that saves nothing begins again each time it is started again."""
-    if request.options.recovery.restarts and saves_nothing(request):
+    restarts = request.options.recovery.restarts
+    if restarts and saves_nothing(request):
+        allowed = "1 restart is" if restarts == 1 else f"{restarts} restarts are"
         yield (
-            f"{request.options.recovery.restarts} restarts are allowed, but the recipe saves no "
-            "checkpoint, so each would start over. Add --checkpoint-minutes 5 to its arguments."
+            f"{allowed} allowed, but the recipe saves no checkpoint, so each would start over. "
+            "Add --checkpoint-minutes 5 to its arguments."
+        )
+
+
+def _messages(request: Request) -> Iterator[str]:
+    """Who would be told of this run, and is not, for Apprise is missing."""
+    if request.options.notify == (ALL,) and not is_installed() and (targets := read_targets()):
+        yield (
+            f"No messages will be sent to {', '.join(targets)}: Apprise is not installed here. "
+            f"{INSTALL}"
         )
 
 
