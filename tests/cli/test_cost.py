@@ -85,6 +85,12 @@ def test_without_a_price_the_hours_are_given_and_the_dollars_are_null(run: Run) 
     assert "$0" not in text
 
 
+def test_more_gpus_than_a_machine_has_are_said_to_be_several_machines(run: Run) -> None:
+    result = run(*BASE, "--tokens", "1B", "--gpus", "64", "--strategy", "ddp")
+    assert "for 8 machines of 8: --nodes 8 --gpus 8" in " ".join(result.out.split())
+    assert answer(run, "--tokens", "1B", "--nodes", "8", "--strategy", "ddp")["usd"] > 0
+
+
 def test_the_cheapest_offer_of_the_table_is_chosen_and_said(run: Run) -> None:
     document = answer(run, "--tokens", "1B")
     best, _, _ = prices.spread("h100-sxm", 8)
@@ -207,7 +213,7 @@ def test_layouts_that_it_names_do_fit(run: Run, model: str, gpu: str) -> None:
         ((), "the length of the run exactly once"),
         (("--tokens", "1B", "--steps", "5"), "the length of the run exactly once"),
         (("--epochs", "3"), "the length of the run exactly once"),
-        (("--tokens", "0"), "--tokens must be a number from 1 upwards, not '0'"),
+        (("--tokens", "0"), "--tokens must be a number of at least 1 and below 1e30, not '0'"),
         (("--tokens", "many"), "Write it as 300B"),
         (("--tokens", "1B", "--usd-per-hour", "0"), "--usd-per-hour must be above 0"),
         (("--tokens", "1B", "--usd-per-hour", "20", "--offer", "x"), "not both"),
@@ -266,9 +272,11 @@ def test_counts_as_people_write_them(text: str, count: float) -> None:
     assert read_count(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "0", "-3", "nan", "inf", "1e400", "1,5", "B", "3x", "1.2.3"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "-3", "nan", "inf", "1e400", "1e30", "1,5", "B", "3x", "1.2.3"]
+)
 def test_what_is_no_count(text: str) -> None:
-    with pytest.raises(UsageError, match="must be a number from 1 upwards"):
+    with pytest.raises(UsageError, match="at least 1 and below 1e30, not"):
         read_count(text)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import workbench as wb
 from workbench.describe import Model, catalog, configs
 from workbench.errors import UsageError
 
@@ -303,3 +304,26 @@ def test_old_remote_code_families() -> None:
     bare = {**bert, "architectures": ["BertModel"]}
     assert Model.from_config(bert).parameters > Model.from_config(bare).parameters
     assert "counted with" in configs.read_config({**bert, "architectures": ["BertFor"]}).notes[0]
+
+
+def test_a_missing_config_names_the_catalog_only_where_it_has_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"^'\.' cannot be read: no config\.json in that folder\."):
+        wb.Job.of(".")
+    with pytest.raises(UsageError, match=r"the folder that holds one\.$"):
+        wb.Job.of("./my-model")
+    with pytest.raises(UsageError, match=r"found by its name alone: gpt2"):
+        wb.Job.of("./gpt2")
+
+
+def test_a_folder_of_a_models_name_hides_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("gpt2").mkdir()
+    Path("mine").mkdir()
+    assert wb.Job.of("gpt2").workload.model.name == "GPT-2 small"
+    with pytest.raises(UsageError, match=r"'mine' cannot be read: no config\.json"):
+        wb.Job.of("mine")

@@ -36,6 +36,7 @@ def test_rented_has_the_cards_of_one_node() -> None:
         ({"gpu": "h100", "gpus": 2.5}, "whole number"),
         ({"gpu": "h100", "gpus": True}, "whole number"),
         ({"gpu": "h100", "gpus": 10**9}, "at most 128"),
+        ({"gpu": "h100", "gpus": 256}, "not 256. These are the GPUs of one node.*--nodes 32"),
         ({"gpu": "h100", "nodes": 0}, "nodes must be at least 1"),
         ({"gpu": "h100", "nodes": 10**7}, "at most"),
         ({"gpu": "h100", "usd_per_hour": -1}, "from 0"),

@@ -285,6 +285,7 @@ def test_hours_from_rate_and_from_mfu_agree() -> None:
         ({"epochs": 1.0}, "belong together"),
         ({"tokens": 10, "dataset_tokens": 10}, "belong together"),
         ({"tokens": 0}, "tokens must be above 0"),
+        ({"tokens": "10B"}, "tokens must be a number, not '10B'"),
         ({"epochs": math.nan, "dataset_tokens": 10}, "epochs must be above 0"),
         ({"tokens": 10, "checkpoint_seconds": None}, "size or the time of a checkpoint"),
         ({"tokens": 10, "checkpoint_seconds": -1}, "checkpoint_seconds must be 0 or above"),

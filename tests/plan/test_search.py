@@ -356,6 +356,8 @@ def test_own_machines_rank_layouts_by_time_and_know_one_gpu() -> None:
         ({"tokens": 0}, "tokens must be"),
         ({"tokens": math.nan}, "tokens must be"),
         ({"tokens": None}, "tokens must be"),
+        ({"tokens": "10B"}, "tokens must be a number, not '10B'.*300e9"),
+        ({"tokens": 1e30}, "below 1e30"),
         ({"global_batch": 0}, "global_batch must be at least 1"),
         ({"offers": []}, "no offers"),
         ({"run": RunPlan(steps=1, checkpoint_bytes=1)}, "not both"),

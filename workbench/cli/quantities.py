@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+from workbench.describe.checks import MOST
 from workbench.errors import UsageError
 
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
@@ -29,9 +30,9 @@ def read_count(text: str, name: str = "tokens") -> int:
     value = 0.0
     if match is not None:
         value = float(match[1] + (match[2] or "")) * _SUFFIXES[match[3]]
-    if match is None or not 1 <= value < 1e30:
+    if match is None or not 1 <= value < MOST:
         raise UsageError(
-            f"{name} must be a number from 1 upwards, not {text!r}. "
+            f"{name} must be a number of at least 1 and below 1e30, not {text!r}. "
             "Write it as 300B, 1.5T, 2e9 or 20000."
         )
     return round(value)

@@ -110,6 +110,15 @@ def published(name: str) -> PublishedModel:
     raise _unknown(str(name), repository)
 
 
+def is_published(name: str) -> bool:
+    """Whether `published` has a shape of that name."""
+    try:
+        published(name)
+    except UnknownNameError:
+        return False
+    return True
+
+
 _SAME_NAME = 0.8  # similarity of a slip of the keyboard; a newer generation is below it
 
 

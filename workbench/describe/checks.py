@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 from workbench.errors import UnknownNameError, UsageError
+
+MOST = 1e30
+"""Nothing that is counted reaches it: tokens, bytes, steps."""
 
 
 def require_choice(field: str, given: Any, allowed: Sequence[Any]) -> None:
@@ -35,10 +39,18 @@ def require_at_least(field: str, given: object, least: int) -> None:
         raise UsageError(f"{field} must be at least {least}, not {given}.")
 
 
-def require_at_most(field: str, given: int, most: int) -> None:
-    """Refuse a size beyond `most`: it is a typing mistake."""
+def require_at_most(field: str, given: int, most: int, instead: str = "") -> None:
+    """Refuse a size beyond `most`: it is a typing mistake. `instead`: what to do for more."""
     if given > most:
-        raise UsageError(f"{field} can be at most {most:,}, not {given:,}.")
+        raise UsageError(f"{field} can be at most {most:,}, not {given:,}. {instead}".rstrip())
+
+
+def require_amount(field: str, given: object, allowed: str, *, least: float) -> None:
+    """Refuse anything but a number of at least `least` (`allowed` in words) and below `MOST`."""
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise UsageError(f"{field} must be a number, not {given!r}. Write large ones as 300e9.")
+    if not least <= float(given) < MOST:
+        raise UsageError(f"{field} must be {allowed} and below 1e30, not {given}.")
 
 
 def read_whole(field: str, text: str, least: int | None, most: int | None) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from workbench.describe.catalog import is_published
 from workbench.describe.config_families import EXPERTS, HEADS, HIDDEN, LAYERS, llama
 from workbench.describe.config_keys import Keys
 from workbench.describe.config_older import FAMILIES
@@ -161,15 +162,16 @@ def _load(config: object) -> tuple[Mapping[str, Any], str, str]:
 def _load_file(path: Path) -> tuple[Mapping[str, Any], str, str]:
     file = path / "config.json" if path.is_dir() else path
     if not file.is_file():
-        where = f"no config.json in {path}" if path.is_dir() else "no file or directory there"
+        where = "no config.json in that folder" if path.is_dir() else "no file or directory there"
         by_name = (
-            ""
-            if path.suffix == ".json" or path.is_dir()
-            else f"; a published shape is found by its name alone: {path.name}, in Python "
+            f"; a published shape is found by its name alone: {path.name}, in Python "
             f"Model.catalog({path.name!r})"
+            if is_published(path.name) and not path.is_dir()
+            else ""
         )
         raise UsageError(
-            f"{path} cannot be read: {where}. Give the path of a config.json{by_name}."
+            f"'{path}' cannot be read: {where}. Give the path of a config.json, or of the folder "
+            f"that holds one{by_name}."
         )
     try:
         if file.stat().st_size > MOST_BYTES:

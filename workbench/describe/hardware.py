@@ -13,7 +13,13 @@ from workbench.errors import UnknownNameError, UsageError
 
 MOST_GPUS, MOST_NODES = 128, 100_000  # beyond them a size is a typing mistake
 SIZES = {
-    "gpus": Option(help="GPUs per node [default: the strategy's, or 1].", least=1, most=MOST_GPUS),
+    "gpus": Option(
+        help="GPUs per node [default: the strategy's, or 1].",
+        least=1,
+        most=MOST_GPUS,
+        beyond="These are the GPUs of one node. 256 GPUs are --nodes 32 --gpus 8 "
+        "(in Python nodes=32, gpus=8).",
+    ),
     "nodes": Option(help="Equal machines.", least=1, most=MOST_NODES),
     "link": Option(
         help="Between a node's GPUs: catalog (its own), nvlink, pcie.",

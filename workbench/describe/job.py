@@ -235,12 +235,14 @@ def read_model(text: str) -> tuple[Model, tuple[str, ...]]:
     Raises:
         UsageError: no such file or name, or a config that lacks something.
     """
-    from workbench.describe.catalog import model  # noqa: PLC0415  (reads a data file)
+    from workbench.describe.catalog import is_published, model  # noqa: PLC0415  (reads a data file)
     from workbench.describe.configs import cached_config, read_config  # noqa: PLC0415
 
     path = Path(text).expanduser()
     named_as_file = path.suffix == ".json" or text.startswith((".", "/", "~"))
-    if not path.exists() and not named_as_file:
+    # A folder that happens to have a model's name, for example a run's output, hides no model.
+    other_folder = path.is_dir() and not (path / "config.json").exists() and is_published(text)
+    if not named_as_file and (other_folder or not path.exists()):
         try:
             return model(text), ()
         except UnknownNameError:
@@ -277,9 +279,17 @@ def _spread(given: Mapping[str, Any]) -> tuple[Strategy, Placement]:
     if strategy.world_size != placement.world_size:
         raise UsageError(
             f"{strategy.name} needs {strategy.world_size} GPUs, not {placement.world_size} "
-            f"({placement.nodes} x {placement.gpus}). Change gpus, nodes or a degree."
+            f"({placement.nodes} x {placement.gpus}). {_other_degrees(strategy, placement)}"
         )
     return strategy.with_options(**_of(Strategy, given)), placement
+
+
+def _other_degrees(strategy: Strategy, placement: Placement) -> str:
+    """What makes the layout and the GPUs agree."""
+    times, rest = divmod(placement.world_size, strategy.world_size)
+    if rest or times < 2 or strategy.data_ranks > 1:
+        return "Change gpus, nodes or a degree."
+    return f"For all of them: fsdp{times}-{strategy.name} or dp{times}-{strategy.name}."
 
 
 def _assumed(

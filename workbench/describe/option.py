@@ -38,6 +38,8 @@ class Option:
     """Smallest allowed whole number; None = not a whole number, or free."""
     most: int | None = None
     """Largest allowed whole number; beyond it a size is a typing mistake. None = no limit."""
+    beyond: str = ""
+    """What to do for more than `most`, in a sentence."""
     above: float | None = None
     """Any finite number above this is allowed; None = a whole number, or free."""
     unit: str = ""
@@ -299,7 +301,7 @@ def check_value(name: str, given: Any, option: Option, title: str = "") -> None:
         if option.least is not None:
             require_at_least(name, part, option.least)
         if option.most is not None:
-            require_at_most(name, part, option.most)
+            require_at_most(name, part, option.most, option.beyond)
 
 
 @functools.cache

@@ -187,7 +187,8 @@ class Strategy:
         if self.ep > 1 and ranks % (self.ep * self.expert_tp):
             raise UsageError(
                 f"ep {self.ep} x expert_tp {self.expert_tp} must divide the {ranks} ranks of one "
-                "pipeline stage."
+                f"pipeline stage (dp x cp x tp). Add ranks of data parallelism, for example "
+                f"fsdp{self.ep * self.expert_tp}-{self.name}."
             )
 
     @property

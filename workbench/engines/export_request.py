@@ -173,7 +173,11 @@ def plan_entry(path: Path, rank: int) -> dict[str, Any]:
         if path.stat().st_size > _MOST_BYTES:
             raise UsageError(f"{path} is not output of workbench plan --json: it is too large.")
         plans = json.loads(path.read_text(encoding="utf-8"))["plans"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}. Write it: workbench plan … --json > {path}"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
         raise UsageError(
             f"{path} is not output of workbench plan --json ({error}). Write one: "
             "workbench plan … --json > plans.json"

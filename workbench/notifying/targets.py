@@ -123,8 +123,8 @@ def write_targets(targets: Mapping[str, Target]) -> Path:
 def chosen(names: Sequence[str]) -> list[str]:
     """The targets that a run's option names: ``all``, ``none``, or names.
 
-    ``all`` is what every launch has by default, so it names none where Apprise is not installed:
-    the targets may belong to another environment of the user, and must not keep a run from starting.
+    Every launch has ``all`` by default, so it names none where Apprise is not installed: the
+    targets may belong to another environment of the user, and must not keep a run from starting.
 
     Raises:
         UsageError: a target is not known, or named ones cannot be told: Apprise is not installed.

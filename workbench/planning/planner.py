@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from workbench.describe import Cluster, Conditions, Strategy, Workload
-from workbench.describe.checks import require_positive
+from workbench.describe.checks import require_amount, require_positive
 from workbench.describe.job import Job
 from workbench.describe.price import Offer, Terms
 from workbench.errors import UsageError
@@ -206,8 +206,8 @@ def _run(workload: Workload, tokens: float | None, run: RunPlan | None) -> RunPl
         if run.spot:
             raise UsageError("A plan decides about spot itself: give Limits(spot=True).")
         return run
-    if tokens is None or not 1 <= tokens < 1e30:
-        raise UsageError(f"tokens must be a number from 1 upwards, not {tokens}. 300e9 is 300 B.")
+    require_amount("tokens", tokens, "at least 1", least=1)
+    assert tokens is not None
     # The same bytes for every layout, so that the fastest on given machines is the cheapest too.
     size = checkpoint_bytes(workload, PLAIN)
     return RunPlan(tokens=round(tokens), checkpoint_bytes=size)

@@ -25,7 +25,9 @@ def read_text(path: Path) -> str:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
         text = data.decode("utf-8")
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}. Give a config file.") from error
+    except ValueError as error:
         raise UsageError(f"{path} cannot be read as text: {error}. Give a config file.") from error
     if len(data) > _MAX_BYTES:
         raise UsageError(f"{path} is larger than {_MAX_BYTES} bytes. Give a config file.")

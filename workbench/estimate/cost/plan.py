@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from workbench.describe import Accelerator, Strategy, Workload
+from workbench.describe.checks import require_amount
 from workbench.errors import UsageError
 from workbench.estimate.context import widths
 from workbench.estimate.rank import ranks_of
@@ -120,8 +121,8 @@ def _check_length(plan: RunPlan) -> None:
 
 
 def _require(name: str, value: float | None, allowed: str, *, least: float) -> None:
-    if value is not None and not least <= value < 1e30:
-        raise UsageError(f"{name} must be {allowed}, not {value}.")
+    if value is not None:
+        require_amount(name, value, allowed, least=least)
 
 
 def checkpoint_bytes(workload: Workload, strategy: Strategy) -> int:
