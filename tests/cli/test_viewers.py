@@ -12,7 +12,8 @@ import pytest
 from rich.console import Console
 
 import workbench as wb
-from workbench.cli import live, terminal
+from workbench.cli import live, tables, terminal
+from workbench.observe.prediction_error.terms import STEP, PredictionError, PredictionTerm
 from workbench.store import processes
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
@@ -70,3 +71,30 @@ def test_no_time_is_left_when_a_script_still_works_after_its_last_step(
         console.print(live._progress(view))
     assert said in captured.get()
     assert "left 0" not in captured.get()
+
+
+def test_a_line_of_a_run_has_what_is_known_and_no_last_sample_of_an_ended_one() -> None:
+    host = {"series": {"cpu_percent": [50.0], "run_rss_bytes": [2**20]}}
+    first = live.one_line({"seq": 1, "phase": "starting", "steps": 0}, "starting")
+    assert first == "starting  step 0"
+    view = {"seq": 2, "steps": 9, "loss_last": 1.5, "elapsed_seconds": 9.0, "host": host}
+    running = live.one_line({**view, "phase": "running"}, "running")
+    assert "memory 1 MiB" in running
+    ended = live.one_line({**view, "phase": "ended"}, "succeeded")
+    assert ended == "succeeded  step 9  loss 1.5  elapsed 9 s"
+
+
+def test_a_run_whose_name_is_its_id_is_named_once(living: RunPaths) -> None:
+    table = tables.summary_table(wb.attach("living", living.directory.parent).summary())
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(table)
+    assert captured.get().splitlines()[0].split() == ["run", "living"]
+
+
+def test_an_early_measurement_stands_beside_the_prediction() -> None:
+    term = PredictionTerm(what=STEP, group="time", unit="s", predicted=0.129)
+    gap = PredictionError(rows=(term,))
+    assert tables._beside(gap, STEP, "160 ms (median)") == "160 ms (median), 129 ms predicted"
+    assert tables._beside(gap, STEP) == "not measured, 129 ms predicted"
+    assert tables._beside(PredictionError(), STEP, "160 ms (median)") == "160 ms (median)"

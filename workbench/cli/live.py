@@ -67,16 +67,22 @@ def _nonfinite(run_id: str, view: dict[str, Any]) -> list[str]:
 
 
 def one_line(view: dict[str, Any], state: str) -> str:
-    """The run in one line, for logs and CI."""
+    """The run in one line, for logs and CI: what is known, and of an ended run no last sample."""
     label = "  rehearsal" if view.get("rehearsal") else ""
-    return (
-        f"{state}{label}  step {view.get('steps', 0)}  loss {number(view.get('loss_last'))}  "
-        f"{throughput_text(view)}  "
-        f"elapsed {format_seconds(view.get('elapsed_seconds'))}  "
-        f"left {format_seconds(view.get('eta_seconds'))}  "
-        f"cpu {_percent(last(host_series(view).get('cpu_percent')))}  "
-        f"memory {format_bytes(last(host_series(view).get('run_rss_bytes')))}"
-    )
+    parts = [
+        f"{state}{label}  step {view.get('steps', 0)}",
+        f"loss {number(view.get('loss_last'))}",
+        throughput_text(view),
+        f"elapsed {format_seconds(view.get('elapsed_seconds'))}",
+    ]
+    if view.get("phase") != "ended":
+        host = host_series(view)
+        parts += [
+            f"left {format_seconds(view.get('eta_seconds'))}",
+            f"cpu {_percent(last(host.get('cpu_percent')))}",
+            f"memory {format_bytes(last(host.get('run_rss_bytes')))}",
+        ]
+    return "  ".join(part for part in parts if "n/a" not in part)
 
 
 def render(

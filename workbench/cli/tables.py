@@ -106,8 +106,8 @@ def _rate_row(summary: dict[str, Any], gap: PredictionError) -> dict[str, str]:
     if known is None:
         return {}
     unit, _ = known
-    beside = _beside(gap, TOKENS) if unit == TOKENS else ""
-    return {unit: beside or throughput_text(summary).removesuffix(f" {unit}")}
+    text = throughput_text(summary).removesuffix(f" {unit}")
+    return {unit: _beside(gap, TOKENS, text) if unit == TOKENS else text}
 
 
 def series_table(series: Iterable[Series]) -> Table:
@@ -136,6 +136,12 @@ def _range(series: Series) -> str:
     return f"{number(series.min)} to {number(series.max)}"
 
 
+def _named(summary: Mapping[str, Any]) -> str:
+    """The run's id, and its name where that is another."""
+    run, name = str(summary["run"]), str(summary["name"])
+    return run if name == run else f"{run}  ({name})"
+
+
 def summary_table(
     summary: dict[str, Any], labels: Labels | None = None, run: Mapping[str, Any] | None = None
 ) -> Table:
@@ -148,7 +154,7 @@ def summary_table(
     elapsed = summary["elapsed_seconds"] if ended or summary["rehearsal"] else elapsed
     gap = PredictionError.read(summary.get("comparison") or {})
     rows = {
-        "run": escape(f"{summary['run']}  ({summary['name']})"),
+        "run": escape(_named(summary)),
         **_label_cells(labels or Labels()),
         "script": escape(summary["script"]),
         "arguments": escape(_arguments(summary)),
@@ -163,7 +169,7 @@ def summary_table(
         "steps": "n/a (unobserved)" if summary["steps"] is None else str(summary["steps"]),
         "loss": f"{number(summary['loss_first'])} → {_loss(summary)}",
         "attempts": escape(_attempts(summary)),
-        "step": _beside(gap, STEP) or format_seconds(summary["step_seconds_median"]) + " (median)",
+        "step": _beside(gap, STEP, format_seconds(summary["step_seconds_median"]) + " (median)"),
         **{name: escape(_beside(gap, name)) for name in _causes(gap)},
         **_rate_row(summary, gap),
         MFU: _beside(gap, MFU),
@@ -259,11 +265,16 @@ def _causes(gap: PredictionError) -> list[str]:
     return [cause.what for cause in causes if cause.predicted is not None]
 
 
-def _beside(gap: PredictionError, what: str) -> str:
-    """A term measured and predicted, with the ratio; "" where it was not predicted."""
+def _beside(gap: PredictionError, what: str, unmatched: str = "") -> str:
+    """A term measured and predicted, with the ratio.
+
+    `unmatched`: what is measured so far, where too few steps are to compare, or none was predicted.
+    """
     row = gap.row(what)
     if row.predicted is None:
-        return ""
+        return unmatched
+    if row.measured is None:
+        return f"{unmatched or 'not measured'}, {row.text(row.predicted)} predicted"
     ratio = "" if row.ratio is None else f" ({format_ratio(row.measured, row.predicted)})"
     return f"{row.text(row.measured)} measured, {row.text(row.predicted)} predicted{ratio}"
 

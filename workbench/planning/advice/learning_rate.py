@@ -188,6 +188,8 @@ def batch_limits(
     most = largest_micro_batch(workload, strategy, cluster)
     text = workload.model.kind == "decoder"
     room = f"Memory allows a micro-batch of {most}."
+    if most.value == 0:
+        room = f"No micro-batch fits: {most.reason}."
     verdict = f"A global batch of {format_count(tokens)} tokens is below the critical one."
     reason = (
         f"It is {extra:.2g} of the critical batch of {format_count(critical)} tokens: to the same "

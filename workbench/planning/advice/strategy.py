@@ -135,13 +135,15 @@ def zero_savings(workload: Workload, gpus: int) -> Advice:
     )
 
 
-def _memory_change(saved_bytes: int) -> str:
-    """What recomputing does to the memory of a card.
+def _memory_change(saved_bytes: int, before_bytes: int) -> str:
+    """What recomputing does to the memory of a card; less than 1% of it is nothing.
 
-    >>> _memory_change(3 * 2**30), _memory_change(-(2**20))
-    ('3 GiB less memory', '1 MiB more memory')
+    >>> _memory_change(3 * 2**30, 2**36), _memory_change(-(2**20), 2**36)
+    ('3 GiB less memory', 'no less memory')
     """
-    return f"{format_bytes(abs(saved_bytes))} {'more' if saved_bytes < 0 else 'less'} memory"
+    if saved_bytes < 0.01 * before_bytes:
+        return "no less memory"
+    return f"{format_bytes(saved_bytes)} less memory"
 
 
 def recompute_cost(
@@ -167,12 +169,14 @@ def recompute_cost(
         kind: memory["none"].on_card_bytes - estimate.on_card_bytes
         for kind, estimate in memory.items()
     }
+    before = memory["none"].on_card_bytes
+    less = {kind: _memory_change(each, before) for kind, each in saved.items()}
     fits = bool(leaves_headroom(training_memory(workload, strategy, cluster)))
     return _RECOMPUTE_COST.advice(
         holds=fits,
         next="" if fits else "It does not fit: workbench memory ranks what would make it fit.",
-        verdict=f"Full recompute: {slower['full']:.0%} more time, {_memory_change(saved['full'])}; "
-        f"selective: {slower['selective']:.0%} more time, {_memory_change(saved['selective'])}.",
+        verdict=f"Full recompute: {slower['full']:.0%} more time, {less['full']}; "
+        f"selective: {slower['selective']:.0%} more time, {less['selective']}.",
         reason=f"Full recompute runs every forward pass twice: {work['full']:.2f}x the model's "
         f"FLOPs, selective {work['selective']:.2f}x.",
         condition=f"{strategy.name}, micro-batch {workload.micro_batch}, sequence "
