@@ -249,6 +249,44 @@ def test_a_failure_is_told_once_and_shows_its_traceback(tmp_path: Path) -> None:
     assert none == [True, ""]
 
 
+@pytest.mark.parametrize(
+    ("phase", "value"),
+    [("running", "this run 0 %, host 10 %"), ("ended", "this run 40 %, host 90 % (median)")],
+)
+def test_the_utilisation_of_an_ended_run_is_not_its_last_sample(
+    tmp_path: Path, phase: str, value: str
+) -> None:
+    series = {"time": [0, 1, 2], "cpu_percent": [90, 95, 10], "run_cpu_percent": [80, 90, 0]}
+    host = {"cores": 2, "series": series}
+    view = {"device": "cpu", "phase": phase, "started_at": 0, "devices": [], "host": host}
+    shown = run(
+        tmp_path,
+        f"""const {{ utilisation }} = await import("./device_traces.js");
+        const drawing = utilisation({json.dumps(view)}, {{ theme: {{ series: ["#000", "#111"] }} }});
+        console.log(JSON.stringify(drawing.value));""",
+    )
+    assert shown == value
+
+
+def test_a_run_whose_name_is_its_id_is_named_once_on_the_page(tmp_path: Path) -> None:
+    shown = run(
+        tmp_path,
+        f"""{_ELEMENTS}
+        const {{ Header }} = await import("./header.js");
+        const actions = {{ stop() {{}}, resume() {{}}, show() {{}}, profile() {{}}, kernel: () => true }};
+        const detail = (name) => {{
+          const header = new Header("r-1", actions);
+          const view = {{ run: "r-1", name, strategy: "ddp", processes: 2, device: "cpu", findings: [] }};
+          try {{
+            header.draw(view, 0, {{ badge: {{ state: "", text: "" }}, phase: "running" }});
+          }} catch {{ /* what comes after the detail needs a whole page */ }}
+          return header.detail.text;
+        }};
+        console.log(JSON.stringify([detail("r-1"), detail("mine")]));""",
+    )
+    assert shown == ["ddp  ·  2 processes  ·  CPU", "ddp  ·  2 processes  ·  CPU  ·  r-1"]
+
+
 def test_fields_of_the_dark_theme_are_drawn_dark() -> None:
     """Row 35: placeholders looked typed, and the arrows of selects were black on black."""
     rules = re.findall(r"([^{}]+)\{([^{}]*)\}", assets._css())

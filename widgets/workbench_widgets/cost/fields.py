@@ -70,7 +70,7 @@ def _machines() -> list[dict[str, Any]]:
         of_job("gpus", "GPUs per node"),
         of_job("nodes", "Nodes"),
         select("strategy", "Strategy", STRATEGIES),
-        select("provider", "Provider", known, {"": "the cheapest offer"}),
+        select("provider", "Provider", known, {"": "cheapest"}),
         *_own("usd_per_hour", "spot_usd_per_hour", "spot"),
     ]
 

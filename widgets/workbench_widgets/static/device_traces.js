@@ -8,6 +8,7 @@
  */
 
 import { byteUnit, bytes, known, number, percent, plotText } from "./format.js";
+import { median } from "./lines.js";
 import { lastKnown, line, someKnown } from "./traces.js";
 
 /** Seconds since the start in the unit that suits the run's length.
@@ -108,8 +109,11 @@ export function utilisation(view, { theme }) {
   ]);
   const yaxis = { range: [0, 103], tickvals: [0, 25, 50, 75, 100] };
   const drawing = overTime(view, lines, " %", yaxis, percent, "Utilisation");
-  const [host, own] = view.device === "cpu" ? lines.map((line) => lastKnown(line.y)) : [];
-  return known(host) && known(own) ? { ...drawing, value: `this run ${percent(own)}, host ${percent(host)}` } : drawing;
+  const ended = view.phase === "ended"; // its last sample is of a run that has nothing left to do
+  const value = (/** @type {any[]} */ y) => (ended ? median(y.filter(known)) : lastKnown(y));
+  const [host, own] = view.device === "cpu" ? lines.map((line) => value(line.y)) : [];
+  if (!known(host) || !known(own)) return drawing;
+  return { ...drawing, value: `this run ${percent(own)}, host ${percent(host)}${ended ? " (median)" : ""}` };
 }
 
 /** @param {any} view @param {Options} options @returns {Drawing} */

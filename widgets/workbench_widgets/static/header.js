@@ -99,7 +99,7 @@ export class Header {
     setText(this.badge, now.badge.text);
     const world = view.world_size ?? view.processes;
     const processes = `${count(world)} ${world === 1 ? "process" : "processes"}`;
-    const where = [view.strategy, processes, view.device === "cuda" ? "GPU" : "CPU", view.run];
+    const where = [view.strategy, processes, view.device === "cuda" ? "GPU" : "CPU", view.run === view.name ? "" : view.run];
     setText(this.detail, where.filter(Boolean).join("  ·  "));
     if ((view.attempt ?? 0) !== this.drawnAttempt) this.profileNote = { text: "", busy: false };
     this.drawnAttempt = view.attempt ?? 0;

@@ -38,3 +38,6 @@ export function band(x, low, high, color) {
     { ...edge, x, y: high, fill: "tonexty", fillcolor: fade(color, 0.16) },
   ];
 }
+
+/** The middle one of these numbers; undefined without any. @param {number[]} values */
+export const median = (values) => [...values].sort((value, two) => value - two)[Math.floor(values.length / 2)];

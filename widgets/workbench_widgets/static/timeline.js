@@ -15,13 +15,12 @@
  */
 
 import { known, shortSeconds } from "./format.js";
+import { median } from "./lines.js";
 import { fade } from "./theme.js";
 
 const STEPS_MAX = 12;
 const NOTICED = 0.003; // seconds within which ranks count as together
 
-/** @param {number[]} values */
-const median = (values) => [...values].sort((value, two) => value - two)[Math.floor(values.length / 2)];
 
 /** The latest steps that have a time of every kind. @param {any} view @returns {Slot[]} */
 export function slots(view) {
