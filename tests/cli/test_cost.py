@@ -87,7 +87,9 @@ def test_without_a_price_the_hours_are_given_and_the_dollars_are_null(run: Run) 
 
 def test_more_gpus_than_a_machine_has_are_said_to_be_several_machines(run: Run) -> None:
     result = run(*BASE, "--tokens", "1B", "--gpus", "64", "--strategy", "ddp")
-    assert "for 8 machines of 8: --nodes 8 --gpus 8" in " ".join(result.out.split())
+    text = " ".join(result.out.split())
+    assert "h100-sxm, 64 GPUs each: not in the price table" in text
+    assert "for 8 machines of 8: --nodes 8 --gpus 8" in text
     assert answer(run, "--tokens", "1B", "--nodes", "8", "--strategy", "ddp")["usd"] > 0
 
 

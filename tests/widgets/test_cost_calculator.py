@@ -37,6 +37,13 @@ def number(calculator: CostCalculator, name: str) -> dict[str, str]:
     return next(one for one in calculator.figure["numbers"] if one["name"] == name)
 
 
+def test_machines_that_no_one_lists_are_said_to_be_so() -> None:
+    text = repr(CostCalculator(model="gpt2", gpu="h100", gpus=64, strategy="ddp", tokens="1B"))
+    assert text.startswith("Price unknown and ")
+    assert "h100-sxm: not in the price table" in text
+    assert "n/a an hour each" not in text
+
+
 def test_it_is_the_engines_bill(calculator: CostCalculator) -> None:
     work = calculator.choice.workload()
     layout = wb.Strategy.parse("fsdp", 8)
@@ -114,7 +121,7 @@ def test_every_bad_value_is_said_in_its_control(
 
 def test_unknown_prices_are_not_zero(calculator: CostCalculator) -> None:
     move(calculator, spot=True, provider="digitalocean")
-    assert "n/a" in calculator.figure["headline"]
+    assert calculator.figure["headline"].startswith("Price unknown")
     assert number(calculator, "Finished run")["value"] == "n/a"
     assert number(calculator, "Per month")["value"] == "n/a"
     assert all(term["says"] == "n/a" for term in calculator.figure["bill"]["terms"])

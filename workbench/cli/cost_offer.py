@@ -10,6 +10,7 @@ from workbench.cli.quantities import read_range
 from workbench.describe import Cluster, prices
 from workbench.describe.price import Offer, Terms
 from workbench.errors import UnknownNameError, UsageError
+from workbench.units import UNKNOWN
 
 if TYPE_CHECKING:
     from workbench.cli.cost_values import CostOptions
@@ -110,8 +111,8 @@ def _from_table(options: CostOptions, cluster: Cluster) -> PricedOffer:
         )
     if not matching:
         note = _none_so_large(gpu.id, needed, cluster.nodes)
-        nobody = Offer(provider="n/a", name="", gpu=gpu.id, gpus=needed, usd_per_hour=None)
-        return PricedOffer(offer=nobody, terms=Terms(provider="n/a"), notes=(note,))
+        nobody = Offer(provider=UNKNOWN, name="", gpu=gpu.id, gpus=needed, usd_per_hour=None)
+        return PricedOffer(offer=nobody, terms=Terms(provider=UNKNOWN), notes=(note,))
     able = _joinable(matching, cluster.nodes, spot=options.spot)
     best = _cheapest(able, spot=options.spot)
     notes: list[str] = []

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.estimate.cost.terms import NOTHING
-from workbench.units import format_count, format_seconds, format_usd
+from workbench.units import UNKNOWN, format_count, format_seconds, format_usd
 
 if TYPE_CHECKING:
     from workbench.cli.cost_values import CostAnswer
@@ -61,6 +61,8 @@ def _inputs(report: CostAnswer) -> Table:
     kind = "spot" if cost.spot else "on demand"
     nodes = f"{job.nodes} node{'s' * (job.nodes > 1)}: {offer.name or offer.gpu}"
     where = f"{nodes} at {offer.provider}, {kind}, {format_usd(price)} per hour each{marks}"
+    if offer.provider == UNKNOWN:
+        where = f"{nodes}, {offer.gpus} GPUs each: not in the price table"
     how = f"{strategy.name} on {strategy.world_size} x {offer.gpu}"
     return _facts([("What", what), ("How", how), ("Where", where)])
 

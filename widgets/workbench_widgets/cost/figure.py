@@ -47,7 +47,8 @@ def figure(choice: CostChoice) -> dict[str, Any]:
 
 def _headline(cost: RunCost) -> str:
     many = "1 GPU" if cost.step.gpus == 1 else f"{cost.step.gpus:,} GPUs"
-    return f"{cost.total_text} and {hours_text(cost.wall_hours)} on {many} for the finished run."
+    total = "Price unknown" if cost.usd is None else cost.total_text
+    return f"{total} and {hours_text(cost.wall_hours)} on {many} for the finished run."
 
 
 def _setting(cost: RunCost, job: Job) -> str:

@@ -57,6 +57,8 @@ def priced_at(offer: Offer, nodes: int, *, spot: bool) -> str:
     price = offer.spot_usd_per_hour if spot else offer.usd_per_hour
     kind = "spot" if spot else "on demand"
     machines = f"{nodes} x {offer.name or offer.gpu}" if nodes > 1 else offer.name or offer.gpu
+    if offer.provider == UNKNOWN:
+        return f"{machines}: not in the price table"
     place = f", {offer.region}" if offer.region else ""
     return f"{machines} at {offer.provider}{place}, {kind}, {format_usd(price)} an hour each"
 
