@@ -106,3 +106,22 @@ def test_a_rank_is_worked_out_once_and_passed_along(monkeypatch: pytest.MonkeyPa
         calls.clear()
         wb.training_memory(work, wb.Strategy.parse(strategy, 8))
         assert len(calls) == 1, strategy
+
+
+@pytest.mark.parametrize(
+    ("strategy", "sentence"),
+    [
+        ("tp4", "For all of them: fsdp2-tp4 or dp2-tp4"),
+        ("tp3", "Change gpus, nodes or a degree"),
+        (wb.Strategy.parse("tp", 4), "Change gpus, nodes or a degree"),
+        ("fsdp2-tp2", "Change gpus, nodes or a degree"),
+        ("ep8", "for example fsdp8-ep8"),
+    ],
+)
+def test_a_layout_for_other_gpus_comes_with_one_for_these(
+    strategy: str | wb.Strategy, sentence: str
+) -> None:
+    with pytest.raises(wb.UsageError, match=sentence):
+        wb.Job.of("mixtral-8x7b", gpu="h100", gpus=8, strategy=strategy)
+    for name in ("fsdp2-tp4", "dp2-tp4", "fsdp8-ep8"):
+        assert wb.Job.of("mixtral-8x7b", gpu="h100", gpus=8, strategy=name).strategy.name == name

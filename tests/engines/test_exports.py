@@ -24,10 +24,12 @@ from tests.cli.conftest import Command, command  # noqa: F401  (a fixture)
 from tests.engines.sample_jobs import job, rented
 from workbench.engines import export_request, launching, refusals
 from workbench.engines.export_files import files_of
+from workbench.engines.export_request import plan_entry
 from workbench.engines.exporting import export, ship
 from workbench.engines.jobs import job_from_plan, job_from_request, job_from_run
 from workbench.errors import StoreError, UsageError
 from workbench.store.layout import RunPaths
+from workbench.trainer_configs.config_fields import read_text
 
 Cli = Callable[..., tuple[int, str]]
 SECRET = "hf_" + "a1B2c3D4e5" * 4
@@ -180,6 +182,12 @@ def test_values_that_would_break_yaml_or_shell_come_back_whole() -> None:
     assert yaml.safe_load(made.files["skypilot.yaml"])["envs"] == {"NOTE": odd}
     checked = subprocess.run(["bash", "-n"], input=made.files["launch.sh"], text=True, check=False)
     assert checked.returncode == 0
+
+
+def test_a_missing_file_is_said_in_words(tmp_path: Path) -> None:
+    for look in (lambda path: plan_entry(path, 1), read_text):
+        with pytest.raises(UsageError, match=r"cannot be read: No such file or directory\. \w+"):
+            look(tmp_path / "plans.json")
 
 
 def test_plans_become_jobs(tmp_path: Path, run_cli: Cli) -> None:

@@ -287,9 +287,14 @@ def _spread(given: Mapping[str, Any]) -> tuple[Strategy, Placement]:
 def _other_degrees(strategy: Strategy, placement: Placement) -> str:
     """What makes the layout and the GPUs agree."""
     times, rest = divmod(placement.world_size, strategy.world_size)
-    if rest or times < 2 or strategy.data_ranks > 1:
-        return "Change gpus, nodes or a degree."
-    return f"For all of them: fsdp{times}-{strategy.name} or dp{times}-{strategy.name}."
+    usual = "Change gpus, nodes or a degree."
+    if rest or strategy.data_ranks > 1:
+        return usual
+    try:
+        wider = Strategy.parse(f"fsdp{times}-{strategy.name}", placement.world_size)
+    except UsageError:  # its name says no degree: tp
+        return usual
+    return f"For all of them: {wider.name} or dp{times}-{strategy.name}."
 
 
 def _assumed(

@@ -188,7 +188,7 @@ class Strategy:
             raise UsageError(
                 f"ep {self.ep} x expert_tp {self.expert_tp} must divide the {ranks} ranks of one "
                 f"pipeline stage (dp x cp x tp). Add ranks of data parallelism, for example "
-                f"fsdp{self.ep * self.expert_tp}-{self.name}."
+                f"fsdp{self.ep * self.expert_tp}-ep{self.ep}."
             )
 
     @property
