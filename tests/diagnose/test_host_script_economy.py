@@ -94,6 +94,11 @@ def feed(**changed: object) -> dict[str, object]:
             {"unused_parameters": {"count": 0, "find_unused_parameters": True}},
             ["needless-find-unused"],
         ),
+        (  # a head per task: other steps use it
+            {"unused_parameters": {"count": 0, "sometimes": 4, "find_unused_parameters": True}},
+            [],
+        ),
+        ({"unused_parameters": {"count": 2, "first": "head.bias", "last": False}}, []),
         ({"samplers": 3, "unused_parameters": []}, []),
     ],
 )
@@ -102,6 +107,17 @@ def test_what_the_script_leaves_out(tmp_path: Path, facts: dict, expected: list[
     told(replay, **facts)
     assert steps(replay) == expected
     assert replay.diagnoser.problems == {}
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_data_that_the_script_splits_itself(tmp_path: Path, *, shuffle: bool) -> None:
+    """By other data sets on the ranks, or by other batches where all read in order."""
+    replay = Replay(tmp_path)
+    for rank in range(2):
+        facts = feed(distributed=False, shuffle=shuffle, data=rank if shuffle else None)
+        replay.paths.rank_start(rank).write_text(json.dumps(facts))
+    found = [row(n, [3.0, 3.1], fingerprints={0: n, 1: -n}) for n in range(1, 40)]
+    assert kinds(replay.rows(found)) == []
 
 
 @pytest.mark.parametrize(

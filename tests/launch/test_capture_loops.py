@@ -80,6 +80,16 @@ def test_a_forgotten_set_epoch_and_unused_parameters_are_noted(run: Run) -> None
     assert column(ranks, "loss", 1) == pytest.approx(printed(ranks, "loss", 1))
 
 
+def test_parameters_of_other_steps_and_a_stream_that_is_split_are_not_blamed(run: Run) -> None:
+    ranks = run("loops.py", "by-task", "--steps", "20", ranks=2)
+    start = ranks.document("start", 1)
+    (sampler,) = start["samplers"]
+    assert sampler["distributed"] is None
+    unused = start["unused_parameters"]
+    assert (unused["count"], unused["sometimes"], unused["parameters"]) == (0, 4, 4)
+    assert (unused["looks"], unused["last"]) == (16, True)
+
+
 def test_waiting_for_a_loader_that_every_rank_reads_whole(run: Run) -> None:
     """Compiled, too: the observed forward stays in one graph."""
     ranks = run("loops.py", "same-data", "--data-seconds", "0.01", ranks=2)

@@ -116,6 +116,32 @@ def ddp(*, set_epoch=True, distributed=True, unused=False, compiled=False):
         print("loss", loss.item())
 
 
+def by_task():
+    """A head per task, one task a step, over a stream that each rank takes its part of."""
+    heads = torch.nn.ModuleDict({"even": torch.nn.Linear(8, 1), "odd": torch.nn.Linear(8, 1)})
+
+    class Model(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.heads = heads
+
+        def forward(self, x, task):
+            return self.heads[task](x)
+
+    class Stream(torch.utils.data.IterableDataset):
+        def __iter__(self):
+            for number in range(dist.get_rank(), 8 * options.steps, dist.get_world_size()):
+                yield torch.full((8,), float(number))
+
+    model = DistributedDataParallel(Model(), find_unused_parameters=True)
+    optimizer = plain(model)
+    for step, batch in enumerate(torch.utils.data.DataLoader(Stream(), batch_size=4)):
+        loss = model(batch, ("even", "odd")[step % 2]).pow(2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+
+
 def own_fetch():
     """DDP without a DataLoader: the loop makes its batches itself."""
     model = DistributedDataParallel(torch.nn.Linear(8, 1))
@@ -220,6 +246,7 @@ KINDS = {
     "gan": gan,
     "ddp": ddp,
     "forgetful": lambda: ddp(set_epoch=False, unused=True),
+    "by-task": by_task,
     "same-data": lambda: ddp(distributed=False, compiled=True),
     "own-fetch": own_fetch,
     "fsdp2": fsdp2,

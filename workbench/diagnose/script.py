@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from workbench.diagnose.evidence import Evidence
 from workbench.observe.rewinds import Rewind
 from workbench.store.findings import Finding
-from workbench.store.rank_records import SamplerDoc
+from workbench.store.rank_records import SamplerDoc, UnusedParametersDoc
 
 _GROUP_FORMS_SECONDS = 20.0  # processes that import torch need a few
 _SAME_STEPS = 4  # with different batches: fewer may be a constant warm-up batch
@@ -80,16 +80,18 @@ def samplers(evidence: Evidence) -> Iterator[Finding]:
     """Loaders that give every rank the same data, or every epoch the same order."""
     if _data_ranks(evidence) < 2:
         return
-    for feed in _feeds(evidence):
+    for number, feed in enumerate(_feeds(evidence)):
         name = str(feed.get("sampler"))
-        if feed.get("distributed") is False and evidence.steps >= 5:
+        shares = feed.get("distributed") is False and not _own_parts(evidence, number)
+        if shares and evidence.steps >= 5:
             yield Finding(
                 kind="no-distributed-sampler",
                 confidence=0.75,
                 evidence=f"The loader that trains uses {name} on each of {evidence.processes} "
                 "ranks.",
-                cause="Every rank reads the entire data set: an epoch takes as many steps as "
-                "on one GPU, and with equal seeds all ranks see the same batches.",
+                cause="Unless the script gives each rank a part of its own, every rank reads the "
+                "entire data set: an epoch takes as many steps as on one GPU, and with equal seeds "
+                "all ranks see the same batches.",
                 next="Use DistributedSampler(dataset), or accelerator.prepare(loader) to split it.",
             )
         if feed.get("set_epoch") is False and feed.get("shuffle") and feed.get("distributed"):
@@ -134,32 +136,44 @@ def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
         unused = start.unused_parameters
         if unused is None:
             continue
-        count, looks = unused.get("count") or 0, bool(unused.get("find_unused_parameters"))
-        if count:
-            yield Finding(
-                kind="unused-parameters",
-                severity="note" if looks else "warning",
-                step=unused.get("step"),
-                confidence=0.8,
-                evidence=f"{count} of {unused.get('parameters')} parameters got no gradient on "
-                f"rank {rank}, the first is {unused.get('first')}.",
-                cause=(
-                    "They are not used in the loss, so DDP waits for gradients that never come, or "
-                    "searches the graph in every step."
-                ),
-                next="Freeze them with requires_grad_(False)"
-                + ("." if looks else ", or set find_unused_parameters=True."),
-            )
-        elif looks:
+        searches = bool(unused.get("find_unused_parameters"))
+        if unused.get("last") is False and evidence.facts.phase != "ended":
+            continue  # other steps may use what this one did not
+        if unused.get("count"):
+            yield _never_used(unused, rank, searches=searches)
+        elif searches and not unused.get("sometimes"):
             yield Finding(
                 kind="needless-find-unused",
                 severity="note",
                 confidence=0.6,
-                evidence="find_unused_parameters is on, and every parameter got a gradient.",
+                evidence="find_unused_parameters is on, and every parameter got a gradient"
+                f"{_in_steps(unused)}.",
                 cause="DDP searches the graph in every step for unused parameters and finds none.",
                 next="Leave find_unused_parameters off, unless some batches skip parts.",
             )
         return
+
+
+def _never_used(unused: UnusedParametersDoc, rank: int, *, searches: bool) -> Finding:
+    return Finding(
+        kind="unused-parameters",
+        severity="note" if searches else "warning",
+        step=unused.get("step"),
+        confidence=0.8,
+        evidence=f"{unused.get('count')} of {unused.get('parameters')} parameters got no gradient "
+        f"on rank {rank}{_in_steps(unused)}, the first is {unused.get('first')}.",
+        cause=(
+            "They are not used in the loss, so DDP waits for gradients that never come, or "
+            "searches the graph in every step."
+        ),
+        next="Freeze them with requires_grad_(False)"
+        + ("." if searches else ", or set find_unused_parameters=True."),
+    )
+
+
+def _in_steps(unused: UnusedParametersDoc) -> str:
+    looks = unused.get("looks") or 1
+    return f" in the {looks} steps looked at" if looks > 1 else ""
 
 
 def steps_redone(evidence: Evidence) -> Iterator[Finding]:
@@ -189,6 +203,15 @@ def _steps_text(rewind: Rewind) -> str:
     if rewind.steps == 1:
         return f"Step {rewind.first} was"
     return f"Steps {rewind.first} to {rewind.last} were"
+
+
+def _own_parts(evidence: Evidence, number: int) -> bool:
+    """Whether the script itself gave each rank other data to read with that loader."""
+    known = [start.samplers for start in evidence.starts.values() if start.samplers is not None]
+    feeds = [samplers[number] for samplers in known if len(samplers) > number]
+    marks = {feed.get("data") for feed in feeds}
+    in_order = not any(feed.get("shuffle") for feed in feeds)
+    return len(marks) > 1 or (in_order and evidence.same_data.differ)
 
 
 def _feeds(evidence: Evidence) -> Sequence[SamplerDoc]:

@@ -29,7 +29,7 @@ def prompts_of(given: Sequence[str]) -> list[str]:
         with contextlib.suppress(OSError, ValueError):  # no file, or a name that cannot be one
             if Path(prompt).is_file():
                 prompts += filter(
-                    None, map(str.strip, Path(prompt).read_text("utf-8").splitlines())
+                    None, map(str.strip, Path(prompt).read_text("utf-8-sig").splitlines())
                 )
                 continue
         prompts.append(prompt)

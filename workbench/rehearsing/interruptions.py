@@ -80,7 +80,7 @@ def read_trace(path: Path) -> tuple[float, ...]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UsageError(f"{path} is larger than a trace: {_MOST_BYTES:,} bytes at most.")
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, ValueError) as error:
         raise UsageError(f"The trace {path} cannot be read: {error}.") from error
     words = [(number, line.split("#")[0].split()) for number, line in enumerate(lines, start=1)]

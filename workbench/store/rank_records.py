@@ -20,16 +20,20 @@ class SamplerDoc(TypedDict, total=False):
     iterations: int | None
     workers: int | None
     batches_a_step: int  # that one rank trains on
+    data: int | None  # equal on ranks that hold the same data set; None = not known
 
 
 class UnusedParametersDoc(TypedDict, total=False):
     """What DDP's gradients report the parameters."""
 
     step: int | None
-    count: int | None
+    count: int | None  # got a gradient in none of the steps looked at
+    sometimes: int | None  # in some of them
     parameters: int | None
     first: str | None
     find_unused_parameters: bool | None
+    looks: int | None  # steps
+    last: bool | None  # whether no more steps are looked at
 
 
 class FrameDoc(TypedDict, total=False):

@@ -116,7 +116,7 @@ def _why_no_tokenizer(folder: Path, model: str, error: Exception) -> str:
 def _check_vocabulary(tokenizer: Any, folder: Path) -> None:
     """Refuse a tokenizer with tokens that the model has no embedding for."""
     try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8"))
+        config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8-sig"))
     except (OSError, ValueError):
         return
     size: Any = config.get(

@@ -188,7 +188,7 @@ def _from_table(table: Path) -> tuple[dict[str, str], list[str]]:
     if table.stat().st_size > _MOST_BYTES:
         raise UsageError(f"{table} is larger than {_MOST_BYTES >> 20} MiB: split the pictures up.")
     captions, problems = dict[str, str](), list[str]()
-    lines = table.read_text(encoding="utf-8", errors="replace").splitlines()
+    lines = table.read_text(encoding="utf-8-sig", errors="replace").splitlines()
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
@@ -216,7 +216,7 @@ def _row(value: Any) -> tuple[str, str]:
 
 def _beside(file: Path) -> str:
     try:
-        with file.with_suffix(".txt").open(encoding="utf-8", errors="replace") as stream:
+        with file.with_suffix(".txt").open(encoding="utf-8-sig", errors="replace") as stream:
             return " ".join(stream.read(_MOST_LETTERS).split())
     except OSError:
         return ""

@@ -12,12 +12,13 @@ from __future__ import annotations
 import collections
 import functools
 import os
+import sys
 import threading
 import time
 import weakref
 from typing import Any
 
-from .batches import NOTHING, Batch, measure, together
+from .batches import NOTHING, Batch, data_mark, measure, together
 from .recorder import Recorder
 from .skipping import SkippedData
 
@@ -89,7 +90,7 @@ class Loaders:
             self._used = together(self._used, feed.batches.popleft())
         if not feed.trains:
             feed.trains = True
-            if all(feed.about != other.about for other in self._training[:_MAX_TOLD]):
+            if not any(_alike(feed, other) for other in self._training[:_MAX_TOLD]):
                 self._training.append(feed)
             self._note_samplers()
 
@@ -119,6 +120,11 @@ class Loaders:
             self._recorder.note(samplers=samplers)
 
 
+def _alike(feed: _Feed, other: _Feed) -> bool:
+    """Whether they sample alike, if of other data (the folds of a cross-validation)."""
+    return {**feed.about, "data": None} == {**other.about, "data": None}
+
+
 def _is_marked(step: int) -> bool:
     """Whether batches fetched in this step get a fingerprint: the same ones on every rank."""
     return step < _FIRST_MARKED or step % _MARKED_EVERY == 0
@@ -141,8 +147,9 @@ def sampling(loader: Any) -> tuple[Any, dict[str, Any]]:
         sharded = sharded or type(inner).__name__ == "BatchSamplerShard"
     sampler = getattr(inner, "sampler", None) or getattr(loader, "sampler", None)
     replicas = getattr(sampler, "num_replicas", None)
-    stream = batches is None
-    name = type(getattr(loader, "dataset", None)).__name__
+    data = getattr(loader, "dataset", None)
+    stream = batches is None or _is_stream(data)
+    name = type(data).__name__
     return sampler, {
         "loader": type(loader).__name__,
         "sampler": type(sampler).__name__,
@@ -156,7 +163,14 @@ def sampling(loader: Any) -> tuple[Any, dict[str, Any]]:
         if hasattr(sampler, "shuffle")
         else type(sampler).__name__ in {"RandomSampler", "SeedableRandomSampler"},
         "workers": getattr(loader, "num_workers", None),
+        "data": data_mark(data),
     }
+
+
+def _is_stream(data: Any) -> bool:
+    """Whether a data set says itself what comes next: no sampler chooses among its entries."""
+    kind = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", None)
+    return kind is not None and isinstance(data, kind)
 
 
 def patch(recorder: Recorder, module: Any) -> None:

@@ -10,15 +10,29 @@ from typing import Any, ClassVar
 from . import norms
 from .recorder import Recorder
 
-_LOOKS = 4  # optimizer steps at which parameters without a gradient are looked for
+_LOOKS = 16  # optimizer steps at which parameters without a gradient are looked for
 
 
 class _Unused:
-    """DDP models that are still to be looked at, and how often that was tried."""
+    """DDP models that are still looked at, with what was seen of each, and how often."""
 
-    models: ClassVar[weakref.WeakSet[Any]] = weakref.WeakSet()
-    looks = 0
-    waiting = False  # asking the set costs two calls a step
+    models: ClassVar[weakref.WeakKeyDictionary[Any, _Unused]] = weakref.WeakKeyDictionary()
+    steps = 0
+    waiting = False  # asking the dictionary costs two calls a step
+
+    def __init__(self) -> None:
+        self.first: int | None = None  # step
+        self.looks = 0
+        self.never: set[str] = set()  # got a gradient in no step so far
+        self.ever: set[str] = set()  # got none in some step
+
+    def add(self, step: int, unused: set[str]) -> None:
+        """What one step shows."""
+        if self.first is None:
+            self.first, self.never = step, set(unused)
+        self.looks += 1
+        self.never &= unused
+        self.ever |= unused
 
 
 def patch_ddp(recorder: Recorder, module: Any) -> None:
@@ -31,8 +45,8 @@ def patch_ddp(recorder: Recorder, module: Any) -> None:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
         recorder.models.add(self)
-        _Unused.models.add(self)
-        _Unused.looks, _Unused.waiting = 0, True
+        _Unused.models[self] = _Unused()
+        _Unused.steps, _Unused.waiting = 0, True
 
     owner.__init__ = init
 
@@ -72,27 +86,36 @@ def observe_forward(recorder: Recorder, owner: Any) -> None:
 
 
 def look_for_unused(recorder: Recorder) -> None:
-    """After the first steps: which parameters of a DDP model took no part in the backward pass.
+    """In the first steps: which parameters of a DDP model took no part in the backward pass.
 
     A model none of whose parameters has a gradient has not been trained yet (the other half of a
-    GAN); it is looked at again.
+    GAN). Where DDP looks for unused parameters other steps may use others (a head per task); where
+    it does not, the first step tells of all.
     """
     if not _Unused.waiting:
         return
-    _Unused.looks += 1
-    _Unused.waiting = bool(_Unused.models) and _Unused.looks < _LOOKS
-    for model in list(_Unused.models):
+    _Unused.steps += 1
+    _Unused.waiting = bool(_Unused.models) and _Unused.steps < _LOOKS
+    for model, account in list(_Unused.models.items()):
         trained = [(n, p) for n, p in model.module.named_parameters() if p.requires_grad]
         unused = [name for name, parameter in trained if parameter.grad is None]
         if len(unused) == len(trained):
             continue
-        _Unused.models.discard(model)
-        recorder.note(
-            unused_parameters={
-                "count": len(unused),
-                "first": unused[0] if unused else None,
-                "parameters": len(trained),
-                "find_unused_parameters": bool(getattr(model, "find_unused_parameters", False)),
-                "step": recorder.steps,
-            }
-        )
+        account.add(recorder.steps, set(unused))
+        searches = bool(getattr(model, "find_unused_parameters", False))
+        last = not searches or not _Unused.waiting
+        if last:
+            _Unused.models.pop(model, None)
+        if last or account.looks == 1:
+            recorder.note(
+                unused_parameters={
+                    "count": len(account.never),
+                    "first": next((name for name in unused if name in account.never), None),
+                    "sometimes": len(account.ever - account.never),
+                    "parameters": len(trained),
+                    "find_unused_parameters": searches,
+                    "step": account.first,
+                    "looks": account.looks,
+                    "last": last,
+                }
+            )

@@ -280,6 +280,7 @@ class RunMonitor:
         while not self._builder.stream.at_end:
             self.read()
         self._diagnoser.rows(self._builder.read(final=True))
+        self._processes.find()  # some may have come and gone between two looks
         self._look_at_ranks()
         # A rank that crashes, or whose disk is full, has made steps of which no line was written.
         pulses = (facts.pulse for facts in self.ranks.values())

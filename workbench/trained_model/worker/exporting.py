@@ -17,13 +17,14 @@ from workbench.errors import HostError, UsageError, WorkbenchError
 from workbench.trained_model.worker.names import matched, without_prefix
 from workbench.trained_model.worker.recipe_files import HOME, recipe_module
 from workbench.trained_model.worker.tensors import SavedTensors, Tensors, open_tensors
-from workbench.trained_model.worker.writing import Progress, full_or, write
+from workbench.trained_model.worker.writing import SINGLE, Progress, full_or, write
 from workbench.units import format_bytes
 
 Say = Callable[[dict[str, Any]], None]
 TOLERANCE = 1e-5
 """Largest difference of the logits after a merge, over the largest of them (at least 1)."""
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+_ADAPTER = "adapter_model.safetensors"  # the one file that PEFT loads
 _LEAST_SECONDS = 0.1  # between two messages of progress
 
 
@@ -45,10 +46,11 @@ class _Export:
             self._said_at = now
             self._say({"progress": done / max(1, total), "text": text})
 
-    def weights(
-        self, tensors: Tensors, names: Mapping[str, str], *, in_one_file: bool = False
-    ) -> None:
-        """Write and verify them, and note what they are."""
+    def weights(self, tensors: Tensors, names: Mapping[str, str], *, one_file: str = "") -> None:
+        """Write and verify them, and note what they are.
+
+        In shards, or in `one_file` where what loads them reads no other.
+        """
         needed = sum(tensors.bytes(old, self.dtype) for old in names.values())
         free = psutil.disk_usage(str(self.folder)).free
         if free < needed:
@@ -62,9 +64,11 @@ class _Export:
             names,
             self.folder,
             dtype=self.dtype,
-            shard_bytes=max(needed, 1) if in_one_file else self.request["shard_bytes"],
+            shard_bytes=needed if one_file else self.request["shard_bytes"],
             progress=progress,
         )
+        if one_file:
+            (self.folder / SINGLE).rename(self.folder / one_file)
         kinds = {tensors.dtypes[old] for old in names.values()}
         floats = {self.dtype if self.dtype and kind.is_floating_point else kind for kind in kinds}
         self.facts |= {
@@ -132,8 +136,7 @@ def _image_adapter(job: _Export) -> None:
     }
     if not names:
         raise UsageError(f"{job.checkpoint.name} holds no adapter of a UNet.")
-    job.weights(tensors, names, in_one_file=True)
-    (job.folder / "model.safetensors").rename(job.folder / "pytorch_lora_weights.safetensors")
+    job.weights(tensors, names, one_file="pytorch_lora_weights.safetensors")
     job.notes.append("An adapter alone: its base model is loaded beside it, and not merged.")
 
 
@@ -211,15 +214,13 @@ def _adapter_alone(job: _Export) -> None:
     if job.request["family"] == "huggingface":
         source = Path(job.request["config"])
         tensors = open_tensors(source)
-        job.weights(tensors, {name: name for name in tensors.shapes})
-        (job.folder / "model.safetensors").rename(job.folder / "adapter_model.safetensors")
+        job.weights(tensors, {name: name for name in tensors.shapes}, one_file=_ADAPTER)
         about = json.loads((source / "adapter_config.json").read_bytes())
     else:
         model, notes = hf.adapted(job.request)
         job.notes += notes
         state = hf.peft().get_peft_model_state_dict(model)
-        job.weights(SavedTensors(state), {name: name for name in state})
-        (job.folder / "model.safetensors").rename(job.folder / "adapter_model.safetensors")
+        job.weights(SavedTensors(state), {name: name for name in state}, one_file=_ADAPTER)
         model.peft_config["default"].save_pretrained(str(job.folder))
         about = json.loads((job.folder / "adapter_config.json").read_bytes())
         if not about.get("base_model_name_or_path"):
