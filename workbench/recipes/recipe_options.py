@@ -128,7 +128,7 @@ def pipeline_problem(base: str) -> str:
     """Why finetune_image.py cannot train a folder's model; "" = it can, or it is a hub's name."""
     folder = Path(base).expanduser()
     try:
-        kind = dict(json.loads((folder / "model_index.json").read_text("utf-8"))).get("_class_name")
+        kind = dict(json.loads((folder / "model_index.json").read_bytes())).get("_class_name")
     except (OSError, ValueError, TypeError):
         if folder.is_dir():
             return f"--model {base} has no readable model_index.json: give a diffusers folder"

@@ -67,7 +67,7 @@ def how_to_resume(
     if any(PLACEHOLDER in word for word in arguments):
         return Resumption(arguments=tuple(word.replace(PLACEHOLDER, place) for word in arguments))
     try:
-        tree = parse_python(script.read_text(encoding="utf-8", errors="replace"))
+        tree = parse_python(script.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError) as error:
         raise UsageError(f"{script} cannot be read to learn how it resumes: {error}") from error
     if _is_recipe(tree) or (recipe is not None and not _uses_trainer(tree)):

@@ -24,7 +24,7 @@ def read_text(path: Path) -> str:
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_BYTES + 1)
-        text = data.decode("utf-8")
+        text = data.decode("utf-8-sig")
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}. Give a config file.") from error
     except ValueError as error:
