@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from pathlib import Path
@@ -16,6 +17,10 @@ from workbench.store.layout import RunPaths
 
 RUN = {"run": "r", "name": HOSTILE, "script": "t.py", "environment": {}, "command": [HOSTILE]}
 END = {"outcome": "failed", "message": HOSTILE, "exit_code": 1}
+
+PIXEL = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg=="
+)
 
 
 @pytest.fixture
@@ -115,3 +120,22 @@ def test_what_is_unknown_costs_an_unknown_sum() -> None:
     cost = lost(ATTEMPTS, {"usd_per_hour": 10.0})
     assert cost is not None
     assert (cost.steps, cost.repeat_seconds, cost.usd) == (11, None, None)
+
+
+def test_sample_pictures_are_in_the_page(paths: RunPaths) -> None:
+    """As far as they are small: a page of 200 large ones could not be opened."""
+    folder = paths.directory / "samples"
+    folder.mkdir()
+    (folder / "late.png").write_bytes(PIXEL)
+    (folder / "large.png").write_bytes(PIXEL + bytes(2 << 20))
+    (folder / "elsewhere.png").symlink_to(__file__)
+    names = ["late", "large", "gone", "elsewhere"]
+    answers = [[f"samples/{name}.png"] for name in names] + [["../run.json"], ["<b>"]]
+    told = {"prompts": ["a cat"], "steps": list(range(len(answers))), "answers": answers}
+    text = write(paths, text_samples=told)
+    (source,) = re.findall(r'<img alt="samples/late.png" src="data:image/png;base64,(.*?)"', text)
+    assert base64.b64decode(source) == PIXEL
+    assert text.count("<img") == 1
+    for name in ("samples/large.png", "samples/gone.png", "samples/elsewhere.png", "../run.json"):
+        assert f"<td>{name}</td>" in text
+    assert "<td>&lt;b&gt;</td>" in text

@@ -82,7 +82,7 @@ def write_report(paths: RunPaths, end: ExitDoc) -> None:
         _energy(view.get("energy")),
         f'<h2>Curves</h2><div class="charts">{_charts(view, marks)}</div>',
         _marked(marks),
-        samples(view),
+        samples(paths, view),
         _memory_table(run),
         "<h2>Started as</h2>",
         f"<pre>{html.escape(_command(run))}</pre>",

@@ -16,6 +16,8 @@ from typing import Any
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 
+PICTURE = r"samples/[\w-]+\.png"
+"""The answer that is a picture of the run's directory."""
 _MAX_PROMPTS = 16
 _MAX_STEPS = 200
 _VIEW_BYTES = 8_000

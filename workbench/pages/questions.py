@@ -11,6 +11,7 @@ from typing import Any
 from workbench.errors import WorkbenchError
 from workbench.observe.current_view import current_view
 from workbench.observe.curve_window import curve_window
+from workbench.observe.text_samples import PICTURE
 from workbench.observe.view_json import finite
 from workbench.store.files import read_file
 from workbench.store.layout import RunPaths
@@ -18,8 +19,6 @@ from workbench.store.runs import Store
 from workbench.store.status import read_status
 
 _RUNS = 300
-PICTURE = r"samples/[\w-]+\.png"
-"""Name of a picture that was logged as a sample."""
 _PICTURE_BYTES = 8 << 20
 
 

@@ -30,9 +30,10 @@ from typing import Any
 
 from workbench.errors import WorkbenchError
 from workbench.launching.run import Run
+from workbench.observe.text_samples import PICTURE
 from workbench.observe.view_json import finite
 from workbench.pages import actions
-from workbench.pages.questions import PICTURE, QUESTIONS, answer, status_message
+from workbench.pages.questions import QUESTIONS, answer, status_message
 from workbench.pages.run_rows import about_run, read_rows, series_message
 from workbench.pages.server import html, static_files
 from workbench.pages.snapshots import Snapshots
