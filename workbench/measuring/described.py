@@ -34,6 +34,8 @@ _OPTIMIZERS = {
 _BY_STATE = ((6.0, "adamw"), (2.5, "sgd-momentum"), (1.5, "adamw-8bit"), (0.0, "sgd"))
 """Least bytes of state per element -> the optimizer that another one is counted as."""
 _AUTOCAST = {"bfloat16": "bf16", "float16": "fp16"}
+QUIET_SHARE = 0.05
+"""Of a step for which its threads may have waited for a core: the probe times others then."""
 _FEW_OPERATORS = 8
 """A backward pass has more; fewer is a regulariser or a hook."""
 
@@ -94,6 +96,11 @@ def _measured(script: str, records: Sequence[Record], batches: Sequence[int]) ->
     optimizer, notes = _optimizer(first["optimizers"])
     if len(records) == 1:
         notes.append("one batch size was measured: all activations count as growing with the batch")
+    if not all(map(_quiet, records)):
+        notes.append(
+            "other processes kept the cores busy, and every timed step waited for one: its time is "
+            "what is left without the waiting; measure again when the host is quiet"
+        )
     if first["uncounted"]:
         notes.append(f"FLOPs of {', '.join(first['uncounted'])} are not counted")
     micro_batches = accumulation(first)
@@ -188,13 +195,39 @@ def _optimizer(optimizers: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]
 def _seconds(
     records: Sequence[Record], batches: Sequence[int], micro_batches: int
 ) -> PerBatch | None:
-    """The median step of each probe by micro-batch, as a line that noise never turns negative."""
-    times = [sorted(record["step_seconds"]) for record in records]
+    """The step of each probe by micro-batch, as a line that noise never turns negative."""
+    times = [_step_seconds(record) for record in records]
     if not all(times):
         return None
-    medians = [time[(len(time) - 1) // 2] / micro_batches for time in times]
+    medians = [time / micro_batches for time in times]
     fitted = line(medians, batches)
     return fitted if fitted.constant >= 0 else line(medians[:1], batches[:1])
+
+
+def _step_seconds(record: Record) -> float:
+    """The median step of those in which other processes left it its cores; 0.0 = none timed.
+
+    Threads of one step wait for one another, so that one without a core holds all of them up: a
+    step of 1 ms takes 60 ms. Where that is so in all steps, what they waited is left out.
+    """
+    times: Sequence[float] = record["step_seconds"]
+    quiet = _quiet(record)
+    if not quiet:
+        rows = zip(times, record["queued_seconds"], record["core_seconds"], strict=True)
+        threads = max(1, record["threads"])
+        quiet = [max(wall - queued, core / threads) for wall, queued, core in rows]
+    return sorted(quiet)[(len(quiet) - 1) // 2] if quiet else 0.0
+
+
+def _quiet(record: Record) -> list[float]:
+    """Seconds of the steps that no other process has held up."""
+    times: Sequence[float] = record["step_seconds"]
+    queued: Sequence[float] = record["queued_seconds"]
+    if record["device"] != "cpu":  # its steps end when the device does
+        return list(times)
+    return [
+        wall for wall, waited in zip(times, queued, strict=True) if waited <= QUIET_SHARE * wall
+    ]
 
 
 def _per_sample(values: Sequence[float], batches: Sequence[int]) -> int:

@@ -16,11 +16,13 @@ from workbench.describe.detection import detect_host
 from workbench.describe.measured import cpu_text
 from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.launch import launch
+from workbench.launching.prepare.launcher_process import ALONE
 from workbench.launching.prepare.targets import resolve
 from workbench.launching.run import Run
 from workbench.measuring.batches import OtherBatch, other_batches, usual_value
-from workbench.measuring.described import samples_of, workload_of
+from workbench.measuring.described import QUIET_SHARE, samples_of, workload_of
 from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
 from workbench.store.measurements import (
     FOLDER,
     Measurement,
@@ -145,6 +147,7 @@ class _Prober:
     ) -> None:
         self._script, self._cpu, self._store = script, cpu, store
         self._timeout, self._on_progress = timeout, on_progress
+        self._environment = {"TORCHDYNAMO_DISABLE": "1"}
 
     def second(self, first: _Probe, ways: Sequence[OtherBatch]) -> tuple[_Probe | None, str]:
         """The script at another batch size, by the first way that changes it."""
@@ -170,7 +173,7 @@ class _Prober:
         Raises:
             ProbeError: it failed, or made too few steps.
         """
-        request = {"seconds": _TIMED_SECONDS, "batch": loader}
+        request = {"seconds": _TIMED_SECONDS, "quiet": QUIET_SHARE, "batch": loader}
         run = launch(
             self._script,
             arguments,
@@ -179,9 +182,12 @@ class _Prober:
             cpu=self._cpu,
             name=f"measure-{Path(self._script.split()[-1]).stem}",
             store=self._store,
-            environment={VARIABLE: json.dumps(request), "TORCHDYNAMO_DISABLE": "1"},
+            environment={VARIABLE: json.dumps(request), **self._environment},
         )
         self._await(run, what)
+        if _wants_launcher(run) and not ALONE.keys() & self._environment.keys():
+            self._environment |= ALONE
+            return self.run(arguments, value, loader, what)
         record = read_json(run.directory / FOLDER / "rank-0.json")
         if record is None or not record.get("traced"):
             raise _why(run, record, self._script)
@@ -201,6 +207,12 @@ class _Prober:
                 self._on_progress(_stage(run, what))
                 time.sleep(_POLL_SECONDS)
             ended_early.pop_all()
+
+
+def _wants_launcher(run: Run) -> bool:
+    """Whether a script that always makes a process group missed torchrun's variables."""
+    end = read_json(RunPaths(run.directory).exit) or {}
+    return (end.get("finding") or {}).get("kind") == "no-launcher"
 
 
 def _stage(run: Run, what: str) -> str:

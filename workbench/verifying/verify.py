@@ -16,6 +16,7 @@ from workbench.describe import Strategy
 from workbench.describe.option import Option
 from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.launch import launch
+from workbench.launching.prepare.launcher_process import ALONE
 from workbench.launching.prepare.targets import resolve
 from workbench.launching.run import Run
 from workbench.measuring.batches import declared_option
@@ -33,15 +34,6 @@ _POLL_SECONDS = 0.1
 _SETTLE_SECONDS = 20.0
 _LOG_LINES = 40
 _RECIPES = "--micro-batch"  # of every recipe: samples of a rank in one micro-step
-_ALONE = {
-    "RANK": "0",
-    "LOCAL_RANK": "0",
-    "WORLD_SIZE": "1",
-    "LOCAL_WORLD_SIZE": "1",
-    "MASTER_ADDR": "127.0.0.1",
-    "MASTER_PORT": "0",
-}
-"""Of one rank: a script that always makes a process group gets one of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +270,7 @@ class _Bench:
             warm=True,
             name=f"verify-{Path(self.script.split()[-1]).stem}",
             store=self.store,
-            environment=variables | (_ALONE if ranks == 1 else {}),
+            environment=variables | (ALONE if ranks == 1 else {}),
         )
         self.runs.append(what)
         self._await(run, what)

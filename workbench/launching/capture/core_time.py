@@ -96,6 +96,19 @@ class CoreTime:
         return 0
 
 
+def queued_seconds() -> float | None:
+    """For which all threads of this process together waited for a core; None = not known."""
+    total = 0
+    try:
+        with os.scandir("/proc/self/task") as threads:
+            for thread in threads:
+                with open(f"{thread.path}/schedstat", "rb") as file:
+                    total += int(file.read().split()[1])
+    except (OSError, ValueError, IndexError):
+        return None
+    return total / 1e9
+
+
 def _group_folder() -> str | None:
     """Of this process's CPU controller, if there is one."""
     with open("/proc/self/cgroup", encoding="utf-8") as file:

@@ -32,6 +32,16 @@ _FOREIGN = frozenset(
 LOADERS = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONHOME")
 """They make Python load what someone else wrote: a supervisor does not inherit them."""
 
+ALONE = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+    "MASTER_PORT": "0",
+}
+"""Of a single rank: a script that always makes a process group gets one of its own."""
+
 
 _HIP = "HIP_VISIBLE_DEVICES"
 

@@ -8,7 +8,8 @@ hook. What happens step by step:
 2. The second runs under a dispatch mode (`ledger`). It keeps the birth and the death of every
    storage, counted in operators, and what a reader needs to know which of them are gradients, saved
    for backward, inputs; per operator its FLOPs and the bytes that it moves.
-3. The following ones run without it and are timed: one at least, more where steps are short.
+3. The following ones run without it and are timed: one at least, more where steps are short
+   or other processes take the cores.
 
 Then the record is written as ``measured/rank-N.json`` of the run, and the script is left by
 SystemExit, so that its own clean-up runs. A second run at another batch size (`loaders`) tells what
@@ -24,13 +25,14 @@ from typing import Any
 from .. import patches  # noqa: TID252  (the hook is loaded by its path, under another name)
 from . import loaders
 
-VARIABLE = "WORKBENCH_MEASURE"  # JSON: {"batch": [from, to] | null, "seconds": of timed steps}
+VARIABLE = "WORKBENCH_MEASURE"
+"""JSON: {"batch": [from, to] | null, "seconds": of timed steps, "quiet": see `probe.Probe`}"""
 
 
 def arm(recorder: Any) -> None:
     """Measure this rank once it trains, with another batch size if one is asked for."""
     request = json.loads(os.environ[VARIABLE])
-    recorder.tracer = _Later(recorder, float(request.get("seconds", 2.0)))
+    recorder.tracer = _Later(recorder, float(request["seconds"]), float(request["quiet"]))
     batch = request.get("batch")
     if batch:
         patches.when_imported(loaders.actions(int(batch[0]), int(batch[1])))
@@ -41,14 +43,14 @@ class _Later:
 
     path = None  # of a profiler's trace: none is made
 
-    def __init__(self, recorder: Any, seconds: float) -> None:
-        self._recorder, self._seconds = recorder, seconds
+    def __init__(self, recorder: Any, seconds: float, quiet: float) -> None:
+        self._recorder, self._seconds, self._quiet = recorder, seconds, quiet
 
     def step_ended(self, line: dict[str, Any]) -> None:
         """The first step ended."""
         from .probe import Probe  # noqa: PLC0415  (imports torch)
 
-        self._recorder.tracer = Probe(self._recorder, seconds=self._seconds)
+        self._recorder.tracer = Probe(self._recorder, seconds=self._seconds, quiet=self._quiet)
         self._recorder.tracer.step_ended(line)
 
     def finish(self) -> None:

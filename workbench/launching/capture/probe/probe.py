@@ -14,6 +14,7 @@ from torch import nn
 from torch.autograd.graph import saved_tensors_hooks
 from torch.optim import Optimizer
 
+from ..core_time import queued_seconds  # noqa: TID252  (the hook is loaded by its path)
 from ..writers import write_json  # noqa: TID252  (the hook is loaded by its path)
 from .ledger import Ledger
 from .loaders import Fetches
@@ -26,8 +27,20 @@ from .record import (
     states_of,
 )
 
-TIMED = (1, 10)
-"""Steps that are timed after the traced one: at least, and at most within the seconds given."""
+TIMED = 10
+"""Steps that are timed after the traced one, within the seconds given; one in any case."""
+_MOST = 200  # steps
+
+
+_IN_BACKWARD = (
+    "its optimizers step inside the backward pass (hooks on the parameters), which is not traced. "
+    "Measure it with the optimizer's step after backward(): that needs the gradients of all "
+    "parameters at once, and else the same memory"
+)
+
+
+class _UntracedError(Exception):
+    """A script whose step is not measured; its text says why."""
 
 
 class Probe:
@@ -35,12 +48,21 @@ class Probe:
 
     path = None  # of a profiler's trace: none is made
 
-    def __init__(self, recorder: Any, *, seconds: float) -> None:
-        self._recorder, self._seconds = recorder, seconds
+    def __init__(self, recorder: Any, *, seconds: float, quiet: float) -> None:
+        """`quiet`: share of a step for which its threads may wait for a core, where it counts."""
+        self._recorder, self._seconds, self._quiet_share = recorder, seconds, quiet
         self._steps = 0
-        self._record: dict[str, Any] = {"traced": False, "step_seconds": []}
+        self._record: dict[str, Any] = {
+            "traced": False,
+            "step_seconds": [],
+            "queued_seconds": [],  # of all threads together
+            "core_seconds": [],  # likewise
+        }
         self._open: _Open | None = None
         self._ended_at = 0.0
+        self._queued: float | None = None
+        self._on_core = 0.0
+        self._quiet = 0
         self._written = False
 
     def step_ended(self, _line: dict[str, Any]) -> None:
@@ -52,16 +74,20 @@ class Probe:
         self._steps += 1
         try:
             done = self._advance(time.perf_counter())
+        except _UntracedError as error:
+            self._record["error"], done = str(error), True
         except Exception as error:
-            self._record["error"] = f"{type(error).__name__}: {error}"
-            done = True
+            self._record["error"], done = f"{type(error).__name__}: {error}", True
         if done:
             self._write()
             self._leave()
+        self._queued, self._on_core = queued_seconds(), time.process_time()
         self._ended_at = time.perf_counter()
 
     def _advance(self, now: float) -> bool:
         """Do what is due after this step; whether it was the last one."""
+        if torch._C._current_graph_task_id() != -1:  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+            raise _UntracedError(_IN_BACKWARD)
         if self._open is not None:
             opened, self._open = self._open, None
             self._record |= opened.close()
@@ -71,10 +97,15 @@ class Probe:
             self._open = _Open()
             return False
         _synchronize()
+        seconds = time.perf_counter() - self._ended_at
+        queued = queued_seconds()
+        waited = 0.0 if queued is None or self._queued is None else queued - self._queued
         times: list[float] = self._record["step_seconds"]
-        times.append(time.perf_counter() - self._ended_at)
-        least, most = TIMED
-        return len(times) >= most or (len(times) >= least and sum(times) >= self._seconds)
+        times.append(seconds)
+        self._record["queued_seconds"].append(waited)
+        self._record["core_seconds"].append(time.process_time() - self._on_core)
+        self._quiet += waited <= self._quiet_share * seconds
+        return self._quiet >= TIMED or len(times) >= _MOST or sum(times) >= self._seconds
 
     def finish(self) -> None:
         """The rank ends, by itself or by `_leave`."""
@@ -88,7 +119,11 @@ class Probe:
             return
         self._written = True
         recorder = self._recorder
-        record = self._record | {"steps": self._steps, "torch": torch.__version__}
+        record = self._record | {
+            "steps": self._steps,
+            "torch": torch.__version__,
+            "threads": torch.get_num_threads(),
+        }
         record["files"] = imported_files(recorder.code.get("script"))
         folder = os.path.join(recorder.folder, "measured")
         os.makedirs(folder, exist_ok=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 _DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 _PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
@@ -130,11 +131,17 @@ class Calls:
                 self.products[kind] = self.products.get(kind, 0) + module.weight.numel()
             if self._stack or next(module.parameters(), None) is None:
                 return
-            if torch.is_grad_enabled():
+            if not torch.is_grad_enabled():
+                self.evaluated = True
+            elif _leads_back(output):
                 self.modes.append(module.training)
                 self._trains(module, (args, kwargs))
-            else:
-                self.evaluated = True
+
+
+def _leads_back(output: Any) -> bool:
+    """Whether a backward pass can begin there; a frozen model (a teacher, a reward) trains not."""
+    tensors = [leaf for leaf in tree_leaves(output) if isinstance(leaf, torch.Tensor)]
+    return not tensors or any(tensor.requires_grad for tensor in tensors)
 
 
 def _in_backward() -> bool:
