@@ -61,7 +61,7 @@ def record(batch: int, *, extra: int = 0, **changes: Any) -> dict[str, Any]:
         "threads": 2,
         "step_seconds": [0.1 * batch],
         "queued_seconds": [0.0],
-        "core_seconds": [0.2 * batch],
+        "one_thread_seconds": [],
         **changes,
     }
 
@@ -144,8 +144,8 @@ def test_one_batch_size_says_so() -> None:
     ("wall", "queued", "device", "seconds", "noted"),
     [
         ([1e-3, 64e-3, 64e-3, 1.2e-3], [0.0, 60e-3, 62e-3, 1e-5], "cpu", 1e-3, False),
-        ([64e-3, 50e-3, 31e-3], [62e-3, 49e-3, 30e-3], "cpu", 1e-3, True),
-        ([64e-3], [120e-3], "cpu", 0.9e-3, True),  # both threads: what they computed is left
+        ([64e-3, 50e-3, 31e-3], [62e-3, 49e-3, 30e-3], "cpu", 2e-3, True),
+        ([1.5e-3], [1e-3], "cpu", 1.5e-3, True),  # it cannot take longer than it did
         ([64e-3, 60e-3, 62e-3], [60e-3, 0.0, 0.0], "NVIDIA L4", 62e-3, False),
     ],
 )
@@ -153,7 +153,7 @@ def test_steps_that_waited_for_a_core_are_not_what_a_step_takes(
     wall: list[float], queued: list[float], device: str, seconds: float, *, noted: bool
 ) -> None:
     """Two threads of a small step that wait for each other beside other work: 64 ms for 1 ms."""
-    times = {"step_seconds": wall, "queued_seconds": queued, "core_seconds": [1.8e-3] * len(wall)}
+    times = {"step_seconds": wall, "queued_seconds": queued, "one_thread_seconds": [2e-3] * 3}
     made = workload_of("t.py", [record(4, device=device, **times)], [4])
     measured = made.model.measured
     assert measured.seconds is not None

@@ -96,10 +96,10 @@ def _measured(script: str, records: Sequence[Record], batches: Sequence[int]) ->
     optimizer, notes = _optimizer(first["optimizers"])
     if len(records) == 1:
         notes.append("one batch size was measured: all activations count as growing with the batch")
-    if not all(map(_quiet, records)):
+    if not all(map(_quiet, records)) and first["step_seconds"]:
         notes.append(
-            "other processes kept the cores busy, and every timed step waited for one: its time is "
-            "what is left without the waiting; measure again when the host is quiet"
+            "other processes kept the cores busy: its time is that of one thread without the "
+            "waiting, too long where more threads help; measure again when the host is quiet"
         )
     if first["uncounted"]:
         notes.append(f"FLOPs of {', '.join(first['uncounted'])} are not counted")
@@ -208,15 +208,13 @@ def _step_seconds(record: Record) -> float:
     """The median step of those in which other processes left it its cores; 0.0 = none timed.
 
     Threads of one step wait for one another, so that one without a core holds all of them up: a
-    step of 1 ms takes 60 ms. Where that is so in all steps, what they waited is left out.
+    step of 1 ms takes 60 ms. Where that is so in all steps, it is that of one thread.
     """
     times: Sequence[float] = record["step_seconds"]
-    quiet = _quiet(record)
-    if not quiet:
-        rows = zip(times, record["queued_seconds"], record["core_seconds"], strict=True)
-        threads = max(1, record["threads"])
-        quiet = [max(wall - queued, core / threads) for wall, queued, core in rows]
-    return sorted(quiet)[(len(quiet) - 1) // 2] if quiet else 0.0
+    fastest = min(times, default=0.0)
+    quiet = _quiet(record) or [min(fastest, alone) for alone in record["one_thread_seconds"]]
+    counted = sorted(quiet or times)
+    return counted[(len(counted) - 1) // 2] if counted else 0.0
 
 
 def _quiet(record: Record) -> list[float]:

@@ -29,7 +29,8 @@ from .record import (
 
 TIMED = 10
 """Steps that are timed after the traced one, within the seconds given; one in any case."""
-_MOST = 200  # steps
+_MOST = 30  # steps: a script saves and evaluates after more
+_OF_ONE_THREAD = 5  # steps
 
 
 _IN_BACKWARD = (
@@ -54,9 +55,10 @@ class Probe:
         self._steps = 0
         self._record: dict[str, Any] = {
             "traced": False,
+            "threads": torch.get_num_threads(),
             "step_seconds": [],
             "queued_seconds": [],  # of all threads together
-            "core_seconds": [],  # likewise
+            "one_thread_seconds": [],  # without the waiting for a core
         }
         self._open: _Open | None = None
         self._ended_at = 0.0
@@ -81,7 +83,7 @@ class Probe:
         if done:
             self._write()
             self._leave()
-        self._queued, self._on_core = queued_seconds(), time.process_time()
+        self._queued, self._on_core = queued_seconds(), time.thread_time()
         self._ended_at = time.perf_counter()
 
     def _advance(self, now: float) -> bool:
@@ -100,12 +102,29 @@ class Probe:
         seconds = time.perf_counter() - self._ended_at
         queued = queued_seconds()
         waited = 0.0 if queued is None or self._queued is None else queued - self._queued
+        return self._timed(seconds, waited)
+
+    def _timed(self, seconds: float, waited: float) -> bool:
+        """Note how long a step took; whether it was the last one.
+
+        Threads of a step wait for one another, and burn the time of those cores that they have:
+        where no step was left alone, a few are made with one thread, whose waiting is its own.
+        """
+        alone: list[float] = self._record["one_thread_seconds"]
+        if torch.get_num_threads() == 1 and self._record["threads"] > 1:
+            own = time.thread_time() - self._on_core
+            alone.append(max(own, seconds - waited))  # other threads may have waited beside it
+            return len(alone) >= _OF_ONE_THREAD or sum(alone) >= self._seconds
         times: list[float] = self._record["step_seconds"]
         times.append(seconds)
         self._record["queued_seconds"].append(waited)
-        self._record["core_seconds"].append(time.process_time() - self._on_core)
         self._quiet += waited <= self._quiet_share * seconds
-        return self._quiet >= TIMED or len(times) >= _MOST or sum(times) >= self._seconds
+        if self._quiet < TIMED and len(times) < _MOST and sum(times) < self._seconds:
+            return False
+        if self._quiet or self._record["device"] != "cpu" or self._record["threads"] == 1:
+            return True
+        torch.set_num_threads(1)
+        return False
 
     def finish(self) -> None:
         """The rank ends, by itself or by `_leave`."""
@@ -122,7 +141,6 @@ class Probe:
         record = self._record | {
             "steps": self._steps,
             "torch": torch.__version__,
-            "threads": torch.get_num_threads(),
         }
         record["files"] = imported_files(recorder.code.get("script"))
         folder = os.path.join(recorder.folder, "measured")
