@@ -22,6 +22,7 @@ from workbench.store.runs import Store
 __all__ = ["command"]
 
 SPAWNS = Path(__file__).parents[1] / "scripts" / "spawns.py"
+ALWAYS_DDP = SPAWNS.with_name("always_ddp.py")
 LOOP = str(SCRIPTS / "plain_loop.py")
 
 
@@ -117,3 +118,11 @@ def test_several_networks_are_recorded_each(tmp_path: Path) -> None:
     assert sorted(one["elements"] for one in record["optimizers"]) == [8_449, 10_432]
     assert record["loader_batch"] == 32
     assert accumulation(record) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("warm")
+def test_a_script_that_always_makes_a_group_gets_one_of_its_own(tmp_path: Path) -> None:
+    measured = measure(ALWAYS_DDP, cpu=True, store=tmp_path).workload.model.measured
+    assert measured is not None
+    assert measured.trained == 64 * 64 + 64

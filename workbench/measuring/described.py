@@ -36,6 +36,8 @@ _BY_STATE = ((6.0, "adamw"), (2.5, "sgd-momentum"), (1.5, "adamw-8bit"), (0.0, "
 _AUTOCAST = {"bfloat16": "bf16", "float16": "fp16"}
 QUIET_SHARE = 0.05
 """Of a step for which its threads may have waited for a core: the probe times others then."""
+_SHARDED = ("FSDP", "FullyShardedDataParallel")
+"""Names of classes that fully_shard makes, and of FSDP1's."""
 _FEW_OPERATORS = 8
 """A backward pass has more; fewer is a regulariser or a hook."""
 
@@ -100,6 +102,11 @@ def _measured(script: str, records: Sequence[Record], batches: Sequence[int]) ->
         notes.append(
             "other processes kept the cores busy: its time is that of one thread without the "
             "waiting, too long where more threads help; measure again when the host is quiet"
+        )
+    if any(row["class"].startswith(_SHARDED) for tree in first["roots"] for row in tree):
+        notes.append(
+            "the script shards its model itself: the gathered copies of its weights count as "
+            "activations, and once more where the strategy is fsdp"
         )
     if first["uncounted"]:
         notes.append(f"FLOPs of {', '.join(first['uncounted'])} are not counted")

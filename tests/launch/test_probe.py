@@ -1,4 +1,4 @@
-"""A step that is timed beside other work: what it waited for a core is no part of it."""
+"""What the probe of a measured script counts and times: its own work, not what is beside it."""
 
 from __future__ import annotations
 
@@ -38,3 +38,15 @@ def test_two_threads_that_wait_for_each_other_are_not_a_slow_step(
     assert record["threads"] == 2
     assert _quiet(record) or record["one_thread_seconds"]
     assert 0 < _step_seconds(record) <= 3 * min(record["step_seconds"])
+
+
+def test_ddp_s_copies_of_the_gradients_are_not_counted_on_one_rank(
+    begin: Callable[..., Ranks],
+) -> None:
+    """They are the layout's: an estimate adds them where there are ranks to exchange with."""
+    request = json.dumps({"seconds": 0.0, "quiet": QUIET_SHARE, "batch": None})
+    ranks = begin("always_ddp.py", **{VARIABLE: request})
+    assert ranks.wait() == [0]
+    record = json.loads((ranks.folder / "measured" / "rank-0.json").read_text())
+    assert max(record["gradient_bytes"]) == 4 * (64 * 64 + 64)
+    assert max(record["other_bytes"]) < 4 * 64 * 64  # a few activations of 4 samples
