@@ -11,6 +11,7 @@ import pytest
 
 from tests.diagnose.sample import Replay, gpu, kinds, row, sample
 from workbench.diagnose.facts import RankFacts
+from workbench.diagnose.out_of_memory import memory_action
 
 GIB = 1 << 30
 
@@ -227,3 +228,44 @@ def test_each_launched_process_spawns_a_group(
             os.utime(note, (1000.0 + rank,) * 2)
     found = kinds(replay.look(1001.0 + waited))
     assert ("spawned-groups" in found) == raised
+
+
+PRINTED = """step 5 loss 0.1
+Traceback (most recent call last):
+  File "/home/u/train.py", line 6, in main
+    raise RuntimeError("shard 3 is truncated")
+RuntimeError: shard 3 is truncated
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "outcome", "expected"),
+    [
+        (PRINTED + "Training aborted.\n", "succeeded", ["caught-error"]),
+        (PRINTED, "failed", []),  # which is told with its cause
+        (PRINTED + "".join(f"step {n} loss 0.1\n" for n in range(6, 20)), "succeeded", []),
+        (PRINTED.replace("Traceback", "Exception ignored in: <x>\nTraceback"), "succeeded", []),
+        ("step 5 loss 0.1\n", "succeeded", []),
+    ],
+)
+def test_an_error_that_the_script_only_printed(
+    tmp_path: Path, log: str, outcome: str, expected: list[str]
+) -> None:
+    replay = Replay(tmp_path)
+    replay.paths.rank_log(1).write_text(log)
+    steps(replay, 6)
+    found = [one for one in replay.diagnoser.end(outcome, None) if one.kind == "caught-error"]
+    assert kinds(found) == expected
+    for one in found:
+        assert (one.rank, one.step) == (1, 5)
+        assert "RuntimeError: shard 3 is truncated (train.py:6)" in one.evidence
+    assert replay.diagnoser.problems == {}
+
+
+def test_memory_that_grows_in_each_step_is_called_a_leak(tmp_path: Path) -> None:
+    paths = Replay(tmp_path).paths
+    for kept, expected in ((512 << 20, "grew by 512 MiB a step"), (0, "halve the micro-batch")):
+        held = [(300 << 20) + step * kept for step in range(12)]
+        lines = [{"step": step, "memory_bytes": size} for step, size in enumerate(held, 1)]
+        paths.rank_metrics(0).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        assert expected in memory_action(paths, 0)

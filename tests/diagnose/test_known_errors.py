@@ -141,6 +141,7 @@ REAL: dict[str, list[Callable[[], object]]] = {
         lambda: torch.nn.BatchNorm1d(3)(torch.ones(1, 3)),
     ],
     "uneven-samples": [uneven],
+    "device-string": [lambda: torch.device("gpu:0"), lambda: torch.device("cuda:first")],
     "index-out-of-range": [
         lambda: torch.nn.Embedding(3, 3)(torch.tensor([7])),
         lambda: F.cross_entropy(torch.ones(1, 3), torch.tensor([5])),

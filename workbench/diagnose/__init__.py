@@ -38,7 +38,8 @@ failure
     ``crash-at-exit``: a process died after its script had ended well.
     ``checkpoint-failed``: the checkpoint of a stop could not be saved.
     ``script-arguments``: the script refused its arguments.
-    ``no-gpu``, ``version-mismatch``, ``version-conflict``, ``circular-import``, ``missing-module``,
+    ``no-gpu``, ``device-string``, ``version-mismatch``, ``version-conflict``,
+    ``circular-import``, ``missing-module``,
     ``unknown-architecture``, ``unexpected-argument``, ``compile-failed``, ``no-launcher``,
     ``no-process-group``, ``disk-full``, ``open-files``, ``port-in-use``, ``network-interface``,
     ``gpu-lost``, ``cuda-error``, ``spawn-guard``, ``cuda-fork``, ``weights-only``,
@@ -64,6 +65,7 @@ script
     ``world-size``: the process group has another size than was asked for.
     ``spawned-groups``: each launched process starts ranks of its own, and nobody trains.
     ``no-steps``: the script ended without an optimizer step.
+    ``caught-error``: it ended well by its exit code, by an exception that it only printed.
     ``no-distributed-sampler``: every rank reads the whole data set.
     ``same-data``: all ranks train on the same batches.
     ``missing-set-epoch``: every epoch has the same order.

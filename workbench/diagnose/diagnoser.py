@@ -223,7 +223,7 @@ class Diagnoser:
                 cleared = kept.finding.cleared_at or round(at, 3)
                 kept.finding = replace(kept.finding, cleared_at=cleared)
         self.evidence.outcome = outcome
-        for raised in self._ask(script.no_steps):
+        for raised in (*self._ask(script.no_steps), *self._ask(script.caught_error)):
             self._merge_one(raised, self.evidence.facts)
         for raised in self._ask(numbers.nan_loss):  # what to do is another thing now
             kept = self._kept.get(raised.key)

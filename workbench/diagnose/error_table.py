@@ -79,6 +79,13 @@ ENVIRONMENT = (
         "Accelerator().device choose.",
     ),
     known_error(
+        "device-string",
+        r"device string: '?(?P<name>[\w:.-]+)",
+        "torch knows no device {name}: a GPU of NVIDIA or AMD is cuda, or cuda:N with N from "
+        "LOCAL_RANK; without a GPU it is cpu.",
+        0.95,
+    ),
+    known_error(
         "version-mismatch",
         r"CUDA driver version is insufficient|driver on your system is too old|no kernel image is "
         r"available|undefined symbol|version `GLIBC\w*' not found|forward "

@@ -235,7 +235,7 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
         kind, cause = "killed-for-memory", f"{cause}: the kernel's memory killer"
         peak = out_of_memory.peak_memory(paths)
         evidence = f"{evidence}; the group's count of kills for memory rose{peak}"
-        action, confidence = out_of_memory.memory_action(paths), 0.95
+        action, confidence = out_of_memory.memory_action(paths, failed.rank), 0.95
     elif known is not None and (
         failed.killed is None
         or (failed.killed == signal.SIGABRT and known.kind in known_errors.ABORTS)
@@ -243,7 +243,7 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
         kind, action = known.kind, known.action(failed.error or failed.cause, _again(paths))
         confidence = min(confidence, known.confidence)
         if kind == known_errors.OUT_OF_MEMORY:
-            action = out_of_memory.memory_action(paths)
+            action = out_of_memory.memory_action(paths, failed.rank)
             evidence = f"{evidence}{out_of_memory.requested_bytes(f'{failed.error} {failed.text}')}"
     elif failed.killed is not None or kind == "launcher-killed":
         action = _after_signal(paths, failed, log)

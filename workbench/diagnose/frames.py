@@ -248,14 +248,15 @@ class ChainedException:
 
 CAUSED_BY, HANDLING = "caused by", "while handling"
 IN_PROCESS, IN_GROUP = "in another process", "in its group"
-_BEGIN = "Traceback (most recent call last):"
+TRACEBACK = "Traceback (most recent call last):"
+"""With which Python begins to print one."""
 _FRAME = re.compile(r'^\s*File "(.+)", line (\d+)(?:, in (.+))?$')
 _RAISED = re.compile(r"^((?:[\w]+\.)*[A-Za-z_]\w*)(?:: (.*))?$")
 
 
 def parse_traceback(text: str) -> list[ChainedException]:
     """The exceptions of the last traceback printed in `text`, outermost first; [] without one."""
-    blocks = text.split(_BEGIN)
+    blocks = text.split(TRACEBACK)
     if len(blocks) < 2:
         return []
     raised: list[ChainedException] = []

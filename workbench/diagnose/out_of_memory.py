@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Collection
+from itertools import pairwise
 from pathlib import Path
 from typing import cast
 
 from workbench.diagnose import known_errors
 from workbench.errors import WorkbenchError
 from workbench.observe.summary import predicted_memory
-from workbench.store.files import read_json, read_tail, write_json_atomic
+from workbench.store.files import parse_line, read_json, read_tail, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
@@ -26,6 +27,9 @@ _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 _HOST = Path("/proc/vmstat")  # of the whole machine, where groups keep no count
 _MOVED_SECONDS = 5.0  # between two looks at which groups a rank is in
 _SWITCHES = 3
+_METRICS_BYTES = 200_000  # of a rank: its latest steps
+_LEAK_STEPS, _LEAK_GROWTH = 6, 1.5  # at least; of the memory at their begin
+_LEAK_EVEN = 0.5  # of the growth a step in one half, what it is in the other
 _ALLOCATION = re.compile(
     r"Tried to allocate ([\d.]+ [KMGT]iB)|tried to allocate (\d+) bytes", re.IGNORECASE
 )
@@ -126,13 +130,42 @@ def _count(path: Path) -> int | None:
     return int(match[1]) if match else None
 
 
-def memory_action(paths: RunPaths) -> str:
+def memory_action(paths: RunPaths, rank: int | None) -> str:
     """The general advice, with the numbers of this model where it is known."""
-    run = read_run(paths) or RunRecord()
+    run, leak = read_run(paths) or RunRecord(), _leak(paths, rank or 0)
+    if leak:
+        return leak
     general = known_errors.KNOWN[0].next
     parts = _largest_parts(run)
     filled = f" Largest estimated parts: {parts}." if parts else ""
     return f"{general}{filled} {_switches(run)}".rstrip()
+
+
+def _leak(paths: RunPaths, rank: int) -> str:
+    """What to do where the rank's memory grew by as much in each step; "" where it did not."""
+    rows: list[tuple[int, int]] = []
+    for text in read_tail(paths.rank_metrics(rank), _METRICS_BYTES).splitlines():
+        line, _ = parse_line(text.encode())
+        step, memory = (line or {}).get("step"), (line or {}).get("memory_bytes")
+        if isinstance(step, int) and isinstance(memory, int):
+            rows.append((step, memory))
+    rows = rows[1:]  # the first step makes the optimizer's states
+    if len(rows) < _LEAK_STEPS:
+        return ""
+    marks = [rows[0], rows[len(rows) // 2], rows[-1]]
+    (first, low), (middle, _), (last, high) = marks
+    if not first < middle < last or high < _LEAK_GROWTH * low:
+        return ""
+    slopes = [(after[1] - before[1]) / (after[0] - before[0]) for before, after in pairwise(marks)]
+    if min(slopes) < _LEAK_EVEN * max(slopes):
+        return ""
+    grown = (high - low) / (last - first)
+    return (
+        f"Its memory grew by {format_bytes(grown)} a step, from {format_bytes(low)} at step "
+        f"{first} to {format_bytes(high)} at step {last}: something keeps what each step makes, "
+        "such as a list of losses without .item(), outputs without .detach(), or a cache. A "
+        "smaller micro-batch only delays that."
+    )
 
 
 def _largest_parts(run: RunRecord) -> str:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from workbench.diagnose.evidence import Evidence
+from workbench.diagnose.failure import tail_now
+from workbench.diagnose.frames import TRACEBACK, parse_traceback
 from workbench.observe.rewinds import Rewind
 from workbench.store.findings import Finding
 from workbench.store.rank_records import SamplerDoc, UnusedParametersDoc
 
 _GROUP_FORMS_SECONDS = 20.0  # processes that import torch need a few
 _SAME_STEPS = 4  # with different batches: fewer may be a constant warm-up batch
+_LOGS = 8  # of ranks
+_LOG_BYTES = 8000
+_LAST_WORDS = 4  # lines after the traceback
+_ERROR_LETTERS = 200
 _FEW_STEPS_REDONE = 0.02  # share of a run's steps that is only worth a note
 
 
@@ -74,6 +81,36 @@ def no_steps(evidence: Evidence) -> Iterator[Finding]:
         cause="It exited early: many examples do with too few GPUs or missing data.",
         next="Read the end of logs/rank-0.log.",
     )
+
+
+def caught_error(evidence: Evidence) -> Iterator[Finding]:
+    """The script has ended by an exception that it caught, printed and did not pass on."""
+    if evidence.outcome != "succeeded":
+        return
+    for rank in range(min(_LOGS, evidence.processes)):
+        log = tail_now(evidence.paths.rank_log(rank), _LOG_BYTES)
+        before, begin, block = log.rpartition(TRACEBACK)
+        chain = parse_traceback(begin + block)
+        if not chain or before.rstrip().rpartition("\n")[2].startswith("Exception ignored in"):
+            continue  # a clean-up at Python's exit is no training
+        error, after = chain[0], block.rpartition(chain[0].message or chain[0].kind)[2]
+        lines = [line for line in after.splitlines() if line.strip()]
+        if len(lines) > _LAST_WORDS:
+            continue
+        at = error.frames[-1] if error.frames else None
+        yield Finding(
+            kind="caught-error",
+            rank=rank,
+            step=evidence.steps,
+            confidence=0.7,
+            evidence=f"The log of rank {rank} ends with a traceback: {error.text[:_ERROR_LETTERS]}"
+            + (f" ({Path(at.path).name}:{at.line})." if at else "."),
+            cause="The script caught an error, printed it and ended with exit code 0: the run "
+            f"counts as succeeded, and may have stopped early, after step {evidence.steps}.",
+            next=f"Read the end of logs/rank-{rank}.log. Let the error pass, or end with "
+            "sys.exit(1), so that the run counts as failed and can be restarted.",
+        )
+        return
 
 
 def samplers(evidence: Evidence) -> Iterator[Finding]:
