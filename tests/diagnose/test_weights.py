@@ -58,6 +58,17 @@ def changed(name: str, rank: int, **values: Any) -> dict[str, list[dict[str, Any
     return {**RUNS[name], file: [{**line, **values} for line in RUNS[name][file]]}
 
 
+def test_learning_rates_that_differ_are_the_cause(tmp_path: Path) -> None:
+    replay = Replay(tmp_path, processes=2)
+    for name, lines in changed("always_no_sync", 1, lr=0.02).items():
+        path = replay.diagnoser.evidence.paths.metrics / name
+        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (found,) = replay.rows([row(n, [2.0 + n % 3, 2.1 + n % 4]) for n in range(1, 141)])
+    assert found.kind == "weights-drift"
+    assert "0.02 on rank 1" in found.cause
+    assert "broadcast it" in found.next
+
+
 def test_weights_that_are_averaged_now_and_then_may_differ(tmp_path: Path) -> None:
     averaged = {
         file: [{**line, "copies": False} for line in lines]

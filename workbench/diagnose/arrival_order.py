@@ -24,6 +24,7 @@ _LEAST_STEPS, _CLEAR_STEPS = 8, 5  # the fewer where three tenths of the step an
 _CLEAR_SHARE = 0.3
 _ENTER, _LEAVE = 0.06, 0.04  # of the others' own work in a step
 _LEAST_SECONDS = 0.005  # of a step: less is told only where it is `_CLEAR_SHARE`
+_LEAST_SPAN = 0.1  # seconds that the steps compared take: a burst of other work may fill less
 _SURE = 4.0  # standard errors of the mean
 _LOOKS = 0.75  # of the looks in which its work took longer: contention comes in bursts
 _WAITED_FOR = 0.1  # of what it costs is seen as longer waiting of the others
@@ -76,7 +77,8 @@ def _recent_windows(evidence: Evidence) -> list[ArrivalWindow]:
         if window.step_seconds > pause:
             continue  # a long evaluation or save of one rank
         some.append(window)
-        if sum(window.steps for window in some) >= _STEPS:
+        span = sum(window.steps * window.step_seconds for window in some)
+        if sum(window.steps for window in some) >= _STEPS and span >= _LEAST_SPAN:
             break
     return some[::-1]
 
@@ -133,6 +135,8 @@ def _steady(evidence: Evidence, straggler: LateRank) -> bool:
     )
     sure = lost >= _CLEAR_SHARE * straggler.window.step_seconds
     if steps < (_CLEAR_STEPS if sure else _LEAST_STEPS) or not (sure or lost >= _LEAST_SECONDS):
+        return False
+    if steps * straggler.window.step_seconds < _LEAST_SPAN:
         return False
     if share.late is None:  # of a run recorded by an older release
         return share.last >= _SAME * steps

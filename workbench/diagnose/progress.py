@@ -80,8 +80,9 @@ class ExitWatch:
             evidence=f"{len(ended)} of {len(evidence.facts.ranks)} ranks ended their script "
             f"{format_seconds(waited)} ago; rank {rank}: {stuck}{where}.",
             cause=cause,
-            next="Stop the run now: its steps are done; call destroy_process_group() at the end "
-            "of the script on all ranks.",
+            next="Stop the run now: its steps are done. Call destroy_process_group() at the end "
+            "of the script on all ranks; where it is called, drop the DDP model before it (del "
+            "model): torch can wait for its own threads when a function's last model goes later.",
         )
 
 

@@ -22,6 +22,14 @@ _LOOKS = 3  # in which nothing changed
 _HALF_STEPS = 192  # half precision rounds the small updates of a warm-up away
 
 
+_APPLIED = (
+    "DistributedDataParallel holds copies, which stay equal: here gradients are not exchanged "
+    "(no_sync() left on, model.module called, parameters replaced after wrapping), or one rank "
+    "clips or steps alone."
+)
+_VERIFY = "Run workbench verify on the script: it names the first step and tensor."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Look:
     """One rank's numbers at one step."""
@@ -48,6 +56,17 @@ def weights_drift(evidence: Evidence) -> Iterator[Finding]:
         if len(worst) < 2 or min(worst)[0] <= _APART:
             continue
         by, name = worst[-1]
+        rates = first[steps[-1]].lr, known[rank][steps[-1]].lr
+        cause, move = _APPLIED, _VERIFY
+        if not math.isclose(*rates, rel_tol=1e-6):
+            cause = (
+                f"The learning rate is {rates[0]:.4g} on rank 0 and {rates[1]:.4g} on rank {rank}, "
+                "so the same gradient is another update."
+            )
+            move = (
+                "Compute the learning rate on one rank and broadcast it, or from what is equal on "
+                "all: a loss is each rank's own until it is averaged over them."
+            )
         yield Finding(
             kind="weights-drift",
             rank=rank,
@@ -56,10 +75,8 @@ def weights_drift(evidence: Evidence) -> Iterator[Finding]:
             confidence=0.95,
             evidence=f"{name} of rank {rank} differs from rank 0's by {by:.1%} of its norm at "
             f"step {steps[-1]}; at step {steps[-2]} it was {worst[0][0]:.1%}.",
-            cause="DistributedDataParallel holds copies, which stay equal: here gradients are not "
-            "exchanged (no_sync() left on, model.module called, parameters replaced after "
-            "wrapping), or one rank clips or steps alone.",
-            next="Run workbench verify on the script: it names the first step and tensor.",
+            cause=cause,
+            next=move,
         )
         return
 

@@ -268,7 +268,10 @@ def _drifted(steps: Sequence[Step], name: str, ranks: tuple[int, int]) -> Verdic
         else "The ranks apply different updates to a parameter that all of them hold: clipping by "
         "a norm of each rank's own, clipping or stepping on one rank only, or optimizer states "
         "that differ.",
-        next="Compute the norm over all ranks (with tensor or pipeline parallelism: all_reduce its "
+        next="Compute the learning rate on one rank and broadcast it, or from what is equal on "
+        "all: a loss is each rank's own until it is averaged over them."
+        if len(rates) > 1
+        else "Compute the norm over all ranks (with tensor or pipeline parallelism: all_reduce its "
         "square), and clip and step on every rank.",
     )
 

@@ -7,6 +7,7 @@ import functools
 import importlib.util
 import json
 import os
+import signal
 import sys
 import threading
 import time
@@ -22,18 +23,51 @@ _FLUSH_SECONDS = 0.05
 PARTIAL = "partial-"  # of a checkpoint that gets its real name when it is whole
 
 
+_STEPS_TO_LEAVE = 10  # after the script's own handler was called
+_HOOKS_HANDLER = f"{__package__}.control_requests"
+
+
+class _Heard:
+    """The step in which the script's own handler was called."""
+
+    step: int | None = None
+
+
 class _Depth:
     """How many observed saves are on the stack: one checkpoint is told once."""
 
     saving = 0
 
 
-def leave(recorder: Recorder) -> NoReturn:
-    """Save what Accelerate knows how to save, say so, and exit cleanly; every rank calls it."""
+def leave(recorder: Recorder) -> None:
+    """Save what Accelerate knows how to save, say so, and exit cleanly; every rank calls it.
+
+    It returns where the script has a handler of SIGTERM, which may save what only it knows, and
+    has not had the steps yet in which to leave.
+    """
     recorder.stopped_at = recorder.steps
     if recorder.accelerator is not None:
         recorder.checkpoint = _checkpoint(recorder, recorder.accelerator)
+    elif _left_to_the_script(recorder):
+        return
     depart(recorder)
+
+
+def _left_to_the_script(recorder: Recorder) -> bool:
+    """Call the script's own handler of SIGTERM, in the same step on every rank."""
+    handler: Any = signal.getsignal(signal.SIGTERM)
+    own = callable(handler) and (getattr(handler, "__module__", None) or "") != _HOOKS_HANDLER
+    if not own or threading.current_thread() is not threading.main_thread():
+        return False
+    if _Heard.step is None:
+        _Heard.step = recorder.steps
+        print(  # noqa: T201
+            f"\nworkbench: asked to stop at step {recorder.steps}: the script's own handler of "
+            "SIGTERM is called",
+            flush=True,
+        )
+        signal.raise_signal(signal.SIGTERM)
+    return recorder.steps - _Heard.step < _STEPS_TO_LEAVE  # no clock: all ranks decide alike
 
 
 def depart(recorder: Recorder) -> NoReturn:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable
-from typing import NoReturn
 
 from . import arrivals, ends, graceful_stop, patches, profiling, spawned, starts, wrapping
 from .control_requests import ControlRequests
@@ -43,7 +42,7 @@ def outside_steps() -> contextlib.AbstractContextManager[Callable[[], None]]:
     return contextlib.nullcontext(lambda: None) if current is None else current.outside_steps()
 
 
-def leave(current: Recorder) -> NoReturn:
+def leave(current: Recorder) -> None:
     """Leave a loop that tells its steps itself, at the agreed one."""
     graceful_stop.leave(current)
 

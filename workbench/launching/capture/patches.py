@@ -191,7 +191,7 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
             lr = optimizer.param_groups[0].get("lr")
             if hasattr(optimizer, "found_inf"):  # a fused one: the scaler calls it in any case
                 recorder.nonfinite.scaled = True
-            recorder.step(float(lr) if isinstance(lr, int | float) else None, optimizer)
+            recorder.step(_rate(lr), optimizer)
             models.look_for_unused(recorder)
             recorder.weights.step(recorder)
         except Exception:
@@ -209,6 +209,14 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
 
     hook_module.register_optimizer_step_pre_hook(before_step)
     hook_module.register_optimizer_step_post_hook(after_step)
+
+
+def _rate(lr: Any) -> float | None:
+    """A learning rate; one that is a tensor on a device would have to be waited for."""
+    if isinstance(lr, int | float):
+        return float(lr)
+    device = getattr(lr, "device", None)
+    return float(lr) if device is not None and device.type == "cpu" and lr.numel() == 1 else None
 
 
 def _steer(recorder: Recorder, optimizer: Any, replaced: dict[int, overrides.Replaced]) -> None:

@@ -370,7 +370,8 @@ class Recorder:
         """What the end record says beside the exception."""
         return {
             **self.facts,
-            "stopped_at": self.stopped_at,
+            # A script that ends by its own handler may have made a step more.
+            "stopped_at": None if self.stopped_at is None else max(self.stopped_at, self.steps),
             "nothing_left": self.nothing_left,
             "checkpoint": self.checkpoint,
             "group_world_size": self.world_size,
