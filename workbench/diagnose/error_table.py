@@ -81,7 +81,7 @@ ENVIRONMENT = (
     known_error(
         "device-string",
         r"device string: '?(?P<name>[\w:.-]+)",
-        "torch knows no device {name}: a GPU of NVIDIA or AMD is cuda, or cuda:N with N from "
+        "torch has no device {name}: a GPU of NVIDIA or AMD is cuda, or cuda:N with N from "
         "LOCAL_RANK; without a GPU it is cpu.",
         0.95,
     ),

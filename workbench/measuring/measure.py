@@ -211,8 +211,9 @@ class _Prober:
 
 def _wants_launcher(run: Run) -> bool:
     """Whether a script that always makes a process group missed torchrun's variables."""
-    end = read_json(RunPaths(run.directory).exit) or {}
-    return (end.get("finding") or {}).get("kind") == "no-launcher"
+    end: dict[str, Any] = read_json(RunPaths(run.directory).exit) or {}
+    ending: dict[str, Any] = end.get("finding") or {}
+    return ending.get("kind") == "no-launcher"
 
 
 def _stage(run: Run, what: str) -> str:

@@ -102,9 +102,9 @@ def data_mark(data: Any) -> int | None:
         tensors = getattr(data, "tensors", None)  # of a TensorDataset
         if type(data) in _PLAIN or hasattr(data, "untyped_storage"):
             tensors = (data,)
-        if type(tensors) is not tuple or not tensors or not len(tensors[0]):
+        if type(tensors) is not tuple:
             return None
-        held = cast("tuple[Any, ...]", tensors)[0]
+        held = cast("tuple[Any, ...]", tensors)[0]  # what there is not raises, below as here
         if type(held) in _PLAIN and type(held[0]) in _NUMBERS:
             return zlib.crc32(_ends(held).encode())
         first = _fingerprint([held[0], held[-1]])
