@@ -161,6 +161,12 @@ def test_steps_that_waited_for_a_core_are_not_what_a_step_takes(
     assert any("kept the cores busy" in note for note in measured.notes) is noted
 
 
+def test_samples_that_are_no_sequences_are_not_called_tokens() -> None:
+    assert workload(4).counts_tokens
+    pictures = record(4, inputs=[[[[4, 3, 8, 8], "float32"]]])
+    assert not workload_of("t.py", [pictures], [4]).counts_tokens
+
+
 def test_what_a_search_asks_is_what_the_estimate_answers() -> None:
     work = workload(4, 2)
     for name, ranks in (("single", 1), ("ddp", 2), ("fsdp", 4), ("zero2", 2)):

@@ -377,6 +377,11 @@ class Workload:
         """Length of one sequence as attention sees it."""
         return self.tokens // self.micro_batch
 
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether its samples are sequences of tokens: a measured script's may be anything."""
+        return self.model.measured is None or self.seq_len > 1
+
     def tokens_per_step(self, data_ranks: int) -> int:
         """Tokens per optimizer step over `data_ranks` data-parallel ranks (the global batch)."""
         return self.tokens * self.accumulate * data_ranks

@@ -189,7 +189,7 @@ def _record(
         "steps_total": request.steps_total,
         "seconds_total": request.seconds_total,
         "tokens_per_step": None
-        if workload is None or workload.variable_length
+        if workload is None or workload.variable_length or not workload.counts_tokens
         else workload.tokens_per_step(request.strategy.data_ranks),
         "usd_per_hour": request.usd_per_hour,
         "resumed_from": None,

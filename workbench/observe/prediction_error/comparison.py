@@ -209,7 +209,8 @@ def _rate_rows(run: RunRecord, time: PredictedTimeDoc, steady: Steady) -> list[P
         high=mfu * step / low if mfu and step and low else None,
         measured=mfu * step / seconds if mfu and step and seconds else None,
     )
-    return [rate, of_peak]
+    samples = tokens is None and run.workload is not None and run.workload.get("seq_len") == 1
+    return [of_peak] if samples else [rate, of_peak]
 
 
 def _memory_rows(run: RunRecord, view: Mapping[str, Any]) -> list[PredictionTerm]:
