@@ -174,7 +174,7 @@ def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
         if unused is None:
             continue
         searches = bool(unused.get("find_unused_parameters"))
-        if unused.get("last") is False and evidence.facts.phase != "ended":
+        if unused.get("last") is False:
             continue  # other steps may use what this one did not
         if unused.get("count"):
             yield _never_used(unused, rank, searches=searches)

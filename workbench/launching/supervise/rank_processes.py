@@ -33,8 +33,8 @@ class RankProcesses:
         state = self._state
         for rank in range(state.world_size_asked):
             if rank not in state.ranks:
-                start = read_json(state.paths.rank_start(rank))
-                if start is not None:
+                start = read_json(state.paths.rank_start(rank)) or {}
+                if start.get("process") is not None:
                     state.ranks[rank] = start["process"]
         for rank, process in state.ranks.items():
             here = self._nodes is None or self._nodes.is_here(rank)
