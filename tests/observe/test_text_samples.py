@@ -57,10 +57,10 @@ def test_every_face_shows_them_as_text(tmp_path: Path) -> None:
     found = TextSamples()
     for row in rows:
         found.add(0, row, 0)
-    page = samples({"text_samples": found.document()})
+    page = samples(paths, {"text_samples": found.document()})
     assert "<img" not in page
     assert page.count("&lt;img") == 2
-    assert samples({}) == ""
+    assert samples(paths, {}) == ""
 
 
 def test_work_outside_steps_is_no_step_time(
