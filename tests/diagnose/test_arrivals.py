@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -156,6 +157,17 @@ def test_noise_is_no_finding(tmp_path: Path) -> None:
         rank: RankShare(wait=0.02, own={"backward": 0.03}, last=10, heaviest=3) for rank in (0, 1)
     }
     assert found(tmp_path, window(ranks=ranks, late_seconds=0.02)) == []
+
+
+def test_a_moment_of_a_very_short_run_is_no_straggler(tmp_path: Path) -> None:
+    """22 steps of 1.6 ms: one burst of other work on a rank's core fills all of them."""
+    own = dict.fromkeys(("input", "forward", "backward", "optimizer", "checkpoint"), 1.6e-4)
+    slow = RankShare(wait=0.0, own={**own, "backward": 9.6e-4}, last=20)
+    ranks = {0: RankShare(wait=8e-4, own=own), 1: slow}
+    short = window(ranks=ranks, step_seconds=1.6e-3, late_seconds=8e-4, exchange_seconds=1e-4)
+    assert found(tmp_path, short) == []
+    longer = replace(short, steps=200, last=205, ranks={**ranks, 1: replace(slow, last=200)})
+    assert [one.kind for one in found(tmp_path, longer)] == ["straggler"]
 
 
 def test_a_thousand_ranks_take_less_than_a_second(tmp_path: Path) -> None:
