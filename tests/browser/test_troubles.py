@@ -38,7 +38,7 @@ WORDS = """
 const plot = document.querySelector('.wb-area-waits .js-plotly-plot');
 return plot ? plot.data.flatMap((trace) => trace.hovertext) : []
 """
-HIDDEN = "return document.querySelector(arguments[0]).hidden"
+HIDDEN = "return !document.querySelector(arguments[0]).checkVisibility()"
 FROZEN = "return document.querySelector('.wb-area-ranks').textContent"
 
 

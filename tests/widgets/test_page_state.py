@@ -23,7 +23,7 @@ _DOM = """
 globalThis.window = globalThis;
 globalThis.document = { createElement: () => ({
   dataset: {}, style: {}, classList: { add() {} }, append() {}, setAttribute() {},
-  addEventListener() {} }) };
+  addEventListener() {}, focus() {} }) };
 """
 
 
@@ -111,7 +111,6 @@ def test_stop_is_graceful_again_in_the_next_attempt(tmp_path: Path) -> None:
           button.phase(phase, attempt);
           await button.press();
           await button.press();
-          clearTimeout(button.timer);
         };
         await stop("running", 1);
         await stop("stopping", 1); // pressed again: at once
@@ -123,6 +122,24 @@ def test_stop_is_graceful_again_in_the_next_attempt(tmp_path: Path) -> None:
         """,
     )
     assert told == [False, True, False, False]
+
+
+def test_a_question_about_the_graceful_stop_does_not_stop_at_once(tmp_path: Path) -> None:
+    requests = run(
+        tmp_path,
+        """const { StopButton } = await import("./stop_button.js");
+        const requests = [];
+        const button = new StopButton(async (now) => void requests.push(now));
+        button.phase("running", 1);
+        await button.press(); // "Press again: stop"
+        button.phase("stopping", 1); // somebody else has stopped it: the button means "Stop now"
+        await button.press();
+        const label = button.button.textContent;
+        await button.press();
+        console.log(JSON.stringify({ label, requests }));
+        """,
+    )
+    assert requests == {"label": "Press again: stop now", "requests": [True]}
 
 
 def test_resume_is_refused_with_the_answer_of_the_run(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 // @ts-check
 /** The checkpoints of a run: step, size, whether they are complete, and "Resume from here". */
 
-import { element, setAttribute, setText } from "./dom.js";
+import { element, setAttribute, setRows, setText } from "./dom.js";
 import { bytes, count, known, moment } from "./format.js";
 import { ResumeButton, whyNot } from "./resume.js";
 import { RunSource } from "./source.js";
@@ -25,8 +25,7 @@ class Line {
   /** @param {Checkpoint} checkpoint @param {(name: string) => void} resume */
   constructor(checkpoint, resume) {
     this.cells = COLUMNS.map(() => element("td"));
-    this.button = new ResumeButton("Resume from here", () => resume(checkpoint.name));
-    this.button.node.setAttribute("aria-label", `Resume from ${checkpoint.name}`);
+    this.button = new ResumeButton("Resume from here", () => resume(checkpoint.name), `Resume from ${checkpoint.name}`);
     this.problem = element("span", { class: "wb-problem" });
     this.mark = element("span", { class: "wb-verified" });
     this.cells[4].append(this.mark, this.problem);
@@ -89,8 +88,7 @@ export class Checkpoints {
       line.draw(checkpoint, refused);
       return line.node;
     });
-    const same = rows.length === this.body.children.length && rows.every((row, at) => row === this.body.children[at]);
-    if (!same) this.body.replaceChildren(...rows);
+    setRows(this.body, rows);
     this.table.hidden = rows.length === 0;
     const sizes = checkpoints.map((checkpoint) => checkpoint.bytes).filter(known);
     setText(this.total, sizes.length ? bytes(sizes.reduce((sum, size) => sum + size, 0)) : "");

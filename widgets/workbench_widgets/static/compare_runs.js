@@ -49,8 +49,8 @@ class Editor {
     this.note = /** @type {HTMLInputElement} */ (element("input", { type: "text", maxlength: "2000" }));
     this.archive = element("button", { type: "button", class: "wb-button" });
     this.remove = new ResumeButton("Delete", () => send({ type: "delete", run: this.run }));
-    this.remove.node.classList.add("wb-stop");
-    this.remove.node.addEventListener("click", () => this.remove.armed && send({ type: "size", run: this.run }));
+    this.remove.button.classList.add("wb-stop");
+    this.remove.button.addEventListener("click", () => this.remove.question.armed && send({ type: "size", run: this.run }));
     finished(this.tags, () => send({ type: "label", run: this.run, tags: this.tags.value }));
     finished(this.note, () => send({ type: "label", run: this.run, note: this.note.value }));
     this.archive.addEventListener("click", () => send({ type: "label", run: this.run, archived: !this.archived }));
@@ -79,7 +79,7 @@ class Editor {
     if (other || focusedElement() !== this.note) this.note.value = row.note ?? "";
     setText(this.archive, row.archived ? "Unarchive" : "Archive");
     this.remove.refuse(row.outcome ? "" : "This run is still running. Stop it first.");
-    if (other) this.remove.arm(false);
+    if (other) this.remove.question.cancel();
   }
 }
 

@@ -38,3 +38,12 @@ export function focusedElement() {
   while (node?.shadowRoot?.activeElement) node = node.shadowRoot.activeElement;
   return node;
 }
+
+/** Shows these rows unless they are shown; what has the focus in one of them keeps it.
+ * @param {HTMLElement} body @param {HTMLElement[]} rows */
+export function setRows(body, rows) {
+  if (rows.length === body.children.length && rows.every((row, at) => row === body.children[at])) return;
+  const focused = /** @type {HTMLElement|null} */ (focusedElement());
+  body.replaceChildren(...rows);
+  if (focused !== focusedElement() && body.contains(focused)) focused?.focus({ preventScroll: true });
+}

@@ -1,45 +1,31 @@
 // @ts-check
 /** A button that asks twice and then resumes the run: from its newest complete checkpoint, or a named one. */
 
-import { element, setText } from "./dom.js";
-
-const CONFIRM_WITHIN_MS = 5000;
+import { Confirmation } from "./confirm.js";
+import { element, setAttribute, setText } from "./dom.js";
 
 export class ResumeButton {
-  /** @param {string} text @param {() => void} resume */
-  constructor(text, resume) {
+  /** @param {string} text @param {() => void} resume @param {string} [spoken] its name where `text` alone says too little */
+  constructor(text, resume, spoken = "") {
     this.text = text;
-    this.resume = resume;
-    this.armed = false;
-    this.timer = 0;
-    this.node = /** @type {HTMLButtonElement} */ (
-      element("button", { type: "button", class: "wb-button wb-resume" }, text)
-    );
-    this.node.addEventListener("click", () => this.press());
+    this.spoken = spoken;
+    this.button = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button wb-resume" }));
+    this.question = new Confirmation(this.button, () => this.draw());
+    this.button.addEventListener("click", () => this.question.press(spoken || text) && resume());
+    this.node = element("span", { class: "wb-confirm" }, this.button, this.question.spoken);
+    this.draw();
   }
 
-  press() {
-    clearTimeout(this.timer);
-    if (this.armed) {
-      this.arm(false);
-      this.resume();
-      return;
-    }
-    this.arm(true);
-    this.timer = window.setTimeout(() => this.arm(false), CONFIRM_WITHIN_MS);
-  }
-
-  /** @param {boolean} armed */
-  arm(armed) {
-    this.armed = armed;
-    this.node.dataset.armed = String(armed);
-    setText(this.node, armed ? `Press again: ${this.text.toLowerCase()}` : this.text);
+  draw() {
+    setText(this.button, this.question.label(this.text));
+    if (this.spoken) setAttribute(this.button, "aria-label", this.question.label(this.spoken));
   }
 
   /** @param {string} why what stands against it, "" when nothing does */
   refuse(why) {
-    this.node.disabled = why !== "";
-    this.node.title = why;
+    if (why) this.question.cancel();
+    this.button.disabled = why !== "";
+    this.button.title = why;
   }
 }
 

@@ -3,7 +3,7 @@
 
 import { Comparison } from "./compare.js";
 import { dropFile } from "./contents.js";
-import { element, setAttribute, setText } from "./dom.js";
+import { element, setAttribute, setRows, setText } from "./dom.js";
 import { count, known, moment, number, seconds } from "./format.js";
 import { InPlace } from "./in_place.js";
 import { badge } from "./state.js";
@@ -157,8 +157,7 @@ class RunsTable {
       line.draw(row, this.selected.includes(row.run), row.run === opened, trees, this.context.refusal);
       return line.node;
     });
-    const same = nodes.length === this.body.children.length && nodes.every((node, at) => node === this.body.children[at]);
-    if (!same) this.body.replaceChildren(...nodes);
+    setRows(this.body, nodes);
     this.table.hidden = rows.length === 0;
     const choose = this.selected.length === 1 ? "Select another run to compare losses" : "Select runs to compare losses";
     setText(this.note, rows.length === 0 ? "No runs in this store yet" : rows.length < 2 ? "" : choose);

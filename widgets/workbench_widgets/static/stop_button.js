@@ -1,9 +1,8 @@
 // @ts-check
 /** Stop: a second press confirms; first graceful (checkpoint at the same step), then at once. */
 
+import { Confirmation } from "./confirm.js";
 import { element, setText } from "./dom.js";
-
-const CONFIRM_WITHIN_MS = 5000;
 
 export class StopButton {
   /** @param {(now: boolean) => Promise<void>} requestStop */
@@ -11,10 +10,9 @@ export class StopButton {
     this.requestStop = requestStop;
     this.button = element("button", { type: "button", class: "wb-button wb-stop" });
     this.note = element("span", { class: "wb-stop-note", "aria-live": "polite" });
-    this.node = element("span", { class: "wb-stop-box" }, this.note, this.button);
-    this.armed = false;
+    this.question = new Confirmation(this.button, () => this.draw());
+    this.node = element("span", { class: "wb-stop-box" }, this.note, this.button, this.question.spoken);
     this.requested = false;
-    this.timer = 0;
     this.current = "starting";
     this.attempt = 0;
     this.refused = "";
@@ -29,23 +27,23 @@ export class StopButton {
     this.attempt = attempt;
     this.refused = refused;
     this.current = phase;
-    if (phase === "stopping") this.requested = true;
+    if (refused) this.question.cancel();
+    if (phase === "stopping") this.request();
     this.draw();
   }
 
+  /** From here on a press means "Stop now": a question about the graceful stop is not taken for it. */
+  request() {
+    if (!this.requested) this.question.cancel();
+    this.requested = true;
+  }
+
   async press() {
-    clearTimeout(this.timer);
-    if (!this.armed) {
-      this.armed = true;
-      this.timer = window.setTimeout(() => this.disarm(), CONFIRM_WITHIN_MS);
-      this.draw();
-      return;
-    }
     const now = this.requested;
-    this.disarm();
+    if (!this.question.press(this.action)) return;
     try {
       await this.requestStop(now);
-      this.requested = true;
+      this.request();
       setText(this.note, now ? "Ending every process …" : "Stopping …");
     } catch (error) {
       setText(this.note, `Stop failed: ${/** @type {Error} */ (error).message}`);
@@ -54,20 +52,17 @@ export class StopButton {
   }
 
   reset() {
-    clearTimeout(this.timer);
-    this.armed = this.requested = false;
+    this.question.cancel();
+    this.requested = false;
     setText(this.note, "");
   }
 
-  disarm() {
-    this.armed = false;
-    this.draw();
+  get action() {
+    return this.requested ? "Stop now" : "Stop";
   }
 
   draw() {
-    const what = this.requested ? "Stop now" : "Stop";
-    setText(this.button, this.armed ? `Press again: ${what.toLowerCase()}` : what);
-    this.button.dataset.armed = String(this.armed);
+    setText(this.button, this.question.label(this.action));
     /** @type {HTMLButtonElement} */ (this.button).disabled = Boolean(this.refused);
     this.button.title = this.refused ? this.refused : this.requested
       ? "End all processes of the run without a checkpoint"
