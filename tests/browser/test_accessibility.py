@@ -13,10 +13,17 @@ from tests.browser.axe import findings
 from tests.browser.lab import Lab, Page
 from tests.browser.looks import FOLDER
 from tests.browser.test_compare import make_runs as make_compared_runs
+from tests.browser.test_export import TWO
 from tests.browser.test_faces import SAMPLE
+from tests.browser.test_scaling_study import CELL as SCALING
 from tests.browser.ui_server import UiServer
+from tests.compare.test_profile import span
+from tests.compare.test_profile import write as write_trace
+from tests.sweeping.plans import sweep_of_results
+from tests.trained_model.made import exported_run
 from tests.widgets.sample_runs import SampleRun
 from tests.widgets.sample_troubles import CHECKPOINTS, TROUBLES
+from tests.widgets.test_calibration import keep as keep_calibration
 from workbench.queueing import Queue
 
 SIZES = ((800, 1700), (1440, 1300))
@@ -43,6 +50,12 @@ def fill_queue(store: Path) -> None:
         wb.launch("gpt", cpu=True, processes=2, store=store, name=name, queue=True)
 
 
+def make_profile(store: Path) -> None:
+    SampleRun(store, "made").write(90, phase="ended", outcome="succeeded")
+    for rank, busy in enumerate((75, 50)):
+        write_trace(store, rank, [span("cpu_op", "aten::mm", 0, busy)], [100])
+
+
 FACES = {
     # face -> (its runs, the cell, a selector of what must be there)
     "launcher": (make_runs, "from workbench_widgets import Launcher\nLauncher(store={store!r})", ".wb-command"),
@@ -55,6 +68,14 @@ FACES = {
     "compare": (make_compared_runs, "from workbench_widgets import Compare\nCompare(store={store!r}, runs=['baseline', 'warm'])", PLOT),
     "runs": (make_runs, "Runs(store={store!r})", ".wb-runs tbody tr"),
     "queue": (fill_queue, "from workbench_widgets import DevicePicker, QueuePanel\nfrom IPython.display import display\ndisplay(QueuePanel(store={store!r}), DevicePicker(store={store!r}))", ".wb-queue tbody tr"),
+    "sweep": (sweep_of_results, "from workbench_widgets import Sweep\nSweep(store={store!r}, cpu=True)", ".wbw-figures .js-plotly-plot"),
+    "sweep-form": (sweep_of_results, "from workbench_widgets import Sweep\nSweep(store={store!r}, cpu=True)", "return document.querySelector('.wbw-new').open = true"),
+    "fault-lab": (make_runs, "from workbench_widgets import FaultLab\nFaultLab(store={store!r}, run=sample('troubled'))", PLOT),
+    "calibration": (keep_calibration, "from workbench_widgets import Calibration\nCalibration(store={store!r}, cpu=True)", ".wb-calibrated tbody tr"),
+    "scaling-study": (make_runs, SCALING, "return !!document.querySelector('.wbs-area .js-plotly-plot') || void document.querySelector('.wbs-buttons .wb-button').click()"),
+    "export": (make_runs, f"from workbench_widgets import Export\nExport({TWO}, provider='runpod', spot=True)", ".wbx-engines tr"),
+    "profile": (make_profile, "import workbench as wb\nfrom workbench_widgets import Profile\nProfile(wb.attach('made', {store!r}))", ".wb-profile .wbf-rank"),
+    "talk": (exported_run, "import workbench as wb\nfrom workbench_widgets import Talk\nTalk(wb.attach('a', {store!r} + '/runs'))", ".wb-root textarea"),
     "workbench": (make_runs, "Workbench(store={store!r}, open='live')", PLOT),
     "learn": (make_runs, "face = Workbench(store={store!r}, open=None)\nface.open_tab('Learn')\nface", ".wb-tabs"),
 }  # fmt: skip

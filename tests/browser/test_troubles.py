@@ -62,7 +62,7 @@ def test_findings_appear_lead_to_the_panel_and_clear(lab: Lab, page: Page, store
     assert len(page.js(FINDINGS)) == 2
     assert hang()["cause"] in page.text(".wb-alarm")
     assert "And 1 more." in page.text(".wb-alarm")
-    assert page.text(".wb-spoken") == f"Error: {hang()['cause']}"
+    assert page.text(".wb-spoken[role=alert]") == f"Error: {hang()['cause']}"
     for part in (hang()["evidence"], hang()["next"], "rank 1", "since step 121", "95 % sure"):
         assert part in page.text(".wb-area-findings")
     assert page.text(".wb-cleared summary") == "1 cleared"

@@ -26,7 +26,7 @@ class Export extends Calculator {
     super(root, context, "Export");
     this.shell.classList.add("wbx");
     this.chosen = "";
-    this.reasons = element("ul", { class: "wbx-reasons", role: "status", "aria-label": "Why this is not supported" });
+    this.reasons = element("ul", { class: "wbx-reasons", "aria-live": "polite", "aria-label": "Why this is not supported" });
     this.notes = element("ul", { class: "wbx-notes", "aria-label": "Notes" });
     this.tabs = element("div", { class: "wbx-tabs", role: "tablist", "aria-label": "Files" });
     this.file = box("", "the file");

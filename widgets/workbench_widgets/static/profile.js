@@ -166,7 +166,7 @@ function section(title, ...children) {
 function table(body) {
   const heads = ["Kernel or operator", "Calls a step", "Self time per step", "Share"].map((text) => element("th", { scope: "col" }, text));
   const all = element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body);
-  return element("div", { class: "wb-table-box wb-tall", tabindex: "0", role: "region", "aria-label": "Longest operations" }, all);
+  return element("div", { class: "wb-table-box wb-tall", tabindex: "0", role: "region", "aria-label": "Table of longest operations" }, all);
 }
 
 /** @param {ProfileFigure} profile @param {import("./theme.js").Theme} theme */

@@ -92,7 +92,7 @@ class Talk {
     const answers = /** @type {Answer[]} */ (shown.answers);
     while (this.answers.children.length < answers.length) {
       const head = element("h4", {}, element("span"), element("span"));
-      this.answers.append(element("article", { class: "wb-talk-answer" }, head, element("pre", { tabindex: "0" })));
+      this.answers.append(element("article", { class: "wb-talk-answer" }, head, element("pre", { tabindex: "0", role: "region" })));
     }
     answers.forEach((answer, number) => {
       const box = /** @type {HTMLElement} */ (this.answers.children[number]);
