@@ -49,20 +49,5 @@ def _(faces):
     faces.Compare()
 
 
-@app.cell
-def _(faces):
-    faces.Launcher()
-
-
-@app.cell
-def _(faces):
-    faces.Workbench()
-
-
-@app.cell
-def _(faces):
-    faces.FaultLab()
-
-
 if __name__ == "__main__":
     app.run()

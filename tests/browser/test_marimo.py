@@ -106,10 +106,6 @@ def test_faces_are_drawn_and_answered(page: Page, run: wb.Run, open_in) -> None:
     page.until("a layout", lambda: texts(page, ".wbs-cell"))
     page.until("the table of runs", lambda: "seen" in "".join(texts(page, ".wb-runs tbody")))
     page.until("runs to compare", lambda: "seen" in "".join(texts(page, ".wbx-runs tbody")))
-    said = page.js("return document.body.innerText")
-    for face in ("Launcher", "Workbench", "FaultLab"):
-        assert f"{face} needs JupyterLab or Jupyter Notebook" in said
-    assert "not supported in marimo" not in said  # marimo's own words for what it cannot draw
     stop = page.js(FIRST, ".wb-header .wb-stop")
     page.js("arguments[0].scrollIntoView({block: 'center'})", stop)
     stop.click()

@@ -8,6 +8,7 @@ import anywidget
 import traitlets
 
 from workbench_widgets import assets
+from workbench_widgets.answering import without_code
 
 
 class Face(anywidget.AnyWidget):
@@ -17,6 +18,8 @@ class Face(anywidget.AnyWidget):
     config = traitlets.Dict().tag(sync=True)
 
     def __init__(self, config: dict[str, Any], **traits: Any) -> None:
+        if without_code():
+            self._esm = ""
         super().__init__(config=config, **traits)
         self.on_msg(self._on_message)
 

@@ -13,12 +13,13 @@ import ipywidgets as widgets
 
 import workbench as wb
 from workbench_widgets import assets
+from workbench_widgets.answering import in_background, inner_faces
+from workbench_widgets.control_tree import ControlBox
 from workbench_widgets.cost.calculator import CostCalculator
 from workbench_widgets.fallback_output import show, store_config
 from workbench_widgets.launch.launcher import Launcher, close_tree
 from workbench_widgets.lessons import lesson_list
 from workbench_widgets.memory.calculator import MemoryCalculator
-from workbench_widgets.only_jupyter import marimo_sentence
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.planner.planner import Planner
 from workbench_widgets.queue.panel import QueuePanel
@@ -32,7 +33,7 @@ _HINT = "<p class='wb-hint'>No run is open. Launch one above, or open one in the
 _LAUNCH = "Launch"
 
 
-class Workbench(widgets.VBox):
+class Workbench(ControlBox):
     """Tabs: launch and watch a run, runs, queue, sweeps, memory, cost, plans, comparison, lessons.
 
     Once a run is launched or opened, the form folds to a line above its dashboard.
@@ -103,7 +104,8 @@ class Workbench(widgets.VBox):
 
     def _on_tab(self, change: dict[str, Any]) -> None:
         if change["new"] is not None:
-            self._build([*self._makers][change["new"]])
+            with inner_faces():
+                self._build([*self._makers][change["new"]])
 
     def _build(self, tab: str) -> tuple[widgets.Widget, ...]:
         box = self._tabs.children[[*self._makers].index(tab)]
@@ -145,7 +147,7 @@ class Workbench(widgets.VBox):
             except wb.WorkbenchError:
                 self.runs.refresh()  # deleted meanwhile
 
-        threading.Thread(target=attach, name="workbench-open", daemon=True).start()
+        in_background(attach, "workbench-open")
 
     def show(self, run: Any, *, folded: bool = True) -> None:
         """Show this run's dashboard in place of the one before, the launch form folded."""
@@ -184,13 +186,6 @@ class Workbench(widgets.VBox):
         config = store_config(self.store, face="run_dashboard.js", **fallback)
         config["open_file"] = f"{config['assets_path']}/{self._open_name}"
         show(super()._repr_mimebundle_(), config)
-
-    def _display_(self) -> str:
-        """What marimo shows, which asks for it."""
-        return marimo_sentence(
-            "Workbench",
-            "Here, one in a cell: RunDashboard, Runs, MemoryCalculator, CostCalculator, Planner.",
-        )
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""

@@ -11,10 +11,11 @@ import ipywidgets as widgets
 
 import workbench as wb
 from workbench.errors import sentence
+from workbench_widgets.answering import in_background
+from workbench_widgets.control_tree import ControlBox
 from workbench_widgets.faults import faults
 from workbench_widgets.launch.launcher import close_tree
 from workbench_widgets.note import Note
-from workbench_widgets.only_jupyter import marimo_sentence
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.run.dashboard import RunDashboard
 
@@ -23,7 +24,7 @@ _BEGIN = "Start the training, wait for its first steps, then inject a fault."
 _GOING = "Training runs: two processes on this machine. Inject a fault at any time."
 
 
-class FaultLab(widgets.VBox):
+class FaultLab(ControlBox):
     """Start a training of two processes, break it for real, and read what is found.
 
     Args:
@@ -123,7 +124,7 @@ class FaultLab(widgets.VBox):
                 except Exception as error:  # noqa: BLE001 - whatever it is, the form has to say it
                     self._say(sentence(error), bad=True)
 
-        threading.Thread(target=act, name="workbench-fault", daemon=True).start()
+        in_background(act, "workbench-fault")
 
     def _begin_once(self, _button: object) -> None:
         """A double click is one start."""
@@ -190,10 +191,6 @@ class FaultLab(widgets.VBox):
         """End the faces. The training continues."""
         close_tree(self.children)
         super().close()
-
-    def _display_(self) -> str:
-        """What marimo shows, which asks for it."""
-        return marimo_sentence("FaultLab", "Here: RunDashboard shows what is found in any run.")
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""

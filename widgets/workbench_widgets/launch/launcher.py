@@ -14,13 +14,14 @@ import workbench as wb
 from workbench.errors import sentence
 from workbench.launching.prepare.accelerate_config import CPU_RANKS
 from workbench.units import format_bytes
+from workbench_widgets.answering import in_background
+from workbench_widgets.control_tree import ControlBox
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.launch.launch_form import LaunchForm
 from workbench_widgets.launch.measure_note import MeasureNote
 from workbench_widgets.launch.verify_note import VerifyNote
 from workbench_widgets.launch.warm_note import WarmNote
-from workbench_widgets.only_jupyter import marimo_sentence
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.strategy.picker import StrategyPicker
 from workbench_widgets.strategy.preview import Look
@@ -56,7 +57,7 @@ class LaunchPreview(Face):
         return self.problem or "".join(self.command.splitlines()[-1:])
 
 
-class Launcher(widgets.VBox):
+class Launcher(ControlBox):
     """Choose what to train and how to spread it; shows the exact command, then starts it.
 
     Args:
@@ -156,7 +157,7 @@ class Launcher(widgets.VBox):
 
     def _on_click(self, _button: object) -> None:
         """Runs in the kernel's main thread or in a subshell, so it only hands over."""
-        threading.Thread(target=self._launch_once, name="workbench-launch", daemon=True).start()
+        in_background(self._launch_once, "workbench-launch")
 
     def _launch_once(self) -> None:
         if not self._launching.acquire(blocking=False):
@@ -172,12 +173,6 @@ class Launcher(widgets.VBox):
         """End the form. Runs continue."""
         close_tree(self.children)
         super().close()
-
-    def _display_(self) -> str:
-        """What marimo shows, which asks for it."""
-        return marimo_sentence(
-            "Launcher", "Here: RunDashboard(wb.launch(...)), and StrategyPicker for the strategy."
-        )
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""
