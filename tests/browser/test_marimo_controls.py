@@ -95,11 +95,11 @@ def test_a_fault_is_caused_and_found(notebook: Page, foreign_store: Path) -> Non
     press(page, lab, "Start the training")
     page.until("a curve", lambda: page.js(LAST_STEP, LOSS) >= 5, PATIENCE)
     press(page, lab, "Slow rank")
-    page.until("what to look at", lambda: "rank 1" in texts(page, ".wb-lab-look")[0])
+    page.until("what to look at", lambda: "rank 1" in texts(page, f"{lab} .wb-lab-look")[0])
     found = ".wb-area-findings > ul h4"
     page.until("it is found", lambda: "Straggler" in "".join(texts(page, found)), PATIENCE)
     press(page, lab, "Heal")
-    page.until("healed", lambda: "Fault ended" in texts(page, ".wb-lab-look")[0])
+    page.until("healed", lambda: "Fault ended" in texts(page, f"{lab} .wb-lab-look")[0])
     assert wb.attach("last", foreign_store).stop()["processes_left"] == 0
     assert texts(page, PROBLEMS) == []
     assert page.errors() == []
