@@ -27,6 +27,7 @@ def keep_scales(model: nn.Module) -> None:
     mode and rounds its scales to bf16. That stays: samples before the first step would change what
     is trained, and only on some processors. Evaluation on such a CPU is slower without it.
     """
-    for module in model.modules():
-        if hasattr(module, "support_avx512bf16_for_cpu"):
-            module.support_avx512bf16_for_cpu = False
+    layer: Any
+    for layer in model.modules():
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False
