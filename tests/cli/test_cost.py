@@ -89,7 +89,7 @@ def test_more_gpus_than_a_machine_has_are_said_to_be_several_machines(run: Run) 
     result = run(*BASE, "--tokens", "1B", "--gpus", "64", "--strategy", "ddp")
     text = " ".join(result.out.split())
     assert "h100-sxm, 64 GPUs each: not in the price table" in text
-    assert "for 8 machines of 8: --nodes 8 --gpus 8" in text
+    assert "For 8 such machines: --nodes 8 --gpus 8." in text
     assert answer(run, "--tokens", "1B", "--nodes", "8", "--strategy", "ddp")["usd"] > 0
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from workbench.describe import Cluster, Gpu, catalog, detection
 from workbench.describe.accelerators import recognise
+from workbench.describe.job import Job
 from workbench.errors import UsageError
 
 MIB = 2**20
@@ -89,3 +90,20 @@ def test_the_plain_constructor_still_works() -> None:
     cluster = Cluster(name="box", gpus=(Gpu(index=0, name="X", memory_bytes=1),))
     assert cluster.accelerator is None
     assert cluster.world_size == 1
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gpus", "nodes", "noted"),
+    [
+        ("h100", 64, 1, "For 8 such machines: --nodes 8 --gpus 8."),
+        ("a100-80gb", 12, 2, "most machines have at most 8."),
+        ("h100", 8, 4, ""),
+        ("gb200", 72, 1, ""),
+    ],
+)
+def test_more_gpus_than_a_machine_has_are_noted(
+    gpu: str, gpus: int, nodes: int, noted: str
+) -> None:
+    notes = Job.of("gpt2", gpu=gpu, gpus=gpus, nodes=nodes, strategy="fsdp").notes
+    several = [note for note in notes if "count as one machine" in note]
+    assert [note.endswith(noted) for note in several] == ([True] if noted else [])

@@ -18,6 +18,7 @@ from workbench.compare.calibration.calibrate import measured_conditions
 from workbench.describe import Cluster
 from workbench.describe.detection import detect_host
 from workbench.describe.job import Job
+from workbench.describe.placement import machine_note
 from workbench.estimate.memory import training_memory
 from workbench.estimate.stack_factor import sentences_of
 from workbench.estimate.step_time import step_time
@@ -56,7 +57,7 @@ def advise_command(options: AdviseOptions) -> None:
     if options.as_json:
         print_json([rule.document() for rule in advice])
         return
-    for sentence in (note, *_calibration_notes(job)):
+    for sentence in (note, *machine_note(job.cluster), *_calibration_notes(job)):
         if sentence:
             typer.echo(f"note: {sentence}", err=True)
     show(plain_console(), Lines(*(_paragraph(rule) for rule in advice)))

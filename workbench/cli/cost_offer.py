@@ -110,7 +110,7 @@ def _from_table(options: CostOptions, cluster: Cluster) -> PricedOffer:
             f"table. Listed at: {at}. Choose one of them, or give --usd-per-hour X."
         )
     if not matching:
-        note = _none_so_large(gpu.id, needed, cluster.nodes)
+        note = _none_so_large(gpu.id, needed)
         nobody = Offer(provider=UNKNOWN, name="", gpu=gpu.id, gpus=needed, usd_per_hour=None)
         return PricedOffer(offer=nobody, terms=Terms(provider=UNKNOWN), notes=(note,))
     able = _joinable(matching, cluster.nodes, spot=options.spot)
@@ -125,15 +125,11 @@ def _from_table(options: CostOptions, cluster: Cluster) -> PricedOffer:
     return PricedOffer(offer=best, terms=prices.terms(best.provider), notes=tuple(notes))
 
 
-def _none_so_large(gpu: str, needed: int, nodes: int) -> str:
-    """That no machine has so many GPUs, and how many machines have as many together."""
+def _none_so_large(gpu: str, needed: int) -> str:
+    """That no machine has so many GPUs; the job's notes say what would have as many together."""
     largest = max((offer.gpus for offer in prices.offers(gpu=gpu)), default=0)
-    together = ""
-    if largest and not needed % largest:
-        count = nodes * needed // largest
-        together = f"; for {count} machines of {largest}: --nodes {count} --gpus {largest}"
     has = f" (the largest has {largest})" if largest else ""
-    return f"No machine with {needed} x {gpu} in the table{has}: give --usd-per-hour X{together}."
+    return f"No machine with {needed} x {gpu} in the table{has}: give --usd-per-hour X."
 
 
 def _joinable(offers: list[Offer], nodes: int, *, spot: bool) -> list[Offer]:

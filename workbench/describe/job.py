@@ -24,7 +24,7 @@ from workbench.describe.checks import require_choice
 from workbench.describe.hardware import Cluster
 from workbench.describe.model import Model
 from workbench.describe.option import DeclaredField, Option, declared, flat_names
-from workbench.describe.placement import Placement
+from workbench.describe.placement import Placement, machine_note
 from workbench.describe.recorded import from_document
 from workbench.describe.strategy import Strategy
 from workbench.describe.supported import check_given
@@ -108,7 +108,7 @@ class Job:
             workload=_workload(described, assumed | given),
             strategy=strategy.with_options(**extra),
             cluster=cluster,
-            notes=(*conversion, *_assumed_note(trainer, described), *notes),
+            notes=(*machine_note(cluster), *conversion, *_assumed_note(trainer, described), *notes),
             trainer=trainer,
             given=values,
         )

@@ -77,3 +77,21 @@ class Placement:
         if self.nodes == 1 and gpus <= len(host.gpus):
             return replace(host, gpus=host.gpus[:gpus])
         return "cuda"
+
+
+_USUAL_MOST = 8  # GPUs of a machine
+
+
+def machine_note(cluster: Cluster | str) -> tuple[str, ...]:
+    """That no machine has so many GPUs, where those of all machines were given as those of one."""
+    card = cluster.accelerator if isinstance(cluster, Cluster) else None
+    gpus = len(cluster.gpus) if isinstance(cluster, Cluster) else 0
+    if card is None or gpus <= _USUAL_MOST or card.id.startswith("gb"):
+        return ()  # a GB200 and its like have one NVLink in a whole rack
+    count, rest = divmod(gpus, _USUAL_MOST)
+    several = "" if rest else f" For {count} such machines: --nodes {count} --gpus {_USUAL_MOST}."
+    sentence = (
+        f"{gpus} x {card.name} count as one machine, with one link between all of them; most "
+        f"machines have at most {_USUAL_MOST}."
+    )
+    return (sentence + several,)
