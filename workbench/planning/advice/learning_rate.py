@@ -193,8 +193,8 @@ def batch_limits(
     verdict = f"A global batch of {format_count(tokens)} tokens is below the critical one."
     reason = (
         f"It is {extra:.2g} of the critical batch of {format_count(critical)} tokens: to the same "
-        f"loss it takes about {1 + extra:.2f}x the tokens of a small batch and "
-        f"{1 + 1 / extra:.2f}x the steps of a huge one. {room}"
+        f"loss it takes about {1 + extra:.3g}x the tokens of a small batch and "
+        f"{1 + 1 / extra:.3g}x the steps of a huge one. {room}"
     )
     if extra > 1:
         verdict = f"A global batch of {format_count(tokens)} tokens is above the critical one."
