@@ -23,7 +23,7 @@ from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import OUTSIDE_ALLOCATOR
 from workbench.launching.capture import SITE_FOLDER
 from workbench.measuring.batches import other_batches, usual_value
-from workbench.measuring.described import samples_of, workload_of
+from workbench.measuring.described import QUIET_SHARE, samples_of, workload_of
 
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
@@ -84,7 +84,7 @@ def probe(
     """The record that the hook's probe leaves of a script, run without a launcher."""
     for part in ("logs", "metrics", "control"):
         (folder / part).mkdir(parents=True)
-    asked = {"seconds": seconds, "batch": batch}
+    asked = {"seconds": seconds, "quiet": QUIET_SHARE, "batch": batch}
     own = {
         "PYTHONPATH": str(SITE_FOLDER),
         "WORKBENCH_RUN_DIR": str(folder),
