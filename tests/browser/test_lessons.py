@@ -12,8 +12,8 @@ from selenium.webdriver.common.keys import Keys
 from tests.browser.lab import Lab, Page
 
 CELL = """from pathlib import Path
-from workbench_widgets.lessons import lesson_list
-lesson_list(Path("lessons <1>"))"""
+from workbench_widgets.lessons import Lessons
+Lessons(Path("lessons <1>"))"""
 CURRENT = "return document.querySelector('.jp-mod-current .lm-TabBar-tabLabel')?.textContent"
 
 

@@ -11,22 +11,21 @@ pytest.importorskip("ipywidgets", reason="the lab extra is not installed")
 from workbench_widgets import lessons
 
 
-def texts(folder: Path) -> list[str]:
-    return [child.value for child in lessons.lesson_list(folder).children]
-
-
-def test_lessons_link_to_documents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lessons_have_the_paths_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "01_a.ipynb").write_text('{"cells": [{"source": ["# Tips & <tricks>"]}]}')
-    monkeypatch.setattr(lessons, "served_path", lambda folder: 'my "notes"')
-    (shown,) = texts(tmp_path)
-    assert ">Tips &amp; &lt;tricks&gt;</a>" in shown
-    assert "&quot;path&quot;: &quot;my \\&quot;notes\\&quot;/01_a.ipynb&quot;" in shown
+    monkeypatch.setattr(lessons, "served_path", lambda folder: "my notes")
+    shown = lessons.Lessons(tmp_path)
+    expected = {"path": "my notes/01_a.ipynb", "name": "01_a.ipynb", "title": "Tips & <tricks>"}
+    assert (shown.config["lessons"], shown.config["hint"]) == ([expected], "")
 
 
 def test_without_a_server_they_are_named(tmp_path: Path) -> None:
-    assert texts(tmp_path) == [lessons._NO_LESSONS]
+    assert repr(lessons.Lessons(tmp_path)) == lessons._NO_LESSONS
     (tmp_path / "01_a.ipynb").write_text('{"cells": [{"source": ["# Memory"]}]}')
-    assert texts(tmp_path) == [
-        f"Open a lesson from {tmp_path} in the file browser:",
-        "01_a.ipynb: Memory",
-    ]
+    shown = lessons.Lessons(tmp_path)
+    assert shown.config["lessons"][0]["path"] is None
+    assert repr(shown) == (
+        f"Open a lesson from {tmp_path} in the file browser:\n01_a.ipynb: Memory"
+    )

@@ -1,17 +1,15 @@
-"""The lessons of ``notebooks/`` as a list, for the tab Learn."""
+"""``Lessons``: the notebooks of ``notebooks/`` as a list, in the tab Learn."""
 
 from __future__ import annotations
 
-import html
 import json
 from pathlib import Path
 
-import ipywidgets as widgets
-
+from workbench_widgets.face import Face
+from workbench_widgets.fallback_output import face_config
 from workbench_widgets.jupyter_files import served_path
 
 _FOLDER = Path(__file__).parents[2] / "notebooks"
-_LINK = "color:var(--jp-content-link-color,#1565c0);text-decoration:underline"
 _NO_LESSONS = (
     "The lessons are notebooks of the repository, in its folder notebooks/. This installation has "
     "none: clone the repository to work through them."
@@ -32,22 +30,29 @@ def _title(path: Path) -> str:
         return path.stem
 
 
-def lesson_list(folder: Path = _FOLDER) -> widgets.VBox:
-    """The lessons, to open with a click where the Jupyter server has them, else by their names."""
-    titles = lesson_titles(folder)
-    if not titles:
-        return widgets.VBox([widgets.Label(_NO_LESSONS)])
-    served = served_path(folder)
-    if served is None:
-        place = f"Open a lesson from {folder} in the file browser:"
-        lines = [place, *(f"{name}: {title}" for name, title in titles.items())]
-        return widgets.VBox([widgets.Label(line) for line in lines])
-    links = [_link(f"{served}/{name}".lstrip("/"), title) for name, title in titles.items()]
-    return widgets.VBox([widgets.HTML(f"<ol start='0'>{''.join(links)}</ol>")])
+class Lessons(Face):
+    """The lessons, to open with a click where the Jupyter server has them, else by their names.
 
+    Args:
+        folder: Where the notebooks are.
+    """
 
-def _link(path: str, title: str) -> str:
-    """A list item that JupyterLab and Notebook 7 open as a document (their command linker)."""
-    arguments = html.escape(json.dumps({"path": path}))
-    command = f'data-commandlinker-command="docmanager:open" data-commandlinker-args="{arguments}"'
-    return f'<li><a href="#" style="{_LINK}" {command}>{html.escape(title)}</a></li>'
+    def __init__(self, folder: Path = _FOLDER) -> None:
+        self._titles, served = lesson_titles(folder), served_path(folder)
+        lessons = [
+            {
+                "path": None if served is None else f"{served}/{name}".lstrip("/"),
+                "name": name,
+                "title": title,
+            }
+            for name, title in self._titles.items()
+        ]
+        self._hint = "" if lessons else _NO_LESSONS
+        if lessons and served is None:
+            self._hint = f"Open a lesson from {folder} in the file browser:"
+        super().__init__(face_config(face="lessons.js", hint=self._hint, lessons=lessons))
+
+    def __repr__(self) -> str:
+        """Plain text for terminals and saved notebooks."""
+        lines = [self._hint, *(f"{name}: {title}" for name, title in self._titles.items())]
+        return "\n".join(filter(None, lines))

@@ -18,7 +18,7 @@ from workbench_widgets.control_tree import ControlBox
 from workbench_widgets.cost.calculator import CostCalculator
 from workbench_widgets.fallback_output import show, store_config
 from workbench_widgets.launch.launcher import Launcher, close_tree
-from workbench_widgets.lessons import lesson_list
+from workbench_widgets.lessons import Lessons
 from workbench_widgets.memory.calculator import MemoryCalculator
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.planner.planner import Planner
@@ -29,7 +29,7 @@ from workbench_widgets.store.runs import Runs
 from workbench_widgets.sweep.panel import Sweep
 
 _OPTIONS = ("store", "open", "warm")
-_HINT = "<p class='wb-hint'>No run is open. Launch one above, or open one in the tab Runs.</p>"
+_HINT = "No run is open. Launch one above, or open one in the tab Runs."
 _LAUNCH = "Launch"
 
 
@@ -65,7 +65,9 @@ class Workbench(ControlBox):
         self.launcher = Launcher(store=self.store, warm=warm)
         self.runs = Runs(store=self.store, _openable=True)
         self.dashboard: RunDashboard | None = None
-        self._place = widgets.VBox([widgets.HTML(_HINT)])
+        hint = widgets.Label(_HINT)
+        hint.add_class("wb-hint")
+        self._place = widgets.VBox([hint])
         self._form_button = widgets.Button(description="New run", icon="plus")
         self._form_button.add_class("wb-form-fold")
         self._form_button.layout.display = "none"
@@ -94,7 +96,7 @@ class Workbench(ControlBox):
             "Cost": lambda: [CostCalculator()],
             "Plan": lambda: [Planner(launcher=self.launcher)],  # its plans are handed to this form
             "Compare": lambda: [Compare(store=self.store)],
-            "Learn": lambda: [lesson_list()],
+            "Learn": lambda: [Lessons()],
         }
 
     def _sweep(self) -> Sweep:

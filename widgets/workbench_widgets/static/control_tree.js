@@ -199,15 +199,6 @@ const DRAW = {
   Checkbox: checkbox,
   Text: (model, follow) => typed(model, follow, "widget-text", "text"),
   BoundedIntText: (model, follow) => typed(model, follow, "widget-text", "number"),
-  HTML: (model, follow) => {
-    const text = element("p");
-    follow(model, ["value"], () => {
-      const { body } = new DOMParser().parseFromString(model.get("value"), "text/html"); // its text and class alone are taken
-      setText(text, body.textContent ?? "");
-      text.className = body.firstElementChild?.className ?? "";
-    });
-    return { node: element("div", {}, text) };
-  },
   Label: (model, follow) => {
     const node = element("div", { class: "widget-label" });
     follow(model, ["value"], () => setText(node, model.get("value")));
