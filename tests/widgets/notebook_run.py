@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -36,6 +40,18 @@ def outputs(book: nbformat.NotebookNode) -> str:
             texts.append(output.get("text", "") or output.get("data", {}).get("text/plain", ""))
         texts.append("\n")
     return "".join(texts)
+
+
+@contextlib.contextmanager
+def beside(module: str) -> Iterator[Any]:
+    """A file beside the notebooks, imported as they do; its torch threads are taken back."""
+    torch = pytest.importorskip("torch", reason="the train extra is not installed")
+    threads = torch.get_num_threads()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(ROOT / "notebooks"))
+        yield importlib.import_module(module)
+    torch.set_num_threads(threads)
+    sys.modules.pop(module, None)
 
 
 class Said:

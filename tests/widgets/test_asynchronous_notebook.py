@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from math import pi, sin
 
 import pytest
@@ -12,7 +11,7 @@ pytest.importorskip("torch", reason="the train extra is not installed")
 
 import torch
 
-from tests.widgets.notebook_run import ROOT, assert_short_and_clean, read, runner
+from tests.widgets.notebook_run import ROOT, assert_short_and_clean, beside, read, runner
 
 NAME = "17_asynchronous"
 
@@ -25,14 +24,9 @@ def printed(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture
-def helpers(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "notebooks"))
-    threads = torch.get_num_threads()
-    import asynchronous_updates
-
-    yield asynchronous_updates
-    torch.set_num_threads(threads)
-    sys.modules.pop("asynchronous_updates", None)
+def helpers():
+    with beside("asynchronous_updates") as module:
+        yield module
 
 
 def test_it_is_short_and_clean() -> None:

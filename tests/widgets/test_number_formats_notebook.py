@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import sys
 
 import pytest
 
@@ -12,7 +11,7 @@ pytest.importorskip("torch", reason="the train extra is not installed")
 
 import torch
 
-from tests.widgets.notebook_run import ROOT, assert_short_and_clean, prose, read, runner
+from tests.widgets.notebook_run import ROOT, assert_short_and_clean, beside, prose, read, runner
 
 NAME = "16_number_formats"
 
@@ -25,14 +24,9 @@ def said(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.fixture
-def helpers(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "notebooks"))
-    threads = torch.get_num_threads()
-    import number_formats
-
-    yield number_formats
-    torch.set_num_threads(threads)
-    sys.modules.pop("number_formats", None)
+def helpers():
+    with beside("number_formats") as module:
+        yield module
 
 
 def test_it_is_short_and_clean() -> None:
