@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from workbench.errors import StoreError, UsageError
 from workbench.launching.prepare.acceptance import check_accepted
@@ -20,12 +20,29 @@ from workbench.store.run_record import RunRecord
 from workbench.store.status import read_status
 
 
-def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> str:
-    """Why ``workbench resume RUN`` would be refused; "" = it works.
+class Resumption(NamedTuple):
+    """Whether a run can be resumed; one of the two is ""."""
 
-    Every face that offers it asks this. Checkpoints are judged by their sizes, so that it is quick.
-    `end`: how the run ends, before exit.json says it. Whatever is wrong with the run's files is an
-    answer: an offer must not cost a run its exit.json.
+    why_not: str
+    """Why ``workbench resume RUN`` would be refused."""
+    how: str
+    """What to type, and from where it then continues."""
+
+
+def why_not_resumable(paths: RunPaths) -> str:
+    """Why ``workbench resume RUN`` would be refused; "" = it works."""
+    return resumption(paths).why_not
+
+
+def resumption(paths: RunPaths, end: Mapping[str, Any] | None = None) -> Resumption:
+    """Whether ``workbench resume RUN`` works. Every face that offers it asks this.
+
+    Checkpoints are judged by their sizes, so that it is quick. Whatever is wrong with the run's
+    files is an answer: an offer must not cost a run its exit.json.
+
+    Args:
+        paths: The run.
+        end: How the run ends, before exit.json says it.
     """
     try:
         run = startable_record(paths)
@@ -38,10 +55,11 @@ def why_not_resumable(paths: RunPaths, end: Mapping[str, Any] | None = None) -> 
         spec = recorded_spec(run, latest_words(paths, run))
         resume_spec(spec["arguments"], run, start.at, start.why)
     except (UsageError, StoreError) as error:
-        return str(error)
+        return Resumption(str(error), "")
     except Exception as error:  # noqa: BLE001  (see above)
-        return f"It cannot be resumed: {error!r}"
-    return ""
+        return Resumption(f"It cannot be resumed: {error!r}", "")
+    what = "Go on with" if start.at is not None else "Start again from the beginning with"
+    return Resumption("", f"{what}: workbench resume {paths.directory.name}")
 
 
 def startable_record(paths: RunPaths) -> RunRecord:

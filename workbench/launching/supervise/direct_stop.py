@@ -209,11 +209,11 @@ def _tell_end(paths: RunPaths, run: RunRecord, reason: str, left: int) -> None:
 
 def _end_document(paths: RunPaths, verdict: Verdict, left: int) -> ExitDoc:
     message = verdict.message
-    from workbench.launching.resume.resumable import why_not_resumable  # noqa: PLC0415  (needed once)
+    from workbench.launching.resume.resumable import resumption  # noqa: PLC0415  (needed once)
 
-    why_not = why_not_resumable(paths, {"outcome": verdict.outcome})
-    if verdict.outcome in {"stopped", "preempted"} and not why_not:
-        message = f"{message} Go on with: workbench resume {paths.directory.name}"
+    why_not, how = resumption(paths, {"outcome": verdict.outcome})
+    if verdict.outcome in {"stopped", "preempted"} and how:
+        message = f"{message} {how}"
     return {
         "schema": SCHEMA_VERSION,
         "outcome": verdict.outcome,

@@ -213,7 +213,7 @@ class RunMonitor:
             ranks=self.ranks,
             nodes=self._processes.node_facts(),
             checkpoints=tuple(self._checkpoints),
-            why_not_resumable=self._why_not_resumable,
+            why_not_resumable=lambda: self._resumption()[0],
         )
 
     def _elapsed(self) -> float:
@@ -305,9 +305,9 @@ class RunMonitor:
         """Write view and report of the whole run, and exit.json last."""
         message = verdict.message
         self._sample_last()
-        why_not = self._why_not_resumable({"outcome": verdict.outcome, "message": verdict.message})
-        if verdict.outcome in {"stopped", "preempted"} and not why_not:
-            message = f"{message} Go on with: workbench resume {self._run.run}"
+        why_not, how = self._resumption({"outcome": verdict.outcome, "message": verdict.message})
+        if verdict.outcome in {"stopped", "preempted"} and how:
+            message = f"{message} {how}"
         state = self._state
         why = state.limit or state.stop_request.why
         if why and verdict.outcome == "stopped":
@@ -359,12 +359,12 @@ class RunMonitor:
         self._last_look(verdict)
         self.write_view("starting")
 
-    def _why_not_resumable(self, end: Mapping[str, object] | None = None) -> str:
+    def _resumption(self, end: Mapping[str, object] | None = None) -> tuple[str, str]:
         with failure_logged("whether it can be resumed"):
-            from workbench.launching.resume.resumable import why_not_resumable  # noqa: PLC0415  (needed once)
+            from workbench.launching.resume.resumable import resumption  # noqa: PLC0415  (needed once)
 
-            return why_not_resumable(self._paths, end)
-        return ""
+            return resumption(self._paths, end)
+        return "", ""
 
     def _last_look(self, verdict: Verdict, world_size: int | None = None) -> None:
         with failure_logged("diagnosing the end"):
