@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-import workbench as wb
 from workbench.errors import UsageError
 from workbench.recipes import recipes
 from workbench.recover.checkpoints import Checkpoint
@@ -115,21 +114,3 @@ def test_what_the_arguments_give_the_resume_option_themselves_stays(tmp_path, wo
     found = how_to_resume(script, None, ["--steps", "9", *words], checkpoint(), given=True)
     assert found.arguments == ("--steps", "9", *words)
     assert found.environment == {}
-
-
-@pytest.mark.slow
-def test_a_stop_that_saved_nothing_says_that_a_resume_begins_again(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(
-        "import time, torch\n"
-        "model = torch.nn.Linear(4, 1)\n"
-        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-        "while True:\n"
-        "    model(torch.ones(2, 4)).sum().backward()\n"
-        "    optimizer.step(), time.sleep(0.02)\n"
-    )
-    run = wb.launch(script, cpu=True, processes=1, warm=True, store=tmp_path / "runs")
-    run.wait(steps=3)
-    run.stop()
-    again = f"Start again from the beginning with: workbench resume {run.id}"
-    assert (run.status.message or "").endswith(again)
