@@ -126,3 +126,10 @@ def assert_exercise(name: str, start: str, answers: dict[str, str], wrong: str |
     else:
         with pytest.raises(AssertionError, match=re.escape(wrong)):
             exec(source, {})
+
+
+def run_beside_helpers(factory: pytest.TempPathFactory, name: str) -> Said:
+    """A run of a notebook that imports a file beside it, as where Jupyter's kernel starts."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(ROOT / "notebooks"))
+        return runner(factory)(name)

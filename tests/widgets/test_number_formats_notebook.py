@@ -11,16 +11,20 @@ pytest.importorskip("torch", reason="the train extra is not installed")
 
 import torch
 
-from tests.widgets.notebook_run import ROOT, assert_short_and_clean, beside, prose, read, runner
+from tests.widgets.notebook_run import (
+    assert_short_and_clean,
+    beside,
+    prose,
+    read,
+    run_beside_helpers,
+)
 
 NAME = "16_number_formats"
 
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(ROOT / "notebooks"))  # where Jupyter's kernel starts
-        return runner(tmp_path_factory)(NAME)
+    return run_beside_helpers(tmp_path_factory, NAME)
 
 
 @pytest.fixture

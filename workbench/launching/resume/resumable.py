@@ -20,7 +20,7 @@ from workbench.store.run_record import RunRecord
 from workbench.store.status import read_status
 
 
-class Resumption(NamedTuple):
+class ResumeOffer(NamedTuple):
     """Whether a run can be resumed; one of the two is ""."""
 
     why_not: str
@@ -34,7 +34,7 @@ def why_not_resumable(paths: RunPaths) -> str:
     return resumption(paths).why_not
 
 
-def resumption(paths: RunPaths, end: Mapping[str, Any] | None = None) -> Resumption:
+def resumption(paths: RunPaths, end: Mapping[str, Any] | None = None) -> ResumeOffer:
     """Whether ``workbench resume RUN`` works. Every face that offers it asks this.
 
     Checkpoints are judged by their sizes, so that it is quick. Whatever is wrong with the run's
@@ -55,11 +55,11 @@ def resumption(paths: RunPaths, end: Mapping[str, Any] | None = None) -> Resumpt
         spec = recorded_spec(run, latest_words(paths, run))
         resume_spec(spec["arguments"], run, start.at, start.why)
     except (UsageError, StoreError) as error:
-        return Resumption(str(error), "")
+        return ResumeOffer(str(error), "")
     except Exception as error:  # noqa: BLE001  (see above)
-        return Resumption(f"It cannot be resumed: {error!r}", "")
+        return ResumeOffer(f"It cannot be resumed: {error!r}", "")
     what = "Go on with" if start.at is not None else "Start again from the beginning with"
-    return Resumption("", f"{what}: workbench resume {paths.directory.name}")
+    return ResumeOffer("", f"{what}: workbench resume {paths.directory.name}")
 
 
 def startable_record(paths: RunPaths) -> RunRecord:
