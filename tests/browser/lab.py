@@ -67,7 +67,12 @@ class Lab:
     @staticmethod
     def options(home: Path) -> list[str]:
         """Arguments of the program; the tests speak to the page through ``window.jupyterapp``."""
-        return ["--expose-app-in-browser", f"--LabApp.app_settings_dir={home / 'settings'}"]
+        return [
+            "--expose-app-in-browser",
+            f"--LabApp.app_settings_dir={home / 'settings'}",
+            # Of the repository: an editable install holds a copy of it.
+            f"--LabApp.extra_labextensions_path={REPOSITORY / 'widgets' / 'labextension'}",
+        ]
 
     def __init__(self, root: Path, home: Path) -> None:
         self.root = root

@@ -118,14 +118,21 @@ def variable(pid: int, name: str) -> str | None:
     return matching[0].partition(b"=")[2].decode(errors="replace") if matching else None
 
 
-def is_running(*words: str) -> bool:
-    """Whether a process of this user was started with these words in its command line."""
-    wanted = [word.encode() for word in words]
+def command_lines(word: str) -> list[list[str]]:
+    """Command lines of this user's living processes that hold the word."""
+    found = list[list[str]]()
     for pid in _all_pids():
         line = _read(f"/proc/{pid}/cmdline", _MAX_ENVIRONMENT).split(b"\0")
-        if all(word in line for word in wanted) and _living([pid]):
-            return True
-    return False
+        if word.encode() in line and _is_own(pid) and _living([pid]):
+            found.append([part.decode(errors="replace") for part in line[:-1]])
+    return found
+
+
+def _is_own(pid: int) -> bool:
+    try:
+        return Path(_PROC, str(pid)).stat().st_uid == os.getuid()
+    except OSError:
+        return False
 
 
 def _names_of(pid: int, value: str, names: Collection[str]) -> list[str]:

@@ -1,12 +1,11 @@
 // @ts-check
-/** The page of `workbench ui`: the table of runs, and each run's dashboard, without Jupyter. */
+/** The page of `workbench ui`, also as a tab of JupyterLab: the table of runs, and each run's dashboard, without a kernel. */
 
 import { element, setText } from "./dom.js";
 import { mount as mountDashboard } from "./run_dashboard.js";
 import { mount as mountRuns } from "./runs.js";
-import { request, RunLink, StoreLink } from "./site_links.js";
+import { request, RunLink, SITE, StoreLink } from "./site_links.js";
 
-const SITE = JSON.parse(document.getElementById("workbench-site")?.textContent || "{}");
 const TITLE = "Training workbench";
 const THEMES = ["auto", "light", "dark"];
 const THEME_KEY = "workbench-theme";
@@ -16,28 +15,39 @@ const REPORT_MS = 5000; // between two looks whether the run has one by now
 let loading = null;
 
 function plotly() {
-  if (!SITE.plotly) return Promise.reject(new Error("plotly.js is not installed beside workbench ui: pip install 'plotly>=6.1'"));
+  if (!SITE.plotly) return Promise.reject(new Error(`plotly.js is not installed beside ${SITE.server}: pip install 'plotly>=6.1'`));
   loading ??= new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.onload = () => resolve(/** @type {any} */ (window).Plotly);
     script.onerror = () => reject(new Error("plotly.js could not be loaded"));
-    script.src = `/static/${SITE.version}/${SITE.plotly}`;
+    script.src = `${SITE.base}/static/${SITE.version}/${SITE.plotly}`;
     document.head.append(script);
   });
   return loading;
 }
 
 /** Address of a file below the store. @param {string|null} path */
-const url = (path) => (path === null ? null : `/files/${path.split("/").map(encodeURIComponent).join("/")}`);
+const url = (path) => (path === null ? null : `${SITE.base}/files/${path.split("/").map(encodeURIComponent).join("/")}`);
 
 /** What a face is given here. @param {any} config @param {any} model */
 function contextOf(config, model) {
   const all = { store_path: "", assets_path: null, run: null, run_path: null, smoothing: 0.6, refresh_ms: 1000, transport: "http", ...config };
-  return /** @type {any} */ ({ config: all, model, plotly, url, changes: true, server: "workbench ui", refusal: SITE.refusal });
+  return /** @type {any} */ ({ config: all, model, plotly, url, changes: true, server: SITE.server, refusal: SITE.refusal });
+}
+
+/** The body of the JupyterLab that shows this page in a tab; null in a window of its own. */
+function aroundUs() {
+  try {
+    return window.parent === window ? null : window.parent.document.body;
+  } catch {
+    return null; // another origin's
+  }
 }
 
 class Site {
   constructor() {
+    this.around = aroundUs();
+    if (this.around) new MutationObserver(() => this.paint()).observe(this.around, { attributeFilter: ["data-jp-theme-light"] });
     this.back = element("a", { href: "#", class: "wb-site-back" }, "All runs");
     this.report = element("a", { class: "wb-site-report", target: "_blank", rel: "noopener", hidden: "" }, "Report");
     this.theme = element("button", { type: "button", class: "wb-button" });
@@ -139,7 +149,8 @@ class Site {
 
   paint() {
     const chosen = this.chosen();
-    const dark = chosen === "dark" || (chosen === "auto" && this.dark.matches);
+    const auto = this.around?.dataset.jpThemeLight ? this.around.dataset.jpThemeLight === "false" : this.dark.matches;
+    const dark = chosen === "dark" || (chosen === "auto" && auto);
     document.body.dataset.jpThemeLight = String(!dark);
     setText(this.theme, `Theme: ${chosen}`);
   }

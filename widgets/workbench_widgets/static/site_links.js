@@ -1,11 +1,16 @@
 // @ts-check
-/** What stands for a notebook's model on the page of `workbench ui`: messages go by HTTP. */
+/** What stands for a notebook's model on the pages of `workbench ui` and of a Jupyter server: messages go by HTTP. */
 
+/** What the server says of itself: base, server, store, version, plotly, refusal. */
+export const SITE = JSON.parse(document.getElementById("workbench-site")?.textContent || "{}");
 const ACTIONS = ["stop", "resume", "adopt", "profile", "steer"];
 
-/** @param {string} path @param {RequestInit} [options] */
+/** Jupyter's proof that a request comes from its own page; "" at other servers. */
+const proof = () => /(?:^|; )_xsrf=([^;]+)/.exec(document.cookie)?.[1] ?? "";
+
+/** @param {string} path below the site @param {RequestInit} [options] */
 export async function request(path, options = {}) {
-  const response = await fetch(path, { cache: "no-store", credentials: "same-origin", ...options });
+  const response = await fetch(SITE.base + path, { cache: "no-store", credentials: "same-origin", ...options });
   if (response.ok || response.status === 304) return response;
   const told = await response.json().catch(() => ({}));
   throw Object.assign(new Error(told.error ?? `HTTP ${response.status}`), { response });
@@ -14,7 +19,7 @@ export async function request(path, options = {}) {
 /** @param {string} run @param {any} message @returns {Promise<any[]>} the answers */
 async function post(run, message) {
   const where = ACTIONS.includes(message.type) ? "act" : "ask";
-  const headers = { "Content-Type": "application/json" };
+  const headers = { "Content-Type": "application/json", "X-XSRFToken": proof() };
   const path = `/api/runs/${encodeURIComponent(run)}/${where}`;
   return (await request(path, { method: "POST", headers, body: JSON.stringify(message) })).json();
 }
@@ -123,7 +128,7 @@ export class StoreLink extends Link {
       this.say("");
     } catch (error) {
       const { response, message } = /** @type {any} */ (error);
-      this.say(response ? message : "workbench ui does not respond; retrying. Training is not affected.");
+      this.say(response ? message : `${SITE.server} does not respond; retrying. Training is not affected.`);
     }
     clearTimeout(this.timer);
     if (!this.closed && !document.hidden) this.timer = window.setTimeout(() => this.read(), ROWS_MS);

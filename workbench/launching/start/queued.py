@@ -23,20 +23,23 @@ from workbench.launching.prepare.recorded_environment import tuning_variables
 from workbench.launching.prepare.request import Request
 from workbench.launching.start.launch_spec import recorded_spec
 from workbench.launching.start.start import prepare
-from workbench.launching.start.supervisor_process import SAFE_PYTHON, spawn_supervisor
+from workbench.launching.start.supervisor_process import (
+    SAFE_PYTHON,
+    spawn_supervisor,
+    watched_directories,
+)
 from workbench.notifying import chosen, follow_command
 from workbench.store import secrets
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
-from workbench.store.processes import identify, is_running
+from workbench.store.processes import identify
 from workbench.store.queue_files import QueueEntry, QueueFiles
 from workbench.store.record import read_record, read_run
 from workbench.store.run_record import SweepDoc
 from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc
 
 _DISPATCHER = "workbench.queueing.dispatcher"
-_WATCHER = "workbench.launching.supervise.watcher"
 _OF_ONE_SHELL = frozenset({*LOADERS, "CUDA_VISIBLE_DEVICES", "WORKBENCH_STORE"})
 
 
@@ -164,7 +167,7 @@ def has_begun(paths: RunPaths) -> bool:
 
 def is_beginning(paths: RunPaths) -> bool:
     """Whether a supervisor of the run was started that lives."""
-    return is_running(_WATCHER, str(paths.directory))
+    return paths.directory in watched_directories()
 
 
 def take_out(paths: RunPaths, message: str, outcome: str = "stopped") -> bool:

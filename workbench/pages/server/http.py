@@ -23,20 +23,6 @@ _BODY_MAX = 64_000
 _IDLE_SECONDS = 75.0
 _CHUNK = 1 << 18
 _PACKED_FROM = 1_000  # bytes: smaller ones gain nothing
-_PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
-    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
-)
-_DATA_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
-    "form-action 'none'; frame-ancestors 'none'; sandbox"
-)
-_ALWAYS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 
 
 class PageServer(ThreadingHTTPServer):
@@ -177,7 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_file(self, answer: Answer, handle: int) -> None:
         size = os.fstat(handle).st_size
-        span = _span(self.headers.get("Range"), size)
+        span = span_of(self.headers.get("Range"), size)
         if span is None:
             return self._begin(answer, 416, 0, {"Content-Range": f"bytes */{size}"})
         first, last = span
@@ -197,18 +183,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _begin(self, answer: Answer, status: int, length: int, more: dict[str, str]) -> None:
         self.send_response(status)
-        keep = "private, max-age=31536000, immutable" if answer.kept else "no-store"
-        policy = _PAGE_POLICY if answer.page else _DATA_POLICY
-        fixed = {"Content-Type": answer.kind, "Content-Length": str(length), "Cache-Control": keep}
-        tagged = {"ETag": answer.tag} if answer.tag else {}
-        safe = {"Content-Security-Policy": policy, **_ALWAYS}
-        headers = {**fixed, **tagged, **safe, **answer.headers, **more}
+        headers = {**answer.all_headers(), "Content-Length": str(length), **more}
         for name, text in headers.items():
             self.send_header(name, text)
         self.end_headers()
 
 
-def _span(header: str | None, size: int) -> tuple[int, int] | None:
+def span_of(header: str | None, size: int) -> tuple[int, int] | None:
     """First and last+1 byte of a Range header, of everything without one; None = not to be had."""
     if header is None:
         return 0, size

@@ -58,6 +58,16 @@ _TYPES = {
 }
 
 
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'none'"
+)
+_DATA_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; "
+    "form-action 'none'; sandbox"
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """What is sent back; `data` or `file`."""
@@ -81,6 +91,20 @@ class Answer:
     headers: dict[str, str] = field(default_factory=dict[str, str])
     """More of them."""
 
+    def all_headers(self, *, framed_by: str = "'none'") -> dict[str, str]:
+        """HTTP's headers, the length aside. `framed_by`: whose pages may show it in a frame."""
+        policy = _PAGE_POLICY if self.page else _DATA_POLICY
+        return {
+            "Content-Type": self.kind,
+            "Cache-Control": "private, max-age=31536000, immutable" if self.kept else "no-store",
+            **({"ETag": self.tag} if self.tag else {}),
+            "Content-Security-Policy": f"{policy}; frame-ancestors {framed_by}",
+            "X-Content-Type-Options": "nosniff",
+            "Referrer-Policy": "no-referrer",
+            "Cross-Origin-Resource-Policy": "same-origin",
+            **self.headers,
+        }
+
 
 def as_json(value: Any, status: int = 200) -> Answer:
     """A JSON answer."""
@@ -99,8 +123,10 @@ def problem(status: int, text: str) -> Answer:
 class Routes:
     """The addresses of one store's page."""
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: Path, *, base: str = "", server: str = html.SERVER) -> None:
+        """`base`: the path that its addresses begin with; `server`: what people call the server."""
         self._store = store
+        self._base, self._server = base, server
         self._lock = threading.Lock()
         self._acting, self._reading = threading.Lock(), threading.Lock()
         self._table, self._rows_until = (b"", ""), 0.0
@@ -110,7 +136,13 @@ class Routes:
         """`acts`: whether the asker may act, too."""
         match path.split("/"):
             case ["", ""]:
-                text = html.page(self._store, static_files.version(), acts=acts)
+                text = html.page(
+                    self._store,
+                    static_files.version(),
+                    acts=acts,
+                    base=self._base,
+                    server=self._server,
+                )
                 return Answer(kind="text/html; charset=utf-8", data=text.encode(), page=True)
             case ["", "favicon.ico"]:
                 return Answer(kind="image/svg+xml", data=html.ICON.encode())
