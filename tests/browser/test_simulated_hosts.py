@@ -6,13 +6,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from workbench_widgets import Compare, MemoryCalculator
+from workbench_widgets import Compare, MemoryCalculator, RunDashboard
 from workbench_widgets.face import Face
 
+import workbench as wb
 from tests.browser.lab import Page
 from tests.browser.looks import type_into
 from tests.browser.simulated_host import WEBVIEW, SimulatedHost
 from tests.browser.test_compare import make_runs
+from tests.widgets.sample_runs import SampleRun
 
 HEADLINE = ".wbm-headline"
 CURVES = "return document.querySelectorAll('.js-plotly-plot .js-line').length"
@@ -72,3 +74,27 @@ def test_a_simulated_colab_frame_of_another_origin(
     page.driver.switch_to.frame(page.one("iframe"))
     assert page.js("return window.origin") == "null"
     drawn_and_answered(page, cell)
+
+
+@pytest.mark.parametrize("framed", [False, True], ids=["webview", "frame"])
+def test_a_dashboard_is_live_and_stops_its_run_in_either(
+    page: Page, host: Callable[..., SimulatedHost], tmp_path: Path, *, framed: bool
+) -> None:
+    run = SampleRun(tmp_path, "one", gpus=2, log_lines=["<b>a line</b>"])
+    run.write(100)
+    attached = wb.attach("one", tmp_path)
+    cell = host("" if framed else WEBVIEW, RunDashboard(attached))
+    page.driver.get(cell.url if framed else f"{cell.url}/cell")
+    if framed:
+        page.driver.switch_to.frame(page.one("iframe"))
+    cell.until(page, "the curve", lambda: page.last_step() == 100)
+    log = ".wb-log[aria-label=Log]"
+    cell.until(page, "the log", lambda: "<b>a line</b>" in page.text(log))
+    run.write(101)
+    cell.until(page, "it follows", lambda: page.last_step() == 101)
+    stop = page.one(".wb-header .wb-stop")
+    stop.click()
+    cell.exchange(page)
+    stop.click()
+    cell.until(page, "the run is asked to stop", (run.directory / "control" / "stop").exists)
+    assert page.js("return window.violations") == []
