@@ -130,12 +130,13 @@ if __name__ == "__main__":
     OPTIONS = options_or_exit(parse_options)
 
 import torch
+from dtypes import DTYPES
 from ending import end
 from finetune_adapter import with_adapter
 from finetune_data import examples, say
 from finetune_watch import Watch
 from peft import LoraConfig, get_peft_model
-from quantized import COMPUTED, keep_scales, nf4
+from quantized import keep_scales, nf4
 from transformers import AutoModelForCausalLM
 from transformers.trainer_utils import get_last_checkpoint
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer  # pyright: ignore[reportPrivateImportUsage] - loaded lazily
@@ -149,7 +150,7 @@ def make_model(options: argparse.Namespace) -> Any:
 
     Trained weights are fp32 and autocast computes in half precision; frozen ones have its dtype.
     """
-    dtype = torch.float32 if options.method == "full" else COMPUTED[options.precision]
+    dtype = torch.float32 if options.method == "full" else DTYPES[options.precision]
     four_bits = nf4(dtype) if options.method == "qlora" else {}
     model: Any = AutoModelForCausalLM.from_pretrained(options.model, dtype=dtype, **four_bits)
     keep_scales(model)

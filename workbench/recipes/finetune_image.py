@@ -99,6 +99,7 @@ from accelerate import Accelerator
 from checkpointing import Checkpoints
 from diffusers import AutoencoderKL, DDPMScheduler, StableDiffusionPipeline, UNet2DConditionModel
 from diffusers.training_utils import cast_training_params, compute_snr
+from dtypes import DTYPES
 from ending import end
 from epoch_order import EpochOrder, positions
 from finetune_image_data import pixels, usable
@@ -113,7 +114,6 @@ from workbench.errors import WorkbenchError
 from workbench.training_data.pictures import Picture
 
 ATTENTION = ("to_q", "to_k", "to_v", "to_out.0")  # what diffusers calls its linear layers
-_KINDS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 
 def load(kind: Any, options: argparse.Namespace, part: str, **more: Any) -> Any:
@@ -138,7 +138,7 @@ class Trainer:
         )
         self.pictures: list[Picture] = usable(options, self.accelerator)
         self.order = EpochOrder(len(self.pictures), options.seed)
-        frozen: dict[str, Any] = {"torch_dtype": _KINDS[options.precision]}
+        frozen: dict[str, Any] = {"torch_dtype": DTYPES[options.precision]}
         self.tokenizer = load(CLIPTokenizer, options, "tokenizer")
         self.noise: Any = load(DDPMScheduler, options, "scheduler")
         self.text = load(CLIPTextModel, options, "text_encoder", **frozen)

@@ -106,11 +106,12 @@ if __name__ == "__main__":
 import torch
 from accelerate import Accelerator
 from checkpointing import Checkpoints
+from dtypes import DTYPES
 from ending import end
 from library_state import prepare
 from pairs import END, PADDING, collate, encoded_pairs
 from peft import LoraConfig, get_peft_model
-from quantized import COMPUTED, keep_scales, nf4
+from quantized import keep_scales, nf4
 from safetensors.torch import save_file
 from skipped_data import data_step, skipped_ranges
 from torch import Tensor, nn
@@ -151,7 +152,7 @@ def base_dtype(options: argparse.Namespace) -> torch.dtype:
     Trained weights (--lora-rank 0) are fp32 and autocast computes in half precision: updates are
     smaller than what bf16 can add. A frozen one is never updated, and fp32 would double its bytes.
     """
-    return COMPUTED[options.precision] if options.lora_rank else torch.float32
+    return DTYPES[options.precision] if options.lora_rank else torch.float32
 
 
 class Trainer:

@@ -8,9 +8,6 @@ import torch
 from torch import nn
 from transformers import BitsAndBytesConfig
 
-COMPUTED = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
-"""--precision -> the dtype computed with, which is also that of frozen weights."""
-
 
 def nf4(dtype: torch.dtype) -> dict[str, Any]:
     """Keywords for `from_pretrained`: linear layers in nf4, multiplied in this dtype."""

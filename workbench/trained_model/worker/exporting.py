@@ -14,6 +14,7 @@ import psutil
 import torch
 
 from workbench.errors import HostError, UsageError, WorkbenchError
+from workbench.recipes.dtypes import DTYPES
 from workbench.trained_model.worker.names import matched, without_prefix
 from workbench.trained_model.worker.recipe_files import HOME, recipe_module
 from workbench.trained_model.worker.tensors import SavedTensors, Tensors, open_tensors
@@ -23,7 +24,6 @@ from workbench.units import format_bytes
 Say = Callable[[dict[str, Any]], None]
 TOLERANCE = 1e-5
 """Largest difference of the logits after a merge, over the largest of them (at least 1)."""
-_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 _ADAPTER = "adapter_model.safetensors"  # the one file that PEFT loads
 _LEAST_SECONDS = 0.1  # between two messages of progress
 
@@ -34,7 +34,7 @@ class _Export:
     def __init__(self, request: Mapping[str, Any], say: Say) -> None:
         self.request, self.folder = request, Path(request["partial"])
         self.checkpoint = Path(request["checkpoint"])
-        self.dtype = _DTYPES.get(request["dtype"])
+        self.dtype = DTYPES.get(request["dtype"])
         self.notes = list[str]()
         self.facts: dict[str, Any] = {"logits_difference": None, "loads": None, "tokenizer": None}
         self._say, self._said_at = say, 0.0
