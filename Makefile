@@ -93,7 +93,7 @@ strategies: ## run every strategy on CPU ranks and renew tests/strategies.md (ha
 	@$(RUN)/python -m tests.launch.strategies_page "$(ROWS)" && rm "$(ROWS)"
 
 RECIPE_ROWS = $(CURDIR)/.recipe-strategies.jsonl
-recipe-strategies: ## run the strategies of recsys and finetune_image and renew their table in tests/strategies.md (5 min)
+recipe-strategies: ## run the strategies of recsys, expert_parallel and finetune_image and renew their table in tests/strategies.md (5 min)
 	@$(SETUP) --extras train,lab,dev,deepspeed,image
 	@WORKBENCH_STRATEGY_ROWS="$(RECIPE_ROWS)" $(RUN)/python -m pytest -q tests/launch/test_recipe_strategies.py
 	@$(RUN)/python -m tests.launch.strategies_page "$(RECIPE_ROWS)" && rm "$(RECIPE_ROWS)"

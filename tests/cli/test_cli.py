@@ -64,7 +64,7 @@ REFUSALS = [
     (("launch", "gpt", "--nproc", "-3"), "at least 1"),
     (("launch", "gpt", "--cpu", "--nproc", "9999"), "at most 64"),
     (("launch", "gpt", "--strategy", "fdsp"), "Did you mean fsdp"),
-    (("launch", "gpt", "--strategy", "fsdp2-ep2"), "Expert parallelism"),
+    (("launch", "gpt", "--strategy", "fsdp2-ep2"), "spreads its own experts"),
     (("launch", "gpt", "--strategy", "single", "--nproc", "2"), "runs 1 process"),
     (("launch", "gpt", "--name", "../x"), "looks like a path"),
     (("launch", "gpt", "--port", "99999"), "between 0"),

@@ -17,15 +17,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 COMMON = ("--steps", str(STEPS), "--warmup", "2", "--log-every", "5")
 RECSYS: Any = {"recipe": "recsys", "words": COMMON}
 IMAGE: Any = {"recipe": "finetune_image", "words": COMMON}
+EXPERTS: Any = {"recipe": "expert_parallel", "words": (*COMMON, "--seq-len", "64")}
 HALF: Any = {"precision": "bf16", "tolerance": 5e-3, "why": "bf16 keeps 8 bits of a number"}
 ROWS = [
     row("ddp", 2, accumulate=2, **RECSYS),
     row("fsdp", 2, **RECSYS),
     row("zero2", 2, **RECSYS),
+    row("ep", 2, **EXPERTS, always=True),
+    row("ep", 4, **EXPERTS),
+    row("dp4-ep2", 4, **EXPERTS),
+    row("ep", 2, **HALF, **EXPERTS),
     row("ddp", 2, accumulate=2, **IMAGE),
     row("fsdp", 2, **IMAGE),
     row("fsdp", 2, **HALF, **IMAGE),
 ]
+
+WORDS = {one.recipe: one.words for one in ROWS}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +54,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureReque
 
     @cache
     def run(recipe: str) -> dict[str, Any]:
-        one = row("single", 1, recipe=recipe, words=COMMON)
+        one = row("single", 1, recipe=recipe, words=WORDS[recipe])
         return one.run(tmp_path_factory.mktemp("runs"), *more(one, request))
 
     return run

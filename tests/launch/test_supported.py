@@ -50,7 +50,7 @@ GPT = frozenset({"tp", "cp", "pp", "ddp"})
         ("dp2-tp2", 4, {}, None, "cuda", "dp_shard_size"),
         ("cp", 2, {}, None, "cpu", "flash attention"),
         ("cp", 2, {"cp_method": "ulysses"}, None, "cuda", "exchanges heads"),
-        ("dp2-ep2", 2, {}, GPT, "cpu", "Expert parallelism"),
+        ("dp2-ep2", 2, {}, GPT, "cpu", "spreads its own experts"),
     ],
 )
 def test_what_cannot_be_started_is_refused(

@@ -84,6 +84,16 @@ def test_gpt(precision: str) -> None:
     assert held(model) == predicted("context_parallel", ["--size", "2", "--cp", "2"], "cp", 2)
 
 
+@pytest.mark.parametrize("ep", [1, 2, 4])
+def test_experts(ep: int) -> None:
+    arguments = ["--size", "2", "--experts", "4", "--ep", str(ep)]
+    shape = options_of("expert_parallel", arguments)
+    experts = shape.layers * 4 * 8 * shape.hidden**2
+    own = shape.parameters - experts + experts // ep
+    strategy = f"dp4-ep{ep}" if ep > 1 else "ddp"
+    assert predicted("expert_parallel", arguments, strategy, 4) == 4 * own
+
+
 @pytest.mark.parametrize("ranks", [2, 4])
 @pytest.mark.parametrize("recipe", ["pipeline", "deepspeed_pipeline"])
 def test_pipelines(recipe: str, ranks: int) -> None:

@@ -37,8 +37,9 @@ from workbench.errors import UnknownNameError, UsageError
 
 NAMES = (
     *("single", "ddp", "fsdp", "fsdp-grad-op", "hsdp"),
-    *("zero1", "zero2", "zero3", "tp", "pp", "cp"),
+    *("zero1", "zero2", "zero3", "tp", "pp", "cp", "ep"),
 )
+DEGREES = ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep")
 RECOMPUTE = ("none", "selective", "full")
 SELECTIVE = ("op", "attention", "mlp", "norm", "moe")
 OFFLOADS = ("optimizer", "parameters", "activations")
@@ -178,7 +179,7 @@ class Strategy:
     """How context-parallel ranks exchange a sequence."""
 
     def __post_init__(self) -> None:
-        for field in ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep", "expert_tp"):
+        for field in (*DEGREES, "expert_tp"):
             require_positive(field, getattr(self, field))
         check_declared(self)
         if self.zero_stage not in {None, 1, 2, 3}:
@@ -339,6 +340,8 @@ def _named(base: Strategy, text: str, processes: int) -> Strategy:
         return replace(base, dp_replicate=processes)
     if text in {"tp", "pp", "cp"}:
         return replace(base, **{text: processes})
+    if text == "ep":
+        return replace(base, dp_replicate=processes, ep=processes)
     if text == "hsdp":
         if processes % 2 or processes < 4:
             raise UsageError(f"hsdp needs an even number of at least 4 processes, not {processes}.")

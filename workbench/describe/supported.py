@@ -37,8 +37,9 @@ def backend(strategy: Strategy, splits: frozenset[str] | None = None) -> Backend
     >>> backend(Strategy.parse("zero2", 2)), backend(Strategy.parse("tp", 2), frozenset({"tp"}))
     ('deepspeed', 'script')
     """
-    if strategy.tp * strategy.cp * strategy.pp > 1:
-        return "mesh" if splits is None and strategy.pp == 1 else "script"
+    if strategy.tp * strategy.cp * strategy.pp * strategy.ep > 1:
+        outside = splits is None and strategy.pp == 1 and strategy.ep == 1
+        return "mesh" if outside else "script"
     if strategy.zero_stage is not None and strategy.engine != "torch":
         return "deepspeed"
     if strategy.zero_stage is None and (strategy.dp_shard > 1 or strategy.name in _SHARDED):
@@ -133,10 +134,10 @@ def check_supported(
 
 
 def _check_degrees(strategy: Strategy, splits: frozenset[str] | None) -> None:
-    if strategy.ep > 1:
+    if strategy.ep > 1 and "ep" not in (splits or ()):
         raise UsageError(
-            f"Expert parallelism ({strategy.name!r}) is estimated but not launched: no recipe has "
-            "experts. Use ep 1."
+            f"{strategy.name!r} needs a script that spreads its own experts. It is launched with "
+            "the recipe expert_parallel; for any other, use ep 1."
         )
     axes = [axis for axis in ("tp", "cp", "pp") if getattr(strategy, axis) > 1]
     missing = [] if splits is None else [axis for axis in axes if axis not in splits]

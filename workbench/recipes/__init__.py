@@ -42,7 +42,7 @@ class Recipe:
     block: str
     """Class name of its repeated block: what FSDP gathers one by one."""
     splits: frozenset[str] = frozenset()
-    """What it does itself when told by flags (see launch/layout_flags.py): tp, cp, pp, ddp (the
+    """What it does itself when told by flags (see launch/layout_flags.py): tp, cp, pp, ep, ddp (the
     options of DDP). For anything else it depends on what Accelerate does to any script."""
     alone: tuple[str, ...] = ()
     """The only degrees it knows, its own first: Accelerate's ways to spread do not reach it. Empty:
@@ -139,6 +139,19 @@ _RECIPES: Mapping[str, Recipe] = {
         splits=frozenset({"cp"}),
         alone=("cp",),
     ),
+    "expert_parallel": Recipe(
+        name="expert_parallel",
+        path=_HERE / "expert_parallel.py",
+        summary="Expert parallelism from scratch, for reading: experts spread over the ranks.",
+        cpu_arguments=("--steps", "100"),
+        gpu_arguments=(
+            *("--size", "12", "--experts", "8", "--seq-len", "1024"),
+            *("--precision", "bf16", "--steps", "100"),
+        ),
+        block="ExpertBlock",
+        splits=frozenset({"ep"}),
+        alone=("ep", "dp_replicate"),
+    ),
     "pipeline": Recipe(
         name="pipeline",
         path=_HERE / "pipeline.py",
@@ -183,6 +196,8 @@ _SHAPE: Mapping[str, Any] = {
     "head_dim": None,
     "model": None,
     "checkpoint_dir": None,
+    "experts": 0,
+    "experts_per_token": 0,
     **dict.fromkeys(("seq_len", "micro_batch", "accumulate", "precision", "steps", "minutes")),
     "checkpoint_every": 0,
     **dict.fromkeys(("data", "epochs", "pictures", "base")),
@@ -219,7 +234,8 @@ def shape(arguments: Sequence[str] = (), *, recipe: str = DEFAULT) -> dict[str, 
     share one matrix), parameters (exact), seq_len, micro_batch (sequences per process), accumulate
     (micro-batches per optimizer step), precision, optimizer, steps and minutes (None: no such
     limit), checkpoint_every (steps; 0: never); kv_heads, gated_mlp, lora_rank, lora_targets and
-    quantization of a Hugging Face model. A recipe without a model of tokens has None as layers.
+    quantization of a Hugging Face model; experts and experts_per_token, 0 without. A recipe without
+    a model of tokens has None as layers.
 
     >>> gpt2 = shape(["--size", "12", "--seq-len", "1024"])
     >>> gpt2["layers"], gpt2["hidden"], gpt2["parameters"], gpt2["minutes"]

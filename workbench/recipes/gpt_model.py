@@ -56,7 +56,11 @@ class Block(nn.Module):
         q, k = rotate(norm(q), places), rotate(norm(k), places)  # normed: stable at a high lr
         y = self.attend(q, k, v)
         x = x + self.mix(y.transpose(1, 2).flatten(2))
-        return x + self.down(self.up(norm(x)).relu().square())  # ReLU²: arXiv 2109.08668
+        return x + self.think(norm(x))
+
+    def think(self, x: Tensor) -> Tensor:
+        """The MLP."""
+        return self.down(self.up(x).relu().square())  # ReLU²: arXiv 2109.08668
 
 
 class GPT(nn.Module):
@@ -68,15 +72,22 @@ class GPT(nn.Module):
         heads: Attention heads.
         blocks: Numbers of the blocks of this stage; None = all. The stage with block 0 has the
             embedding, the one with the last block the head.
+        block: What makes a block of its width and heads.
     """
 
     def __init__(
-        self, layers: int, hidden: int, heads: int, blocks: Iterable[int] | None = None
+        self,
+        layers: int,
+        hidden: int,
+        heads: int,
+        blocks: Iterable[int] | None = None,
+        *,
+        block: Callable[[int, int], nn.Module] = Block,
     ) -> None:
         super().__init__()
         own = list(range(layers) if blocks is None else blocks)
         self.embedding = nn.Embedding(VOCABULARY, hidden) if 0 in own else None
-        self.blocks = nn.ModuleDict({str(number): Block(hidden, heads) for number in own})
+        self.blocks = nn.ModuleDict({str(number): block(hidden, heads) for number in own})
         last = layers - 1 in own
         self.head = nn.Linear(hidden, VOCABULARY, bias=False) if last else None
 

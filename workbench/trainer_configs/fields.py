@@ -27,12 +27,12 @@ from workbench.describe.catalog import every_published
 from workbench.describe.job import Job, options
 from workbench.describe.model import Model
 from workbench.describe.option import declared
+from workbench.describe.strategy import DEGREES
 from workbench.describe.supported import is_counted, scopes
 from workbench.describe.workload import ImplementationAssumptions, Workload
 from workbench.errors import UsageError
 from workbench.trainer_configs.document import Document
 
-DEGREES = ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep")
 _OFFLOADS = ("optimizer", "parameters", "activations")
 _ATTENTION = ("q", "k", "v", "o")
 _MLP = ("gate", "up", "down")

@@ -16,11 +16,12 @@ from typing import Any, cast
 from workbench.describe.job import Job
 from workbench.describe.model import Model
 from workbench.describe.option import declared, text_of
+from workbench.describe.strategy import DEGREES
 from workbench.describe.trainers import preset
 from workbench.describe.workload import ImplementationAssumptions, Workload
 from workbench.errors import UsageError
 from workbench.trainer_configs.document import Document
-from workbench.trainer_configs.fields import DEGREES, job_fields, placement_of
+from workbench.trainer_configs.fields import job_fields, placement_of
 from workbench.trainer_configs.format import Format
 from workbench.trainer_configs.reading import TrainerConfig, format_of, job_of, read_document
 from workbench.trainer_configs.rules import InexpressibleError, applies

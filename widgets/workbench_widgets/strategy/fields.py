@@ -26,6 +26,7 @@ _FAMILIES = {
     "tp": "Tensor: slices of each matrix",
     "pp": "Pipeline: blocks in stages",
     "cp": "Context: parts of each sequence",
+    "ep": "Experts: spread over the ranks",
     "degrees": "Several at once: degrees",
 }
 _ENGINES = {

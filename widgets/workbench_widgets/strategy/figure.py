@@ -186,7 +186,8 @@ def _talk(strategy: wb.Strategy, axis: str) -> str:
     )
     return {
         "pp": "activations to the next stage, their gradients back",
-        "dp_replicate": "gradients all-reduced, once per step",
+        "dp_replicate": "gradients all-reduced, once per step"
+        + ("; tokens sent to their experts and back, in each block" if strategy.ep > 1 else ""),
         "dp_shard": sharded,
         "cp": (
             "keys and values passed around the ring"

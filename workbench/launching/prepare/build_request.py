@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import importlib.util
-import math
 import os
 import re
 import shutil
@@ -19,6 +18,7 @@ from workbench import recipes
 from workbench.describe import Cluster, Strategy
 from workbench.describe.detection import detect_host
 from workbench.describe.job import Job
+from workbench.describe.strategy import DEGREES
 from workbench.errors import HostError, UsageError
 from workbench.launching.cell.script import as_words, function_script
 from workbench.launching.prepare import accelerate_config
@@ -216,8 +216,11 @@ def _in_one_process(
 def _check_alone(recipe: str, strategy: Strategy) -> None:
     """Refuse a strategy that a recipe of one idea would not follow."""
     alone = recipes.find(recipe).alone
-    ranks = math.prod(getattr(strategy, axis) for axis in alone)
-    if alone and (ranks != strategy.world_size or strategy.zero_stage or strategy.dp_shard > 1):
+    if not alone:
+        return
+    spread = [axis for axis in DEGREES if getattr(strategy, axis) > 1]
+    followed = not spread or (set(spread) <= set(alone) and alone[0] in spread)
+    if not followed or strategy.zero_stage:
         raise UsageError(
             f"The recipe {recipe} spreads by {alone[0]} and nothing else, so {strategy.name!r} "
             f"would not be what runs. Use --strategy {alone[0]}, or the recipe gpt."

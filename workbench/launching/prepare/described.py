@@ -177,6 +177,9 @@ def workload_of(recipe: str, shape: Mapping[str, Any]) -> Workload:
         gated_mlp=shape["gated_mlp"],
         norm="rmsnorm" if from_config else "rmsnorm-plain",
         tied_embeddings=bool(shape["tied"]),
+        experts=shape["experts"],
+        experts_per_token=shape["experts_per_token"],
+        expert_hidden=shape["mlp"] if shape["experts"] else 0,
     )
     adapters: dict[str, Any] = {}
     if shape["lora_rank"]:

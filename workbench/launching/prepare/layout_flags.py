@@ -14,11 +14,12 @@ from workbench.describe.supported import backend
 from workbench.errors import UsageError
 from workbench.store.names import check_local
 
-_OURS = frozenset({"tp", "cp", "pp", "ddp"})
+_OURS = frozenset({"tp", "cp", "pp", "ep", "ddp"})
 _INSTEAD = {
     "--tp": "dp2-tp2",
     "--cp": "cp2",
     "--pp": "pp2-dp2",
+    "--ep": "ep",
     "--dp-shard": "fsdp2-tp2",
     "--zero-optimizer": "zero1 --engine torch",
     "--schedule": "pp2 --schedule gpipe",
@@ -58,7 +59,7 @@ def check_arguments(arguments: Sequence[str]) -> None:
 
 def is_model_parallel(strategy: Strategy) -> bool:
     """Whether the script itself splits the model (or the sequence)."""
-    return strategy.tp * strategy.cp * strategy.pp > 1
+    return strategy.tp * strategy.cp * strategy.pp * strategy.ep > 1
 
 
 def layout_flags(strategy: Strategy) -> list[str]:
@@ -81,6 +82,8 @@ def _model_parallel(strategy: Strategy) -> list[str]:
         flags += ["--pp", str(strategy.pp), "--schedule", strategy.pipeline.schedule]
         if strategy.pipeline.virtual_stages > 1:
             flags += ["--virtual-stages", str(strategy.pipeline.virtual_stages)]
+    if strategy.ep > 1:
+        flags += ["--ep", str(strategy.ep)]
     if strategy.dp_shard > 1:
         flags += ["--dp-shard", str(strategy.dp_shard)]
     if strategy.recompute != "none":

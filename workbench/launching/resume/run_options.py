@@ -14,6 +14,7 @@ from typing import Any
 from workbench import recipes
 from workbench.describe import Strategy
 from workbench.describe.job import Job
+from workbench.describe.strategy import DEGREES
 from workbench.describe.supported import check_supported
 from workbench.errors import UsageError
 from workbench.launching.capture import SITE_FOLDER
@@ -28,7 +29,7 @@ from workbench.store.processes import MARKER
 from workbench.store.run_record import RunRecord
 from workbench.store.runs import Store
 
-_DEGREES = {"name", "dp_replicate", "dp_shard", "tp", "cp", "pp", "ep", "zero_stage"}
+_DEGREES = {"name", *DEGREES, "zero_stage"}
 _OURS = {
     *("ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "WORKBENCH_CAPTURE"),
     *("WORKBENCH_RUN_DIR", MARKER, *INTERFACES),
