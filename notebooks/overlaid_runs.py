@@ -3,8 +3,9 @@
     curves = train({"alone": ("single", 1, ARGUMENTS), "cut": ("tp", 2, ARGUMENTS)})
     compared(curves)              # how far from the first, and the figure
 
-A way is a strategy, its processes, the arguments of the recipe `gpt`, and options of the strategy
-where it needs any. Runs start together and are waited for; `runs` has them by name afterwards.
+A way is a strategy, its processes, the arguments of the recipe (`gpt`, if no other is named), and
+options of the strategy where it needs any. Runs start together and are waited for; `runs` has them
+by name afterwards.
 """
 
 # ruff: noqa: INP001, T201 - a file beside the notebooks, for their readers
@@ -22,7 +23,9 @@ runs: dict[str, wb.Run] = {}
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
 
 
-def train(ways: dict[str, Sequence[Any]], together: int = 2) -> dict[str, list[float]]:
+def train(
+    ways: dict[str, Sequence[Any]], together: int = 2, recipe: str = "gpt"
+) -> dict[str, list[float]]:
     """The losses of each way, step by step: means over the global batch. So many runs at once."""
     names = list(ways)
     for first in range(0, len(names), together):
@@ -30,7 +33,7 @@ def train(ways: dict[str, Sequence[Any]], together: int = 2) -> dict[str, list[f
         for name in started:
             strategy, processes, arguments, *options = ways[name]
             runs[name] = wb.launch(
-                "gpt", arguments, strategy=strategy, processes=processes, cpu=True,
+                recipe, arguments, strategy=strategy, processes=processes, cpu=True,
                 options=options[0] if options else None,
             )  # fmt: skip
         for name in started:
