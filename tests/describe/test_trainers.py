@@ -197,3 +197,39 @@ def test_sdpa_takes_cudnn_where_torch_prefers_it(gpu: str, trainer: str, version
     """On Hopper and Blackwell, since torch 2.9; FlashAttention-2 where the trainer asks for it."""
     job = wb.Job.of("llama-3-8b", gpu=gpu, trainer=trainer)
     assert job.workload.kernels.flash_version == version
+
+
+def test_a_recipe_in_fp8_has_room_without_recompute() -> None:
+    """Low-precision gradients, 8-bit inputs and a loss in place: NVIDIA's table runs it so."""
+    layout = {"gpus": 8, "nodes": 72, "strategy": "zero1x4-tp8-pp9-cp2", "virtual_stages": 7}
+    layout |= {"schedule": "interleaved", "accumulate": 63, "seq_len": 8192, "precision": "fp8"}
+    found = job("nemo@25.02", "llama-3.1-405b", sequence_parallel=True, **layout)
+    assert found.workload.kernels.gradient_bytes == 2
+    assert found.workload.kernels.fp8_inputs
+    assert found.strategy.recompute == "none"
+    assert wb.training_memory(found).fits
+    assert job("nemo@25.02").workload.kernels.gradient_bytes == 4
+    assert job("nemo@25.05").workload.kernels.gradient_bytes == 2
+
+
+def peak(described: wb.Job, moment: str) -> int:
+    return dict(wb.training_memory(described).peaks or {})[moment]
+
+
+def test_cross_entropy_of_megatron_works_in_place() -> None:
+    """Of fp32 logits one copy is left, which becomes the gradient."""
+    layout = {"strategy": "ddp", "seq_len": 8192, "recompute": "full", "loss": "full"}
+    own, usual = (job(name, "llama-3.2-1b", **layout) for name in ("megatron-lm", "pytorch"))
+    before, after = (
+        peak(one, "loss backward") - peak(one, "block backward") for one in (usual, own)
+    )
+    assert before - after > 4 * 8192 * 128256
+
+
+def test_early_torchtune_keeps_its_logits_through_backward() -> None:
+    single = {"gpus": 1, "strategy": "single", "seq_len": 2048, "micro_batch": 4}
+    early, later = (
+        peak(job(f"torchtune@{release}", "llama-2-7b", loss="full", **single), "loss backward")
+        for release in ("0.2", "0.3")
+    )
+    assert early - later == pytest.approx(4 * 8192 * 32000, rel=0.01)

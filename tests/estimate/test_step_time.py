@@ -252,7 +252,7 @@ def test_what_cannot_be_timed_is_refused() -> None:
 def test_ulysses_sends_less_than_the_ring_but_hides_nothing(length: int) -> None:
     """Long sequences hide the ring behind attention; short ones pay its larger volume."""
     work = Workload(
-        model=Model.catalog("llama-2-7b"), seq_len=length, micro_batch=1, precision="fp32"
+        model=Model.catalog("llama-2-7b"), seq_len=length, micro_batch=1, precision="bf16"
     )
 
     def waiting(method: str) -> float:

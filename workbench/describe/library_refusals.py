@@ -57,6 +57,20 @@ def _check_fsdp_offload(strategy: Strategy, device: str) -> None:
         )
 
 
+def check_offloaded_weights(strategy: Strategy) -> None:
+    """Refuse to count weights as gone that ZeRO-1 and -2 leave on the card."""
+    if strategy.zero_stage in {1, 2} and "parameters" in strategy.offload:
+        raise _weights_stay(strategy)
+
+
+def _weights_stay(strategy: Strategy) -> UsageError:
+    return UsageError(
+        f"Offload {','.join(strategy.offload)}: DeepSpeed moves weights to the host in ZeRO-3, "
+        f"with the optimizer's states; asked for is zero{strategy.zero_stage}. Use zero3 with "
+        "optimizer,parameters."
+    )
+
+
 def check_deepspeed(strategy: Strategy, device: str) -> None:
     """Refuse what DeepSpeed's ZeRO of that stage does not do."""
     stage, given = strategy.zero_stage, set(strategy.offload)
@@ -65,12 +79,9 @@ def check_deepspeed(strategy: Strategy, device: str) -> None:
             "DeepSpeed offloads activations only where the script calls its checkpointing. Use "
             "offload optimizer or optimizer,parameters."
         )
-    if "parameters" in given and (stage != 3 or "optimizer" not in given):
-        raise UsageError(
-            f"Offload {','.join(strategy.offload)}: DeepSpeed moves weights to the host in ZeRO-3, "
-            f"with the optimizer's states; asked for is zero{stage}. Use zero3 with "
-            "optimizer,parameters."
-        )
+    if "parameters" in given and "optimizer" not in given:
+        raise _weights_stay(strategy)
+    check_offloaded_weights(strategy)
     if strategy.deepspeed.offload_device == "nvme" and (stage != 3 or not given):
         raise UsageError(
             f"DeepSpeed offloads to NVMe in ZeRO-3 only; asked for is zero{stage} with offload "

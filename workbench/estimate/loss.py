@@ -37,11 +37,15 @@ def loss_memory(context: RankContext) -> LossMemory:
     if workload.loss == "fused":
         chunk = max(1.0, tokens * model.hidden / model.vocab)  # Liger: chunk x V = about T x h
         piece = min(1.0, chunk / tokens) * logits
-        gradient = c * model.vocab * model.hidden / tp  # made in forward, kept
+        trains_head = context.trains or "head" in workload.lora_targets
+        gradient = c * model.vocab * model.hidden / tp * trains_head  # made in forward, kept
         held = 14.0 * piece + gradient + outside
         return LossMemory(forward=held, backward=outside + gradient)
     upcast = kernels.logits_fp32 or c == 4
-    forward, backward = (c % 4 + 8.0, 4.0 * kernels.logits_copies) if upcast else (2.0 * c, 3.0 * c)
+    forward, backward = 2.0 * c, 3.0 * c
+    if upcast:  # worked on in place, one copy is left: it becomes the gradient, then is cast back
+        copies = kernels.logits_copies
+        forward, backward = c % 4 + 4.0 * min(2, copies), max(4.0 * copies, 4.0 + c % 4)
     if kernels.compiled_loss:
         forward, backward, upcast = float(c), 2.0 * c, False
     if tp > 1 and kernels.gathered_inputs:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import takes_job
+from workbench.describe.library_refusals import check_offloaded_weights
 from workbench.errors import UsageError
 from workbench.estimate.card import CPU_CONTEXT_BYTES, card_parts, cautions, host_bytes
 from workbench.estimate.measured import on_device
@@ -134,6 +135,7 @@ def check_layout(workload: Workload, strategy: Strategy) -> None:
         UsageError: with what is allowed.
     """
     model = workload.model
+    check_offloaded_weights(strategy)
     if strategy.tp > 1 and model.kind != "module":
         if model.heads % strategy.tp:
             good = [str(tp) for tp in range(2, model.heads + 1) if model.heads % tp == 0][:8]

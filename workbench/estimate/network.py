@@ -143,6 +143,8 @@ def links(cluster: Cluster, conditions: Conditions) -> Links:
     if network is None:
         kind = "infiniband"
         port = USUAL_PORT.get(family(gpu.arch), DEFAULT_PORT)
+        if not gpu.has_link or gpu.id.startswith("rtx-"):  # no generation's training servers
+            port = min(port, USUAL_PORT["Ada"])
         if cluster.world_size > domain:
             assumed = f"fabric not given: {port / 0.125e9:.0f} Gbit/s InfiniBand per GPU assumed"
     else:

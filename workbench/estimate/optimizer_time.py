@@ -37,19 +37,20 @@ def optimizer_seconds(rank: Rank, gpu: Machine) -> dict[str, float]:
     expert_ways = max(1, ways // expert_ways_of(strategy))
     mine = (elements.block + elements.root + elements.adapters) / ways
     mine += elements.experts / expert_ways
-    if "optimizer" in strategy.offload:
+    products = 0.0
+    if workload.optimizer == "muon":
+        products = _orthogonalise(workload, elements, gpu) / ways
+    if "optimizer" in strategy.offload:  # a host takes at least as long for products as its GPU
         traffic = mine * 2 * width.compute / gpu.host_bytes
         return {
-            "optimizer": fitted("step_seconds") + mine / fitted("host_elements"),
+            "optimizer": fitted("step_seconds") + mine / fitted("host_elements") + products,
             "offload of the optimizer": traffic,
         }
     per_element = TRAFFIC[workload.optimizer] + CLIP
     if width.weight == 2 and not width.master:
         per_element /= 2
-    seconds = mine * per_element / gpu.memory_bytes
+    seconds = mine * per_element / gpu.memory_bytes + products
     parts = _paging(workload, mine, width, gpu)
-    if workload.optimizer == "muon":
-        seconds += _orthogonalise(workload, elements, gpu) / ways
     return {"optimizer": fitted("step_seconds") + seconds, **parts}
 
 

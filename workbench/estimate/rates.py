@@ -111,13 +111,17 @@ def machine(
     if accelerator.memory_bytes_per_second is None:
         raise UsageError(f"The memory bandwidth of {accelerator.name} is unknown.")
     arch = family(accelerator.arch)
-    ceiling = conditions.matmul_share or _ceiling(accelerator, arch, plain)
+    part = "" if precision == "fp32" else accelerator.id  # measured on tensor cores
+    ceiling = conditions.matmul_share or _ceiling(accelerator, arch, plain, part)
     fp8 = fitted("fp8_cdna3" if arch == "CDNA3" else "fp8") if precision == "fp8" else 1.0
     memory = conditions.memory_share or fitted("memory")
+    attention = (accelerator.peak_flops(low) or plain) * _attention(arch, flash_version)
+    if precision == "fp32":  # fused kernels of 16 bits do not take it (FlashAttention's README)
+        attention = min(attention, plain * ceiling)
     return Machine(
         matmul_flops=peak * ceiling * fp8,
         plain_flops=plain * ceiling,
-        attention_flops=(accelerator.peak_flops(low) or plain) * _attention(arch, flash_version),
+        attention_flops=attention,
         flash_version=flash_version,
         card_bytes=accelerator.memory_bytes,
         memory_bytes=accelerator.memory_bytes_per_second * memory,
@@ -126,8 +130,8 @@ def machine(
     )
 
 
-def _ceiling(accelerator: Accelerator, arch: str, plain: float) -> float:
-    share = PART_CEILING.get(accelerator.id) or MATMUL_CEILING.get(arch)
+def _ceiling(accelerator: Accelerator, arch: str, plain: float, part: str) -> float:
+    share = PART_CEILING.get(part) or MATMUL_CEILING.get(arch)
     share = share or _fitted_for(arch, "ceiling")
     share *= _fitted_for(arch, "sustained")
     if arch == "Ada" and accelerator.tdp_w:
