@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Any, Final
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
+from workbench.cli.help_pages import WIDTH, HelpCommand, HelpGroup
 from workbench.cli.json_keys import help_text
 
 
@@ -262,7 +263,22 @@ COMMANDS = {
         "nodes", "node", "Join a multi-node run as one of its machines, until the run ends."
     ),
 }
-"""In the order in which ``--help`` lists them."""
+"""By name."""
+SECTIONS: Final = {
+    "Begin": "demo doctor",
+    "Before a run": (
+        "memory cost plan advise prices models gpus rehearse calibrate measure data verify"
+    ),
+    "Start": "launch queue sweep scale study warm",
+    "Watch and steer": (
+        "runs show attach ui metrics logs diagnose replay set look checkpoint evaluate stop track "
+        "notify"
+    ),
+    "Go on": "resume rerun fork adopt checkpoints push pull",
+    "Afterwards": "profile compare generate export-model tag note archive delete",
+    "Elsewhere": "export submit node mcp version",
+}
+"""Headings of ``--help``, with the commands below each in their order."""
 
 
 def load(name: str) -> Any:
@@ -272,6 +288,8 @@ def load(name: str) -> Any:
     if not isinstance(target, typer.Typer):
         function, target = target, typer.Typer(add_completion=False, rich_markup_mode=None)
         target.command(name)(function)
+    for info in target.registered_commands:
+        info.cls, info.context_settings = HelpCommand, WIDTH
     command: Any = typer.main.get_command(target)
     command.name = name
     command.epilog = help_text(name)
@@ -280,7 +298,7 @@ def load(name: str) -> Any:
     return command
 
 
-class LazyGroup(TyperGroup):
+class LazyGroup(HelpGroup):
     """A group that knows its commands by name and summary, and loads the one that is used."""
 
     def __init__(self, **attributes: Any) -> None:
@@ -291,6 +309,13 @@ class LazyGroup(TyperGroup):
             for name, source in COMMANDS.items()
         }
         self.commands.update(own)
+
+    def headings(self, names: list[str]) -> dict[str, list[str]]:
+        """The sections, each with those of its commands that there are."""
+        return {
+            heading: [name for name in listed.split() if name in names]
+            for heading, listed in SECTIONS.items()
+        }
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Load the command that the line names, then continue as any group."""

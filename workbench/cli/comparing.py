@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import workbench as wb
+from workbench.cli.describing import with_options
 from workbench.cli.progress import status_line
 from workbench.cli.tables import JsonOption, badge, number, print_json
 from workbench.cli.terminal import StoreOption, console, errors
@@ -55,6 +56,7 @@ _RESULT_NAMES = {
 }
 
 
+@with_options
 def compare(
     runs: Annotated[
         list[str], typer.Argument(metavar="RUN...", help="2 to 10 ids, unique prefixes or names.")

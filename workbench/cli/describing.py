@@ -8,27 +8,37 @@ a mapping of those that were given. `with_options` makes a Typer command of the 
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
+from copy import copy
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, get_type_hints
 
 import typer
+from typer.models import OptionInfo, ParameterInfo
 
+from workbench.cli import help_pages
 from workbench.cli.tables import JsonOption
 from workbench.describe import Strategy
+from workbench.describe.checks import read_number, read_whole
 from workbench.describe.job import Job, options
 from workbench.describe.option import (
     DeclaredField,
     Group,
     Option,
+    check_value,
     declared,
     flattened,
     groups,
     text_of,
 )
+from workbench.describe.placement import Placement
 from workbench.describe.stack import ALL, CALIBRATION
+from workbench.describe.workload import ImplementationAssumptions, Workload
 from workbench.errors import UsageError
+from workbench.launching.prepare.options import LaunchOptions
+from workbench.recover.policy import Recovery
 from workbench.store import measurements
 from workbench.store.runs import Store
 from workbench.store.stack_calibrations import calibrated
@@ -65,6 +75,21 @@ class Description:
     as_json: JsonOption = False
 
 
+_DEFAULT = re.compile(r" \[default: [^\]]*\]")  # in words; a run that exists keeps what it has
+_TOPIC_OF = {
+    "model": help_pages.WHAT,
+    "strategy": help_pages.HOW,
+    "wrap": help_pages.HOW,
+    "trainer": help_pages.TRAINER,
+    "kernels": help_pages.TRAINER,
+}
+_TOPIC_OF_KIND = {
+    Workload: help_pages.WHAT,
+    Placement: help_pages.WHERE,
+    Strategy: help_pages.HOW,
+    Recovery: help_pages.LIMITS,
+    ImplementationAssumptions: help_pages.TRAINER,
+}
 TOKENS = Option(help="Tokens to train on: 300B, 1.5T, 2e9.")
 DEADLINE = Option(help="Maximum hours, including start-up.", unit="h")
 
@@ -129,10 +154,46 @@ def _argument(
             )
     if is_dataclass(hint):
         return _of_fields(hint)
-    parameter = inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint
+    for extra in getattr(hint, "__metadata__", ()):
+        if isinstance(extra, ParameterInfo) and (kind := _number_kind(hint.__origin__)):
+            return _of_number(name, kind, default, extra)
+    return _Argument(
+        parameters=[_keyword_only(name, default, hint)], read=lambda values: values[name]
     )
-    return _Argument(parameters=[parameter], read=lambda values: values[name])
+
+
+def _keyword_only(name: str, default: Any, hint: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _number_kind(hint: Any) -> type | None:
+    return next((kind for kind in (int, float) if hint in {kind, kind | None}), None)
+
+
+def _of_number(name: str, kind: type, default: Any, info: ParameterInfo) -> _Argument:
+    """A number of the command itself: taken as text, and refused in our own words."""
+    shown, title = copy(info), name
+    shown.min = shown.max = None
+    if isinstance(info, OptionInfo):
+        names = (info.default, *(info.param_decls or ()))  # Annotated: the first is its default
+        named = (each for each in names if isinstance(each, str) and each.startswith("--"))
+        title = next(named, f"--{name.replace('_', '-')}")
+        shown.metavar = info.metavar or f"<{kind.__name__}>"
+    given = default if default in {None, inspect.Parameter.empty} else f"{default:.12g}"
+
+    def read(values: Mapping[str, Any]) -> Any:
+        text = values[name]
+        if text is None:
+            return None
+        if kind is float:
+            return read_number(title, text, info.min)
+        least, most = (None if limit is None else int(limit) for limit in (info.min, info.max))
+        number = read_whole(title, text, least, most)
+        check_value(title, number, Option(help="", least=least, most=most))
+        return number
+
+    optional: Any = str if default is inspect.Parameter.empty else str | None
+    return _Argument(parameters=[_keyword_only(name, given, Annotated[optional, shown])], read=read)
 
 
 def _of_option(field: DeclaredField) -> _Argument:
@@ -185,10 +246,23 @@ def _of_group(kind: Any, group: Group, own: set[str], hidden: tuple[str, ...]) -
         return instance(group.of, given) if kind is group.of else given
 
     parameters = [
-        _parameter(name, field, hidden=name in hidden, changes=group.changes)
+        _parameter(
+            name, field, hidden=name in hidden, changes=group.changes, topic=_topic(group.of, name)
+        )
         for name, (_, field) in known.items()
     ]
     return _Argument(parameters=parameters, read=read)
+
+
+def _topic(kind: type, name: str) -> str | None:
+    """Below which heading the help lists an option; None = the command's own."""
+    if kind is not Job and kind is not LaunchOptions:
+        return None
+    if name in _TOPIC_OF:
+        return _TOPIC_OF[name]
+    if kind is LaunchOptions and name in declared(LaunchOptions):
+        return help_pages.LAUNCH
+    return next(topic for part, topic in _TOPIC_OF_KIND.items() if name in declared(part))
 
 
 def options_of(kind: type) -> Mapping[str, tuple[str, DeclaredField]]:
@@ -221,18 +295,19 @@ def instance(kind: Any, given: Mapping[str, Any]) -> Any:
 
 
 def _parameter(
-    name: str, field: DeclaredField, *, hidden: bool, changes: bool
+    name: str, field: DeclaredField, *, hidden: bool, changes: bool, topic: str | None = None
 ) -> inspect.Parameter:
     several = field.option.split == "pairs"
     # `DeclaredField.read` refuses in our own words.
-    as_text = field.option.split or field.plain_type is int
+    as_text = field.option.split or field.plain_type in {int, float}
     kind: Any = list[str] if several else str if as_text else field.plain_type
     shown = typer.Option(
         *field.names(changes=changes),
-        help=field.help if changes else f"{field.help}{field.default_text}",
-        metavar=field.option.metavar or ("<int>" if field.plain_type is int else None),
+        help=_DEFAULT.sub("", field.help) if changes else f"{field.help}{field.default_text}",
+        metavar=field.option.metavar or (f"<{field.plain_type.__name__}>" if as_text else None),
         hidden=hidden,
         show_default=False,
+        rich_help_panel=topic,
     )
     return inspect.Parameter(
         name,

@@ -11,21 +11,25 @@ import os
 import sys
 import warnings
 from itertools import pairwise
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
 from workbench.cli.commands import LazyGroup
+from workbench.cli.help_pages import WIDTH
 from workbench.errors import UsageError, WorkbenchError
 from workbench.version import __version__
 
 app = typer.Typer(
     cls=LazyGroup,
-    no_args_is_help=True,
+    context_settings=WIDTH,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+_WRONG_LINE: Any = typer.BadParameter.__base__
+"""Click's UsageError, wherever this Typer has Click."""
 
 
 @app.callback()
@@ -39,7 +43,7 @@ def version() -> None:
     typer.echo(__version__)
 
 
-def run_app() -> None:
+def run_app() -> NoReturn:
     """Run a command and turn our exceptions into one clear line and the right exit code."""
     warnings.formatwarning = _note
     for stream in (sys.stdout, sys.stderr):
@@ -47,21 +51,33 @@ def run_app() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     try:
-        app()
-    except SystemExit as error:
-        if error.code == 0:
-            _say_that_the_queue_waits()
-        if error.code == 2 and "launch" in sys.argv[1:2] and "--" not in sys.argv:
-            hint = "Options of the script itself come after --: workbench launch SCRIPT -- …"
-            typer.echo(hint, err=True)
-        raise
+        code = app(standalone_mode=False, prog_name="workbench") or 0
+    except _WRONG_LINE as error:
+        _fail(_in_one_line(error), 2)
     except UsageError as error:
-        _fail(error, 2)
+        _fail(str(error), 2)
     except WorkbenchError as error:
-        _fail(error, 1)
+        _fail(str(error), 1)
+    except typer.Abort:
+        _fail("Aborted.", 1)
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(1)
+    if code == 0:
+        _say_that_the_queue_waits()
+    sys.exit(code)
+
+
+def _in_one_line(error: Any) -> str:
+    """What is wrong with the command line, and how it is written."""
+    said = error.format_message().strip()
+    parts = [said if said.endswith((".", "?")) else f"{said}."]
+    if error.ctx is not None:
+        usage = " ".join(error.ctx.get_usage().split()).removeprefix("Usage: ")
+        if "[-- ARGS...]" in usage and "--" not in sys.argv:
+            parts.append("Options of the script itself come after --.")
+        parts.append(f"Usage: {usage}; see {error.ctx.command_path} --help")
+    return " ".join(parts)
 
 
 def _say_that_the_queue_waits() -> None:
@@ -93,12 +109,12 @@ def _note(message: Warning | str, *_place: object, **_line: object) -> str:
     return f"note: {message}\n"
 
 
-def _fail(error: Exception, code: int) -> NoReturn:
+def _fail(message: str, code: int) -> NoReturn:
     from workbench.cli.tables import print_json  # noqa: PLC0415 - --help and version need no Rich
     from workbench.cli.terminal import errors  # noqa: PLC0415
 
     if "--json" in sys.argv:
-        print_json({"error": str(error)})
+        print_json({"error": message})
     errors.print("error:", style="bold red", end=" ")
-    errors.print(str(error), markup=False, soft_wrap=True)  # paths stay whole
+    errors.print(message, markup=False, soft_wrap=True)  # paths stay whole
     sys.exit(code)

@@ -23,9 +23,11 @@ _Ids = Annotated[list[str], typer.Argument(metavar="RUN...", help="Full run ids.
 
 def tag(
     run: RunArgument,
-    tags: Annotated[list[str] | None, typer.Argument(metavar="[TAG]...")] = None,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="TAG...", help="To add.")] = None,
     *,
-    remove: Annotated[list[str] | None, typer.Option(help="Tag to remove.")] = None,
+    remove: Annotated[
+        list[str] | None, typer.Option(help="Tag to remove; may be repeated.", metavar="TAG")
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

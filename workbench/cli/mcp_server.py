@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 import workbench as wb
+from workbench.cli.describing import with_options
 from workbench.cli.mcp_limits import AgentLimits
 from workbench.cli.terminal import StoreOption
 from workbench.store.runs import Store
 
 
+@with_options
 def mcp(
     *,
     allow_launch: Annotated[

@@ -35,7 +35,7 @@ def measure(
     module: ModuleOption = False,
     launch: Annotated[LaunchOptions, Group(of=LaunchOptions, only=("cpu", "store"))],
     timeout: Annotated[
-        float, typer.Option(help="Time limit of each run in seconds.")
+        float, typer.Option(min=0, help="Time limit of each run in seconds.")
     ] = USUAL_TIMEOUT,
     as_json: JsonOption = False,
 ) -> None:

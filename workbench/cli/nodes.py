@@ -41,14 +41,17 @@ _QUEUE_SECONDS = 5.0
 _SOMEWHERE = "node-0"  # in run.json, until Slurm has chosen the machines
 
 
+@with_options
 def node(
     directory: Annotated[Path, typer.Argument(metavar="RUN_DIR", help=_DIRECTORY_HELP)],
     *,
-    rank: Annotated[int, typer.Option(help="Number of this machine in the run, from 1.")],
+    rank: Annotated[int, typer.Option(min=1, help="Number of this machine in the run.")],
     address: Annotated[
         str | None, typer.Option(help="Address of node 0, where a scheduler starts node 0 too.")
     ] = None,
-    port: Annotated[int | None, typer.Option(help="Rendezvous port of node 0.")] = None,
+    port: Annotated[
+        int | None, typer.Option(min=0, max=65535, help="Rendezvous port of node 0.")
+    ] = None,
 ) -> None:
     """Join a multi-node run as one of its machines, until the run ends."""
     paths = RunPaths(directory.expanduser().absolute())

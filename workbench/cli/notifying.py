@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from workbench.cli.help_pages import HelpGroup
 from workbench.cli.tables import JsonOption, print_json, print_json_rows
 from workbench.cli.terminal import console
 from workbench.errors import UnknownNameError, UsageError, WorkbenchError
@@ -16,7 +17,7 @@ from workbench.notifying.messages import Message
 from workbench.notifying.targets import LEVELS, level
 
 notify = typer.Typer(
-    no_args_is_help=True,
+    cls=HelpGroup,
     add_completion=False,
     rich_markup_mode=None,
     help="Choose who is told of findings, restarts and ends of your runs: Slack, Discord, ntfy, "

@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from workbench.cli.describing import with_options
 from workbench.cli.memory import plain_console, show
 from workbench.cli.tables import JsonOption, print_json
 from workbench.describe import Offer, catalog, prices
@@ -33,6 +34,7 @@ _NARROW = 96
 _LEAST = {"GPUs": 9, "provider": 8, "machine": 10, "region": 6, "marks": 9}
 
 
+@with_options
 def prices_command(
     *,
     gpu: Annotated[
@@ -46,7 +48,7 @@ def prices_command(
     ] = False,
     ask: Annotated[bool, typer.Option("--refresh", help="Query the providers now.")] = False,
     seconds: Annotated[
-        float, typer.Option(help="With --refresh: time limit per provider, in seconds.")
+        float, typer.Option(min=0, help="With --refresh: time limit per provider, in seconds.")
     ] = 10.0,
     as_json: JsonOption = False,
 ) -> None:

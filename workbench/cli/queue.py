@@ -11,6 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from workbench.cli.describing import with_options
+from workbench.cli.help_pages import HelpGroup
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import StoreOption, console
 from workbench.launching.prepare.options import PRIORITY
@@ -20,7 +21,7 @@ from workbench.queueing.queue import QueuedRun
 from workbench.units import format_bytes, format_seconds, format_usd
 
 queue = typer.Typer(
-    no_args_is_help=True,
+    cls=HelpGroup,
     add_completion=False,
     rich_markup_mode=None,
     help="List, move, drop and start the runs that wait for devices.",
@@ -47,7 +48,7 @@ def show(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
 @with_options
 def move(
     run: _QueuedArgument,
-    position: Annotated[int | None, typer.Argument(help="New place; 1 = the next.")] = None,
+    position: Annotated[int | None, typer.Argument(min=1, help="New place; 1 = the next.")] = None,
     *,
     priority: Annotated[int | None, PRIORITY] = None,
     store: StoreOption = None,
@@ -96,6 +97,7 @@ def start(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
 
 
 @queue.command()
+@with_options
 def slots(
     number: Annotated[
         int | None, typer.Argument(help="Slots of cores [default: one a core].")

@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.markup import escape
 
 import workbench as wb
+from workbench.cli.describing import with_options
 from workbench.cli.live import render
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import RunArgument, StoreOption, console
@@ -97,6 +98,7 @@ def _news(before: Sequence[Finding], after: Sequence[Finding]) -> Iterator[Findi
     return (finding for finding in after if (finding.key, finding.cleared_at is None) not in known)
 
 
+@with_options
 def replay(
     run: RunArgument = "last",
     *,

@@ -14,6 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import workbench as wb
+from workbench.cli.describing import with_options
 from workbench.cli.progress import busy
 from workbench.cli.tables import (
     JsonOption,
@@ -91,6 +92,7 @@ def _show_series(handle: wb.Run) -> None:
         console.print(more, markup=False)
 
 
+@with_options
 def metrics(
     run: RunArgument = "last",
     *,
@@ -181,11 +183,12 @@ def _metrics_table(rows: list[dict[str, Any]], *, header: bool) -> Table:
     return table
 
 
+@with_options
 def logs(
     run: RunArgument = "last",
     *,
     rank: Annotated[int | None, typer.Option(help="One rank only.")] = None,
-    tail: Annotated[int | None, typer.Option(help="The last N lines.")] = None,
+    tail: Annotated[int | None, typer.Option(min=0, help="The last N lines.")] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Include every state of progress bars.")
     ] = False,

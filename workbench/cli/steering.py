@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 import workbench as wb
+from workbench.cli.describing import with_options
 from workbench.cli.tables import JsonOption, number, print_json
 from workbench.cli.terminal import RunArgument, StoreOption, console, errors
 from workbench.errors import UsageError
@@ -17,12 +18,12 @@ from workbench.launching.capture.tensor_looks import KINDS
 from workbench.store.layout import RunPaths
 
 _Step = Annotated[
-    int | None, typer.Option("--at", help="After this optimizer step; default: soon.")
+    int | None, typer.Option("--at", min=0, help="After this optimizer step; default: soon.")
 ]
 _Wait = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or until all ranks know.")
 ]
-_Timeout = Annotated[float, typer.Option(help="Seconds to wait for the ranks.")]
+_Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for the ranks.")]
 _Values = Annotated[
     list[str], typer.Argument(metavar="NAME=VALUE...", help="lr=1e-4, weight_decay=0.1 …")
 ]
@@ -32,10 +33,14 @@ _Hold = Annotated[
 _Module = Annotated[
     str, typer.Argument(metavar="[MODULE]", help="Name or pattern; without: list the names.")
 ]
-_Kinds = Annotated[list[str] | None, typer.Option("--of", help=f"Only these: {', '.join(KINDS)}.")]
+_Kinds = Annotated[
+    list[str] | None,
+    typer.Option("--of", help=f"Only this: {', '.join(KINDS)}; may be repeated.", metavar="KIND"),
+]
 _BY = "cli"
 
 
+@with_options
 def set_values(
     run: RunArgument,
     values: _Values,
@@ -56,6 +61,7 @@ def set_values(
     _tell(steered("set", handle, values, by=_BY, hold=hold, **how), as_json=as_json)
 
 
+@with_options
 def look(
     run: RunArgument,
     module: _Module = "",
@@ -74,6 +80,7 @@ def look(
     _tell(answer, as_json=as_json)
 
 
+@with_options
 def checkpoint(
     run: RunArgument,
     *,
@@ -88,6 +95,7 @@ def checkpoint(
     _tell(answer, as_json=as_json)
 
 
+@with_options
 def evaluate(
     run: RunArgument,
     *,

@@ -17,6 +17,7 @@ from typing import Annotated
 import typer
 
 from workbench.cli.describing import with_options
+from workbench.cli.help_pages import HelpGroup
 from workbench.cli.scaling import StudyOptions, Target
 from workbench.cli.scaling_view import compression_table, tuning_table
 from workbench.cli.tables import print_json
@@ -34,7 +35,7 @@ from workbench.compare.studies.tuning import (
 from workbench.describe.option import Group
 
 study = typer.Typer(
-    no_args_is_help=True,
+    cls=HelpGroup,
     add_completion=False,
     rich_markup_mode=None,
     help="Tune one number, or compare compressions.",

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 from rich.table import Table
-from typer.core import TyperGroup
 
 from workbench.cli.describing import with_options
+from workbench.cli.help_pages import HelpGroup
 from workbench.cli.tables import JsonOption, badge, number, print_json
 from workbench.cli.terminal import (
     DryRunOption,
@@ -37,7 +37,7 @@ from workbench.sweeping.progress import TrialTotals, best_of, so_far
 from workbench.units import format_seconds, format_usd
 
 
-class _StartsByDefault(TyperGroup):
+class _StartsByDefault(HelpGroup):
     """``workbench sweep train.py …`` is ``workbench sweep start train.py …``."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -49,7 +49,6 @@ class _StartsByDefault(TyperGroup):
 
 sweep = typer.Typer(
     cls=_StartsByDefault,
-    no_args_is_help=True,
     add_completion=False,
     rich_markup_mode=None,
     help=(

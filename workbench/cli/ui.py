@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from workbench.cli.describing import with_options
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import StoreOption, console, sigterm_as_interrupt
 from workbench.errors import HostError
@@ -21,6 +22,7 @@ _HOST_HELP = (
 _NAME_HELP = "A name by which a proxy reaches this server. May be repeated."
 
 
+@with_options
 def ui(
     *,
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.", min=0, max=65535)] = _PORT,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from workbench.cli.describing import with_options
+from workbench.cli.help_pages import HelpGroup
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import console
 from workbench.describe.option import Group
@@ -17,7 +18,7 @@ from workbench.launching.warm import client
 from workbench.units import format_bytes
 
 warm = typer.Typer(
-    no_args_is_help=True,
+    cls=HelpGroup,
     add_completion=False,
     rich_markup_mode=None,
     help="Keep a process with torch imported, so that --warm launches start seconds sooner.",

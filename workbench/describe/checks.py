@@ -63,6 +63,18 @@ def read_whole(field: str, text: str, least: int | None, most: int | None) -> in
         raise UsageError(f"{field} must be a whole number{allowed}, not {text!r}.") from None
 
 
+def read_number(field: str, text: str, least: float | None = None) -> float:
+    """The finite number that a text stands for; anything else, or less, is refused."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and (least is None or number >= least)):
+        allowed = "a number" if least is None else f"a number of at least {least:g}"
+        raise UsageError(f"{field} must be {allowed}, not {text!r}.")
+    return number
+
+
 def require_above(field: str, given: object, least: float) -> None:
     """Refuse anything but a finite number above `least`."""
     if isinstance(given, bool) or not isinstance(given, int | float):

@@ -131,7 +131,7 @@ class DeclaredField:
 
         Raises:
             UsageError: a quote is left open, NAME=VALUE lacks something, or a text does not stand
-                for a whole number.
+                for a number.
         """
         match self.option.split:
             case "commas":
@@ -142,10 +142,18 @@ class DeclaredField:
                 return dict(self._pair(text) for text in value)
             case _ if value == "none" and self.default is None:
                 return None
-            case _ if isinstance(value, str) and self.plain_type is int:
-                return read_whole(self.name, value, self.option.least, self.option.most)
+            case _ if isinstance(value, str) and self.plain_type is not str:
+                return self._number(value)
             case _:
                 return value
+
+    def _number(self, text: str) -> float:
+        if self.plain_type is int:
+            return read_whole(self.name, text, self.option.least, self.option.most)
+        try:
+            return float(text)  # its range is the holder's, in words that fit
+        except ValueError:
+            raise UsageError(f"{self.name} must be a number, not {text!r}.") from None
 
     def _words(self, value: Any) -> tuple[Any, ...] | None:
         if not isinstance(value, str):

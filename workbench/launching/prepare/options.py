@@ -46,7 +46,10 @@ class LaunchOptions:
     What is given beside it counts."""
     strategy: Annotated[
         str | Strategy | None,
-        Option(help="single, ddp, fsdp, fsdp-grad-op, hsdp, zero1-3, tp, pp, cp, dp2-tp2 … [ddp]."),
+        Option(
+            help="single, ddp, fsdp, fsdp-grad-op, hsdp, zero1-3, tp, pp, cp, dp2-tp2 …"
+            " [default: ddp]."
+        ),
     ] = None
     """A name, or a `Strategy` with its options."""
     options: Annotated[Mapping[str, Any], Group(of=Strategy)] = field(

@@ -1,0 +1,106 @@
+"""``--help``: what a newcomer reads first; and the numbers that each option takes."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.cli.conftest import Command
+from workbench.cli.commands import COMMANDS, SECTIONS, load
+from workbench.errors import UsageError
+
+
+def all_commands() -> Iterator[tuple[str, Any]]:
+    """Every command that does something, with its whole name."""
+    for name in COMMANDS:
+        command = load(name)
+        parts: dict[str, Any] = getattr(command, "commands", {})
+        yield from ((f"{name} {part}", inner) for part, inner in parts.items())
+        if not parts:
+            yield name, command
+
+
+def test_the_list_of_commands_has_each_once_with_its_whole_sentence(command: Command) -> None:
+    listed = [name for names in SECTIONS.values() for name in names.split()]
+    assert sorted(listed) == sorted([*COMMANDS, "version"])
+    for arguments in ((), ("--help",)):
+        result = command(*arguments, columns=80)
+        assert (result.code, result.err) == (0, "")
+        text = " ".join(result.out.split())
+        for name, source in COMMANDS.items():
+            assert f"{name} {source.summary}" in text
+    assert "no trial runs twice." in " ".join(command("sweep", columns=80).out.split())
+
+
+def test_the_help_of_each_command_has_plain_placeholders(command: Command) -> None:
+    for name, _ in all_commands():
+        text = command(*name.split(), "--help").out
+        assert not re.search(r"<list|\{[A-Z]|\[\[|range>|\.\.\.\]*\.\.\.", text), name
+
+
+def test_options_of_a_job_stand_below_their_topics(command: Command) -> None:
+    text = command("memory", "--help").out
+    topics = re.findall(r"^(\S.*):$", text, re.MULTILINE)
+    assert topics == [
+        *("Options", "What is trained", "Where it runs"),
+        *("How it is spread", "What the trainer does"),
+    ]
+    assert text.index("--simulate") < text.index("--model M") < text.index("--recompute ")
+
+
+def test_a_run_that_exists_has_no_defaults_of_a_launch(command: Command) -> None:
+    assert "[default: ddp]" in " ".join(command("launch", "--help").out.split())
+    assert "[default: ddp]" not in " ".join(command("resume", "--help").out.split())
+
+
+def test_the_last_minus_three_lines_of_a_log_are_no_traceback(command: Command) -> None:
+    assert command("logs", "--tail", "-3").err == "error: --tail must be at least 0, not -3.\n"
+
+
+def test_every_number_is_refused_in_the_same_words() -> None:
+    seen = 0
+    for name, command in all_commands():
+        with command.make_context(name, [], resilient_parsing=True) as context:
+            rows = [(param, param.get_help_record(context)) for param in command.params]
+        needed = [
+            "1" if param.param_type_name == "argument" else f"{param.opts[-1]}=1"
+            for param, _ in rows
+            if param.param_type_name == "argument" or param.required
+        ]
+        for param, record in rows:
+            if record and re.search("--.*<(int|float)>", record[0]):
+                seen += 1
+                with pytest.raises(UsageError, match=r"must be a .*number.* not '4x'"):
+                    command.main([*needed, f"{param.opts[-1]}=4x"], name, standalone_mode=False)
+    assert seen > 100
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("metrics --tail -3", "--tail must be at least 1, not -3."),
+        ("metrics --tail 0", "--tail must be at least 1, not 0."),
+        ("ui --port 70000", "--port can be at most 65,535, not 70,000."),
+        ("set last lr=1 --timeout -1", "--timeout must be a number of at least 0, not '-1'."),
+        ("look last --timeout nan", "--timeout must be a number of at least 0, not 'nan'."),
+        ("profile last --from x", "--from must be a whole number, not 'x'."),
+        ("note last", "Missing argument 'TEXT'. Usage: workbench note [OPTIONS] RUN TEXT;"),
+        ("runs --nosuch", "No such option: --nosuch. Usage: workbench runs [OPTIONS];"),
+        ("shw", "Did you mean 'show'? Usage: workbench [OPTIONS] COMMAND [ARGS]...;"),
+        ("fork last --lr 3", "Options of the script itself come after --. Usage: workbench fork"),
+    ],
+)
+def test_a_wrong_line_is_one_sentence_and_with_json_one_value(
+    command: Command, line: str, sentence: str
+) -> None:
+    result = command(*line.split(), "--json")
+    assert result.code == 2
+    assert sentence in json.loads(result.out)["error"]
+    plain = command(*line.split())
+    assert (plain.code, plain.out) == (2, "")
+    assert plain.err.startswith("error: ")
+    assert sentence in plain.err

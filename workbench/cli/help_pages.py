@@ -1,0 +1,89 @@
+"""How ``--help`` looks: options by topic, plain placeholders, whole sentences in the lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from typer.core import TyperCommand, TyperGroup
+
+WIDTH: Final = {"max_content_width": 100}
+"""Context settings: wide terminals need fewer lines."""
+_TOPICS: Final = (
+    "Arguments",
+    "Options",
+    "What is trained",
+    "Where it runs",
+    "The launch",
+    "How it is spread",
+    "Failures and limits",
+    "What the trainer does",
+)
+WHAT, WHERE, LAUNCH, HOW, LIMITS, TRAINER = _TOPICS[2:]
+
+
+class HelpCommand(TyperCommand):
+    """A command whose help lists its own options first, then those of each topic."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """``[OPTIONS] RUN [-- ARGS...]``: brackets around what may be left out."""
+        return ["[OPTIONS]", *(_usage(param) for param in _arguments(self.get_params(ctx)))]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Arguments, the command's own options, and the others by topic."""
+        topics: dict[str, list[tuple[str, str]]] = {topic: [] for topic in _TOPICS}
+        for param in self.get_params(ctx):
+            record = param.get_help_record(ctx)
+            if record is None:
+                continue
+            if param.param_type_name == "argument":
+                topics["Arguments"].append((_bare(_placeholder(param)), record[1]))
+            else:
+                topics[getattr(param, "rich_help_panel", None) or "Options"].append(record)
+        for topic, records in topics.items():
+            if records:
+                with formatter.section(topic):
+                    formatter.write_dl(records)
+
+
+class HelpGroup(TyperGroup):
+    """A group whose help, which it shows without arguments, has each command's whole summary."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As usual; nothing asks for help."""
+        return super().parse_args(ctx, args or ["--help"])
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Its commands, under headings if it has any."""
+        names = self.list_commands(ctx)
+        for heading, part in self.headings(names).items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, _summary(self.commands[name])) for name in part])
+
+    def headings(self, names: list[str]) -> Mapping[str, list[str]]:
+        """Heading -> names of commands."""
+        return {"Commands": names}
+
+
+def _arguments(params: list[Any]) -> list[Any]:
+    return [param for param in params if param.param_type_name == "argument"]
+
+
+def _placeholder(param: Any) -> str:
+    return str(param.metavar or param.name.upper())
+
+
+def _bare(name: str) -> str:
+    return name[1:-1] if name.startswith("[") and name.endswith("]") else name
+
+
+def _usage(param: Any) -> str:
+    name = _placeholder(param)
+    if param.nargs != 1 and "..." not in name:
+        name = f"{name}..."
+    return name if param.required else f"[{_bare(name)}]"
+
+
+def _summary(command: Any) -> str:
+    """First paragraph of its help, on one line."""
+    return " ".join((command.help or "").partition("\n\n")[0].split())
