@@ -44,25 +44,44 @@ def format_count(number: float | None) -> str:
     return f"{value:,.3g} T"
 
 
-def format_seconds(seconds: float | None) -> str:
+def format_seconds(seconds: float | None, *, beside: float | None = None) -> str:
     """A duration: milliseconds below a second, then s, min, h, days.
+
+    Args:
+        seconds: The duration.
+        beside: One whose units it is given in, because both are read together.
 
     >>> format_seconds(0.0213), format_seconds(75), format_seconds(7260), format_seconds(None)
     ('21.3 ms', '1 min 15 s', '2 h 01 min', 'n/a')
+    >>> format_seconds(45 * 3600), format_seconds(45 * 3600, beside=66 * 3600)
+    ('45 h 00 min', '1 d 21 h')
     """
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
-    if seconds < 1:
+    size = seconds if beside is None else beside
+    if size < 1:
         return f"{seconds * 1000:.3g} ms"
-    if seconds < 60:
+    if size < 60:
         return f"{seconds:.3g} s"
     minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
+    if size < 3599.5:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
-    if hours < 48:
+    if round(size) < 48 * 3600:
         return f"{hours} h {minutes:02d} min"
     return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def format_between(low: float | None, high: float | None) -> str:
+    """A range of durations, in the same units unless its ends are very different.
+
+    >>> format_between(0.98, 1.2), format_between(45 * 3600 + 60, 66 * 3600)
+    ('0.98 s to 1.2 s', '1 d 21 h to 2 d 18 h')
+    >>> format_between(0.02, 300), format_between(None, 5)
+    ('20 ms to 5 min 00 s', 'n/a to 5 s')
+    """
+    alike = low is not None and high is not None and low >= high / 10
+    return f"{format_seconds(low, beside=high if alike else None)} to {format_seconds(high)}"
 
 
 def format_joules(joules: float | None) -> str:

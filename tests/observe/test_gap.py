@@ -30,7 +30,7 @@ def predicting(**time_: Any) -> dict[str, Any]:
 
 def test_within_its_range_is_as_predicted() -> None:
     found = gap(elapsed_seconds=215.0)
-    assert found.explanation == "Step 1.01 s, as predicted (920 ms to 1.1 s). Memory as predicted."
+    assert found.explanation == "Step 1.01 s, as predicted (0.92 s to 1.1 s). Memory as predicted."
     assert found.row("step").within
     assert found.row("step").ratio == pytest.approx(1.01)
     assert found.row("MFU").measured == pytest.approx(0.4 / 1.01)

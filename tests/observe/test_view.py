@@ -181,6 +181,14 @@ def test_nan_and_infinity_become_null_in_the_view(tmp_path: Path) -> None:
     assert (view["nonfinite_step"], view["loss_last"]) == (2, 2.0)
 
 
+def test_an_ended_run_has_no_process_on_its_cores(tmp_path: Path) -> None:
+    builder = ViewBuilder(directory(tmp_path), RunRecord.of(run_document(1)))
+    last = {"pid": 7, "cpu_percent": 3.0, "rss_bytes": 5}
+    builder.add_sample({"time": 1.0, "busiest": [last]})
+    assert builder.snapshot(now(ended_at=None))["host"]["processes"] == [last]
+    assert builder.snapshot(now(phase="ended", ended_at=1.8e9))["host"]["processes"] == []
+
+
 def test_cost_eta_and_rate(tmp_path: Path) -> None:
     paths = directory(tmp_path)
     builder = ViewBuilder(paths, RunRecord.of({**run_document(1), "steps_total": 100}))

@@ -23,7 +23,7 @@ from workbench.launching.prepare.build_request import Request, build_request
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.run import Run
 from workbench.observe.prediction_error.comparison import read_prediction_error
-from workbench.observe.prediction_error.terms import PredictionTerm
+from workbench.observe.prediction_error.terms import RUN_TIME, PredictionTerm
 from workbench.store.layout import RunPaths
 from workbench.units import format_count, format_ratio
 
@@ -126,7 +126,9 @@ def _show_result(run: Run, summary: dict[str, Any]) -> None:
     gap = read_prediction_error(RunPaths(run.directory))
     for row in gap.rows:
         values = _with_unit(row, row.predicted), _with_unit(row, row.measured)
-        table.add_row(row.what, *values, format_ratio(row.measured, row.predicted))
+        # The time was given: predicted is what the steps that it made would take.
+        what = f"time for {summary['steps']:,} steps" if row.what == RUN_TIME else row.what
+        table.add_row(what, *values, format_ratio(row.measured, row.predicted))
     # The recipe reads bytes, and its loss is a natural logarithm.
     for what in ("first", "last"):
         table.add_row(f"loss, {what} step", "n/a", f"{number(summary[f'loss_{what}'])} nats/byte")

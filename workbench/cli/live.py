@@ -78,7 +78,7 @@ def one_line(view: dict[str, Any], state: str) -> str:
     if view.get("phase") != "ended":
         host = host_series(view)
         parts += [
-            f"left {format_seconds(view.get('eta_seconds'))}",
+            f"left {format_seconds(view.get('eta_seconds') or None)}",
             f"cpu {_percent(last(host.get('cpu_percent')))}",
             f"memory {format_bytes(last(host.get('run_rss_bytes')))}",
         ]

@@ -19,7 +19,7 @@ from workbench.launching.run import Run
 from workbench.rehearsing.player import Player
 from workbench.rehearsing.rehearse import Rehearsal, prepare
 from workbench.store.run_record import REHEARSED
-from workbench.units import format_seconds, format_usd
+from workbench.units import format_between, format_seconds, format_usd
 
 
 @with_options
@@ -111,10 +111,8 @@ def _say(summary: dict[str, Any], notes: tuple[str, ...]) -> None:
 
 
 def _range(planned: dict[str, float | None], name: str, factor: float | None = None) -> str:
-    def text(value: float | None) -> str:
-        if factor is None:
-            return format_usd(value)
-        return format_seconds(None if value is None else factor * value)
-
-    ends = (text(planned[f"{name}{end}"]) for end in ("_low", "_high"))
-    return f"{text(planned[name])} ({' to '.join(ends)})"
+    usual, low, high = (planned[f"{name}{end}"] for end in ("", "_low", "_high"))
+    if factor is None:
+        return f"{format_usd(usual)} ({format_usd(low)} to {format_usd(high)})"
+    usual, low, high = (None if each is None else factor * each for each in (usual, low, high))
+    return f"{format_seconds(usual)} ({format_between(low, high)})"

@@ -34,7 +34,7 @@ from workbench.sweeping import Sweep, find, start, sweeps
 from workbench.sweeping.plan import ETA, SweepOptions, labels
 from workbench.sweeping.prepared import Prediction, PreparedSweep, prepare_sweep, shell
 from workbench.sweeping.progress import TrialTotals, best_of, so_far
-from workbench.units import format_seconds, format_usd
+from workbench.units import format_between, format_seconds, format_usd
 
 
 class _StartsByDefault(HelpGroup):
@@ -137,7 +137,7 @@ def _predicted_lines(predicted: Prediction) -> list[str]:
     if predicted.hours is None or predicted.wall_hours is None:
         return ["predicted: n/a; a trial's steps or step time are not known: workbench measure"]
     low, high = predicted.trial_hours_low or 0.0, predicted.trial_hours_high or 0.0
-    hour = _hours(low) if high < 1.01 * low else f"{_hours(low)} to {_hours(high)}"
+    hour = _hours(low) if high < 1.01 * low else format_between(3600 * low, 3600 * high)
     lines = [f"predicted: {hour} a trial; all trials to their end {_both(predicted, 1.0)}"]
     share = predicted.share
     if share.expected < 1:

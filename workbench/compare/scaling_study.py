@@ -24,7 +24,7 @@ from workbench.describe.job import Job
 from workbench.describe.option import declared
 from workbench.errors import UnknownNameError, UsageError
 from workbench.launching.prepare.options import LaunchOptions
-from workbench.units import format_seconds
+from workbench.units import format_between, format_seconds
 
 _MOST_EFFICIENT = 1.15  # caches and noise give a little; more is a base that was held up
 FURTHEST = 64
@@ -106,7 +106,7 @@ class ScalingStudy:
 
 
 def _line(point: CurvePoint) -> str:
-    ends = f"{format_seconds(point.low_seconds)} to {format_seconds(point.high_seconds)}"
+    ends = format_between(point.low_seconds, point.high_seconds)
     kind = "measured" if point.measured else "predicted"
     return (
         f"{point.ranks:>6} ranks  {format_seconds(point.step_seconds):>9}  ({ends}, {kind})"

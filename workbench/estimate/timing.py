@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.units import format_seconds
+from workbench.units import format_between, format_seconds
 
 COMMUNICATION = "exposed communication"
 """Prefix of every part that is waiting for other GPUs: "exposed communication: tp" …"""
@@ -103,5 +103,5 @@ class StepTime:
     def __str__(self) -> str:
         lines = [f"{name:<36}{format_seconds(part):>12}" for name, part in self.parts.items()]
         seconds = self.step_seconds
-        ends = f"{format_seconds(seconds * self.low)} to {format_seconds(seconds * self.high)}"
+        ends = format_between(seconds * self.low, seconds * self.high)
         return "\n".join([*lines, f"{'step':<36}{format_seconds(seconds):>12}  ({ends})"])

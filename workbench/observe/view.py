@@ -233,6 +233,8 @@ class ViewBuilder:
         written_at = time.time()
         ended, elapsed = now.get("ended_at"), now["elapsed_seconds"]
         usd = self.run.usd_of(elapsed)
+        if ended:
+            self._processes = []  # the last sample had those that were closing down
         return {
             "schema": SCHEMA_VERSION,
             "seq": self._seq,

@@ -8,7 +8,7 @@ from workbench.describe.price import Offer
 from workbench.estimate.cost import RunCost
 from workbench.estimate.cost.terms import NOTHING
 from workbench.estimate.timing import StepTime
-from workbench.units import UNKNOWN, format_seconds, format_usd
+from workbench.units import UNKNOWN, format_between, format_seconds, format_usd
 
 
 def bill(cost: RunCost) -> dict[str, Any]:
@@ -37,10 +37,10 @@ def bill(cost: RunCost) -> dict[str, Any]:
 def step_parts(step: StepTime) -> dict[str, Any]:
     """One optimizer step by named part, longest first."""
     seconds = step.step_seconds
-    low, high = format_seconds(seconds * step.low), format_seconds(seconds * step.high)
+    ends = format_between(seconds * step.low, seconds * step.high)
     rows = sorted(step.parts.items(), key=lambda part: -part[1])
     return {
-        "says": f"{format_seconds(seconds)} ({low} to {high})",
+        "says": f"{format_seconds(seconds)} ({ends})",
         "parts": [
             {
                 "name": name,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.observe.prediction_error import terms
 from workbench.observe.prediction_error.terms import PredictionError, PredictionTerm
 from workbench.store.run_record import RunRecord
-from workbench.units import format_bytes, format_seconds
+from workbench.units import format_between, format_bytes, format_seconds
 
 FEWEST = 5
 """Steady steps below which a step time is not judged."""
@@ -34,7 +34,7 @@ def _step(gap: PredictionError, run: RunRecord) -> str:
     if step.measured is None or gap.steady_steps < FEWEST:
         return "The run ended too soon to compare step times." if gap.final else ""
     if step.within:
-        ends = f"{format_seconds(step.low)} to {format_seconds(step.high)}"
+        ends = format_between(step.low, step.high)
         return f"Step {format_seconds(step.measured)}, as predicted ({ends})."
     begin = (
         f"Step {format_seconds(step.measured)}, predicted {format_seconds(step.predicted)} "
