@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -206,8 +208,10 @@ def _epoch_lines(checked: wb.Request) -> list[str]:
 
 def _not_known(checked: wb.Request) -> str:
     """What to do about a script that nothing is known of."""
-    words = [checked.script.name, *(["--", *checked.arguments] if checked.arguments else [])]
-    typed = " ".join(words) if checked.module is None else f"-m {checked.module}"
+    script, here = checked.script, Path.cwd()
+    shown = script.relative_to(here) if script.is_relative_to(here) else script
+    target = [str(shown)] if checked.module is None else ["-m", checked.module]
+    typed = shlex.join([*target, *(["--", *checked.arguments] if checked.arguments else [])])
     return f"memory and step time of this script are not measured yet: workbench measure {typed}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import Annotated, Any
 
@@ -132,6 +133,7 @@ def _print(measurement: Measurement, script: str) -> None:
     for note in measured.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     console.print("predicted from now on, for any layout, batch and GPU:", markup=False)
+    script = shlex.quote(script)
     for line in (
         f"workbench memory --like {script} --gpu a100 --gpus 8 --strategy fsdp",
         f"workbench plan --like {script} --tokens 1e9",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
 from dataclasses import replace
@@ -122,6 +123,7 @@ def _check_scheduler(to: str, script: str) -> None:
     """Refuse all but Slurm, and say what there is for the given one."""
     if to == "slurm":
         return
+    script = shlex.quote(script)
     if to in ENGINES:
         instead = f"Write the files for {to}: workbench export {script} --to {to} --out DIR."
     else:

@@ -26,7 +26,7 @@ from workbench.describe.option import Group
 from workbench.launching.prepare.acceptance import accept
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.recover.checkpoints import Checkpoint
-from workbench.storage.remote import is_address
+from workbench.storage.remote import leads_to_pushed
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 from workbench.units import format_bytes
@@ -61,7 +61,7 @@ def resume(
 
     The run keeps all options that are not given here.
     """
-    if is_address(run):
+    if leads_to_pushed(run):
         run = pull_with_bar(run, store).run
     before = wb.attach(run, store)
     again = before.resume(checkpoint, arguments=arguments, drop=drop or (), **changes)

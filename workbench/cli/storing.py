@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -61,7 +62,9 @@ def push(
         soft_wrap=True,
     )
     console.print(
-        f"  resume elsewhere: workbench resume {pushed.url}", markup=False, soft_wrap=True
+        f"  resume elsewhere: workbench resume {shlex.quote(pushed.url)}",
+        markup=False,
+        soft_wrap=True,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +19,7 @@ FAILED = "node-failed"
 
 def node_command(directory: Path, node: int) -> str:
     """What to type on machine `node`."""
-    return f"workbench node {directory} --rank {node}"
+    return f"workbench node {shlex.quote(str(directory))} --rank {node}"
 
 
 def lost(nodes: Sequence[NodeFacts], step: int, directory: Path) -> Finding | None:

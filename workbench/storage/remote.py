@@ -47,6 +47,21 @@ def is_address(text: str) -> bool:
     return _SCHEME.match(text) is not None
 
 
+def leads_to_pushed(text: str) -> bool:
+    """Whether a text leads to where a run was pushed to, not to one of a store.
+
+    A folder is told by its slashes, because a run's name may have one too (``sweep/trial-1``).
+
+    >>> leads_to_pushed("s3://bucket/runs/gpt"), leads_to_pushed("/mnt/runs/gpt")
+    (True, True)
+    >>> leads_to_pushed("gpt"), leads_to_pushed("sweep/trial-1")
+    (False, False)
+    """
+    if is_address(text) or text.startswith(("/", "./", "../", "~/")):
+        return True
+    return "/" in text and (Path(text) / "manifest.json").is_file()
+
+
 def checked_address(url: str) -> str:
     """`url` without a slash at its end; a folder as its absolute path.
 
@@ -54,6 +69,8 @@ def checked_address(url: str) -> str:
         UsageError: its kind is not known, or it holds credentials.
     """
     match = _SCHEME.match(url)
+    if not url.strip():
+        raise UsageError("The address is empty. Give s3://bucket/runs or a folder.")
     if match is None:
         return str(Path(url).expanduser().absolute())
     if match[1].lower() not in _PACKAGES:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shlex
 import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -236,7 +237,9 @@ def like(store: Store, text: str) -> dict[str, Any]:
         workload = Job.recorded(record).workload
     except UsageError as error:
         script = record.get("script") or "train.py"
-        raise UsageError(f"{error} Or measure it: workbench measure {script}") from error
+        raise UsageError(
+            f"{error} Or measure it: workbench measure {shlex.quote(script)}"
+        ) from error
     values = {name: getattr(workload, name) for name in declared(Workload)}
     options = {name: value for name, value in values.items() if value != default(name)}
     return {"model": workload.model, **options, "kernels": workload.kernels}
@@ -265,7 +268,7 @@ def _latest(store: Store, script: Path) -> Measurement:
     if fresh:
         return max(fresh, key=lambda measurement: measurement.measured_at)
     why = "has changed since it was measured" if known else "has not been measured"
-    raise UsageError(f"{script} {why}. Next: workbench measure {script}")
+    raise UsageError(f"{script} {why}. Next: workbench measure {shlex.quote(str(script))}")
 
 
 def read(path: Path) -> Measurement | None:

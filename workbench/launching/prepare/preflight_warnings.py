@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -71,7 +72,8 @@ def _pictures(request: Request) -> Iterator[str]:
     yield from report.problems[:_PROBLEMS]
     if len(report.problems) > _PROBLEMS:
         more = len(report.problems) - _PROBLEMS
-        yield f"{more:,} more pictures are left out: workbench data {folder} lists them."
+        typed = shlex.quote(str(folder))
+        yield f"{more:,} more pictures are left out: workbench data {typed} lists them."
 
 
 def _amd(request: Request) -> Iterator[str]:
