@@ -5,12 +5,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.table import Table
 
+import workbench as wb
 from tests.cli.conftest import Command
+from workbench.cli import run_commands, terminal
 from workbench.cli.commands import COMMANDS, SECTIONS, load
+from workbench.engines import trainer_export
 from workbench.errors import UsageError
 
 
@@ -104,3 +109,49 @@ def test_a_wrong_line_is_one_sentence_and_with_json_one_value(
     assert (plain.code, plain.out) == (2, "")
     assert plain.err.startswith("error: ")
     assert sentence in plain.err
+
+
+def test_ctrl_c_is_told(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run_commands.wb, "attach", interrupted)
+    result = command("show", "last")
+    assert (result.code, result.out, result.err) == (130, "", "Interrupted.\n")
+
+
+def test_ctrl_c_while_a_run_stops_says_that_it_goes_on(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(**_: object) -> None:
+        raise KeyboardInterrupt
+
+    run = SimpleNamespace(id="gpt-2", status=SimpleNamespace(live=True), document={})
+    run.stop = interrupted
+    monkeypatch.setattr(run_commands.wb, "attach", lambda *_: run)
+    result = command("stop", "gpt-2")
+    assert result.code == 130
+    assert result.err == "gpt-2 was asked to stop and goes on doing so: workbench show gpt-2\n"
+
+
+def test_a_plan_that_a_trainer_lacks_is_no_end(
+    command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = wb.Job.of("llama-3-8b", gpu="h100", gpus=8, strategy="zero1")
+    monkeypatch.setattr(trainer_export, "described", lambda *_: job)
+    result = command("export", "plans.json", "--trainer", "torchtune")
+    assert result.code == 2
+    assert "torchtune cannot express zero stage 1" in result.err
+    assert result.err.endswith("Or take another plan of plans.json: --rank 2\n")
+
+
+def test_no_cell_is_cut_in_a_narrow_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = Table("trial", "run", box=None)
+    table.add_row("0", "train-sweep-trial-000-of-many")
+    monkeypatch.setattr(terminal.console, "_width", 20)
+    terminal.console.print(table)
+    text = capsys.readouterr().out
+    assert "…" not in text
+    assert "train-sweep-trial-000-of-many" in "".join(text.split()).replace("0train", "train")

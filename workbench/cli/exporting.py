@@ -103,7 +103,14 @@ def _for_trainer(options: ExportOptions) -> None:
     given = {name: value for name, value in options.job.items() if name != "trainer"}
     is_typed = options.what is None and (model is not None or options.config is not None)
     job = describe(replace(options, job=given)) if is_typed else None
-    made = write_config(job or described(options.what, options.rank, options.store), trainer, model)
+    job = job or described(options.what, options.rank, options.store)
+    try:
+        made = write_config(job, trainer, model)
+    except UsageError as error:
+        if not (options.what or "").endswith(".json"):
+            raise
+        other = f"Or take another plan of {options.what}: --rank {options.rank + 1}"
+        raise UsageError(f"{error} {other}") from error
     if options.out is not None:
         check_local(options.out, "--out")
         write_files(made, options.out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -24,6 +25,14 @@ WHAT, WHERE, LAUNCH, HOW, LIMITS, TRAINER = _TOPICS[2:]
 
 class HelpCommand(TyperCommand):
     """A command whose help lists its own options first, then those of each topic."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """As usual; Ctrl-C in a command that says nothing of it is told."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            sys.stderr.write("Interrupted.\n")
+            raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """``[OPTIONS] RUN [-- ARGS...]``: brackets around what may be left out."""

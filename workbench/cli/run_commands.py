@@ -234,7 +234,12 @@ def stop(
     if engine and cancel_waiting(handle):
         result: dict[str, Any] = {"run": handle.id, "outcome": handle.outcome, "processes_left": 0}
     else:
-        result = handle.stop(now=now)
+        try:
+            result = handle.stop(now=now)
+        except KeyboardInterrupt:
+            hint = f"{handle.id} was asked to stop and goes on doing so: workbench show {handle.id}"
+            errors.print(hint, markup=False, soft_wrap=True)
+            raise typer.Exit(130) from None
     if as_json:
         print_json(result)
     else:

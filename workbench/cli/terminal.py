@@ -7,10 +7,11 @@ import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext, suppress
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
 
 from workbench.cli.live import follow
 from workbench.describe.option import declared
@@ -18,8 +19,22 @@ from workbench.errors import WorkbenchError
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.run import Run
 
+
+class _Console(Console):
+    """In a narrow terminal a cell takes more lines; no id is cut, which could not be copied."""
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """As usual."""
+        for column in (
+            column for table in objects if isinstance(table, Table) for column in table.columns
+        ):
+            if column.overflow == "ellipsis" and not column.no_wrap:
+                column.overflow = "fold"
+        super().print(*objects, **how)
+
+
 # A pipe has no width: tables are not squeezed, and ids stay whole.
-console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
+console = _Console(highlight=False, width=None if sys.stdout.isatty() else 200)
 errors = Console(stderr=True, highlight=False)
 
 _STORE = declared(LaunchOptions)["store"]
