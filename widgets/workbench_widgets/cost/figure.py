@@ -8,9 +8,9 @@ from workbench.describe import Cluster, prices
 from workbench.describe.job import Job
 from workbench.describe.price import Offer
 from workbench.estimate.cost import RunCost
-from workbench.units import UNKNOWN, format_between, format_count, format_seconds, format_usd
+from workbench.units import UNKNOWN, format_count, format_seconds, format_usd
 from workbench_widgets.cost.choice import CostChoice
-from workbench_widgets.cost.parts import bill, hours_text, priced_at, step_parts
+from workbench_widgets.cost.parts import bill, hours_between, hours_text, priced_at, step_parts
 
 _OFFERS_MAX = 12  # rows of the table of offers
 _BAR = 30  # characters of the longest bar
@@ -69,9 +69,7 @@ def _numbers(cost: RunCost) -> list[dict[str, str]]:
         (
             "Time",
             hours_text(cost.wall_hours),
-            ""
-            if low.wall_hours == high.wall_hours
-            else format_between(3600 * low.wall_hours, 3600 * high.wall_hours),
+            hours_between(low.wall_hours, high.wall_hours),
         ),
         ("Per 1M tokens", format_usd(cost.usd_per_million_tokens), "trained on"),
         ("Per step", format_usd(cost.usd_per_step), f"of {format_seconds(step.step_seconds)}"),
