@@ -131,7 +131,7 @@ def test_ctrl_c_while_a_run_stops_says_that_it_goes_on(
     monkeypatch.setattr(run_commands.wb, "attach", lambda *_: run)
     result = command("stop", "gpt-2")
     assert result.code == 130
-    assert result.err == "gpt-2 was asked to stop and goes on doing so: workbench show gpt-2\n"
+    assert result.err == "gpt-2 was asked to stop and is stopping: workbench show gpt-2\n"
 
 
 def test_a_plan_that_a_trainer_lacks_is_no_end(

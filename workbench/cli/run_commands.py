@@ -237,7 +237,7 @@ def stop(
         try:
             result = handle.stop(now=now)
         except KeyboardInterrupt:
-            hint = f"{handle.id} was asked to stop and goes on doing so: workbench show {handle.id}"
+            hint = f"{handle.id} was asked to stop and is stopping: workbench show {handle.id}"
             errors.print(hint, markup=False, soft_wrap=True)
             raise typer.Exit(130) from None
     if as_json:
