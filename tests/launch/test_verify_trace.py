@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
+import pytest
+
 from tests.launch.ranks import Ranks
+from workbench.verifying.model_rules import loss_not_divided
+from workbench.verifying.trace import read_trace
 from workbench.verifying.verify import VARIABLE
 
 
@@ -17,3 +21,20 @@ def test_a_frozen_model_s_passes_are_no_batches_of_the_training(
     trace = json.loads((ranks.folder / "verify" / "rank-0.json").read_text())
     batches = [[len(batch["samples"]) for batch in step["batches"]] for step in trace["steps"]]
     assert batches == [[8, 8], [8, 8]]  # the student's two passes
+
+
+@pytest.mark.parametrize(
+    ("arguments", "whole"), [(("--ignores-count",), True), ((), False)], ids=["mean", "count"]
+)
+def test_a_trainers_loss_that_no_one_divides_is_seen_through_accelerates_division_by_one(
+    arguments: tuple[str, ...], whole: bool, begin: Callable[..., Ranks]
+) -> None:
+    asked = {VARIABLE: json.dumps({"steps": 2})}
+    ranks = begin("hf_trainer.py", "--smoothing", "0.1", *arguments, ranks=2, **asked)
+    assert ranks.wait() == [0, 0]
+    traces = [read_trace(ranks.folder, "2 ranks", 1)]
+    weights = [weight for step in traces[0].at(0) for weight, _ in step.factors]
+    expected = 2 * (0.9 + 0.1 / 64) / (1 if whole else 4)  # of two ranks, two micro-batches
+    assert weights == pytest.approx([expected] * 4)
+    found = [verdict.kind for verdict in loss_not_divided(traces[0])]
+    assert found == (["loss-not-divided"] if whole else [])

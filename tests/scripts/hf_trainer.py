@@ -15,6 +15,8 @@ parser.add_argument("--nan-at", type=int, default=0, help="optimizer step whose 
 parser.add_argument("--save-every", type=int, default=0)
 parser.add_argument("--step-seconds", type=float, default=0.0)
 parser.add_argument("--divides", action="store_true", help="compute_loss ignores the tokens' count")
+parser.add_argument("--smoothing", type=float, default=0.0, help="of the labels")
+parser.add_argument("--ignores-count", action="store_true", help="the loss is each batch's mean")
 parser.add_argument("--eval-every", type=int, default=0)
 parser.add_argument("--report-to", default="none")
 parser.add_argument("--output", default="out")
@@ -28,7 +30,11 @@ class Subclass(Trainer):
         if return_outputs:  # an evaluation
             return super().compute_loss(model, inputs, return_outputs=True)
         time.sleep(options.step_seconds)
-        loss = super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
+        if options.ignores_count:  # as transformers' own label smoothing did until 5.2
+            loss = self.label_smoother(model(**inputs), inputs["labels"], shift_labels=True)
+            loss = loss * self.accelerator.num_processes
+        else:
+            loss = super().compute_loss(model, inputs, num_items_in_batch=num_items_in_batch)
         if self.state.global_step + 1 == options.nan_at:
             loss = loss * float("nan")
         seen.append(loss.item())
@@ -51,6 +57,7 @@ trainer = Subclass(
         per_device_train_batch_size=2,
         learning_rate=1e-3,
         logging_steps=1,
+        label_smoothing_factor=options.smoothing,
         save_strategy="steps" if options.save_every else "no",
         save_steps=options.save_every or 500,
         report_to=options.report_to,

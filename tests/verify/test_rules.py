@@ -154,6 +154,26 @@ def test_samples_that_no_rank_reads_are_named(
     assert [one.kind for one in judge(trace(*ranks), alone)] == expected
 
 
+@pytest.mark.parametrize(
+    ("factors", "named"),
+    [
+        (((1.0, 0), (1.0, 0)), True),
+        (((0.5, 0), (0.5, 0)), False),
+        (((2.0, 0), (2.0, 0)), True),  # times the ranks
+        (((1.0, 40), (1.0, 40)), True),
+        (((1.5, 30), (1.2, 30)), True),  # a sum over its own targets, which vary
+        (((1.5, 30), (2.0, 40)), False),  # 20 targets in the whole step, much of it padding
+        (((0.5, 30), (0.7, 40)), False),
+        ((None, None), False),  # an engine divides
+    ],
+)
+def test_losses_that_are_added_up_undivided_are_named(factors: Any, named: bool) -> None:
+    batches = tuple(Batch(samples=(n,), indices=(n,), shapes=((1, 8),)) for n in (1, 2))
+    one = changed(rank(0, samples=(1, 2)), losses=(1.0, 1.0), batches=batches, factors=factors)
+    other = changed(rank(1, samples=(3, 4)), losses=(1.0, 1.0), batches=batches[:1])
+    assert ("loss-not-divided" in kinds(one, other)) is named
+
+
 def rates(*values: float) -> RankTrace:
     """A rank that makes a step at each learning rate."""
     steps = [

@@ -8,8 +8,8 @@ from workbench.verifying.trace import RankTrace, Sketch, Step, Trace, root_mean_
 from workbench.verifying.verdict import Verdict
 
 _ADAPTERS = ("lora", "adapter", "prompt", "ia3", "prefix")
-_DIVIDES = ("Div", "Mul")  # operators by which a loss is divided for accumulation
 _MOSTLY = 0.5
+_WHOLE = 0.85  # of a mean: below it the script divides the loss (label smoothing takes up to 0.15)
 _ROUNDING = 1e-5  # of the largest gradient
 
 
@@ -265,27 +265,50 @@ def _weights_before(rank: RankTrace, step: Step, name: str) -> Sketch | None:
 
 def loss_not_divided(trace: Trace) -> Iterator[Verdict]:
     """Several backward passes of one step, each of a whole loss."""
-    for rank in trace.ranks[:1]:
-        for step in rank.steps:
-            places = [batch.indices for batch in step.batches]
-            count = len(step.losses)
-            whole = not any(word in root for root in step.roots for word in _DIVIDES)
-            if count < 2 or len(places) != count or len(set(places)) < count or not whole:
-                continue
-            yield Verdict(
-                kind="loss-not-divided",
-                part="loss",
-                step=step.step,
-                severity="warning",
-                what=f"the loss of {count} micro-batches",
-                evidence=f"The step added up {count} backward passes of {_losses(step.losses)}; "
-                f"each loss comes straight from {step.roots[0].removesuffix('Backward0')}.",
-                bound=f"Each of {count} micro-batches is divided by {count}.",
-                cause=f"Gradient accumulation without loss / {count}: the gradient is {count} "
-                "times as large as that of one large batch.",
-                next=f"Divide the loss by {count} before backward, or use accelerator.accumulate.",
-            )
-            return
+    ranks = len(trace.ranks)
+    steps = [step for step in trace.ranks[0].steps if _accumulates(step)]
+    if not steps or not all(_undivided(step, ranks) for step in steps):
+        return
+    step, count = steps[0], len(steps[0].losses)
+    weight = (step.factors[0] or [1.0])[0]
+    yield Verdict(
+        kind="loss-not-divided",
+        part="loss",
+        step=step.step,
+        severity="warning",
+        what=f"the loss of {count} micro-batches",
+        evidence=f"The step added up {count} backward passes of {_losses(step.losses)}; each is "
+        f"the mean over its micro-batch{f' times {weight:.3g}' if weight > 2 - _WHOLE else ''}.",
+        bound=f"Each of {count} micro-batches is divided by {count}, or a sum by the targets of "
+        "the whole step.",
+        cause=f"Gradient accumulation without loss / {count}: the gradient is {count} times as "
+        "large as that of one large batch.",
+        next=f"Divide the loss by {count} before backward, or use accelerator.accumulate; in "
+        "transformers' Trainer compute_loss divides by num_items_in_batch.",
+    )
+
+
+def _accumulates(step: Step) -> bool:
+    """Whether each of several backward passes is of other samples."""
+    places, count = [batch.indices for batch in step.batches], len(step.losses)
+    return count > 1 and len(places) == count == len(set(places))
+
+
+def _undivided(step: Step, ranks: int) -> bool:
+    """Whether each loss is a mean, or what exchanges by the mean make one of: times the ranks.
+
+    Of a sum that the script divides: by its own targets, which vary with the padding, not by those
+    of the whole step, which do not.
+    """
+    known = [factor for factor in step.factors if factor is not None]
+    if len(known) < len(step.losses) or any(weight < _WHOLE for weight, _ in known):
+        return False
+    if not any(summed for _, summed in known):
+        return True
+    means = any(
+        all(_WHOLE <= weight / times <= 2 - _WHOLE for weight, _ in known) for times in (1, ranks)
+    )
+    return means or len({round(weight / max(1, summed), 9) for weight, summed in known}) > 1
 
 
 def _losses(values: Sequence[float]) -> str:

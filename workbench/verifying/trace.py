@@ -80,8 +80,8 @@ class Step:
     """Counted from 1."""
     losses: tuple[float, ...] = ()
     """As each backward pass was called with."""
-    roots: tuple[str, ...] = ()
-    """The operator that each loss came from."""
+    factors: tuple[Sequence[float] | None, ...] = ()
+    """By how much each loss is more than a mean, and of how many elements the script added up."""
     batches: tuple[Batch, ...] = ()
     """In the order of the forward passes."""
     gradients: Mapping[str, Sketch | None] = field(default_factory=dict[str, "Sketch | None"])

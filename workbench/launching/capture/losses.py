@@ -9,12 +9,14 @@ the script drops by ``zero_grad``, or a scaler by skipping a step, does not coun
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 from .recorder import Recorder
 
 _SCALE = "workbench_scale"  # in the metadata of the graph's node that a scaler made
+_SUM = 2  # of torch's reductions
 _MAX_NODES = 16  # between what a scaler returned and what backward is called on
 
 
@@ -62,9 +64,47 @@ def unscaled(loss: Any) -> Any:
         node = waiting.pop(0)
         scale = node.metadata.get(_SCALE)
         if scale is not None:
-            return loss.detach() / scale.to(loss.device)
+            plain = loss.detach() / scale.to(loss.device)
+            plain.workbench_root = loss.grad_fn  # for `factor`; it goes with this value
+            return plain
         waiting += [before for before, _ in node.next_functions if before is not None]
     return loss
+
+
+def factor(loss: Any) -> tuple[float, int] | None:
+    """By how much `loss` is more than a mean over its batch, a scaler's factor aside.
+
+    1/4 = the script, or Accelerate, divides by four micro-batches. The second number is how many
+    elements were added up, where the script divides a sum by a count itself, else 0. Parts that are
+    added up count together. None = unknown.
+    """
+    node = getattr(loss, "workbench_root", None) or getattr(loss, "grad_fn", None)
+    return None if node is None else _factor(node, _MAX_NODES)
+
+
+def _factor(node: Any, depth: int) -> tuple[float, int]:
+    kind = type(node).__name__.rstrip("0123456789").removesuffix("Backward")
+    trained = [before for before, _ in node.next_functions if before is not None]
+    scales = kind in {"Mul", "Div"} and len(trained) == 1
+    if not depth or not trained or not (scales or kind in {"Neg", "Add", "Sub"}):
+        summed = _summed(node, kind)
+        return float(summed or 1), summed
+    parts = [_factor(before, depth - 1) for before in trained]
+    whole, summed = sum(abs(part) for part, _ in parts), max(count for _, count in parts)
+    if scales and node.metadata.get(_SCALE) is None:
+        number = node._saved_other if node.next_functions[0][0] else node._saved_self  # noqa: SLF001
+        whole *= abs(float(number)) ** (1 if kind == "Mul" else -1)
+    return whole, summed
+
+
+def _summed(node: Any, kind: str) -> int:
+    """Elements that `node` adds up; 0 where it does something else."""
+    if kind == "Sum":
+        return math.prod(node._saved_self_sym_sizes)  # noqa: SLF001
+    if getattr(node, "_saved_reduction", None) != _SUM:
+        return 0
+    target = getattr(node, "_saved_target", None)
+    return target.numel() if target is not None else 0
 
 
 def patch_scaler(recorder: Recorder, owner: Any) -> None:

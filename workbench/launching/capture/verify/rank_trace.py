@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..writers import write_json  # noqa: TID252  (the hook is loaded by its path)
+from ..losses import factor  # noqa: TID252  (the hook is loaded by its path)
+from ..writers import write_json  # noqa: TID252
 from .calls import Calls
 from .clips import Clips
 from .data import Reading
@@ -46,7 +47,7 @@ class RankTrace:
 
     def _clear(self) -> None:
         """Begin a step."""
-        lists = ("batches", "losses", "roots")
+        lists = ("batches", "losses", "factors")
         self._step: dict[str, Any] = {name: [] for name in lists} | {"unsynced": 0}
         self._step |= {"gradients": {}, "local": {}}
         self._stale, self._with_gradient = set[str](), 0
@@ -96,7 +97,7 @@ class RankTrace:
         for loss in losses:
             if isinstance(loss, torch.Tensor):
                 step["losses"].append(float(loss.detach()))
-                step["roots"].append(type(loss.grad_fn).__name__)
+                step["factors"].append(factor(loss))
         for root in self._models.outermost():
             step["unsynced"] += getattr(root, "require_backward_grad_sync", True) is False
 
