@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import json
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from workbench.launching.supervise.monitor import RunMonitor
 from workbench.launching.supervise.outcome import Verdict
 from workbench.launching.supervise.run_state import RunState
 from workbench.launching.supervise.supervisor import Supervisor
-from workbench.store.files import read_json
+from workbench.store.files import read_json, write_json_atomic
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
@@ -127,6 +127,8 @@ def test_all_faces_tell_the_same(tmp_path: Path, name: str, trouble: str, outcom
     found = same(told(paths))
     kinds = {one["kind"] for one in found if one["cleared_at"] is None}
     assert kinds == expected | ({"missing-key"} if finding else set())
+    if finding:  # before those that were seen earlier
+        assert (found[0]["kind"], found[0]["ended_run"]) == ("missing-key", True)
     page = paths.report.read_text()
     for one in found:
         assert html.escape(one["cause"]) in page
@@ -150,6 +152,7 @@ def test_the_reader_knows_every_field() -> None:
         "lost_usd_per_hour": 2.0,
         "node": 3,
         "gpu": 5,
+        "ended_run": True,
     }
     words = {"kind": "hang", "evidence": "a", "cause": "b", "next": "c", "severity": "note"} | {
         "phase": "input",
@@ -158,3 +161,15 @@ def test_the_reader_knows_every_field() -> None:
     assert {one.name for one in fields(Finding)} == numbers.keys() | words.keys()
     finding = Finding(**numbers, **words)
     assert Finding.read(finding.document()) == finding
+
+
+def test_what_ended_a_run_comes_before_an_error_that_was_seen_earlier(tmp_path: Path) -> None:
+    paths = unpacked(tmp_path, min(RUNS))
+    first = Finding.read(FAILED)
+    assert first is not None
+    early = replace(first, kind="world-size", cause="Another size.", seen_at=1.0)
+    late = replace(first, seen_at=2.0, cleared_at=None)
+    listed = [early.document(), late.document()]
+    write_json_atomic(paths.findings, {"schema": 1, "findings": listed})
+    write_json_atomic(paths.exit, {"outcome": "failed", "finding": first.document()})
+    assert [one.kind for one in wb.Run(paths).findings()] == ["missing-key", "world-size"]

@@ -119,7 +119,7 @@ FORMS: Final = {
     "pull": JsonForm("run directory url files bytes received_bytes checkpoints step notes"),
     "diagnose": JsonForm(
         "id kind evidence cause next next_command confidence severity rank node gpu step seen_at "
-        "cleared_at replaced_by phase lost_share lost_usd_per_hour",
+        "cleared_at replaced_by ended_run phase lost_share lost_usd_per_hour",
         array=True,
     ),
     "replay": JsonForm("run until steps looks elapsed_seconds said findings view"),

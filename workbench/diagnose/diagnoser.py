@@ -229,7 +229,11 @@ class Diagnoser:
             kept = self._kept.get(raised.key)
             if kept is not None and kept.finding.cleared_at is None:
                 kept.finding = replace(kept.finding, next=raised.next)
-        self._merge_one(finding, self.evidence.facts)
+        if finding is not None:
+            self._merge_one(finding, self.evidence.facts)
+            kept = self._kept.get(finding.key)
+            if kept is not None and outcome != "succeeded":
+                kept.finding = replace(kept.finding, ended_run=True, cleared_at=None)
         return self._write()
 
     def _last_look(self, world_size: int | None) -> None:
@@ -319,9 +323,7 @@ class Diagnoser:
                     replaced_by=self._kept[better].finding.id,
                 )
 
-    def _merge_one(self, finding: Finding | None, facts: Facts) -> None:
-        if finding is None:
-            return
+    def _merge_one(self, finding: Finding, facts: Facts) -> None:
         now = facts.monotonic
         kept = self._kept.get(finding.key)
         if kept is None:

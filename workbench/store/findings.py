@@ -57,6 +57,8 @@ class Finding:
     replaced_by: str | None = None
     """`id` of the finding that gives a better cause of the same; None = nothing took its place."""
 
+    ended_run: bool = False
+    """Whether it is what ended the run, or this attempt of it: it is told before all others."""
     phase: str | None = None
     """The part of the step in which a late rank is late; None = not told."""
     lost_share: float | None = None
@@ -119,6 +121,11 @@ def read_findings(paths: RunPaths) -> list[Finding] | None:
     last = Finding.read(end.get("finding"))
     if last is not None and last.key not in {finding.key for finding in findings}:
         findings.append(replace(last, seen_at=last.seen_at or _number(end.get("ended_at"))))
+    if last is not None and end.get("outcome") != "succeeded":
+        findings = [
+            replace(finding, ended_run=True) if finding.key == last.key else finding
+            for finding in findings
+        ]
     return worst_first(findings)
 
 
@@ -129,11 +136,12 @@ def parse_findings(listed: object) -> list[Finding]:
 
 
 def worst_first(findings: Iterable[Finding]) -> list[Finding]:
-    """Standing ones before cleared ones, errors first, then by when they were seen."""
+    """Standing ones before cleared ones, what ended the run, errors, then by when seen."""
     return sorted(
         findings,
         key=lambda finding: (
             finding.cleared_at is not None,
+            not finding.ended_run,
             _SEVERITIES.index(finding.severity),
             _number(finding.seen_at) or 0.0,
         ),
