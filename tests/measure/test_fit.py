@@ -384,3 +384,25 @@ def test_another_batch_comes_from_the_argument_then_the_option_then_the_loader(
     assert usual_value(script, []) == 8
     script.write_text("batch_size = 8\nexec(open('configurator.py').read())\n")
     assert declared_option(script) == BatchOption(name="--batch_size", default=8)
+
+
+@pytest.mark.parametrize(
+    "imported",
+    ["from ours.cli import get", "from ours import cli", "import ours.cli", "from ours import get"],
+)
+def test_the_batch_option_may_be_declared_in_a_module_of_the_user(
+    imported: str, tmp_path: Path
+) -> None:
+    script, package = tmp_path / "train.py", tmp_path / "ours"
+    package.mkdir()
+    package.joinpath("__init__.py").write_text("from .cli import get\n")
+    package.joinpath("cli.py").write_text(
+        "import argparse\ndef get():\n    parser = argparse.ArgumentParser()\n"
+        "    parser.add_argument('-b', '--per-gpu-batch', type=int, default='12')\n"
+        "    return parser.parse_args()\n"
+    )
+    script.write_text(f"{imported}\nargs = {'cli.' if 'import cli' in imported else ''}get()\n")
+    assert declared_option(script) == BatchOption(name="--per-gpu-batch", default=12)
+    inner = package / "main.py"  # run as a module: python -m ours.main
+    inner.write_text("from ours.cli import get\nget()\n")
+    assert declared_option(inner) == BatchOption(name="--per-gpu-batch", default=12)

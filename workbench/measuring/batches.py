@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.script_options.from_source import script_options
 from workbench.store.measurements import batch_argument, is_batch_option
 from workbench.store.python_source import parse_python
 
@@ -93,21 +94,17 @@ def other_size(size: int) -> int:
 
 
 def declared_option(script: Path) -> BatchOption | None:
-    """The option by which the script takes its batch size, where its source shows one."""
+    """The option by which the script takes its batch size, where its source shows one.
+
+    It may be declared in a module beside the script, by argparse, click, typer or a dataclass.
+    """
+    for option in script_options(script).options:
+        if any(map(is_batch_option, option.names)) and not option.is_word:
+            return BatchOption(name=option.name, default=_number(option.default))
     try:
         tree = parse_python(script.read_bytes())
     except (OSError, SyntaxError):
         return None
-    for call in ast.walk(tree):
-        if (
-            isinstance(call, ast.Call)
-            and isinstance(call.func, ast.Attribute)
-            and call.func.attr in {"add_argument", "option", "Option"}
-        ):
-            for text in map(_constant, call.args):
-                if isinstance(text, str) and text.startswith("--") and is_batch_option(text):
-                    words = {keyword.arg: _constant(keyword.value) for keyword in call.keywords}
-                    return BatchOption(name=text, default=_number(words.get("default")))
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     if {"HfArgumentParser", "TrainingArguments"} <= names:
         return BatchOption(name=_HUGGING_FACE, default=_HUGGING_FACE_DEFAULT)
@@ -129,8 +126,10 @@ def _constant(node: ast.expr) -> object:
     return node.value if isinstance(node, ast.Constant) else None
 
 
-def _number(*values: object) -> int | None:
-    return next((value for value in values if isinstance(value, int) and value > 0), None)
+def _number(value: object) -> int | None:
+    """A batch size; a default may be written as text."""
+    number = int(value) if isinstance(value, str) and value.isdecimal() else value
+    return number if isinstance(number, int) and number > 0 else None
 
 
 def _overwrites_globals(node: ast.AST) -> bool:

@@ -65,31 +65,40 @@ def read_source(script: Path) -> Reading:
 
 
 def _sources(script: Path) -> Iterator[ast.Module]:
-    """The script, and modules beside it that it imports."""
+    """The script, and modules of its own that it imports: beside it, or in its package."""
+    roots = [script.parent]
+    while (roots[-1] / "__init__.py").is_file():
+        roots.append(roots[-1].parent)
     waiting, seen = [script], {script}
     while waiting and len(seen) <= _MAX_FILES:
+        file = waiting.pop(0)
         try:
-            with waiting.pop(0).open("rb") as file:
-                tree = parse_python(file.read(_MAX_BYTES))
+            tree = parse_python(file.read_bytes()[:_MAX_BYTES])
         except (OSError, SyntaxError, ValueError, RecursionError):
             if len(seen) == 1:
                 return
             continue
         yield tree
-        for module in _imported(tree):
-            path = script.parent.joinpath(*module.split("."))
-            for place in (path.with_suffix(".py"), path / "__init__.py"):
-                if place not in seen and place.is_file():
-                    seen.add(place)
-                    waiting.append(place)
+        for module, level in _imported(tree):
+            parts = module.split(".") if module else []
+            for root in [file.parents[level - 1]] if 0 < level < len(file.parents) else roots:
+                path = root.joinpath(*parts)
+                for place in (path.with_suffix(".py"), path / "__init__.py"):
+                    if place not in seen and place.is_file():
+                        seen.add(place)
+                        waiting.append(place)
 
 
-def _imported(tree: ast.Module) -> Iterator[str]:
+def _imported(tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Names that may be modules, with the dots before them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            yield from ((alias.name, 0) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.module:
+                yield node.module, node.level
+            within = f"{node.module}." if node.module else ""
+            yield from ((f"{within}{alias.name}", node.level) for alias in node.names)
 
 
 class _Reader:
@@ -99,7 +108,7 @@ class _Reader:
         self.listed: list[ScriptOption] = []
         self.commands: set[str] = set()
         self.description = ""
-        self.imported = {name.partition(".")[0] for tree in trees for name in _imported(tree)}
+        self.imported = {name.partition(".")[0] for tree in trees for name, _ in _imported(tree)}
         self._missing: list[str] = []
         self._parsers = 0
         self._has_parser = False

@@ -32,8 +32,8 @@ FILE = "measured.json"
 """In the directory of the run that measured."""
 VERSION = 1
 _BATCH = re.compile(
-    r"(?:-b|-bs|--?(?:per[-_]device[-_])?(?:train[-_])?(?:micro[-_])?(?:batch|bs)(?:[-_]?size)?"
-    r"(?:[-_]per[-_](?:device|gpu|rank))?)"
+    r"(?:-b|-bs|--?(?:(?:per[-_](?:device|gpu|rank)|local)[-_])?(?:train(?:ing)?[-_])?"
+    r"(?:micro[-_]?|mini[-_]?)?(?:batch|bs)(?:[-_]?size)?(?:[-_]per[-_](?:device|gpu|rank))?)"
 )
 _WITHOUT_EFFECT = re.compile(
     r"--?(?:lr|learning[-_]rate|seed|epochs?|num[-_](?:train[-_])?epochs|(?:max[-_])?steps"
