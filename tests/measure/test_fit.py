@@ -164,7 +164,13 @@ def test_steps_that_waited_for_a_core_are_not_what_a_step_takes(
 def test_samples_that_are_no_sequences_are_not_called_tokens() -> None:
     assert workload(4).counts_tokens
     pictures = record(4, inputs=[[[[4, 3, 8, 8], "float32"]]])
-    assert not workload_of("t.py", [pictures], [4]).counts_tokens
+    of_pictures = workload_of("t.py", [pictures], [4])
+    assert not of_pictures.counts_tokens
+    step = predict_step(of_pictures, Strategy.parse("ddp", 2), Cluster(name="here"), None)
+    assert step is not None
+    rates = step.document()
+    assert (rates["samples_per_step"], rates["tokens_per_step"]) == (8, None)
+    assert rates["tokens_per_second"] is None
 
 
 def test_what_a_search_asks_is_what_the_estimate_answers() -> None:

@@ -69,7 +69,19 @@ def test_seconds_decide_and_not_ratios() -> None:
     faster = replace(STEADY, step_seconds=0.7, forward_seconds=0.2, backward_seconds=0.45)
     found = gap(faster)
     assert "(-30 %): backward, exchange, optimizer took 280 ms less" in found.explanation
-    assert "use the measurements" in found.explanation
+    assert "use this run too" in found.explanation
+
+
+@pytest.mark.parametrize(
+    ("source", "assumed"), [("catalog", True), ("a measured step: t.py", False)]
+)
+def test_quicker_than_assumed_is_said_of_the_catalog_alone(source: str, *, assumed: bool) -> None:
+    faster = replace(STEADY, step_seconds=0.7, forward_seconds=0.2, backward_seconds=0.45)
+    said = gap(faster, predicting(source=source)).explanation
+    assert ("faster than assumed" in said, "quicker than the measurement" in said) == (
+        assumed,
+        not assumed,
+    )
 
 
 def test_causes_add_up_to_the_predicted_step_whatever_is_measured() -> None:

@@ -83,9 +83,9 @@ def _totals(cost: RunCost) -> Table:
     work = f"{_hours(cost.hours.work)} of work = {format_count(cost.gpu_hours)} GPU-hours"
     table.add_row("", work)
     mfu = "n/a" if step.mfu is None else f"{step.mfu:.0%}"
-    rate = f"{format_count(step.tokens_per_second)} tokens/s, MFU {mfu}"
+    rate = f"{format_count(step.tokens_per_second)} {step.unit}/s, MFU {mfu}"
     table.add_row("step", f"{format_seconds(step.step_seconds)}, {rate}")
-    per = f"{format_usd(cost.usd_per_million_tokens)} per 1M tokens, "
+    per = f"{format_usd(cost.usd_per_million_tokens)} per 1M {step.unit}, "
     table.add_row("that is", f"{per}{format_usd(cost.usd_per_step)} per step")
     month = f"{format_usd(cost.usd_per_month)} for a month of {plan.hours_per_month} h, "
     idle = f"{format_usd(cost.idle_usd_per_hour)} per idle hour"

@@ -82,6 +82,7 @@ def measured_on_cpu(workload: Workload, strategy: Strategy, cluster: Cluster) ->
         high=high,
         gpus=ranks,
         tokens=workload.tokens_per_step(strategy.data_ranks),
+        unit="tokens" if workload.counts_tokens else "samples",
         model_flops=flops,
         hardware_flops=flops,
         peak_flops=None,

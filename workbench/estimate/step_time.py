@@ -97,6 +97,7 @@ def step_time(
         high=high,
         gpus=strategy.world_size,
         tokens=workload.tokens_per_step(strategy.data_ranks),
+        unit="tokens" if workload.counts_tokens else "samples",
         model_flops=flops,
         hardware_flops=flops + _repeated_flops(workload, strategy),
         peak_flops=peak and peak * strategy.world_size,

@@ -41,6 +41,8 @@ class StepTime:
     """Dense peak of all GPUs at the workload's precision, FLOP/s; None when unknown."""
     assumptions: tuple[str, ...]
     """What was assumed, and where the number leaves its tested range."""
+    unit: str = "tokens"
+    """What `tokens` counts: tokens, or samples where these are no sequences of tokens."""
     sources: tuple[str, ...] = ()
     """Where the formulas and constants come from."""
 
@@ -89,15 +91,26 @@ class StepTime:
             "range": {"low_seconds": seconds * self.low, "high_seconds": seconds * self.high},
             "parts": dict(self.parts),
             "gpus": self.gpus,
-            "tokens_per_step": self.tokens,
-            "tokens_per_second": self.tokens_per_second,
-            "tokens_per_second_per_gpu": self.tokens_per_second_per_gpu,
+            **self._rates(),
             "model_flops": self.model_flops,
             "hardware_flops": self.hardware_flops,
             "mfu": self.mfu,
             "hfu": self.hfu,
             "assumptions": list(self.assumptions),
             "sources": list(self.sources),
+        }
+
+    def _rates(self) -> dict[str, float | None]:
+        """Work and rates in their unit; None in the other one."""
+        known = {
+            "per_step": self.tokens,
+            "per_second": self.tokens_per_second,
+            "per_second_per_gpu": self.tokens_per_second_per_gpu,
+        }
+        return {
+            f"{unit}_{name}": value if unit == self.unit else None
+            for unit in ("tokens", "samples")
+            for name, value in known.items()
         }
 
     def __str__(self) -> str:

@@ -121,6 +121,8 @@ class PredictedTimeDoc(TypedDict, total=False):
     parts: dict[str, float]
     tokens_per_step: float | None
     tokens_per_second: float | None
+    samples_per_step: float | None
+    samples_per_second: float | None
     mfu: float | None
     assumptions: list[str]
     source: str

@@ -23,7 +23,8 @@ def forecast(request: wb.Request) -> str:
         parts.append(format_usd(request.predicted_usd))
     if work is not None:
         batch = work.micro_batch * work.accumulate * request.strategy.data_ranks
-        tokens = f"{format_count(batch * work.seq_len)} tokens a step"
+        unit = "tokens" if work.counts_tokens else "samples"
+        tokens = f"{format_count(batch * work.seq_len)} {unit} a step"
         if steps is not None:
             tokens += f", {format_count(batch * work.seq_len * steps)} in all"
         parts.append(tokens)

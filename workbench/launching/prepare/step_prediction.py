@@ -75,6 +75,8 @@ def predict(
     if step is None or not step.step_seconds > 0:
         return None
     source = measured.source if measured is not None and measured.fits(here) else CATALOG
+    if cpu and workload.model.measured is not None:
+        source = f"a measured step: {workload.model.measured.source}"
     if cpu and known is None:
         step = calibrated(step, workload, "cpu")
     says = sentences_of(step.assumptions)

@@ -18,6 +18,10 @@ _MORE = {
     terms.COMPUTE: "workbench profile separates computing from waiting for other ranks.",
 }
 _LESS = "This host is faster than assumed; the next predictions here use the measurements."
+_QUICKER = (
+    "It was quicker than the measurement that the prediction rests on; the next predictions here "
+    "use this run too."
+)
 _CALIBRATE = "The prediction uses catalog rates: workbench calibrate measures this host."
 
 
@@ -64,8 +68,9 @@ def most_off(gap: PredictionError) -> PredictionTerm | None:
 
 
 def _advice(gap: PredictionError, cause: PredictionTerm | None, step: PredictionTerm) -> str:
+    of_catalog = gap.source is not None and gap.source.startswith("catalog")
     if (step.measured or 0.0) < (step.predicted or 0.0):
-        return _LESS
+        return _LESS if of_catalog else _QUICKER
     others = gap.row(terms.OTHERS)
     if others.within is False:
         return (
@@ -74,7 +79,7 @@ def _advice(gap: PredictionError, cause: PredictionTerm | None, step: Prediction
         )
     if cause is not None and cause.what in {terms.INPUT, terms.SLOWEST}:
         return _MORE[cause.what]
-    if gap.source is not None and gap.source.startswith("catalog"):
+    if of_catalog:
         return _CALIBRATE
     return _MORE[terms.FORWARD] if cause is None else _MORE[cause.what]
 
