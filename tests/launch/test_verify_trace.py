@@ -23,6 +23,17 @@ def test_a_frozen_model_s_passes_are_no_batches_of_the_training(
     assert batches == [[8, 8], [8, 8]]  # the student's two passes
 
 
+@pytest.mark.parametrize("arguments", [(), ("--drawn",)], ids=["loader", "drawn"])
+def test_a_step_of_two_networks_has_used_its_batch_once(
+    arguments: tuple[str, ...], begin: Callable[..., Ranks]
+) -> None:
+    ranks = begin("gan.py", *arguments, **{VARIABLE: json.dumps({"steps": 2})})
+    assert ranks.wait() == [0]
+    steps = read_trace(ranks.folder, "1 rank", 1).ranks[0].steps
+    assert [step.consumed for step in steps] == [8, 8]
+    assert [len(step.batches) for step in steps] == [3, 4]
+
+
 @pytest.mark.parametrize(
     ("arguments", "whole"), [(("--ignores-count",), True), ((), False)], ids=["mean", "count"]
 )

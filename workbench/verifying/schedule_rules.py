@@ -62,7 +62,7 @@ def faster_schedule(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
 def rate_notes(trace: Trace, reference: Trace | None) -> str | None:
     """How the learning rate follows the batch, in a sentence; None where nothing tells."""
     rates, alone = _rates(trace), _rates(reference)
-    size = sum(len(step.samples) for step in trace.at(0)) if trace.steps else 0
+    size = sum(step.consumed for step in trace.at(0)) if trace.steps else 0
     if not rates or not alone or not alone[0] or not size or len(trace.ranks) == trace.split:
         return None
     factor = rates[0] / alone[0]

@@ -70,6 +70,12 @@ class Batch:
     """Their places in the data set; None where no sampler told them."""
     shapes: tuple[Any, ...] = ()
     """Shapes of the tensors."""
+    drawn: bool = False
+    """Whether a tensor of it came from a loader as it is."""
+    model: int = 0
+    """Tells the modules apart that the script calls."""
+    fresh: bool = True
+    """Whether its inputs are data, not what another pass of the step has made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +128,20 @@ class Step:
     def samples(self) -> tuple[int, ...]:
         """Contents of all its samples."""
         return tuple(mark for batch in self.batches for mark in batch.samples)
+
+    @property
+    def consumed(self) -> int:
+        """Samples that the step used, each once: a GAN calls its models several times on them.
+
+        Those that came from a loader, where some did; else what one model was given as data.
+        """
+        drawn = {batch.indices or () for batch in self.batches if batch.drawn and batch.fresh}
+        if drawn:
+            return sum(map(len, drawn))
+        given: dict[int, int] = {}
+        for batch in self.batches:
+            given[batch.model] = given.get(batch.model, 0) + len(batch.samples) * batch.fresh
+        return max(given.values(), default=0)
 
     @property
     def indices(self) -> tuple[int, ...] | None:

@@ -18,7 +18,9 @@ _PRODUCTS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 class Calls:
     """Watches every module's forward; dropout is off, so that two runs can be compared."""
 
-    def __init__(self, trains: Callable[[Any, Any], None], enters: Callable[[Any], None]) -> None:
+    def __init__(
+        self, trains: Callable[[Any, Any, Any], None], enters: Callable[[Any], None]
+    ) -> None:
         self._trains, self._enters = trains, enters
         self._stack: list[Any] = []
         self.dropouts = 0
@@ -135,7 +137,7 @@ class Calls:
                 self.evaluated = True
             elif _leads_back(output):
                 self.modes.append(module.training)
-                self._trains(module, (args, kwargs))
+                self._trains(module, (args, kwargs), output)
 
 
 def _leads_back(output: Any) -> bool:

@@ -31,6 +31,7 @@ class Reading:
         self._kept: list[Any] = []
         self._indices: dict[int, list[int]] = {}  # by the hash of a tensor of the batch
         self._last: dict[str, Any] | None = None
+        self.made: list[Any] = []  # by the passes of this step; kept, so that no address is reused
         self._owner = os.getpid()
         module: Any = sys.modules["torch.utils.data.dataloader"]
         self._watch_iterators(module._BaseDataLoaderIter)  # noqa: SLF001  (no public place)
@@ -116,6 +117,7 @@ class Reading:
             ),
             None,
         )
+        drawn = known is not None
         if self._last is not None:
             self.loaders[self._last["loader"]]["trains"] = True
             size = len(self._last["indices"] or ())
@@ -124,9 +126,20 @@ class Reading:
         return {
             "samples": [_joined(list(rows)) for rows in zip(*parts, strict=True)] if parts else [],
             "indices": known,
+            "drawn": drawn,
             "shapes": [list(tensor.shape) for tensor in tensors],
             "dtypes": [str(tensor.dtype).removeprefix("torch.") for tensor in tensors],
         }
+
+    def is_fresh(self, inputs: Any, output: Any) -> bool:
+        """Whether a pass's inputs are data, not what another pass of this step has made of it."""
+        addresses = {tensor.untyped_storage().data_ptr() for tensor in self.made}
+        fresh = all(
+            tensor.grad_fn is None and tensor.untyped_storage().data_ptr() not in addresses
+            for tensor in _tensors(inputs)
+        )
+        self.made += [tensor.detach() for tensor in _tensors(output)]
+        return fresh
 
     def document(self) -> dict[str, Any]:
         """What is written."""

@@ -52,6 +52,7 @@ class RankTrace:
         self._step |= {"gradients": {}, "local": {}}
         self._stale, self._with_gradient = set[str](), 0
         self._models.local.clear()
+        self._reading.made.clear()
         self._calls.next_step()
 
     def _entered(self, module: Any) -> None:
@@ -60,8 +61,9 @@ class RankTrace:
         if torch.is_grad_enabled() and self._generator is None:
             self._generator = torch.get_rng_state()
 
-    def _trained(self, module: Any, inputs: Any) -> None:
+    def _trained(self, module: Any, inputs: Any, output: Any) -> None:
         batch = self._reading.trained(inputs)
+        batch |= {"model": id(module), "fresh": self._reading.is_fresh(inputs, output)}
         self._step["batches"].append(batch)
         self._step.setdefault("called", []).append(type(module).__name__)
 
