@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +24,8 @@ from workbench.launching.capture import (  # noqa: E402
     batches,
     graceful_stop,
     loaders,
+    models,
+    warned,
     writers,
 )
 from workbench.launching.capture.hook import _program  # noqa: E402
@@ -268,3 +271,27 @@ def test_a_loader_that_a_loop_makes_anew_in_each_epoch_tells_how_it_samples(
     (sampler,) = told[-1]
     assert (sampler["sampler"], sampler["distributed"]) == ("RandomSampler", False)
     assert len(told) == 1
+
+
+def test_a_warning_to_the_caller_of_a_wrapped_method_names_the_callers_file(
+    recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Model:
+        training = True
+
+        def forward(self, level: int) -> None:
+            warnings.warn("deprecated", FutureWarning, stacklevel=level)
+
+    models.observe_forward(recorder, Model)
+
+    def places() -> list[str]:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            for level in (1, 2, 3):
+                Model().forward(level)
+        return [Path(one.filename).name for one in caught]
+
+    assert places()[1] == "models.py"
+    monkeypatch.setattr(warnings, "warn", warnings.warn)  # put back afterwards
+    warned.patch()
+    assert places() == ["test_hook.py"] * 3

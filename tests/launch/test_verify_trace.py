@@ -38,7 +38,7 @@ def test_a_step_of_two_networks_has_used_its_batch_once(
     ("arguments", "whole"), [(("--ignores-count",), True), ((), False)], ids=["mean", "count"]
 )
 def test_a_trainers_loss_that_no_one_divides_is_seen_through_accelerates_division_by_one(
-    arguments: tuple[str, ...], whole: bool, begin: Callable[..., Ranks]
+    arguments: tuple[str, ...], begin: Callable[..., Ranks], *, whole: bool
 ) -> None:
     asked = {VARIABLE: json.dumps({"steps": 2})}
     ranks = begin("hf_trainer.py", "--smoothing", "0.1", *arguments, ranks=2, **asked)

@@ -167,7 +167,7 @@ def test_samples_that_no_rank_reads_are_named(
         ((None, None), False),  # an engine divides
     ],
 )
-def test_losses_that_are_added_up_undivided_are_named(factors: Any, named: bool) -> None:
+def test_losses_that_are_added_up_undivided_are_named(factors: Any, *, named: bool) -> None:
     batches = tuple(Batch(samples=(n,), indices=(n,), shapes=((1, 8),)) for n in (1, 2))
     one = changed(rank(0, samples=(1, 2)), losses=(1.0, 1.0), batches=batches, factors=factors)
     other = changed(rank(1, samples=(3, 4)), losses=(1.0, 1.0), batches=batches[:1])

@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable
 
-from . import arrivals, ends, graceful_stop, patches, profiling, spawned, starts, wrapping
+from . import arrivals, ends, graceful_stop, patches, profiling, spawned, starts, warned, wrapping
 from .control_requests import ControlRequests
 from .exceptions import code_facts
 from .recorder import Recorder
@@ -69,6 +69,7 @@ def install() -> None:
         recorder = _Current.recorder = Recorder(folder, rank)
         recorder.restarted, recorder.code = restarted, code
         arrivals.prepare()
+        warned.patch()
         patches.arm(recorder)
         with contextlib.suppress(Exception):
             profiling.from_environment(recorder)
