@@ -52,6 +52,13 @@ def shares(printed: str) -> list[str]:
 
 
 @pytest.mark.full
+def test_a_script_that_asks_for_a_cpu_is_sharded_by_deepspeed_all_the_same(tmp_path: Path) -> None:
+    """It sets ACCELERATE_USE_CPU and TrainingArguments(use_cpu=True) itself."""
+    printed = ranks(written(tmp_path, wb.Strategy.parse("zero2", 2)), "hf_trainer.py", shim=True)
+    assert printed.count("losses ") == 2
+
+
+@pytest.mark.full
 def test_fsdp_ranks_are_sharded_and_would_not_be_without_the_shim(tmp_path: Path) -> None:
     config = written(tmp_path, wb.Strategy.parse("fsdp", 2))
     assert shares(ranks(config, "shares.py", shim=True)) == ["share 0.50 DTensor"] * 2

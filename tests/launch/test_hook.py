@@ -243,6 +243,8 @@ def test_a_library_in_an_editable_install_is_watched(
             ("-c", "from multiprocessing.spawn import x"),
         ),
         (["python"], ("", "")),
+        (["python", "run/config/cpu_ranks.py", "train.py", "--x"], ("script", "train.py")),
+        (["python", "run/config/cpu_ranks.py", "-m", "a.train"], ("-m", "a.train")),
     ],
 )
 def test_what_python_was_asked_to_run(words: list[str], program: tuple[str, str]) -> None:

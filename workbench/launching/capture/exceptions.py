@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, cast
 
+FOREWORD = "cpu_ranks.py"  # runs the script, and is none of the user's
 _LONGEST = 12  # exceptions of one chain
 
 
@@ -79,7 +80,9 @@ def caller(code: Mapping[str, Any]) -> dict[str, Any]:
 def _with_main(code: Mapping[str, Any]) -> dict[str, Any]:
     """The script as Python knows it by now; a spawned process learns it late."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
-    return {**code, "script": main} if isinstance(main, str) else dict(code)
+    if not isinstance(main, str) or os.path.basename(main) == FOREWORD:
+        return dict(code)
+    return {**code, "script": main}
 
 
 class _Chain:

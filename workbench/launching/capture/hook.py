@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from . import arrivals, ends, graceful_stop, patches, profiling, spawned, starts, warned, wrapping
 from .control_requests import ControlRequests
-from .exceptions import code_facts
+from .exceptions import FOREWORD, code_facts
 from .recorder import Recorder
 from .writers import redirect_output
 
@@ -129,7 +129,7 @@ def _program(words: list[str]) -> tuple[str, str]:
             return word, next(rest, "")
         if word in {"-X", "-W"}:
             next(rest, None)
-        elif not word.startswith("-"):
+        elif not word.startswith("-") and os.path.basename(word) != FOREWORD:
             return "script", word
     return "", ""
 

@@ -37,6 +37,7 @@ os.environ["DS_ACCELERATOR"] = "cpu"
 def act_as_accelerator() -> None:
     """Change what Accelerate decides for this process; leave with a sentence if it cannot be."""
     import torch  # noqa: PLC0415  (the environment above comes first)
+    from accelerate import state as accelerate_state  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]
     from accelerate.state import PartialState  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]
     from accelerate.utils import DistributedType  # noqa: PLC0415  # pyright: ignore[reportMissingTypeStubs]
     from torch.distributed import fsdp  # noqa: PLC0415
@@ -59,6 +60,15 @@ def act_as_accelerator() -> None:
         begin(self, cpu=False, **options)
 
     setattr(PartialState, "__init__", whatever_is_asked)  # noqa: B010
+    begin_all: Any = vars(accelerate_state.AcceleratorState)["__init__"]
+
+    def all_of_it(
+        self: Any, mixed_precision: Any = None, cpu: bool = False, **options: Any
+    ) -> None:  # noqa: ARG001, FBT001, FBT002
+        os.environ.pop("ACCELERATE_USE_CPU", None)  # a script may set it again
+        begin_all(self, mixed_precision, cpu=False, **options)
+
+    setattr(accelerate_state.AcceleratorState, "__init__", all_of_it)  # noqa: B010
     construct = fsdp.CPUOffloadPolicy.__init__
 
     def without_pinning(self: Any, pin_memory: bool = False) -> None:  # noqa: FBT001, FBT002
