@@ -99,6 +99,19 @@ def test_errors_people_have_met_before(paths: RunPaths, text: str, kind: str) ->
     assert "train.py:9 in main" in found.evidence
 
 
+def test_a_rank_that_gloo_aborts_tells_which_collective_its_python_was_in(paths: RunPaths) -> None:
+    paths.launcher_log.write_text(KILLED.replace("-9", "-6"))
+    paths.rank_log(1).write_text(
+        "  what():  op.preamble.length <= op.nbytes. 11796 vs 4. Is there a distributed collective "
+        "mismatch in your code?\nFatal Python error: Aborted\n\n"
+        'Thread 0x01 (most recent call first):\n  File "/x/threading.py", line 1 in run\n\n'
+        'Thread 0x02 (most recent call first):\n  File "/x/train.py", line 15 in evaluate\n\n'
+    )
+    found = explain(paths, {0: None, 1: None}, 1, 5)
+    assert (found.kind, found.rank) == ("collective-mismatch", 1)
+    assert "train.py:15" in found.evidence
+
+
 def test_a_watchdog_that_aborts_its_process_is_a_timeout(paths: RunPaths) -> None:
     paths.launcher_log.write_text(KILLED.replace("-9", "-6"))
     paths.rank_log(1).write_text(f"{WATCHDOG}\nterminate called after throwing an instance of\n")

@@ -101,6 +101,10 @@ def feed(**changed: object) -> dict[str, object]:
         ),
         ({"unused_parameters": {"count": 2, "first": "head.bias", "last": False}}, []),
         ({"samplers": 3, "unused_parameters": []}, []),
+        ({"wrapped_inside": 1}, ["wrapped-twice"]),
+        ({"failed_passes": {"count": 9, "first_step": 16, "error": "E: x"}}, ["skipped-errors"]),
+        ({"failed_passes": {"count": 1, "first_step": 16, "error": "E: x"}}, []),
+        ({"failed_passes": {"count": 9, "error": "OutOfMemoryError: x"}}, []),  # a batch search
     ],
 )
 def test_what_the_script_leaves_out(tmp_path: Path, facts: dict, expected: list[str]) -> None:

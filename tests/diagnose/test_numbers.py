@@ -11,6 +11,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.diagnose.sample import Replay, kinds, row
+from workbench.observe.events import MetricStream
+from workbench.store.layout import RunPaths
 
 
 def falling(steps: int, noise: float = 0.05, seed: int = 0) -> list[float]:
@@ -187,3 +189,30 @@ def test_a_finding_does_not_flicker(tmp_path: Path) -> None:
         for found in replay.rows([row(number, loss)]):
             seen.add(found.seen_at)
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("rates", "strategy", "expected"),
+    [
+        ([0.1, 0.1], {}, []),
+        ([0.1, 0.1000001], {}, []),
+        ([0.1, 1.0], {}, ["rates-differ"]),
+        ([0.1, 1.0], {"pp": 2}, []),  # each stage has an optimizer of its own
+    ],
+)
+def test_a_learning_rate_of_a_rank_s_own_is_named(
+    tmp_path: Path, rates: list[float], strategy: dict[str, int], expected: list[str]
+) -> None:
+    by_rank = dict(enumerate(rates))
+    rows = [row(n, [2.0 - n / 1000, 2.1 - n / 1000], rates=by_rank) for n in range(1, 40)]
+    replay = Replay(tmp_path, strategy={"name": "ddp", **strategy})
+    found = replay.rows(rows)
+    assert kinds(found) == expected
+    assert [one.rank for one in found] == [1] * len(expected)
+
+
+def test_the_learning_rates_are_read_by_rank(tmp_path: Path) -> None:
+    stream = MetricStream(RunPaths(tmp_path), 2)
+    for rank, rate in enumerate((0.1, 0.2)):
+        stream.take(rank, {"step": 1, "time": 1.0, "loss": 1.0, "lr": rate})
+    assert [one.rates for one in stream.rest()] == [{0: 0.1, 1: 0.2}]

@@ -8,6 +8,7 @@ numbers
     ``loss-spike``: the latest losses are far above those before.
     ``divergence``: the loss is well above where it began.
     ``plateau``: the loss has stopped falling, or never fell.
+    ``rates-differ``: the ranks have learning rates of their own.
     ``ranks-diverge``: the ranks train models of their own.
     ``weights-drift``: copies of a parameter are not equal on all ranks.
     ``weights-unchanged``: no parameter that is looked at changes.
@@ -49,7 +50,7 @@ failure
     ``no-gradient``, ``graph-reused``, ``nan-raised``, ``access-denied``, ``tokenizer``,
     ``hub-unreachable``, ``not-on-hub``, ``damaged-file``, ``permission``, ``unreadable-data``,
     ``missing-file``, ``file-or-folder``, ``missing-key``, ``recursion``, ``collective-timeout``,
-    ``nccl-error``, ``peer-lost``, ``timeout``: known errors, by their text.
+    ``nccl-error``, ``collective-mismatch``, ``peer-lost``, ``timeout``: known errors, by text.
 hardware
     ``thermal-throttling``, ``power-throttling``: a GPU is slowed down by heat or power.
     ``slow-clock``: a GPU works with clocks well below its peers' or its own best.
@@ -66,6 +67,8 @@ script
     ``spawned-groups``: each launched process starts ranks of its own, and nobody trains.
     ``no-steps``: the script ended without an optimizer step.
     ``caught-error``: it ended well by its exit code, by an exception that it only printed.
+    ``skipped-errors``: backward passes raised, and the loop went on.
+    ``wrapped-twice``: DDP inside of DDP.
     ``no-distributed-sampler``: every rank reads the whole data set.
     ``same-data``: all ranks train on the same batches.
     ``missing-set-epoch``: every epoch has the same order.

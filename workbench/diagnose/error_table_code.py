@@ -174,6 +174,14 @@ GENERAL = (
         0.85,
     ),
     known_error(
+        "collective-mismatch",
+        r"collective mismatch in your code|op\.preamble\.length <= op\.nbytes",
+        "The ranks called different collectives, or one with other sizes: make every rank call the "
+        "same ones in the same order, with no collective inside `if rank == 0`, the same number of "
+        "batches, and tensors of one shape.",
+        0.95,
+    ),
+    known_error(
         "collective-timeout",
         r"Watchdog caught collective operation timeout|Timed out waiting \d+ms for (send|recv)|"
         r"monitoredBarrier|DistBackendError: .*[Tt]imeout|wait timeout after \d+ms",

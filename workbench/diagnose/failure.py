@@ -242,6 +242,10 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
     ):
         kind, action = known.kind, known.action(failed.error or failed.cause, _again(paths))
         confidence = min(confidence, known.confidence)
+        stack = None
+        if failed.killed is not None:
+            stack = stacks.crashed(failed.text, stacks.rank_tree(paths, failed.rank or 0))
+        evidence += "" if stack is None else f"; Python was at {stack.place}"
         if kind == known_errors.OUT_OF_MEMORY:
             action = out_of_memory.memory_action(paths, failed.rank)
             evidence = f"{evidence}{out_of_memory.requested_bytes(f'{failed.error} {failed.text}')}"

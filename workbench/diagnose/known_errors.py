@@ -23,7 +23,7 @@ _IN_LOGS = (
     *error_table.MACHINE,
     *error_table.PROCESSES,
     *(BY_KIND[kind] for kind in ("unused-parameters", "access-denied", "script-arguments")),
-    *(BY_KIND[kind] for kind in ("collective-timeout", "nccl-error")),
+    *(BY_KIND[kind] for kind in ("collective-mismatch", "collective-timeout", "nccl-error")),
 )
 ABORTS = frozenset(
     {
@@ -31,6 +31,7 @@ ABORTS = frozenset(
         "network-interface",
         "gpu-lost",
         "cuda-error",
+        "collective-mismatch",
         "collective-timeout",
         "nccl-error",
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -13,6 +13,7 @@ from workbench.diagnose.hang.flight_recorder import counted
 from workbench.diagnose.nonfinite import nan_loss
 from workbench.store.findings import Finding
 
+_RATES_APART, _RATE_OFF = 8, 1e-4  # steps, and relative: beyond what a rounded rate differs by
 _MAD = 1.4826  # standard deviations in one median absolute deviation of a normal distribution
 
 
@@ -160,6 +161,38 @@ def ranks_diverge(evidence: Evidence) -> Iterator[Finding]:
         yield _separate(evidence, f"their mean losses are {low:.4g} and {high:.4g}", 0.5)
 
 
+def rates_differ(evidence: Evidence) -> Iterator[Finding]:
+    """Ranks that train one model at learning rates of their own."""
+    if evidence.processes < 2 or evidence.strategy("pp", 1) > 1:
+        return
+    seen = [row for row in evidence.latest(64) if len(row.rates) == evidence.processes]
+    apart = [row for row in seen if _apart(row.rates.values())]
+    if len(apart) < _RATES_APART or len(apart) < len(seen) / 2:
+        return
+    rates = apart[-1].rates
+    usual = median(sorted(rates.values()))
+    odd = max(rates, key=lambda rank: (abs(rates[rank] - usual), rank))
+    others = min(rate for rank, rate in rates.items() if rank != odd)
+    yield Finding(
+        kind="rates-differ",
+        rank=odd,
+        step=apart[0].step,
+        severity="error",
+        confidence=0.9,
+        evidence=f"In {len(apart)} of {len(seen)} steps the ranks' learning rates differ: rank "
+        f"{odd} has {rates[odd]:.4g}, the others {others:.4g}.",
+        cause="The ranks apply different updates to one model, so their weights drift apart: the "
+        "rate, or its schedule, is computed from something that is each rank's own.",
+        next="Compute the learning rate from what is equal on all ranks, or broadcast it from "
+        "rank 0; workbench verify shows whether the weights differ by now.",
+    )
+
+
+def _apart(rates: Collection[float]) -> bool:
+    low, high = min(rates), max(rates)
+    return high - low > _RATE_OFF * max(abs(low), abs(high))
+
+
 def _separate(evidence: Evidence, what: str, confidence: float) -> Finding:
     return Finding(
         kind="ranks-diverge",
@@ -184,7 +217,7 @@ def _middle(values: Sequence[float]) -> tuple[float, float]:
     return middle, _MAD * median(abs(value - middle) for value in values)
 
 
-RULES = (nan_loss, nan_gradient, loss_spike, divergence)
+RULES = (nan_loss, nan_gradient, loss_spike, divergence, rates_differ)
 SLOW_RULES = (plateau, ranks_diverge)
 
 

@@ -13,6 +13,7 @@ from workbench.store.findings import Finding
 from workbench.store.rank_records import SamplerDoc, UnusedParametersDoc
 
 _GROUP_FORMS_SECONDS = 20.0  # processes that import torch need a few
+_ERRORS_SKIPPED = 3
 _SAME_STEPS = 4  # with different batches: fewer may be a constant warm-up batch
 _LOGS = 8  # of ranks
 _LOG_BYTES = 8000
@@ -111,6 +112,44 @@ def caught_error(evidence: Evidence) -> Iterator[Finding]:
             "sys.exit(1), so that the run counts as failed and can be restarted.",
         )
         return
+
+
+def skipped_errors(evidence: Evidence) -> Iterator[Finding]:
+    """The loop has gone on after errors of its backward passes, which make no step."""
+    for rank, start in sorted(evidence.starts.items()):
+        failed = start.failed_passes or {}
+        count, error = failed.get("count", 0), str(failed.get("error"))
+        if count < _ERRORS_SKIPPED or "OutOfMemory" in error:
+            continue
+        yield Finding(
+            kind="skipped-errors",
+            rank=rank,
+            step=failed.get("first_step"),
+            severity="error",
+            confidence=0.85,
+            evidence=f"{count} backward passes of rank {rank} raised, first in step "
+            f"{failed.get('first_step')}; the last one: {error[:_ERROR_LETTERS]}",
+            cause="The script catches an error of its training loop and goes on: these batches "
+            "train nothing, and ranks that skip a step call other collectives than their peers.",
+            next="Let the error pass (no `except` around the step), or log it and end the run; "
+            "look at what the other ranks did in that step too.",
+        )
+        return
+
+
+def wrapped_twice(evidence: Evidence) -> Iterator[Finding]:
+    """A model in DistributedDataParallel twice: each gradient is exchanged twice."""
+    inside = [rank for rank, start in evidence.starts.items() if start.wrapped_inside]
+    if not inside:
+        return
+    yield Finding(
+        kind="wrapped-twice",
+        confidence=0.95,
+        evidence=f"On {len(inside)} ranks a DistributedDataParallel model is inside another one.",
+        cause="Both exchange the gradients of the same parameters in each backward pass: twice the "
+        "traffic, and parameter names that begin with module.module.",
+        next="Wrap the model once: where a trainer wraps it, give it the plain model.",
+    )
 
 
 def samplers(evidence: Evidence) -> Iterator[Finding]:
@@ -265,4 +304,7 @@ def _data_ranks(evidence: Evidence) -> int:
     return int(replicate or 1) * int(shard or 1)
 
 
-RULES = (world_size, spawned_groups, no_steps, samplers, same_data, unused_parameters, steps_redone)
+RULES = (
+    *(world_size, spawned_groups, no_steps, samplers, same_data, unused_parameters, steps_redone),
+    *(skipped_errors, wrapped_twice),
+)

@@ -42,6 +42,7 @@ class StepRow:
     finite: bool = True
     losses: dict[int, float] = field(default_factory=dict[int, float])
     """By rank, as are the next ones; seconds on this host's clock, and waited for data."""
+    rates: dict[int, float] = field(default_factory=dict[int, float])
     backward_at: dict[int, float] = field(default_factory=dict[int, float])
     ended_at: dict[int, float] = field(default_factory=dict[int, float])
     data_seconds: dict[int, float] = field(default_factory=dict[int, float])
@@ -169,11 +170,10 @@ class MetricStream:
         if loss is not None:
             row.losses[rank] = loss
         if isinstance(lr, _NUMBER):
-            row.lr = lr
+            row.lr = row.rates[rank] = lr
         if isinstance(norm, _NUMBER):
             row.grad_norm = norm
-        seconds, entered = get("step_seconds"), get("backward_at")
-        waited = get("data_seconds")
+        seconds, entered, waited = get("step_seconds"), get("backward_at"), get("data_seconds")
         if isinstance(seconds, _NUMBER) and (
             row.step_seconds is None or seconds > row.step_seconds
         ):

@@ -36,6 +36,14 @@ class UnusedParametersDoc(TypedDict, total=False):
     last: bool | None  # whether no more steps are looked at
 
 
+class FailedPassesDoc(TypedDict, total=False):
+    """Backward passes that raised in a script that may have gone on."""
+
+    first_step: int
+    count: int
+    error: str  # of the last one
+
+
 class FrameDoc(TypedDict, total=False):
     """A line of the user's code."""
 
@@ -65,6 +73,8 @@ class RankStart:
     code: dict[str, Any] | None = None  # see `diagnose.frames.code_tree`
     samplers: list[SamplerDoc] | None = None
     unused_parameters: UnusedParametersDoc | None = None
+    wrapped_inside: int | None = None  # DDP models inside a DDP model
+    failed_passes: FailedPassesDoc | None = None
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> RankStart:

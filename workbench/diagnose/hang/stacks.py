@@ -177,9 +177,13 @@ def parse(text: str, tree: CodeTree = UNKNOWN_TREE) -> Stack | None:
 
 
 def crashed(log: str, tree: CodeTree = UNKNOWN_TREE) -> Stack | None:
-    """The thread that crashed, of what faulthandler wrote to `log` as the process died."""
+    """The thread that crashed, of what faulthandler wrote to `log` as the process died.
+
+    Where a thread without Python did (gloo's own), the main thread, which is written last.
+    """
     _, _, text = log.rpartition("Fatal Python error: ")
     _, _, frames = text.partition("Current thread 0x")
+    frames = frames or text.rpartition("\nThread 0x")[2]
     stacks = [
         Frame(path, int(line), name)
         for path, line, name in _FRAME.findall(frames.partition("\n\n")[0])

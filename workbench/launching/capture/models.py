@@ -45,6 +45,9 @@ def patch_ddp(recorder: Recorder, module: Any) -> None:
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
         recorder.models.add(self)
+        inner = sum(isinstance(module, owner) for module in self.module.modules())
+        if inner:
+            recorder.note(wrapped_inside=inner)
         _Unused.models[self] = _Unused()
         _Unused.steps, _Unused.waiting = 0, True
 

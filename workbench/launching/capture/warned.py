@@ -7,8 +7,8 @@ the wrapper's file.
 from __future__ import annotations
 
 import functools
+import inspect
 import os
-import sys
 import warnings
 from typing import Any
 
@@ -31,9 +31,10 @@ def patch() -> None:
 
 def _own_frames(stacklevel: int) -> int:
     """Frames of the hook among the next `stacklevel` callers."""
-    frame, own = sys._getframe(2), 0  # noqa: SLF001  (no public place is as quick)
+    here = inspect.currentframe()
+    frame, own = here and here.f_back and here.f_back.f_back, 0
     for _ in range(stacklevel - 1):
-        frame = frame.f_back
+        frame = frame and frame.f_back
         while frame is not None and frame.f_code.co_filename.startswith(_HOOK):
             frame, own = frame.f_back, own + 1
         if frame is None:

@@ -62,11 +62,11 @@ def act_as_accelerator() -> None:
     setattr(PartialState, "__init__", whatever_is_asked)  # noqa: B010
     begin_all: Any = vars(accelerate_state.AcceleratorState)["__init__"]
 
-    def all_of_it(
-        self: Any, mixed_precision: Any = None, cpu: bool = False, **options: Any
-    ) -> None:  # noqa: ARG001, FBT001, FBT002
+    def all_of_it(self: Any, *arguments: Any, **options: Any) -> None:
         os.environ.pop("ACCELERATE_USE_CPU", None)  # a script may set it again
-        begin_all(self, mixed_precision, cpu=False, **options)
+        begin_all(
+            self, *arguments, **{**options, "cpu": False}
+        )  # given by name, as Accelerator does
 
     setattr(accelerate_state.AcceleratorState, "__init__", all_of_it)  # noqa: B010
     construct = fsdp.CPUOffloadPolicy.__init__
