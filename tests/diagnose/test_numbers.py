@@ -208,7 +208,7 @@ def test_a_learning_rate_of_a_rank_s_own_is_named(
     replay = Replay(tmp_path, strategy={"name": "ddp", **strategy})
     found = replay.rows(rows)
     assert kinds(found) == expected
-    assert [one.rank for one in found] == [1] * len(expected)
+    assert all("rank 0 0.1, rank 1 1" in one.evidence for one in found)
 
 
 def test_the_learning_rates_are_read_by_rank(tmp_path: Path) -> None:

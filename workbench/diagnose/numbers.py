@@ -170,17 +170,17 @@ def rates_differ(evidence: Evidence) -> Iterator[Finding]:
     if len(apart) < _RATES_APART or len(apart) < len(seen) / 2:
         return
     rates = apart[-1].rates
-    usual = median(sorted(rates.values()))
-    odd = max(rates, key=lambda rank: (abs(rates[rank] - usual), rank))
-    others = min(rate for rank, rate in rates.items() if rank != odd)
+    usual = median(rates.values())
+    odd = max(rates, key=lambda rank: abs(rates[rank] - usual))
+    listed = ", ".join(f"rank {rank} {rate:.4g}" for rank, rate in sorted(rates.items())[:8])
     yield Finding(
         kind="rates-differ",
-        rank=odd,
+        rank=odd if len(rates) > 2 else None,  # of two, either may be the wrong one
         step=apart[0].step,
         severity="error",
         confidence=0.9,
-        evidence=f"In {len(apart)} of {len(seen)} steps the ranks' learning rates differ: rank "
-        f"{odd} has {rates[odd]:.4g}, the others {others:.4g}.",
+        evidence=f"In {len(apart)} of {len(seen)} steps the ranks' learning rates differ; the "
+        f"latest are {listed}.",
         cause="The ranks apply different updates to one model, so their weights drift apart: the "
         "rate, or its schedule, is computed from something that is each rank's own.",
         next="Compute the learning rate from what is equal on all ranks, or broadcast it from "
