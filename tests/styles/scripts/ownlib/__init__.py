@@ -1,0 +1,1 @@
+"""A user's own small library beside the script."""
