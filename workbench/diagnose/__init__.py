@@ -67,7 +67,7 @@ script
     ``spawned-groups``: each launched process starts ranks of its own, and nobody trains.
     ``no-steps``: the script ended without an optimizer step.
     ``caught-error``: it ended well by its exit code, by an exception that it only printed.
-    ``skipped-errors``: backward passes raised, and the loop went on.
+    ``skipped-errors``: backward passes raised, and the loop continued.
     ``wrapped-twice``: DDP inside of DDP.
     ``no-distributed-sampler``: every rank reads the whole data set.
     ``same-data``: all ranks train on the same batches.
