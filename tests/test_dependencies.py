@@ -55,6 +55,7 @@ PROVIDED = {
     "jupyter_core": "jupyterlab",
     "jupyter_client": "jupyterlab",
     "jupyter_server": "jupyterlab",
+    "tornado": "jupyterlab",
     "nbformat": "jupyterlab",
     "yaml": "accelerate",
     "safetensors": "accelerate",
