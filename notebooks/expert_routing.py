@@ -20,7 +20,7 @@ BUSIEST = 1.05
 """Visits of the busiest rank over the mean that solve the puzzle."""
 
 
-def at_work(model: wb.Model) -> int:
+def active_parameters(model: wb.Model) -> int:
     """Parameters that one token meets: all but the experts that it does not visit."""
     expert = 3 * model.hidden * model.expert_hidden  # gate, up and down
     return model.parameters - model.moe_layers * (model.experts - model.experts_per_token) * expert

@@ -93,6 +93,7 @@ def test_no_face_hands_foreign_text_to_a_display_that_reads_files() -> None:
                 assert fixed, f"{path.relative_to(ROOT)}:{node.lineno}: {ast.unparse(node)}"
 
 
+@pytest.mark.slow  # it reads every source
 def test_nothing_is_exported_as_a_sheet_that_calculates(tmp_path: Path) -> None:
     """One place writes CSV, and what begins with = + - @ or a control is text there."""
     ways = {"csv.writer", "csv.DictWriter", "to_csv", "to_excel"}

@@ -50,7 +50,7 @@ def test_the_puzzle_is_graded(helpers, capsys: pytest.CaptureFixture[str]) -> No
 @pytest.mark.full
 @pytest.mark.slow
 def test_every_claim_holds(printed) -> None:
-    printed.has(r"^stored: 46\.7 B parameters; at work for a token: 12\.9 B$")
+    printed.has(r"^stored: 46\.7 B parameters; active for a token: 12\.9 B$")
     printed.within(0.7, r"as a share of plain FSDP's: ([\d.]+)\.", 0.85)
     printed.within(0.3, r"^fsdp64 +waits for weights +([\d.]+) s", 1)
     printed.within(0.01, r"^fsdp64-ep8 +waits for tokens +([\d.]+) s", 0.1)  # "cost little"
