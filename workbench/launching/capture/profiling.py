@@ -188,8 +188,10 @@ class Tracer:
         """Leave the reason why there is no trace."""
         with contextlib.suppress(OSError):
             os.makedirs(os.path.dirname(self.path), exist_ok=True)
-            with open(f"{self.path}.error", "w", encoding="utf-8") as file:
+            partial = f"{self.path}.partial.error"
+            with open(partial, "w", encoding="utf-8") as file:
                 file.write(exceptions.secrets_module().hide_known(why[:2000]))
+            os.replace(partial, f"{self.path}.error")  # who sees the file finds the reason in it
 
     def _give_up(self, why: str) -> None:
         """Leave the reason; the training continues as if nothing had been asked."""
