@@ -24,6 +24,11 @@ def cards(page: Page) -> list[str]:
     )
 
 
+def notes(page: Page) -> str:
+    texts = "return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)"
+    return " | ".join(page.js(texts, NOTE))
+
+
 def hover(page: Page) -> str:
     return page.js("return document.querySelector('.wb-status').title")
 
@@ -59,7 +64,7 @@ def test_a_run_is_seen_opened_stopped_and_its_end_is_told(
     in_frame(page, "document.querySelector('.wb-header .wb-stop').click()")
     in_frame(page, "document.querySelector('.wb-header .wb-stop').click()")
     page.until("it stops", lambda: run.outcome == "stopped", PATIENCE)
-    page.until("the end is told", lambda: "seen <b>: stopped" in page.text(NOTE), PATIENCE)
+    page.until("the end is told", lambda: "seen <b>: stopped" in notes(page), PATIENCE)
     assert page.errors() == []
 
 

@@ -15,6 +15,8 @@ import pytest
 pytest.importorskip("jupyter_server", reason="jupyter_server is not installed")
 
 from tests.browser.lab import Lab
+from tests.conftest import until
+from tests.pages.test_live_runs import watched
 from tests.widgets.sample_runs import SampleRun
 
 pytestmark = pytest.mark.slow
@@ -147,3 +149,12 @@ def test_the_own_store_is_the_servers(site: Site) -> None:
     assert answer.status == 200
     assert document["page"] == site.page
     assert {"runs", "ended"} < document.keys()
+
+    def live() -> list[Any]:
+        told = json.loads(site.ask("/user/ann/workbench/live")[1])["runs"]
+        return [row for row in told if row["page"] == site.page]
+
+    with watched(site.store / "one"):
+        until(live, 60)
+        (row,) = live()
+    assert (row["run"], row["own"], row["is_trial"]) == ("one", True, False)

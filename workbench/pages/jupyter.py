@@ -109,9 +109,16 @@ class _Pages:
         )
 
     def _with_page(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-        """Those of this server's folder come first: a host may have other servers."""
-        ordered = sorted(rows, key=lambda row: not Path(row["store"]).is_relative_to(self.root))
-        return [{**row, "page": self.address(row["store"])} for row in ordered]
+        """Those of this server's folder (`own`) come first: a host may have other servers."""
+        told = [
+            {
+                **row,
+                "page": self.address(row["store"]),
+                "own": Path(row["store"]).is_relative_to(self.root),
+            }
+            for row in rows
+        ]
+        return sorted(told, key=lambda row: not row["own"])
 
 
 def _folder(key: str) -> str:

@@ -11,6 +11,7 @@ from workbench.launching.start.supervisor_process import watched_directories
 from workbench.observe.view import recent_samples
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
 from workbench.store.schema import SystemLine
 from workbench.store.status import read_status
 
@@ -26,6 +27,7 @@ class LiveRun(TypedDict):
     store: str  # the folder of its store
     state: str  # see `workbench.store.status.Status`
     rehearsal: bool
+    is_trial: bool  # one of a sweep
     steps: int | None
     steps_total: int | None
     loss: float | None
@@ -43,6 +45,7 @@ class EndedRun(TypedDict):
     run: str
     name: str
     store: str
+    is_trial: bool
     outcome: str | None
     message: str | None
 
@@ -83,7 +86,7 @@ def _live(directory: Path) -> LiveRun | None:
     status = read_status(paths)
     if not status.live:
         return None
-    view = read_json(paths.view) or {}
+    view, run = read_json(paths.view) or {}, read_run(paths)
     samples = recent_samples(paths)
     gpus = samples[-1]["gpus"] if samples else []
     findings: list[dict[str, Any]] = view.get("findings") or []
@@ -94,6 +97,7 @@ def _live(directory: Path) -> LiveRun | None:
         store=str(directory.parent),
         state=status.state,
         rehearsal=bool(view.get("rehearsal")),
+        is_trial=run is not None and run.sweep is not None,
         steps=view.get("steps"),
         steps_total=view.get("steps_total"),
         loss=view.get("loss_last"),
@@ -120,6 +124,7 @@ def _ended(directory: Path, before: LiveRun) -> EndedRun:
         run=before["run"],
         name=before["name"],
         store=before["store"],
+        is_trial=before["is_trial"],
         outcome=status.outcome,
         message=status.message,
     )

@@ -140,8 +140,9 @@ class Workbench {
     if (shown) void this.app.commands.execute(OPEN_RUNS, { page: shown.page, run: shown.run });
   }
 
-  /** Once, of a run that this page has seen live. @param {any} end */
+  /** Once, of a run below this server's folder that this page has seen live. @param {any} end */
   tell(end) {
+    if (!end.own || end.is_trial) return; // others have their own page; a sweep has many trials
     this.end = end;
     const { Notification } = this.lab.apputils;
     const open = { label: "Open", callback: () => this.openPage(end.page, end.run) };
