@@ -23,7 +23,9 @@ def on_gpus(tmp_path: Path) -> wb.Request:
     cluster = replace(wb.Cluster.rented("h100-sxm", gpus=2), usd_per_hour=4.0)
     work = request.workload
     assert work is not None
-    step = predict(work, request.strategy, cluster, "cuda", request.store)
+    assert request.trainer is not None
+    strategy = request.trainer.on(request.strategy)
+    step = predict(work, strategy, cluster, "cuda", request.store)
     assert step is not None
     return replace(request, device="cuda", cluster=cluster, predicted_time=step[0])
 
@@ -49,11 +51,13 @@ def test_the_shortest_epoch_is_the_shortest_of_all_that_fit(on_gpus: wb.Request)
     assert before is not None
     assert found.epoch.seconds is not None
     assert before.seconds is not None
+    assert on_gpus.trainer is not None
+    strategy = on_gpus.trainer.on(on_gpus.strategy)
     assert found.epoch.seconds <= before.seconds
     for size in (1, 2, 8, 64, 250):
         other = predict(
             replace(work, micro_batch=size),
-            on_gpus.strategy,
+            strategy,
             on_gpus.cluster,
             "cuda",
             on_gpus.store,
