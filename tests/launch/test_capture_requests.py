@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.conftest import until
 from tests.launch.ranks import Ranks
 from workbench.launching.capture import control_requests, pulse
-from workbench.store import schema
+from workbench.store import processes, schema
 
 pytestmark = pytest.mark.slow
 Begin = Callable[..., Ranks]
@@ -88,3 +92,22 @@ def test_sigterm_ends_a_rank_that_is_to_end_or_that_nobody_watches(begin: Begin)
     time.sleep(2)
     assert ranks.processes[0].poll() is None
     assert ranks.wait(240) == [-signal.SIGTERM]
+
+
+def test_a_rank_that_ended_well_is_not_lost(tmp_path: Path) -> None:
+    """At a stop step one rank is gone first: the other may be saving, and is not to be ended."""
+    (tmp_path / "metrics").mkdir()
+    requests = control_requests.ControlRequests(str(tmp_path), 0, None)
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as peer:
+        start, end = (tmp_path / "metrics" / f"rank-1.{kind}.json" for kind in ("start", "end"))
+        process = processes.identify(peer.pid)
+        start.write_text(json.dumps({"process": process}))
+        assert not requests._peer_lost()
+        peer.communicate(b"\n")
+    assert requests._peer_lost()  # killed, for all that is known
+    end.write_text(json.dumps({"ok": False}))
+    assert requests._peer_lost()
+    end.write_text(json.dumps({"ok": True}))
+    assert not requests._peer_lost()
+    os.utime(end, (1, 1))  # of an attempt before
+    assert requests._peer_lost()

@@ -81,14 +81,19 @@ class ControlRequests:
             _end_by_sigterm()
 
     def _peer_lost(self) -> bool:
-        """Whether a rank of this attempt has ended: nothing can continue without it."""
+        """Whether a rank of this attempt is gone: nothing can continue without it.
+
+        One that ended well, for example at the stop step, is not lost: this one may be saving.
+        """
         folder = os.path.dirname(self._stack)
         for name in os.listdir(folder):
             if name.startswith("rank-") and name.endswith(".start.json"):
                 with contextlib.suppress(OSError, ValueError, KeyError):
-                    with open(os.path.join(folder, name), encoding="utf-8") as file:
+                    start = os.path.join(folder, name)
+                    with open(start, encoding="utf-8") as file:
                         process = json.load(file)["process"]
-                    if not _lives(process["pid"], process["start_ticks"]):
+                    alive = _lives(process["pid"], process["start_ticks"])
+                    if not alive and not _ended_well(start):
                         return True
         return False
 
@@ -182,6 +187,16 @@ class ControlRequests:
 def _end_by_sigterm() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _ended_well(start: str) -> bool:
+    """Whether the rank of this start record has left an end without an error since."""
+    end = start.removesuffix(".start.json") + ".end.json"
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        with open(end, encoding="utf-8") as file:
+            well = json.load(file)["ok"] is True
+        return well and os.stat(end).st_mtime_ns >= os.stat(start).st_mtime_ns
+    return False
 
 
 def _lives(pid: int, start_ticks: int) -> bool:
