@@ -370,10 +370,10 @@ def _with_rates(row: dict[str, Number]) -> dict[str, Number]:
     return row
 
 
-def recent_samples(paths: RunPaths) -> list[SystemLine]:
-    """The latest lines of system.jsonl, for whoever takes over the watch."""
+def recent_samples(paths: RunPaths, max_bytes: int = _SAMPLE_BYTES) -> list[SystemLine]:
+    """The latest lines of system.jsonl, for whoever takes over the watch; reads no more bytes."""
     samples = list[SystemLine]()
-    for sample in last_rows(paths.system, _SAMPLE_BYTES):
+    for sample in last_rows(paths.system, max_bytes):
         if "time" in sample and "gpus" in sample:
             samples.append(cast("SystemLine", sample))
     return samples

@@ -167,19 +167,13 @@ class _Handler(JupyterHandler):
         await cast("Any", self).finish(data)  # tornado's own types are half known
 
     async def _send_file(self, handle: int) -> None:
-        from workbench.pages.server.http import span_of  # noqa: PLC0415 - see above
+        from workbench.pages.server.http import ranged  # noqa: PLC0415 - see above
 
-        size, asked = os.fstat(handle).st_size, self.request.headers.get("Range")
-        span = span_of(asked, size)
-        self.set_header("Accept-Ranges", "bytes")
-        if span is None:
-            self.set_status(416)
-            self.set_header("Content-Range", f"bytes */{size}")
-            return await self._finish()
-        first, last = span
-        if asked is not None and size > 0:
-            self.set_status(206)
-            self.set_header("Content-Range", f"bytes {first}-{last - 1}/{size}")
+        asked = self.request.headers.get("Range")
+        status, more, (first, last) = ranged(asked, os.fstat(handle).st_size)
+        self.set_status(status)
+        for name, text in more.items():
+            self.set_header(name, text)
         while first < last:
             data = await asyncio.to_thread(os.pread, handle, min(_CHUNK, last - first), first)
             if not data:  # it was cut while we sent it
@@ -187,7 +181,7 @@ class _Handler(JupyterHandler):
             cast("Any", self).write(data)
             await self.flush()
             first += len(data)
-        return await self._finish()
+        await self._finish()
 
 
 def _tried(route: Callable[[], Answer]) -> Answer:

@@ -16,6 +16,7 @@ from workbench.store.schema import SystemLine
 from workbench.store.status import read_status
 
 _ENDED_KEPT = 20
+_LATEST_BYTES = 1 << 16  # of the samples: the last one is shown, and each look reads it
 _READ_AGAIN_SECONDS = 1.0  # however many pages ask
 
 
@@ -87,7 +88,7 @@ def _live(directory: Path) -> LiveRun | None:
     if not status.live:
         return None
     view, run = read_json(paths.view) or {}, read_run(paths)
-    samples = recent_samples(paths)
+    samples = recent_samples(paths, _LATEST_BYTES)
     gpus = samples[-1]["gpus"] if samples else []
     findings: list[dict[str, Any]] = view.get("findings") or []
     standing = [one for one in findings if one.get("severity") != "note" and not one["cleared_at"]]

@@ -163,14 +163,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _send_file(self, answer: Answer, handle: int) -> None:
         size = os.fstat(handle).st_size
-        span = span_of(self.headers.get("Range"), size)
-        if span is None:
-            return self._begin(answer, 416, 0, {"Content-Range": f"bytes */{size}"})
-        first, last = span
-        partial = {"Content-Range": f"bytes {first}-{last - 1}/{size}"}
-        ranged = self.headers.get("Range") is not None and size > 0
-        status = 206 if ranged else 200
-        more = {"Accept-Ranges": "bytes", **(partial if ranged else {})}
+        status, more, (first, last) = ranged(self.headers.get("Range"), size)
         self._begin(answer, status, last - first, more)
         while self.command != "HEAD" and first < last:
             data = os.pread(handle, min(_CHUNK, last - first), first)
@@ -179,7 +172,6 @@ class _Handler(BaseHTTPRequestHandler):
                 break
             self.wfile.write(data)
             first += len(data)
-        return None
 
     def _begin(self, answer: Answer, status: int, length: int, more: dict[str, str]) -> None:
         self.send_response(status)
@@ -189,7 +181,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
 
-def span_of(header: str | None, size: int) -> tuple[int, int] | None:
+def ranged(header: str | None, size: int) -> tuple[int, dict[str, str], tuple[int, int]]:
+    """How a file of `size` bytes is sent: status, headers, first and last+1 byte."""
+    span = _span(header, size)
+    if span is None:
+        return 416, {"Content-Range": f"bytes */{size}"}, (0, 0)
+    more = {"Accept-Ranges": "bytes"}
+    if header is None or size == 0:
+        return 200, more, span
+    return 206, {**more, "Content-Range": f"bytes {span[0]}-{span[1] - 1}/{size}"}, span
+
+
+def _span(header: str | None, size: int) -> tuple[int, int] | None:
     """First and last+1 byte of a Range header, of everything without one; None = not to be had."""
     if header is None:
         return 0, size
