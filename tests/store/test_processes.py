@@ -145,3 +145,22 @@ def _sleeping(variables: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "1000"], env={**os.environ, **variables}) as process:
         yield process
         process.kill()
+
+
+def test_what_a_copy_of_a_run_directory_names_is_no_process_of_it(tmp_path: Path) -> None:
+    """The marker is copied with the directory: a stop of the copy may not end the original."""
+    marker = uuid.uuid4().hex
+    original, copy, moved = (tmp_path / name for name in ("original", "copy", "moved"))
+    original.mkdir()
+    copy.mkdir()
+    shown = {processes.MARKER: marker, processes.DIRECTORY: str(original)}
+    with _sleeping(shown) as process:
+        found = processes.identify(process.pid)
+        until(lambda: processes.is_marked(found, marker), 20, "the sleeper")
+        assert [one["pid"] for one in processes.find_marked(marker, original)] == [process.pid]
+        assert processes.is_marked(found, marker, original)
+        assert processes.find_marked(marker, copy) == []
+        assert processes.members(marker, directory=copy) == []
+        assert not processes.is_marked(found, marker, copy)
+        original.rename(moved)
+        assert [one["pid"] for one in processes.members(marker, directory=moved)] == [process.pid]

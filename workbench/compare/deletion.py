@@ -79,7 +79,7 @@ def check_deletable(store: Store, run: str) -> RunPaths:
     check_own(paths, "deleted", own_links=True)  # a link goes, never what it leads to
     status = read_status(paths)
     marker = (read_run(paths) or RunRecord()).marker
-    if status.live or (marker and processes.find_marked(marker)):
+    if status.live or (marker and processes.find_marked(marker, paths.directory)):
         raise UsageError(
             f"{run} is {status.state}, or a process of it still runs. Stop it first: workbench "
             f"stop {run}"

@@ -3,6 +3,8 @@
 A pid alone names a stranger after a reboot or a wrap-around; pid + start time + boot id does not.
 The processes of a run are found by the marker in their environment, because torchrun puts every
 worker into a session of its own and a killed launcher leaves them behind (``killpg`` misses them).
+A copy of a run directory has the same marker: where a function takes the run's `directory`, a
+process that was started for another directory that exists is no part of the run.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from pathlib import Path
 from workbench.store.schema import ProcessDoc
 
 MARKER = "WORKBENCH_RUN_ID"
+DIRECTORY = "WORKBENCH_RUN_DIR"
+"""In the environment of all processes of a run: its directory."""
 REAPER_MARKER = "WORKBENCH_KEEPER_OF"
 """In the environment of a warm launcher's parent, which is no part of the run; what descends from
 it is."""
@@ -87,7 +91,7 @@ def has_ended(fields: list[str]) -> bool:
     return fields[0] == "X" or (fields[0] == "Z" and int(fields[17]) <= 1)
 
 
-def is_marked(process: ProcessDoc | None, marker: str) -> bool:
+def is_marked(process: ProcessDoc | None, marker: str, directory: Path | None = None) -> bool:
     """Whether that very process lives and bears the run's marker.
 
     What a file of a run directory names as its process is signalled only if this holds: anyone who
@@ -95,27 +99,26 @@ def is_marked(process: ProcessDoc | None, marker: str) -> bool:
     """
     if process is None or not marker or not is_alive(process):
         return False
-    return has_variable(process["pid"], MARKER, marker)
+    return MARKER in _markers_of(process["pid"], marker, directory)
 
 
-def may_be_marked(process: ProcessDoc | None, marker: str) -> bool:
+def may_be_marked(process: ProcessDoc | None, marker: str, directory: Path | None = None) -> bool:
     """Like `is_marked`, for looking only: true, too, where its environment is not ours to read."""
     if not is_alive(process) or process is None:
         return False
     readable = os.access(f"/proc/{process['pid']}/environ", os.R_OK)
-    return is_marked(process, marker) or not readable
+    return is_marked(process, marker, directory) or not readable
 
 
 def has_variable(pid: int, name: str, value: str) -> bool:
     """Whether the process was started with that variable; False where it is not ours to read."""
-    return name in _names_of(pid, value, (name,))
+    return f"{name}={value}".encode() in _read_environment(pid).split(b"\0")
 
 
 def variable(pid: int, name: str) -> str | None:
     """A variable that the process was started with; None where it has none, or is not ours."""
-    lines = _read(f"/proc/{pid}/environ", _MAX_ENVIRONMENT).split(b"\0")
-    matching = [line for line in lines if line.startswith(f"{name}=".encode())]
-    return matching[0].partition(b"=")[2].decode(errors="replace") if matching else None
+    value = _value(_read_environment(pid).split(b"\0"), name)
+    return None if value is None else value.decode(errors="replace")
 
 
 def command_lines(word: str) -> list[list[str]]:
@@ -135,19 +138,60 @@ def _is_own(pid: int) -> bool:
         return False
 
 
-def _names_of(pid: int, value: str, names: Collection[str]) -> list[str]:
-    """Which of these variables the process was started with, with that value."""
-    environment = _read(f"/proc/{pid}/environ", _MAX_ENVIRONMENT)
-    if value.encode() not in environment:
+def _read_environment(pid: int) -> bytes:
+    return _read(f"/proc/{pid}/environ", _MAX_ENVIRONMENT)
+
+
+def _value(lines: list[bytes], name: str) -> bytes | None:
+    start = f"{name}=".encode()
+    return next((line[len(start) :] for line in lines if line.startswith(start)), None)
+
+
+def _markers_of(pid: int, marker: str, directory: Path | None) -> list[str]:
+    """Which of `MARKER` and `REAPER_MARKER` the process was started with, with that value."""
+    environment = _read_environment(pid)
+    if marker.encode() not in environment:
         return []
     lines = environment.split(b"\0")
-    return [name for name in names if f"{name}={value}".encode() in lines]
+    bears = [name for name in (MARKER, REAPER_MARKER) if f"{name}={marker}".encode() in lines]
+    return bears if bears and not _is_of_a_copy(_value(lines, DIRECTORY), directory) else []
 
 
-def find_marked(marker: str) -> list[ProcessDoc]:
+def _is_of_a_copy(shown: bytes | None, directory: Path | None) -> bool:
+    """Whether `shown` is another directory than the run's; one that was moved is the same."""
+    if shown is None or directory is None or shown == os.fsencode(directory):
+        return False
+    return not _is_same(shown, directory)
+
+
+def _is_same(shown: bytes, directory: Path) -> bool:
+    """Also when one of the two is not there: it was moved."""
+    try:
+        return Path(os.fsdecode(shown)).samefile(directory)
+    except OSError:
+        return True
+
+
+def is_alive_for(process: ProcessDoc | None, directory: Path) -> bool:
+    """Whether that very process lives, and no other existing run directory is its argument.
+
+    Of a supervisor or watcher as state.json names it: in a copy it names the original's.
+    """
+    if process is None or not is_alive(process):
+        return False
+    words = _read(f"/proc/{process['pid']}/cmdline", _MAX_ENVIRONMENT).split(b"\0")
+    runs = [
+        word
+        for word in words
+        if word.startswith(b"/") and Path(os.fsdecode(word), "run.json").is_file()
+    ]
+    return all(_is_same(word, directory) for word in runs)
+
+
+def find_marked(marker: str, directory: Path | None = None) -> list[ProcessDoc]:
     """All living processes whose environment holds this run's marker, except the caller's own."""
     others = [pid for pid in _all_pids() if pid != os.getpid()] if marker else []
-    return _living(pid for pid in others if has_variable(pid, MARKER, marker))
+    return _living(pid for pid in others if MARKER in _markers_of(pid, marker, directory))
 
 
 def _all_pids() -> list[int]:
@@ -186,14 +230,18 @@ def zombies(parent: int) -> list[int]:
 
 
 def members(
-    marker: str, parents: Collection[int] = (), besides: Collection[int] = ()
+    marker: str,
+    parents: Collection[int] = (),
+    besides: Collection[int] = (),
+    *,
+    directory: Path | None = None,
 ) -> list[ProcessDoc]:
     """Processes of a run: those with its marker, and all that descend from one of `parents`.
 
     The parents of a warm launcher are found by themselves. What descends through one of `besides`
     only (a tracker, a hook) is no part of the run.
     """
-    return MemberScan(marker).look(parents, besides)
+    return MemberScan(marker, directory).look(parents, besides)
 
 
 class MemberScan:
@@ -204,8 +252,9 @@ class MemberScan:
     Now and then all are read: a number may have gone to another process.
     """
 
-    def __init__(self, marker: str) -> None:
+    def __init__(self, marker: str, directory: Path | None = None) -> None:
         self._marker = marker
+        self._directory = directory
         self._forget()
 
     def _forget(self) -> None:
@@ -252,7 +301,7 @@ class MemberScan:
         pid = process["pid"]
         if not self._marker or pid == os.getpid():
             return
-        names = _names_of(pid, self._marker, (MARKER, REAPER_MARKER))
+        names = _markers_of(pid, self._marker, self._directory)
         if MARKER in names:
             self._marked[pid] = process
         if REAPER_MARKER in names:

@@ -50,16 +50,20 @@ def read_status(paths: RunPaths) -> Status:
     supervisor = state.get("supervisor")
     elsewhere = bool(supervisor) and supervisor["boot_id"] != processes.boot_id()
     fresh = time.time() - float(state.get("heartbeat", 0)) < HEARTBEAT_FRESH_SECONDS
-    if processes.is_alive(supervisor) or (elsewhere and fresh):
+    if processes.is_alive_for(supervisor, paths.directory) or (elsewhere and fresh):
         return Status(state=_living_phase(state), outcome=None, message=message)
     workers: list[Any] = [state.get("launcher"), *state.get("ranks", {}).values()]
     if any(processes.is_alive(process) for process in workers if process):
         markers = _markers(paths)
         alive = [process for process in workers if process]
-        if any(processes.may_be_marked(process, marker) for process in alive for marker in markers):
+        if any(
+            processes.may_be_marked(process, marker, paths.directory)
+            for process in alive
+            for marker in markers
+        ):
             return Status(state="unsupervised", outcome=None, message=_unwatched(paths))
     ended = _read_end(paths)  # the supervisor may have ended while we looked
-    if ended is None and processes.is_alive(state.get("watcher")):
+    if ended is None and processes.is_alive_for(state.get("watcher"), paths.directory):
         message = "Its supervisor has ended; its watcher starts another one."
         return Status(state=_living_phase(state), outcome=None, message=message)
     return ended or Status(

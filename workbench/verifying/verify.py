@@ -313,7 +313,7 @@ class _Bench:
         """Wait for the run's last process: its folder may be deleted."""
         deadline = time.monotonic() + _SETTLE_SECONDS
         marker = str(run.document.get("marker"))
-        while processes.find_marked(marker) and time.monotonic() < deadline:
+        while processes.find_marked(marker, run.directory) and time.monotonic() < deadline:
             time.sleep(_POLL_SECONDS)
 
 

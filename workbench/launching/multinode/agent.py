@@ -111,7 +111,9 @@ class NodeAgent:
         self._lock = _take_lock(self.paths, self.node)
         before = read_json(self.paths.node(self.node)) or {}
         launcher = before.get("launcher")
-        if before.get("phase") == "running" and processes.is_marked(launcher, self._marker):
+        if before.get("phase") == "running" and processes.is_marked(
+            launcher, self._marker, self.paths.directory
+        ):
             self._launcher, self._phase = launcher, "running"
             self._attempt = int(before.get("attempt") or 0)
             self._say(f"took over the launcher of attempt {self._attempt}")
@@ -229,7 +231,9 @@ class NodeAgent:
             guarded("terminating", terminating.touch)
         if self._child is not None:
             self._exit_code = self._child.poll()
-        left = end_leftovers(partial(processes.members, self._marker, (os.getpid(),)))
+        left = end_leftovers(
+            partial(processes.members, self._marker, (os.getpid(),), directory=self.paths.directory)
+        )
         if self._child is not None and self._exit_code is None:
             self._exit_code = self._child.poll()
         self._child, self._launcher, self._left = None, None, len(left)

@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from statistics import median
 
@@ -34,7 +35,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, foreign_reason
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
-from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc
+from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc, ProcessDoc
 from workbench.store.status import read_status
 
 _TICK_SECONDS = 0.2
@@ -51,7 +52,7 @@ def stop(paths: RunPaths, *, now: bool, timeout: float) -> int:
     if foreign_reason(paths) is not None or (status.live and not now):
         return 0
     run = read_run(paths) or RunRecord()
-    return len(end_leftovers(partial(processes.members, run.marker)))
+    return len(end_leftovers(_members(paths, run)))
 
 
 def request_stop(paths: RunPaths, *, now: bool, why: str = "") -> None:
@@ -143,7 +144,7 @@ def stop_directly(
         with logging_to(paths):
             log(f"the run has no supervisor: {reason} by process {os.getpid()}")
             _climb(paths, run, now=now, reason=reason, timeout=timeout)
-            left = len(end_leftovers(partial(processes.members, run.marker)))
+            left = len(end_leftovers(_members(paths, run)))
             _tell_end(paths, run, reason, left)
             Sidecars(paths, run, Recovery.read(run.recovery)).end()
     finally:
@@ -151,16 +152,19 @@ def stop_directly(
     return True
 
 
+def _members(paths: RunPaths, run: RunRecord) -> Callable[[], list[ProcessDoc]]:
+    return partial(processes.members, run.marker, directory=paths.directory)
+
+
 def _climb(paths: RunPaths, run: RunRecord, *, now: bool, reason: str, timeout: float) -> None:
     """The stop ladder, until no process of the run is left or the time is over."""
-    marker = run.marker
-    members = partial(processes.members, marker)
+    members = _members(paths, run)
     ladder = StopLadder(paths, members)
     steps = 0 if now else _steps(paths, run)
     step_seconds = None if now else _step_seconds(paths)
     ladder.request(now=now, steps=steps, step_seconds=step_seconds, reason=reason)
     launcher = (read_json(paths.state) or {}).get("launcher")
-    if not processes.is_marked(launcher, marker):
+    if not processes.is_marked(launcher, run.marker, paths.directory):
         launcher = None
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline:

@@ -28,13 +28,14 @@ def may_adopt(paths: RunPaths) -> bool:
     first = read_as(NodeDoc, paths.node(0)) if run.nodes > 1 else None
     if first and first.get("host", socket.gethostname()) != socket.gethostname():
         return False
-    return state is not None and _has_own_process(run, state)
+    return state is not None and _has_own_process(paths, run, state)
 
 
-def _has_own_process(run: RunRecord, state: StateDoc) -> bool:
+def _has_own_process(paths: RunPaths, run: RunRecord, state: StateDoc) -> bool:
     """Of the machine that node 0 is: containers of one host share the boot."""
     ranks = state.get("ranks", {})
     own = [ranks.get(str(rank)) for rank in range(run.processes // run.nodes)]
     return any(
-        processes.is_marked(process, run.marker) for process in [state.get("launcher"), *own]
+        processes.is_marked(process, run.marker, paths.directory)
+        for process in [state.get("launcher"), *own]
     )

@@ -133,7 +133,7 @@ class RunState:
 
     def __post_init__(self) -> None:
         """Begin without an attempt."""
-        self._scan = processes.MemberScan(self.run.marker)
+        self._scan = processes.MemberScan(self.run.marker, self.paths.directory)
         self.begin_attempt()
 
     @classmethod
@@ -189,7 +189,7 @@ class RunState:
 
         They descend from this supervisor, or came to its watcher when an earlier one was killed.
         """
-        return self._members_by(processes.MemberScan(self.run.marker))
+        return self._members_by(processes.MemberScan(self.run.marker, self.paths.directory))
 
     def latest_members(self) -> list[ProcessDoc]:
         """`members`, at little cost: what has become a member without being new comes later."""

@@ -125,13 +125,16 @@ class Supervisor:
         state = self.state
         state.spec_before = spec
         before = read_json(state.paths.state) or {}
-        marker = state.run.marker  # a process without it is not the run's
+        # a process without the marker is not the run's
+        marked = functools.partial(
+            processes.is_marked, marker=state.run.marker, directory=state.paths.directory
+        )
         launcher = before.get("launcher")
-        state.launcher = launcher if processes.is_marked(launcher, marker) else None
+        state.launcher = launcher if marked(launcher) else None
         state.ranks = {
             int(rank): process
             for rank, process in before.get("ranks", {}).items()
-            if processes.is_marked(process, marker)
+            if marked(process)
         }
         state.warm = bool(before.get("warm"))
         state.started_at = float(before.get("started_at", state.run.created_at))

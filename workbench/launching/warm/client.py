@@ -35,7 +35,7 @@ IDLE_SECONDS = 900.0
 _HERE = Path(__file__).parent
 _APPEARS_SECONDS = 30.0  # until a server that is just being started listens
 _READY_SECONDS = 120.0  # until it has imported its modules, on a busy machine
-_RUN_VARIABLES = ("WORKBENCH_RUN_DIR", "WORKBENCH_RANK_PID", "WORKBENCH_CAPTURE", processes.MARKER)
+_RUN_VARIABLES = (processes.DIRECTORY, "WORKBENCH_RANK_PID", "WORKBENCH_CAPTURE", processes.MARKER)
 
 
 class NotWarmError(WorkbenchError):
@@ -297,6 +297,8 @@ def start_process(
         connection.settimeout(_READY_SECONDS)
         marker = environment.get(processes.MARKER, "")
         shown = {processes.REAPER_MARKER: marker} if marker else {}
+        if marker and processes.DIRECTORY in environment:
+            shown[processes.DIRECTORY] = environment[processes.DIRECTORY]
         request = {"do": "start", "order": asdict(order), "keeper_shows": shown}
         send(connection, request, [nowhere, output, output])
         reply, _ = receive(connection)
