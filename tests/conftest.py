@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -40,6 +40,21 @@ else:
     settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
     settings.register_profile("soak", database=None, deadline=None, print_blob=True)
     settings.load_profile("fixed")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Show what a program printed that failed under ``subprocess.run(…, check=True)``."""
+    report = yield
+    error = call.excinfo and call.excinfo.value
+    if isinstance(error, (subprocess.CalledProcessError, subprocess.TimeoutExpired)):
+        for name, printed in (("stdout", error.stdout), ("stderr", error.stderr)):
+            text = printed.decode(errors="replace") if isinstance(printed, bytes) else printed
+            if text:
+                report.sections.append((f"{name} of the program", text[-8000:]))
+    return report
 
 
 @pytest.fixture(scope="session", autouse=True)
