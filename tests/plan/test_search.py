@@ -298,10 +298,38 @@ def test_the_explanation_holds_the_numbers() -> None:
     assert str(found).count("\n") >= min(10, len(found.plans))
 
 
+def test_time_is_offered_for_up_to_twice_the_price() -> None:
+    """The cheapest is often one GPU for weeks."""
+    one = offer("slow", "a100-sxm-80", 1, 1.0)
+    eight = offer("fast", "a100-sxm-80", 8, 9.0)
+    dear = offer("dear", "h100-sxm", 8, 30.0)
+    found = ask(offers=[one, eight, dear])
+    assert [plan.provider for plan in found] == ["slow", "fast", "dear"]
+    plan = found.plans[1]
+    (said,) = [text for text in found.explain() if "up to twice that price" in text]
+    assert f"plan 2, fast 8 x a100-sxm-80 (a100-sxm-80 8): ${plan.usd:,.2f}" in said
+    faster = found.plans[0].hours / plan.hours
+    assert f"{faster:.2g} times as fast" in said
+    alone = ask(offers=[eight, replace(dear, usd_per_hour=60.0)]).explain()
+    assert not [text for text in alone if "up to twice that price" in text]
+
+
+def test_a_host_without_memory_for_the_ranks_is_no_machine_for_them() -> None:
+    """A catalogue has GPUs of 80 GB beside 4 GB of memory; advice says too little of them, too."""
+    small = offer("x", "a100-sxm-80", 2, 1.0, memory_bytes=15 * 2**30)
+    enough = replace(small, memory_bytes=16 * 2**30)
+    assert ask(offers=[enough]).plans
+    out = ask(offers=[small])
+    assert not out.plans
+    assert set(out.rejected.by_kind) == {"small host"}
+    (refusal,) = out.rejected.listed(1)
+    assert refusal.reason.startswith("7.5 GiB of host memory per GPU; ")
+
+
 def test_host_memory_bounds_offloading() -> None:
     big = work("llama-3-8b")
     rich = offer("x", "a100-sxm-40", 1, 1.0, memory_bytes=10**12)
-    poor = replace(rich, memory_bytes=8 * 10**9)
+    poor = replace(rich, memory_bytes=12 * 10**9)
     assert ask(big, offers=[rich]).plans[0].strategy.offload
     out = ask(big, offers=[poor])
     assert not out.plans

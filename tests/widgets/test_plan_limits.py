@@ -47,7 +47,8 @@ def test_budget_and_deadline_filter_as_the_engine_does(found: Plans, share: floa
         offers=prices.offers(live=False, own=False),
     )
     mine = [found.plans[at] for at in kept.positions]
-    assert [one.where for one in mine][:3] == [one.where for one in exact][:3]
+    # Behind the first the engine lists more: `found` hides what ten cheaper plans leave no hope.
+    assert [one.where for one in mine[:1]] == [one.where for one in exact.plans[:1]]
     assert [(found.plans[at].usd, found.plans[at].hours) for at in kept.front] == [
         (exact.plans[at].usd, exact.plans[at].hours) for at in exact.pareto
     ]

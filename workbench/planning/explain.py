@@ -20,6 +20,10 @@ PATIENCE_HOURS = 720.0
 """A run that takes longer than 30 days deserves a word where no deadline was given."""
 
 
+_SOONER_PRICE = 2.0  # up to so many times the cheapest price, time is offered for money
+_SOONER_LEAST = 1.5
+
+
 def hours_text(hours: float) -> str:
     """Hours as a duration."""
     return format_seconds(3600 * hours)
@@ -83,6 +87,7 @@ def sentences(search: OfferSearch) -> tuple[str, ...]:
             f"{_speed(first)}."
         )
     ]
+    parts.append(sooner(ranked))
     if len(ranked) > 1:
         parts.append(f"The runner-up, {_against(first, ranked[1])}.")
     fastest = min(ranked, key=lambda plan: plan.hours)
@@ -95,6 +100,24 @@ def sentences(search: OfferSearch) -> tuple[str, ...]:
     cards = [plan.candidate.cluster.accelerator for plan in ranked]
     untried = NOT_RUN if any(card is not None and card.vendor == AMD for card in cards) else ""
     return tuple(text for text in (*parts, dearest, untried) if text)
+
+
+def sooner(ranked: Sequence[PricedCandidate]) -> str:
+    """The fastest plan for at most twice the cheapest price; "" where little is won.
+
+    The cheapest is often one GPU for weeks, where eight cost little more and take a day.
+    """
+    first = ranked[0]
+    most = _SOONER_PRICE * first.price
+    plan = min((plan for plan in ranked if plan.price <= most), key=lambda plan: plan.hours)
+    faster = first.hours / plan.hours
+    if faster < _SOONER_LEAST or not first.usd:
+        return ""
+    return (
+        f"For up to twice that price the fastest is plan {ranked.index(plan) + 1}, "
+        f"{plan.candidate.where}: {format_usd(plan.usd)} and {hours_text(plan.hours)}, "
+        f"{_times(faster)} as fast for {plan.usd / first.usd:.2g} times the price."
+    )
 
 
 def _speed(plan: PricedCandidate) -> str:

@@ -15,6 +15,7 @@ from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.cost import RunCost, RunPlan, run_cost
 from workbench.estimate.rates import machine
 from workbench.estimate.timing import StepTime
+from workbench.units import GIB, format_bytes
 
 MOST = 128
 """GPUs of a plan where `Limits.max_gpus` says nothing."""
@@ -22,6 +23,9 @@ STARTABLE = ("NVIDIA", "AMD")
 """Vendors whose accelerators our launcher starts ranks on: CUDA; ROCm, not run on hardware."""
 PRICE, SPOT, FABRIC, NODES = "price unknown", "spot not offered", "no fabric", "node limit"
 GPUS, PRECISION, VENDOR = "too many GPUs", "precision", "not startable"
+SMALL_HOST = "small host"
+RANK_HOST_BYTES = 8 * GIB
+"""Host memory per GPU: process, pinned buffers, loaders. The usual lower figure."""
 BUDGET, DEADLINE, DOMINATED = "over budget", "past the deadline", "dominated"
 INTERRUPTED = "never ends"
 ROUNDING = 1e-9
@@ -229,6 +233,11 @@ class Market:
             return lacks
         if offer.gpus > self.limits.most:
             return GPUS, f"{offer.gpus} GPUs; at most {self.limits.most} are allowed"
+        if offer.memory_bytes is not None and offer.memory_bytes < offer.gpus * RANK_HOST_BYTES:
+            return SMALL_HOST, (
+                f"{format_bytes(offer.memory_bytes / offer.gpus)} of host memory per GPU; a "
+                f"rank's process, loaders and pinned buffers take {format_bytes(RANK_HOST_BYTES)}"
+            )
         if spot and offer.spot_usd_per_hour is None:
             return SPOT, f"{offer.provider} has no spot price for it, or none is known"
         if not spot and offer.usd_per_hour is None:

@@ -23,7 +23,15 @@ from workbench_widgets.planner.handover import hand_over
 from workbench_widgets.planner.prices import PriceRefresh
 from workbench_widgets.planner.search import Answer, PlanSearch
 from workbench_widgets.planner.story import rejected, story
-from workbench_widgets.planner.view import PlansWithinLimits, as_text, keep, marks, points, view
+from workbench_widgets.planner.view import (
+    PlansWithinLimits,
+    as_text,
+    keep,
+    marks,
+    points,
+    sooner_text,
+    view,
+)
 from workbench_widgets.strategy.advice import advice, advice_lines
 
 STORY_SECONDS = 0.12  # without a move; then explanation, sensitivity and rejections follow
@@ -152,8 +160,9 @@ class Planner(Calculator):
         model = self.choice.model().name
         tokens = self.choice["tokens"] or format_count(answer.question.tokens)
         return (
-            f"{model}, {tokens} tokens. {len(kept.positions)} of {len(plans)} plans "
-            f"meet the limits; {plans.combinations:,} combinations of layout and offer searched in "
+            f"{sooner_text(plans, kept)}{model}, {tokens} tokens. "
+            f"{len(kept.positions)} of {len(plans)} plans meet the limits; "
+            f"{plans.combinations:,} combinations of layout and offer searched in "
             f"{answer.seconds:.1f} s."
         )
 

@@ -14,6 +14,7 @@ EXAMPLES = 6  # of every reason
 _MEANS = {
     "memory": "does not fit on the card",
     "host memory": "does not fit into the host's memory",
+    "small host": "less host memory than the ranks need",
     "impossible layout": "the degrees do not divide the model, the batch or the GPUs of a node",
     "slower layout": "another layout on the same machines is faster",
     "dominated": "ten other plans are cheaper and faster",

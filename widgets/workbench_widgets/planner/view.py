@@ -136,6 +136,13 @@ def _headline(plans: Plans, kept: PlansWithinLimits, limits: Limits) -> str:
     return f"{format_usd(best.usd)} and {hours_text(best.hours)}: {best.where}, {best.layout}."
 
 
+def sooner_text(plans: Plans, kept: PlansWithinLimits) -> str:
+    """What is won for up to twice the price, with a space behind; "" where nothing is."""
+    search = searched(plans, kept.positions)
+    text = explain.sooner(search.priced) if search is not None and search.priced else ""
+    return text and f"{text} "
+
+
 def _why(plans: Plans, kept: PlansWithinLimits, limits: Limits) -> dict[str, str]:
     """Position -> its reason, for the rows that are seen at first and the front."""
     search = searched(plans, kept.positions)

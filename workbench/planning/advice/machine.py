@@ -16,10 +16,10 @@ from workbench.estimate.interruptions import (
 )
 from workbench.estimate.step_time import step_time
 from workbench.planning.advice.value import Advice, Rule
+from workbench.planning.market import RANK_HOST_BYTES
 from workbench.units import GIB, format_bytes, format_seconds
 
 _USUAL_CORES = 4  # per GPU, where the input's cost is unknown: the usual upper figure
-_RANK_BYTES = 8 * GIB  # per GPU: process, pinned buffers, loaders: the usual lower figure
 _STATE_BYTES = 12  # per parameter: fp32 weights and Adam's two moments
 _SHORT = "Too little"
 _PORT_GBITS = 25  # per GPU: the usual least for data parallel across nodes
@@ -155,7 +155,7 @@ def _host_bytes(workload: Workload, strategy: Strategy, gpus: int) -> tuple[int,
     """Bytes of a checkpoint gathered on one rank, and what one node needs without it."""
     count = workload.model.parameters
     gather = 0 if workload.lora_rank else _STATE_BYTES * count
-    needed = gpus * _RANK_BYTES
+    needed = gpus * RANK_HOST_BYTES
     if "optimizer" in strategy.offload and not workload.lora_rank:
         ranks = min(gpus, strategy.world_size)
         split = strategy.tp * strategy.pp * strategy.shard_ranks
