@@ -48,6 +48,7 @@ ORDER = (
         "compare",
         "engines",
         "pages",
+        "lessons",
         "cli",
     ),
 )

@@ -31,3 +31,18 @@ def test_a_lesson_opens_from_the_list(lab: Lab, page: Page) -> None:
     page.one("li:nth-child(2) a[data-commandlinker-command]").send_keys(Keys.ENTER)
     page.until("the second lesson", lambda: page.js(CURRENT) == "01_memory.ipynb")
     assert not page.errors()
+
+
+COPIED = """from workbench_widgets.lessons import Lessons
+Lessons()"""
+
+
+def test_lessons_outside_of_the_server_are_copied_with_a_press(lab: Lab, page: Page) -> None:
+    page.open(lab.notebook("copied.ipynb", COPIED))
+    page.run_cell(0)
+    page.one(".jp-OutputArea-output button").click()
+    link = page.one("li:nth-child(2) a[data-commandlinker-command]")
+    assert (lab.root / "lessons" / "01_memory.ipynb").is_file()
+    link.click()
+    page.until("the lesson", lambda: page.js(CURRENT) == "01_memory.ipynb")
+    assert not page.errors()

@@ -18,6 +18,7 @@ from workbench.cli import (
     calibrating,
     generating,
     launch,
+    lessons,
     nodes,
     notifying,
     prices,
@@ -90,6 +91,7 @@ WITHOUT_STORE = {
     "plan": ("plan", "--model", "llama-3-8b", "--tokens", "1B", "--max-gpus", "8"),
 }
 LITERAL: dict[str, tuple[tuple[Any, str], ...]] = {
+    "lessons": ((lessons, "lessons"),),
     "launch": ((launch, "_start"),),
     **dict.fromkeys(("set", "look", "checkpoint", "evaluate"), ((Answer, "document"),)),
     "resume": ((started, "show_started"),),

@@ -254,6 +254,11 @@ COMMANDS = {
         "warm",
         "Keep a process with torch imported, so that --warm launches start seconds sooner.",
     ),
+    "lessons": Source(
+        "lessons",
+        "lessons",
+        "Copy the lessons, notebooks on multi-GPU training, into a folder to work in.",
+    ),
     "mcp": Source(
         "mcp_server",
         "mcp",
@@ -265,7 +270,7 @@ COMMANDS = {
 }
 """By name."""
 SECTIONS: Final = {
-    "Begin": "demo doctor",
+    "Begin": "demo lessons doctor",
     "Before a run": (
         "memory cost plan advise prices models gpus rehearse calibrate measure data verify"
     ),

@@ -199,6 +199,7 @@ FORMS: Final = {
     "notify list": JsonForm(_TARGET, array=True),
     "notify remove": JsonForm(_TARGET),
     "notify test": JsonForm(_TARGET),
+    "lessons": JsonForm("folder copied kept first"),
     "warm start": JsonForm(_SERVER),
     "warm status": JsonForm(_SERVER, array=True),
     "warm stop": JsonForm(_SERVER, array=True),

@@ -16,9 +16,24 @@ function entry({ path, name, title }) {
 
 /** @param {HTMLElement} root @param {Context} context */
 export function mount(root, context) {
-  const { hint, lessons } = /** @type {any} */ (context.model).get("config");
-  const list = element("ol", { class: "wb-lessons", start: "0" }, ...lessons.map(entry));
-  const shell = element("div", { class: "wb-root" }, hint ? element("p", {}, hint) : "", list);
+  const model = /** @type {any} */ (context.model);
+  const shell = element("div", { class: "wb-root" });
+  const draw = () => {
+    const { hint, lessons, copy } = model.get("config");
+    const button = element("button", { class: "wb-button", type: "button" }, copy);
+    button.addEventListener("click", () => model.send({ type: "copy" }));
+    const said = element("p", { role: "status" }, hint);
+    shell.replaceChildren(
+      ...(hint ? [said] : []),
+      ...(copy ? [button] : []),
+      element("ol", { class: "wb-lessons", start: "0" }, ...lessons.map(entry)),
+    );
+  };
+  model.on("change:config", draw);
   root.append(shell);
-  return () => shell.remove();
+  draw();
+  return () => {
+    model.off("change:config", draw);
+    shell.remove();
+  };
 }
