@@ -51,3 +51,8 @@ def test_a_file_in_the_place_of_the_folder_is_said(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("")
     done = CliRunner().invoke(app, ["lessons", str(tmp_path / "mine")])
     assert isinstance(done.exception, lessons.UsageError)
+
+
+def test_the_wheel_has_them() -> None:
+    project = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")
+    assert f'"notebooks" = "{lessons._INSTALLED}"' in project

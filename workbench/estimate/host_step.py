@@ -51,7 +51,7 @@ def predict_step(
         return step_time(workload, strategy, cluster, given and _as_here(given, cluster))
     if workload.model.measured is not None:
         return measured_on_cpu(workload, strategy, cluster)
-    if given is None or given.device != "cpu" or not _is_known(workload, strategy):
+    if given is None or given.device != "cpu" or not is_covered(workload, strategy):
         return None
     check_layout(workload, strategy)
     rates = host_rates(given, strategy.world_size)
@@ -93,8 +93,8 @@ def recipe_workload(step: MeasuredStep) -> Workload:
     )
 
 
-def _is_known(workload: Workload, strategy: Strategy) -> bool:
-    """Whether the real steps of a calibration say something about this one."""
+def is_covered(workload: Workload, strategy: Strategy) -> bool:
+    """Whether a calibration of a CPU tells the step time: its real steps are of this kind."""
     model = workload.model
     dense = model.kind == "decoder" and not model.experts and model.traced is None
     plain = workload.precision == "fp32" and not workload.lora_rank and not strategy.offload

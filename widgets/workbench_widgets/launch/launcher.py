@@ -18,6 +18,7 @@ from workbench_widgets.answering import in_background
 from workbench_widgets.control_tree import ControlBox
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
+from workbench_widgets.launch.calibrate_note import CalibrateNote
 from workbench_widgets.launch.launch_form import LaunchForm
 from workbench_widgets.launch.measure_note import MeasureNote
 from workbench_widgets.launch.verify_note import VerifyNote
@@ -97,9 +98,10 @@ class Launcher(ControlBox):
         self.measure_note = MeasureNote(self.store, self.refresh)
         go = widgets.HBox([self.button, self.warm_note])
         go.add_class("wb-go")
+        self.calibrate_note = CalibrateNote(self.store, self.refresh)
         self.verify_note = VerifyNote()
-        notes = [self.measure_note, self.verify_note, self.preview]
-        super().__init__([go, self.fields.box, self.picker, *notes])
+        self._notes = (self.measure_note, self.calibrate_note, self.verify_note)
+        super().__init__([go, self.fields.box, self.picker, *self._notes, self.preview])
         self.add_class("wb-form")
         self.button.on_click(self._on_click)
         self.fields.observe(self._on_change)
@@ -140,7 +142,7 @@ class Launcher(ControlBox):
             self.preview.note = _note(request) if request else ""
         self.button.disabled = look.request is None
         self.button.tooltip = look.problem or look.missing or "Start what the form says"
-        for note in (self.measure_note, self.verify_note):
+        for note in self._notes:
             note.show(request)
 
     def _on_change(self, _change: object) -> None:

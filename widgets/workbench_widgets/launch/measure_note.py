@@ -27,8 +27,9 @@ class MeasureNote(ScriptNote):
         super().__init__("Measure", "stopwatch", OFFER)
 
     def offered(self, request: wb.Request) -> bool:
-        """Whether nothing predicts its memory or time."""
-        return request.predicted is None or request.predicted_time is None
+        """Whether nothing predicts the memory or time of a script."""
+        known = request.predicted is not None and request.predicted_time is not None
+        return not request.recipe and not known
 
     def work(self, request: wb.Request, on_progress: Callable[[str], None]) -> str:
         """Measure it, and keep what was measured in the store."""

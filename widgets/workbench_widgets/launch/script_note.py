@@ -1,4 +1,4 @@
-"""``ScriptNote``: a button that runs the form's script for a few steps, and says how far it is."""
+"""``ScriptNote``: a button that measures something of what the form would start."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class ScriptNote(widgets.HBox):
         if self.running:
             return
         before, self._request = self._request, None
-        if request is not None and not request.recipe and self.offered(request):
+        if request is not None and self.offered(request):
             self._request = request
             if before is None or self.what(before) != self.what(request):
                 self.line.value = self._offer
@@ -68,7 +68,7 @@ class ScriptNote(widgets.HBox):
         return self._thread
 
     def offered(self, request: wb.Request) -> bool:
-        """Whether a script of `request` has a use for it."""
+        """Whether what `request` would start has a use for it."""
         raise NotImplementedError
 
     def work(self, request: wb.Request, on_progress: Callable[[str], None]) -> str:

@@ -21,8 +21,8 @@ class VerifyNote(ScriptNote):
         super().__init__("Verify", "check", OFFER)
 
     def offered(self, request: wb.Request) -> bool:
-        """Whether it has several ranks on this machine."""
-        return request.processes > 1 and request.nodes == 1
+        """Whether it is a script with several ranks on this machine."""
+        return not request.recipe and request.processes > 1 and request.nodes == 1
 
     def what(self, request: wb.Request) -> tuple[object, ...]:
         """Another strategy or number of ranks is another question."""

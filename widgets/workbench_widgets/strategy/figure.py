@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import workbench as wb
+from workbench.estimate.host_step import is_covered
 from workbench.estimate.rank_grid import AXIS_NAMES, Place, rank_grid
 from workbench.units import format_bytes, format_count, format_seconds
 from workbench_widgets.strategy.advice import advice
@@ -106,9 +107,9 @@ def _step(request: wb.Request) -> str:
     if step is None or basis is None:
         if request.device == "cuda":
             return "Step time: n/a, the catalog does not list rates of this GPU."
-        return (
-            "Step time: n/a. Run Calibration() to measure it on this CPU, on one rank and with DDP."
-        )
+        if is_covered(request.workload, request.strategy):
+            return "Step time: n/a until this CPU is calibrated (workbench calibrate)."
+        return "Step time: n/a. A CPU is timed for dense models in fp32, on one rank or with DDP."
     return (
         f"Step time: about {format_seconds(step.step_seconds)}, "
         f"{format_count(step.tokens_per_second)} tokens/s ({format_seconds(step.exposed_seconds)} "
