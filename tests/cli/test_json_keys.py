@@ -127,6 +127,7 @@ ELSEWHERE = {
     "measure",
     "data",
     "launch --wait",
+    "resume --dry-run",
     "resume --wait",
     "rerun --wait",
     "fork --wait",

@@ -55,6 +55,7 @@ class JsonForm:
 FORMS: Final = {
     "launch": JsonForm(f"{_STARTED} warnings nodes"),
     "launch --wait": JsonForm(f"{_STARTED} warnings nodes {_SHOW}"),
+    "resume --dry-run": JsonForm("run same_run step checkpoint command config_files notes"),
     "launch --dry-run": JsonForm(
         f"{_STARTED} environment shell predicted predicted_time predicted_usd "
         "predicted_hours usd_per_hour epoch largest_micro_batch shortest_epoch trainer warnings"

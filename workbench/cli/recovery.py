@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +18,7 @@ from workbench.cli.storing import pull_with_bar
 from workbench.cli.tables import JsonOption, clock, print_json
 from workbench.cli.terminal import (
     DropOption,
+    DryRunOption,
     ReplacedArguments,
     RunArgument,
     StoreOption,
@@ -25,6 +28,7 @@ from workbench.cli.terminal import (
 from workbench.describe.option import Group
 from workbench.launching.prepare.acceptance import accept
 from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.resume.planned import PlannedResume, planned_resume
 from workbench.recover.checkpoints import Checkpoint
 from workbench.storage.remote import leads_to_pushed
 from workbench.store.findings import Finding
@@ -35,7 +39,7 @@ _SEVERITY = {"error": "red", "warning": "yellow", "note": "cyan"}
 
 
 @with_options
-def resume(
+def resume(  # noqa: PLR0913 - a command's options are its arguments
     run: Annotated[
         str,
         typer.Argument(
@@ -53,6 +57,7 @@ def resume(
     ] = None,
     drop: DropOption = None,
     changes: Annotated[dict[str, Any], Group(of=LaunchOptions, changes=True)],
+    dry_run: DryRunOption = False,
     wait: WaitOption = False,
     store: StoreOption = None,
     as_json: JsonOption = False,
@@ -62,10 +67,32 @@ def resume(
     The run keeps all options that are not given here.
     """
     if leads_to_pushed(run):
+        if dry_run:
+            raise wb.UsageError(f"A dry run needs the run here. First: workbench pull {run}")
         run = pull_with_bar(run, store).run
     before = wb.attach(run, store)
+    if dry_run:
+        paths, without = RunPaths(before.directory), drop or ()
+        planned = planned_resume(paths, checkpoint, arguments=arguments, drop=without, **changes)
+        _show_planned(before, planned, as_json=as_json)
+        return
     again = before.resume(checkpoint, arguments=arguments, drop=drop or (), **changes)
     show_started(again, f"resumed {again.id}", wait=wait, as_json=as_json)
+
+
+def _show_planned(before: wb.Run, planned: PlannedResume, *, as_json: bool) -> None:
+    """What a dry run tells: where it would continue, and the command."""
+    if as_json:
+        run = before.id if planned.same_run else None
+        files = planned.config_files or before.config_files
+        print_json({"run": run, **asdict(planned), "config_files": files})
+        return
+    where = f"continues in {before.id}" if planned.same_run else "starts a new run"
+    source = planned.checkpoint or "the beginning"
+    console.print(f"{where}, from step {planned.step}: {source}", markup=False, soft_wrap=True)
+    for note in planned.notes:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+    console.print(shlex.join(planned.command), markup=False, soft_wrap=True)
 
 
 def adopt(

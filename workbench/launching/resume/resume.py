@@ -89,6 +89,20 @@ def resume(
         UsageError: it still runs, or no one knows how to resume it.
         StoreError: the run directory cannot be written.
     """
+    run, start, words, changes = prepared(paths, checkpoint, arguments, drop, changes)
+    if stays_in_place(changes):
+        return _in_place(paths, run, start, words, changes)
+    return in_another_layout(paths, run, start, words, changes)
+
+
+def prepared(
+    paths: RunPaths,
+    checkpoint: str | None,
+    arguments: Sequence[str] | None,
+    drop: Sequence[str],
+    changes: Mapping[str, Any],
+) -> tuple[RunRecord, StartingPoint, list[str], dict[str, Any]]:
+    """The record, where it goes on, the script's arguments and the changes that were given."""
     run = startable_record(paths)
     status = read_status(paths)
     if status.state == "queued":
@@ -101,14 +115,10 @@ def resume(
     if "job" in changes and run.recipe is not None:
         described = recipe_arguments(run.recipe, changes["job"].workload)
         arguments = [*described, *(arguments or ())]
-    in_place = stays_in_place(changes)
-    if checkpoint is None and in_place and arguments is None and not drop:
+    if checkpoint is None and stays_in_place(changes) and arguments is None and not drop:
         refuse_finished(paths, read_json(paths.exit) or {}, run)
     words = changed_words(paths, run, arguments, drop)
-    start = _starting_point(paths, run, checkpoint, arguments or ())
-    if in_place:
-        return _in_place(paths, run, start, words, changes)
-    return in_another_layout(paths, run, start, words, changes)
+    return run, _starting_point(paths, run, checkpoint, arguments or ()), words, changes
 
 
 def _starting_point(
@@ -132,6 +142,22 @@ def _in_place(
     changes: Mapping[str, Any],
 ) -> ResumedRun:
     """The next attempt in the same directory."""
+    run, spec = next_spec(paths, run, start, words, changes)
+    if not held_by(run):
+        return _spawned(paths, run, start, spec, write=bool(changes))
+    with QueueFiles(paths.directory.parent).locked():  # until it holds its devices
+        check_free(paths, run)
+        return _spawned(paths, run, start, spec, write=bool(changes))
+
+
+def next_spec(
+    paths: RunPaths,
+    run: RunRecord,
+    start: StartingPoint,
+    words: Sequence[str],
+    changes: Mapping[str, Any],
+) -> tuple[RunRecord, LaunchSpec]:
+    """The record and what is started for the next attempt in the same directory."""
     differs = list(words) != latest_words(paths, run)
     if changes:
         run = _changed_run(paths, run, changes)
@@ -143,11 +169,7 @@ def _in_place(
     resumed = resume_spec(words, run, start.at, start.why, given=start.given)
     resumed["told"] = differs
     check_no_secret(resumed.get("arguments", ()), run.nodes)
-    if not held_by(run):
-        return _spawned(paths, run, start, {**base, "resume": resumed}, write=bool(changes))
-    with QueueFiles(paths.directory.parent).locked():  # until it holds its devices
-        check_free(paths, run)
-        return _spawned(paths, run, start, {**base, "resume": resumed}, write=bool(changes))
+    return run, {**base, "resume": resumed}
 
 
 def _spawned(

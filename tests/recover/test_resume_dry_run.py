@@ -1,0 +1,56 @@
+"""``workbench resume --dry-run``: what would start is told, and nothing is touched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+import workbench as wb
+from workbench.cli.entry import app
+from workbench.cli.json_keys import FORMS
+
+
+def _planned(store: Path, *words: str) -> dict[str, Any]:
+    done = CliRunner().invoke(
+        app, ["resume", "stopped", "--dry-run", "--json", "--store", str(store), *words]
+    )
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout)
+
+
+def _files(store: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() for path in sorted(store.rglob("*")) if path.is_file()}
+
+
+def test_what_would_start_is_told_and_nothing_is_touched(old_store: Path) -> None:
+    assert CliRunner().invoke(app, ["adopt", "stopped", "--store", str(old_store)]).exit_code == 0
+    before = _files(old_store)
+    same = _planned(old_store, "--", "--steps", "20")
+    assert set(same) == set(FORMS["resume --dry-run"].keys)
+    assert (same["run"], same["same_run"], same["step"]) == ("stopped", True, 18)
+    assert same["checkpoint"].endswith("step-00000018")
+    assert same["command"][-2:] == ["--resume", same["checkpoint"]]
+    assert same["command"][same["command"].index("--steps") + 1] == "20"
+    assert any(path.endswith("accelerate.yaml") for path in same["config_files"])
+
+    other = _planned(old_store, "--strategy", "fsdp", "--", "--steps", "20")
+    assert (other["run"], other["same_run"], other["step"]) == (None, False, 18)
+    assert "fsdp" in " ".join(other["config_files"].values()).lower()
+    assert [run["id"] for run in wb.runs(old_store)] == ["stopped", "failed", "finished"]
+    assert _files(old_store) == before
+
+
+def test_it_is_one_line_on_where_and_one_on_what(old_store: Path) -> None:
+    words = ["--store", str(old_store)]
+    CliRunner().invoke(app, ["adopt", "stopped", *words])
+    shown = CliRunner().invoke(
+        app, ["resume", "stopped", "--dry-run", *words, "--", "--steps", "20"]
+    )
+    where, *_, command = shown.output.strip().splitlines()
+    assert where.startswith("continues in stopped, from step 18: ")
+    assert " -m accelerate.commands.launch " in command
+    refused = CliRunner().invoke(app, ["resume", "s3://bucket/runs/a", "--dry-run"])
+    assert "First: workbench pull s3://bucket/runs/a" in str(refused.exception)

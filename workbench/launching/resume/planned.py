@@ -1,0 +1,66 @@
+"""What a resume would start: the dry run of `resume`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.launching.resume.resume import next_spec, prepared, request_in_another_layout
+from workbench.launching.resume.run_options import stays_in_place
+from workbench.launching.steered import not_kept
+from workbench.store.layout import RunPaths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedResume:
+    """What a resume would start."""
+
+    same_run: bool
+    """Whether it continues in the same run; else in a new one."""
+    step: int
+    """Optimizer step that it continues from; 0 = the beginning."""
+    checkpoint: str | None
+    """The checkpoint's path; None = the beginning."""
+    command: Sequence[str]
+    """What is started, without the environment."""
+    config_files: dict[str, str]
+    """Path -> text of the files that the command reads; empty in the same run, which has them."""
+    notes: tuple[str, ...]
+    """What someone should know of it, each one sentence."""
+
+
+def planned_resume(
+    paths: RunPaths,
+    checkpoint: str | None = None,
+    *,
+    arguments: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    **changes: Any,
+) -> PlannedResume:
+    """What `resume` would start with the same arguments; nothing is written.
+
+    Raises:
+        ForeignRunError: as `resume`.
+        UsageError: as `resume`.
+    """
+    run, start, words, changes = prepared(paths, checkpoint, arguments, drop, changes)
+    same_run = stays_in_place(changes)
+    if same_run:
+        _, spec = next_spec(paths, run, start, words, changes)
+        resumed = spec["resume"]
+        assert resumed is not None
+        command = [*spec["launcher"], *resumed.get("arguments", ())]
+        files, notes = dict[str, str](), start.notes
+    else:
+        request, resumed = request_in_another_layout(paths, run, start, words, changes)
+        command, files = list(request.command), request.config_files
+        notes = (*start.notes, *request.warnings, *not_kept(paths))
+    return PlannedResume(
+        same_run=same_run,
+        step=resumed["step"],
+        checkpoint=resumed["checkpoint"],
+        command=command,
+        config_files=files,
+        notes=notes,
+    )
