@@ -11,6 +11,7 @@ import pytest
 
 from tests.diagnose.sample import run_document
 from workbench.describe import Cluster, Model, Strategy, Workload
+from workbench.diagnose import failure
 from workbench.diagnose.failure import explain
 from workbench.diagnose.out_of_memory import OomKills, killed_for_memory
 from workbench.store.findings import Finding
@@ -191,3 +192,23 @@ def test_a_broken_memory_of_counters_is_unknown(paths: RunPaths) -> None:
     for text in ("", "[]", '{"first": 3}', '{"first": {"x": "y"}, "last": {}}'):
         (paths.control / "oom-kills.json").write_text(text)
         assert killed_for_memory(paths) is None
+
+
+def test_a_launcher_that_failed_itself_is_quoted(paths: RunPaths) -> None:
+    paths.launcher_log.write_text("Traceback (most recent call last):\nImportError: no numbers\n")
+    told = failed(paths, None)
+    assert (told.kind, told.rank) == ("launcher-failed", None)
+    assert "ImportError: no numbers" in told.cause
+    assert "launcher.log" in told.next
+
+
+def test_a_full_disk_is_named_where_a_rank_left_no_word(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failure, "shortage", lambda _: "only 0 B are free on the disk of /x")
+    told = failed(paths, None)
+    assert (told.kind, told.rank) == ("disk-full", 0)
+    assert "only 0 B are free on the disk of /x" in told.evidence
+    own = failed(paths, "ValueError: boom")
+    assert own.kind == "rank-failed"
+    assert "0 B" not in own.evidence

@@ -108,6 +108,7 @@ def bad_table() -> None:
 
 
 REAL: dict[str, list[Callable[[], object]]] = {
+    "own-module": [lambda: exec(f"from {__name__} import gone")],
     "version-conflict": [
         lambda: exec("from torch.nn import no_such_layer"),
         lambda: exec("from json import gone"),
@@ -280,7 +281,7 @@ def test_what_cannot_be_raised_here_is_told_by_its_text(kind: str) -> None:
 
 
 def test_the_next_move_names_what_the_error_names() -> None:
-    import_error = "ImportError: cannot import name 'Trainer2' from 'transformers' (/x/__init__.py)"
+    import_error = "ImportError: cannot import name 'Trainer2' from 'transformers' (/x/site-packages/transformers/__init__.py)"
     known = known_errors.recognise(import_error)
     assert known is not None
     assert known.action(import_error).startswith(

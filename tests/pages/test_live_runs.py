@@ -14,9 +14,9 @@ import pytest
 
 from tests.widgets.sample_runs import SampleRun
 from tests.widgets.test_page_state import run as run_module
-from workbench.launching.start.supervisor_process import watched_directories
 from workbench.pages import live_runs
 from workbench.pages.live_runs import LiveRuns
+from workbench.store.processes import watched_directories
 
 WATCHER = "workbench.launching.supervise.watcher"
 STATIC = Path(__file__).parents[2] / "widgets/labextension/training-workbench/static"

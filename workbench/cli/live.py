@@ -42,7 +42,7 @@ def _follow_plain(run: Run, console: Console) -> None:
     due, printed = 0.0, None
     while True:
         status = run.status
-        if status.state == "unsupervised" and status.message != printed:
+        if status.live and status.message not in {None, printed}:
             printed = status.message
             console.print(printed, markup=False, soft_wrap=True)
         if time.monotonic() >= due or not status.live:

@@ -40,7 +40,7 @@ failure
     ``checkpoint-failed``: the checkpoint of a stop could not be saved.
     ``script-arguments``: the script refused its arguments.
     ``no-gpu``, ``device-string``, ``version-mismatch``, ``version-conflict``,
-    ``circular-import``, ``missing-module``,
+    ``circular-import``, ``own-module``, ``missing-module``,
     ``unknown-architecture``, ``unexpected-argument``, ``compile-failed``, ``no-launcher``,
     ``no-process-group``, ``disk-full``, ``open-files``, ``port-in-use``, ``network-interface``,
     ``gpu-lost``, ``cuda-error``, ``spawn-guard``, ``cuda-fork``, ``weights-only``,

@@ -109,6 +109,13 @@ ENVIRONMENT = (
         "each other: rename the file, or move one import into the function that needs it.",
     ),
     known_error(
+        "own-module",
+        r"cannot import name '(?P<name>[^']+)' from '(?P<module>[\w.]+)' "
+        r"\((?P<path>(?![^)]*(site|dist)-packages|[^)]*/lib/python\d)[^)]+)\)",
+        "{module} is the file {path} here, and it has no {name}. If the library {module} was meant, "
+        "rename that file, which hides it.",
+    ),
+    known_error(
         "version-conflict",
         r"cannot import name '(?P<name>[^']+)' from '(?P<module>[\w.]+)'|cannot import name|"
         r"AttributeError: module '(?P<owner>[\w.]+)' has no attribute|"

@@ -23,6 +23,7 @@ from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 from workbench.store.rank_records import RankEnd, RankStart
 from workbench.store.record import read_end, read_run, read_start
+from workbench.store.room import shortage
 from workbench.store.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -120,8 +121,9 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
         return Failed(cause=cause, evidence=evidence, kind="launcher-killed")
     rank, error = first_exception(ends)
     root = root_cause(paths)
-    if rank is None and len(ends) == 1 and root is None:
-        return _only_rank(paths, steps)
+    only = _only_rank(paths, steps) if rank is None and len(ends) == 1 and root is None else None
+    if only is not None:
+        return only
     echo = error is not None and (_SECONDARY.search(error) or _OF_CHILDREN.match(error))
     if root is not None and (rank is None or echo):
         code = root[1]
@@ -207,8 +209,11 @@ def _ended_silently(paths: RunPaths, rank: int, code: int, steps: int) -> Failed
     return Failed(cause=cause, evidence=evidence, rank=rank, text=text)
 
 
-def _only_rank(paths: RunPaths, steps: int) -> Failed:
-    """One rank and no word from it: Accelerate's simple launcher says how its child ended."""
+def _only_rank(paths: RunPaths, steps: int) -> Failed | None:
+    """One rank and no word from it: Accelerate's simple launcher says how its child ended.
+
+    None: it says nothing of a child, and neither does the child; it failed itself.
+    """
     text = tail_now(paths.launcher_log, _TAIL_BYTES)
     killed = re.search(r"died with <Signals\.\w+: (\d+)>", text)
     status = re.search(r"returned non-zero exit status (\d+)", text)
@@ -216,6 +221,8 @@ def _only_rank(paths: RunPaths, steps: int) -> Failed:
         return _ended_silently(paths, 0, -int(killed[1]), steps)
     how = f"ended with exit code {status[1] if status else 'unknown'}"
     log = tail_now(paths.rank_log(0), _TAIL_BYTES)
+    if status is None and not log and text.strip():
+        return None
     return Failed(cause=f"Rank 0 {how}", evidence=f"after step {steps}", rank=0, text=log)
 
 
@@ -231,6 +238,9 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
     confidence = 0.9 if failed.rank is not None else 0.6
     known = known_errors.recognise(failed.error or failed.cause, failed.text)
     known = known or known_errors.BY_KIND.get(kind)
+    full = shortage(paths.directory) if known is None and not failed.error else ""
+    if full:  # which leaves a process no last word
+        known, evidence = known_errors.BY_KIND["disk-full"], f"{evidence}; {full}"
     if failed.killed == signal.SIGKILL and out_of_memory.killed_for_memory(paths):
         kind, cause = "killed-for-memory", f"{cause}: the kernel's memory killer"
         peak = out_of_memory.peak_memory(paths)

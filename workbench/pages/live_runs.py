@@ -7,10 +7,10 @@ import time
 from pathlib import Path
 from typing import Any, TypedDict
 
-from workbench.launching.start.supervisor_process import watched_directories
 from workbench.observe.view import recent_samples
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.processes import watched_directories
 from workbench.store.record import read_run
 from workbench.store.schema import SystemLine
 from workbench.store.status import read_status

@@ -71,9 +71,16 @@ def write_bytes_atomic(path: Path, data: bytes, *, hide: bool = True) -> int:
 
 
 def reserve(path: Path, size: int) -> None:
-    """Make a file that holds an inode and `size` bytes of the disk; raises OSError."""
-    with os.fdopen(_create(path), "wb") as file:
-        file.write(b"\0" * size)
+    """Make a file that holds an inode and `size` bytes of the disk; raises OSError.
+
+    Where there is no room for all of it nothing is held: it would be the last that there is.
+    """
+    try:
+        with os.fdopen(_create(path), "wb") as file:
+            file.write(b"\0" * size)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def write_json_reserved(reserved: Path, path: Path, document: object) -> int:

@@ -24,6 +24,8 @@ DIRECTORY = "WORKBENCH_RUN_DIR"
 REAPER_MARKER = "WORKBENCH_KEEPER_OF"
 """In the environment of a warm launcher's parent, which is no part of the run; what descends from
 it is."""
+WATCHER = "workbench.launching.supervise.watcher"
+"""The module of the process beside a supervisor; the run directory stands behind it."""
 _PROC = "/proc"
 _SCAN_AGAIN_SECONDS = 60.0
 _MAX_ENVIRONMENT = 4 << 20  # the kernel's own bound for one exec is about 2 MiB
@@ -129,6 +131,12 @@ def command_lines(word: str) -> list[list[str]]:
         if word.encode() in line and _is_own(pid) and _living([pid]):
             found.append([part.decode(errors="replace") for part in line[:-1]])
     return found
+
+
+def watched_directories() -> set[Path]:
+    """Directories of this user's runs that a process watches on this host, of whatever store."""
+    lines = command_lines(WATCHER)
+    return {Path(line[line.index(WATCHER) + 1]) for line in lines if line[-1] != WATCHER}
 
 
 def _is_own(pid: int) -> bool:

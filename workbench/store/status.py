@@ -12,6 +12,7 @@ from workbench.store.files import read_json_or_why
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
 from workbench.store.record import read_run
+from workbench.store.room import shortage
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import Phase
 
@@ -51,7 +52,8 @@ def read_status(paths: RunPaths) -> Status:
     elsewhere = bool(supervisor) and supervisor["boot_id"] != processes.boot_id()
     fresh = time.time() - float(state.get("heartbeat", 0)) < HEARTBEAT_FRESH_SECONDS
     if processes.is_alive_for(supervisor, paths.directory) or (elsewhere and fresh):
-        return Status(state=_living_phase(state), outcome=None, message=message)
+        told = message if fresh else _no_room(paths) or message
+        return Status(state=_living_phase(state), outcome=None, message=told)
     workers: list[Any] = [state.get("launcher"), *state.get("ranks", {}).values()]
     if any(processes.is_alive(process) for process in workers if process):
         markers = _markers(paths)
@@ -69,7 +71,7 @@ def read_status(paths: RunPaths) -> Status:
     return ended or Status(
         state="interrupted",
         outcome="interrupted",
-        message="All processes of the run are gone; how it ended is unknown.",
+        message=f"All processes of the run are gone; how it ended is unknown{_and_no_room(paths)}.",
     )
 
 
@@ -125,8 +127,27 @@ def _status_before_supervisor(paths: RunPaths) -> Status:
     starts = bool(run.queued_at) and queue.starts(paths.directory.name).exists()
     if starts or time.time() - run.created_at < START_GRACE_SECONDS:
         return Status(state="starting", outcome=None, message=None)
+    if paths.directory in processes.watched_directories():
+        return Status(state="starting", outcome=None, message=_no_room(paths))
     return _read_end(paths) or Status(  # it may have been dropped while we looked
         state="interrupted",
         outcome="interrupted",
-        message=f"The supervisor never reported. See {paths.supervisor_log}.",
+        message="Its supervisor reported nothing, and no process of it is found on this host"
+        f"{_and_no_room(paths)}. See {paths.supervisor_log}.",
     )
+
+
+def _no_room(paths: RunPaths) -> str | None:
+    """What to do about a run at work of which nothing can be written any more."""
+    full, run = shortage(paths.directory), paths.directory.name
+    return (
+        f"It runs, but {full}: nothing of it can be written. Free space there, "
+        f"or stop it: workbench stop {run}"
+        if full
+        else None
+    )
+
+
+def _and_no_room(paths: RunPaths) -> str:
+    full = shortage(paths.directory)
+    return full and f"; {full}"

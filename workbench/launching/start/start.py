@@ -23,11 +23,16 @@ from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
 from workbench.store.queue_files import QueueFiles
+from workbench.store.room import shortage
 from workbench.store.run_record import OriginDoc, ProvenanceDoc, RunRecord, SweepDoc
-from workbench.store.runs import discard
+from workbench.store.runs import STORE_VARIABLE, discard
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.store.signatures import vouch
 from workbench.version import __version__
+
+_ROOM_BYTES = 1 << 20
+"""What a run's record, logs and metrics take at least; checkpoints come on top of it."""
+_ROOM_FILES = 64
 
 
 def begin(
@@ -70,6 +75,7 @@ def prepare(
     Raises:
         StoreError: the run store cannot be written.
     """
+    _check_room(request.store.root)
     paths = request.store.create(request.name)
     try:
         request = replace(request, script=kept_script(request.script, paths.cell))
@@ -110,6 +116,15 @@ def prepare(
         discard(paths)
         raise _cannot_write(paths, error) from error
     return paths, {**spec, "resume": resume}
+
+
+def _check_room(store: Path) -> None:
+    full = shortage(store, bytes_needed=_ROOM_BYTES, files_needed=_ROOM_FILES)
+    if full:
+        raise StoreError(
+            f"No run can be kept in {store}: {full}. Free space there, or choose another folder "
+            f"with --store DIR or {STORE_VARIABLE}=DIR."
+        )
 
 
 def provenance(request: Request, keep: Path | None) -> ProvenanceDoc:

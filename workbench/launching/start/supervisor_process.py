@@ -12,7 +12,6 @@ import os
 import subprocess
 import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import HostError
@@ -20,7 +19,7 @@ from workbench.launching.prepare.launcher_process import LOADERS
 from workbench.launching.start.warm_server import fitting_kind
 from workbench.launching.warm.client import start_server
 from workbench.store.layout import RunPaths
-from workbench.store.processes import command_lines
+from workbench.store.processes import WATCHER
 
 if TYPE_CHECKING:
     from workbench.launching.start.launch_spec import LaunchSpec
@@ -29,13 +28,6 @@ _SAFE_FOLDER = "/"
 SAFE_PYTHON = (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ()))
 """Python that puts no working directory on its module path; 3.10 has no such option, and the
 working directory of its processes is `_SAFE_FOLDER`."""
-_WATCHER = "workbench.launching.supervise.watcher"
-
-
-def watched_directories() -> set[Path]:
-    """Directories of this user's runs that a process watches on this host, of whatever store."""
-    lines = command_lines(_WATCHER)
-    return {Path(line[line.index(_WATCHER) + 1]) for line in lines if line[-1] != _WATCHER}
 
 
 def spawn_supervisor(
@@ -50,7 +42,7 @@ def spawn_supervisor(
     """
     if spec is not None and beside is None:
         _start_warm_server(spec)
-    command = [*SAFE_PYTHON, "-m", _WATCHER, str(paths.directory)]
+    command = [*SAFE_PYTHON, "-m", WATCHER, str(paths.directory)]
     if spec is None:
         command.append("--adopt")
     if beside is not None:

@@ -1,0 +1,32 @@
+"""Whether the disk below a folder has room for what a run writes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from workbench.units import format_bytes
+
+FULL_BYTES = 64 << 10
+"""With less than this free, a run's state, view or end can no longer be written."""
+FULL_FILES = 4
+
+
+def shortage(
+    folder: Path, *, bytes_needed: int = FULL_BYTES, files_needed: int = FULL_FILES
+) -> str:
+    """What the disk of `folder` lacks, as a clause; "" = it has room, or no one can tell.
+
+    A folder that is not there yet is asked of the nearest one above it.
+    """
+    there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
+    try:
+        disk = os.statvfs(there)
+    except OSError:
+        return ""
+    free, total = disk.f_bavail * disk.f_frsize, disk.f_blocks * disk.f_frsize
+    if total and free < bytes_needed:
+        return f"only {format_bytes(free)} are free on the disk of {there}"
+    if disk.f_files and disk.f_favail < files_needed:
+        return f"the disk of {there} takes no more files: its inodes are used up"
+    return ""
