@@ -138,9 +138,11 @@ class Diagnoser:
         self._kills = OomKills(paths) if keep else None
         asks = keep if gpu_errors is None else gpu_errors
         self._gpu_errors = (hardware.GpuErrors().rule,) if asks else ()
+        self.exits = ExitWatch()
+        """Who has trained and does not exit."""
         self._rules: tuple[Rule, ...] = (
             HangWatch().rule,
-            ExitWatch().rule,
+            self.exits.rule,
             UnsynchronizedRanks().rule,
             *self._gpu_errors,
             *RULES,
