@@ -103,6 +103,7 @@ def feed(**changed: object) -> dict[str, object]:
         ({"samplers": 3, "unused_parameters": []}, []),
         ({"wrapped_inside": 1}, ["wrapped-twice"]),
         ({"failed_passes": {"count": 9, "first_step": 16, "error": "E: x"}}, ["skipped-errors"]),
+        ({"failed_passes": {"count": 9, "place": "data loader"}}, ["skipped-errors"]),
         ({"failed_passes": {"count": 1, "first_step": 16, "error": "E: x"}}, []),
         ({"failed_passes": {"count": 9, "error": "OutOfMemoryError: x"}}, []),  # a batch search
     ],

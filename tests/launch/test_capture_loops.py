@@ -135,3 +135,15 @@ def test_the_loss_of_a_step_is_what_was_optimised(run: Run) -> None:
     assert len(told) > 400
     for line, (label, loss) in zip(ranks.lines(), told, strict=True):
         assert line["loss"] == pytest.approx(float(loss), rel=1e-4, abs=1e-5), (label, line)
+
+
+@pytest.mark.parametrize(
+    ("where", "place"),
+    [("loader", "data loader"), ("forward", "forward pass"), ("backward", "backward pass")],
+)
+def test_errors_that_a_loop_swallows_are_noted(run: Run, where: str, place: str) -> None:
+    ranks = run("skips_errors.py", where, ranks=2)
+    failed = ranks.document("start", 1)["failed_passes"]
+    assert (failed["count"], failed["first_step"], failed["place"]) == (4, 2, place)
+    assert failed["error"].startswith(("OSError: ", "ValueError: ", "RuntimeError: "))
+    assert column(ranks, "step", 1) == list(range(1, 13))

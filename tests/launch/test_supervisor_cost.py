@@ -203,7 +203,7 @@ def test_rules_over_many_steps_are_asked_every_third_second(
     assert {"straggler", "plateau", "communication_bound"} <= slow
     assert max(asked[name] for name in slow) <= 11
     assert asked["HangWatch.rule"] == asked["nan_loss"] == 30
-    assert watched.monitor._diagnoser.problems == {}
+    assert watched.monitor.diagnoser.problems == {}
 
 
 def test_a_log_that_has_not_grown_is_not_read_again(

@@ -199,7 +199,7 @@ def test_a_supervisor_looks_at_what_the_agents_tell(
         agent._report()
         nodes._peers._view.look()
         monitor._sample_hardware()
-        monitor._diagnoser._slow_due = 0.0  # the rules over samples look every three seconds
+        monitor.diagnoser._slow_due = 0.0  # the rules over samples look every three seconds
         monitor.diagnose()
     monitor._sealer.stop()
     (found,) = standing(monitor.findings)

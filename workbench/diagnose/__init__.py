@@ -18,7 +18,7 @@ progress
     ``deadlock``: the ranks wait in different collectives.
     ``stopped-rank``: a rank's process is stopped (state T).
     ``gil-held``: C code of a rank holds the interpreter, so that none of its threads runs.
-    ``exit-hang``: a rank does not end a minute after another one did.
+    ``exit-hang``: a rank does not end a minute after another ended, or after it left its group.
     ``slow-start``: no step for ten minutes, and hardly any work.
     ``slow-save``: a checkpoint has been in the making for ten minutes.
     ``steps-redone``: the script went back to an earlier step by itself.
@@ -59,6 +59,7 @@ hardware
     ``gpu-lost``: a GPU does not answer any more.
 host
     ``host-memory``, ``shared-memory``, ``disk``: nearly full, or soon to be.
+    ``memory-growth``, ``gpu-memory-growth``: a rank needs more memory with every step.
     ``swap``: a part of a rank is swapped out.
     ``host-contention``: ranks are late because they wait for a core, or for their cgroup's quota.
     ``unsupervised``: the run's supervisor and watcher are gone; seen by who reads, never kept.
@@ -67,7 +68,7 @@ script
     ``spawned-groups``: each launched process starts ranks of its own, and nobody trains.
     ``no-steps``: the script ended without an optimizer step.
     ``caught-error``: it ended well by its exit code, by an exception that it only printed.
-    ``skipped-errors``: backward passes raised, and the loop continued.
+    ``skipped-errors``: forward or backward passes or the loader raised; the loop continued.
     ``wrapped-twice``: DDP inside of DDP.
     ``no-distributed-sampler``: every rank reads the whole data set.
     ``same-data``: all ranks train on the same batches.

@@ -18,6 +18,7 @@ from workbench.diagnose import (
     economy,
     hardware,
     host,
+    memory_growth,
     nodes,
     numbers,
     progress,
@@ -61,6 +62,7 @@ SLOW_RULES: tuple[Rule, ...] = (
     *weights.SLOW_RULES,
     *speed.RULES,
     *host.RULES,
+    *memory_growth.SLOW_RULES,
     *hardware.RULES,
     speed.low_utilisation,
     economy.unused_gpu,
@@ -138,9 +140,11 @@ class Diagnoser:
         self._kills = OomKills(paths) if keep else None
         asks = keep if gpu_errors is None else gpu_errors
         self._gpu_errors = (hardware.GpuErrors().rule,) if asks else ()
+        self.exits = ExitWatch()
+        """Who has trained and does not exit."""
         self._rules: tuple[Rule, ...] = (
             HangWatch().rule,
-            ExitWatch().rule,
+            self.exits.rule,
             UnsynchronizedRanks().rule,
             *self._gpu_errors,
             *RULES,
@@ -170,6 +174,7 @@ class Diagnoser:
         if facts.monotonic >= self._starts_due:
             self._starts_due = facts.monotonic + _STARTS_SECONDS
             self._read_starts()
+        self.evidence.look_at_ranks()
         self._follow_arrivals()
         self._look_for_a_loader()
         self._follow_kills(facts)

@@ -14,6 +14,7 @@ from typing import Any
 from workbench.diagnose.devices import STALE_SECONDS, Device, Devices
 from workbench.diagnose.facts import Facts
 from workbench.diagnose.host_readings import HostReading, HostReadings
+from workbench.diagnose.memory_curve import MemoryCurve
 from workbench.observe.arrival_window import ArrivalWindow
 from workbench.observe.events import StepRow
 from workbench.observe.rewinds import Rewind
@@ -87,6 +88,10 @@ class Evidence:
     """The GPUs of all machines."""
     hosts: HostReadings = field(default_factory=HostReadings)
     """Memory, disk and load of all machines."""
+    host_memory: dict[int, MemoryCurve] = field(default_factory=dict[int, MemoryCurve])
+    """Of each rank's process in this attempt, what it wrote itself."""
+    gpu_memory: dict[int, MemoryCurve] = field(default_factory=dict[int, MemoryCurve])
+    """Of each rank in this attempt, the peak so far of what it allocated."""
     losses: deque[float] = field(default_factory=lambda: deque[float](maxlen=_LOSSES))
     """Finite mean losses of the latest steps, warm-up included."""
     first_losses: list[float] = field(default_factory=list[float])
@@ -144,6 +149,9 @@ class Evidence:
                 self.rows.append(row)
                 if row.step_seconds and len(self.early_seconds) < _EARLY:
                     self.early_seconds.append(row.step_seconds)
+                for rank, value in row.memory_bytes.items() if self.run.device == "cuda" else ():
+                    curve = self.gpu_memory.setdefault(rank, MemoryCurve())
+                    curve.add(row.step, row.time, value)
 
     def sample(self, line: SystemLine, at: float, node: int = 0) -> None:
         """Account for a hardware sample of a machine; `at` is on a clock that does not jump."""
@@ -161,6 +169,16 @@ class Evidence:
         elif self.idle_since is None:
             self.idle_since = at
 
+    def look_at_ranks(self) -> None:
+        """Account for what the facts tell of each rank's memory now."""
+        if self.steps_seen <= WARM_UP:
+            return
+        for rank, facts in self.facts.ranks.items():
+            if facts.own_bytes is not None and facts.alive and not facts.ended:
+                curve = self.host_memory.setdefault(rank, MemoryCurve())
+                steps = self.steps if facts.pulse is None else facts.pulse.steps
+                curve.add(steps, self.facts.monotonic, facts.own_bytes)
+
     @property
     def idle_seconds(self) -> float | None:
         """How long nothing has been computed; None while something is, or no one knows."""
@@ -173,6 +191,8 @@ class Evidence:
         self.rows.clear()
         self.arrivals.clear()
         self.early_seconds.clear()
+        self.host_memory.clear()
+        self.gpu_memory.clear()
         self.steps_seen, self.row_at, self.bad_norms = 0, None, 0
         self.first_nonfinite = None
 

@@ -101,6 +101,8 @@ class RankFacts:
     """Resident memory."""
     swapped_bytes: int | None = None
     """Memory that was swapped out; None = unknown."""
+    own_bytes: int | None = None
+    """Of the resident memory, what the process wrote itself: no pages of files; None = unknown."""
     cpu_seconds: float | None = None
     """Processor time used so far, all threads."""
     pulse: Pulse | None = None
@@ -153,19 +155,23 @@ def rank_facts(paths: RunPaths, rank: int, process: ProcessDoc | None) -> RankFa
     )
     if not mine or fields is None or process is None:
         return RankFacts(process=process, pulse=pulse, ended=ended)
+    memory = _status(process["pid"])
     return RankFacts(
         process=process,
         alive=not processes.has_ended(fields),
         process_state=fields[0],
         rss_bytes=int(fields[21]) * _PAGE_BYTES,
-        swapped_bytes=_swapped(process["pid"]),
+        swapped_bytes=memory.get("VmSwap"),
+        own_bytes=memory.get("RssAnon"),
         cpu_seconds=(int(fields[11]) + int(fields[12])) / _TICKS,
         pulse=pulse,
         ended=ended,
     )
 
 
-def _swapped(pid: int) -> int | None:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        return 1024 * int(Path(f"/proc/{pid}/status").read_text().split("VmSwap:")[1].split()[0])
-    return None
+def _status(pid: int) -> dict[str, int]:
+    """Bytes by name of /proc/PID/status; {} where it cannot be read."""
+    with contextlib.suppress(OSError, ValueError):
+        lines = (line.split() for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        return {words[0][:-1]: 1024 * int(words[1]) for words in lines if words[-1:] == ["kB"]}
+    return {}

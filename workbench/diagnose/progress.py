@@ -6,11 +6,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from workbench.diagnose.evidence import Evidence, mean
+from workbench.diagnose.facts import RankFacts
+from workbench.diagnose.hang.flight_recorder import dumped, request_dump
 from workbench.diagnose.hang.stacks import Stack, answer, ask
 from workbench.store.findings import Finding
 from workbench.units import format_seconds
 
 EXIT_SECONDS = 60.0
+_IDLE_SHARE = 0.03  # of a core, while it stands
 _SAVE_SECONDS = 600.0
 _START_SECONDS = 600.0
 _IDLE_PERCENT = 5.0  # of one core, over the latest samples
@@ -19,33 +22,47 @@ _MOVING = 1e6  # bytes per second
 
 @dataclass(slots=True)
 class ExitWatch:
-    """Some ranks' scripts have ended, others' have not."""
+    """Some ranks' scripts have ended or left their process group, and processes remain."""
 
     first_end: float | None = None
     requested_at: float | None = None
+    requested_time: float = 0.0
     offsets: dict[int, int] = field(default_factory=dict[int, int])
+    cpu: dict[int, float] = field(default_factory=dict[int, float])
+    held: frozenset[int] = frozenset()
+    """Ranks that left their group and in which nothing runs: no work of theirs is to come."""
 
     def rule(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield who keeps the run from ending, a minute after the first rank's end."""
         facts = evidence.facts
         ended = [rank for rank, rank_facts in facts.ranks.items() if rank_facts.ended]
+        left = [rank for rank, rank_facts in facts.ranks.items() if has_left(rank_facts)]
         alive = [rank for rank, rank_facts in facts.ranks.items() if rank_facts.alive]
-        if not ended or not alive or facts.phase == "ended":
+        self.held = frozenset()
+        if not (ended or left) or not alive or facts.phase == "ended":
             self.first_end = self.requested_at = None
             return
         if self.first_end is None:
             self.first_end = facts.monotonic
+            self.cpu = {rank: facts.ranks[rank].cpu_seconds or 0.0 for rank in alive}
         waited = facts.monotonic - self.first_end
         inside = [rank for rank in alive if rank not in ended]
-        suspects = inside or alive
         if waited < EXIT_SECONDS - 3 or self._goes_on(evidence, inside):
             return
         if self.requested_at is None:
-            self.requested_at = facts.monotonic
-            offsets = {rank: ask(evidence.paths, rank, facts.ranks[rank].process) for rank in alive}
-            self.offsets = {rank: at for rank, at in offsets.items() if at is not None}
+            self._ask(evidence, alive)
         if waited >= EXIT_SECONDS:
-            yield self._finding(evidence, suspects, ended, waited)
+            self.held = frozenset(r for r in left if r in inside and self._stands(evidence, r))
+            suspects = sorted(self.held) or (inside or alive if ended else [])
+            if suspects:
+                yield self._finding(evidence, suspects[0], ended, waited)
+
+    def _ask(self, evidence: Evidence, alive: list[int]) -> None:
+        facts = evidence.facts
+        self.requested_at, self.requested_time = facts.monotonic, facts.time
+        request_dump(evidence.paths)
+        offsets = {rank: ask(evidence.paths, rank, facts.ranks[rank].process) for rank in alive}
+        self.offsets = {rank: at for rank, at in offsets.items() if at is not None}
 
     def _goes_on(self, evidence: Evidence, inside: list[int]) -> bool:
         """Whether a rank still trains: the others had less to do."""
@@ -53,20 +70,33 @@ class ExitWatch:
         now = evidence.facts.monotonic
         return any(pulse is not None and pulse.age_seconds(now) < EXIT_SECONDS for pulse in pulses)
 
-    def _finding(
-        self, evidence: Evidence, suspects: list[int], ended: list[int], waited: float
-    ) -> Finding:
-        rank = suspects[0]
+    def _stands(self, evidence: Evidence, rank: int) -> bool:
+        """Whether a rank computes nothing, and no thread of its Python answers."""
+        now = evidence.facts.ranks[rank].cpu_seconds
+        idle = now is not None and now - self.cpu.get(rank, now) < _IDLE_SHARE * EXIT_SECONDS
+        asked = rank in self.offsets  # it has the hook, whose thread writes a dump where it may run
+        return idle and asked and not dumped(evidence.paths, rank, self.requested_time - 1.0)
+
+    def _finding(self, evidence: Evidence, rank: int, ended: list[int], waited: float) -> Finding:
         stack: Stack | None = None
         if rank in self.offsets:
             stack = answer(evidence.paths, rank, self.offsets[rank])
         where = f", in {stack.place}" if stack is not None else ""
+        ago = f"{format_seconds(waited)} ago"
+        seen = f"{len(ended)} of {len(evidence.facts.ranks)} ranks ended their script {ago}"
         stuck = "its script has ended, its process has not" if rank in ended else "it has not ended"
         cause = (
             f"Rank {rank} trained but does not exit: a thread, an exit handler, a child process "
             "or a collective that its peers have left keeps it alive."
         )
-        if rank not in ended and stack is not None and stack.waits_for_peers:
+        if rank in self.held:
+            seen = f"The first rank left its process group {ago}"
+            stuck = "it has left the group too, and none of its threads runs"
+            cause = (
+                f"Rank {rank} trained but does not exit: torch waits there for a thread that waits "
+                "for Python's interpreter lock (GIL), and neither ever continues."
+            )
+        elif rank not in ended and stack is not None and stack.waits_for_peers:
             cause = (
                 f"Rank {rank} waits in {stack.place} for ranks that have ended: they had fewer "
                 "batches than it."
@@ -76,14 +106,18 @@ class ExitWatch:
             rank=rank,
             step=evidence.steps,
             severity="error",
-            confidence=0.85,
-            evidence=f"{len(ended)} of {len(evidence.facts.ranks)} ranks ended their script "
-            f"{format_seconds(waited)} ago; rank {rank}: {stuck}{where}.",
+            confidence=0.95 if rank in self.held else 0.85,
+            evidence=f"{seen}; rank {rank}: {stuck}{where}.",
             cause=cause,
             next="Stop the run now: its steps are done. Call destroy_process_group() at the end "
             "of the script on all ranks; where it is called, drop the DDP model before it (del "
             "model): torch can wait for its own threads when a function's last model goes later.",
         )
+
+
+def has_left(facts: RankFacts) -> bool:
+    """Whether a rank's training is over: its script has ended, or has left its process group."""
+    return facts.ended or (facts.pulse is not None and facts.pulse.phase == "ended")
 
 
 def slow_start(evidence: Evidence) -> Iterator[Finding]:

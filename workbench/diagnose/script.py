@@ -115,7 +115,7 @@ def caught_error(evidence: Evidence) -> Iterator[Finding]:
 
 
 def skipped_errors(evidence: Evidence) -> Iterator[Finding]:
-    """The loop continues after errors of its backward passes, which make no step."""
+    """The loop continues after errors in its steps, which then train nothing."""
     for rank, start in sorted(evidence.starts.items()):
         failed = start.failed_passes or {}
         count, error = failed.get("count", 0), str(failed.get("error"))
@@ -127,8 +127,9 @@ def skipped_errors(evidence: Evidence) -> Iterator[Finding]:
             step=failed.get("first_step"),
             severity="error",
             confidence=0.85,
-            evidence=f"{count} backward passes of rank {rank} raised, first in step "
-            f"{failed.get('first_step')}; the last one: {error[:_ERROR_LETTERS]}",
+            evidence=f"Steps of rank {rank} raised {count} times, first step "
+            f"{failed.get('first_step')}; the last time its {failed.get('place', 'backward pass')}:"
+            f" {error[:_ERROR_LETTERS]}",
             cause="The script catches an error of its training loop and continues: these batches "
             "train nothing, and ranks that skip a step call other collectives than their peers.",
             next="Let the error pass (no `except` around the step), or log it and end the run; "

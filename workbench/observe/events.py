@@ -50,13 +50,12 @@ class StepRow:
     paused_seconds: dict[int, float] = field(default_factory=dict[int, float])
     """Between the steps, on checkpoints."""
     waited_seconds: dict[int, float] = field(default_factory=dict[int, float])
-    """For messages of a pipeline's or ring's peers."""
+    """For messages of a pipeline's or ring's peers; of that, before the backward pass began:"""
     forward_waited_seconds: dict[int, float] = field(default_factory=dict[int, float])
-    """Of that, before the backward pass was entered."""
     rank_tokens: dict[int, int] = field(default_factory=dict[int, int])
     rank_samples: dict[int, int] = field(default_factory=dict[int, int])
-    fingerprints: dict[int, int] = field(default_factory=dict[int, int])
-    """Of the step's data, in some steps."""
+    memory_bytes: dict[int, int] = field(default_factory=dict[int, int])  # peak so far
+    fingerprints: dict[int, int] = field(default_factory=dict[int, int])  # of the step's data
     seen_at: float = 0.0
 
 
@@ -242,10 +241,11 @@ def _take_data(row: StepRow, rank: int, line: dict[str, Any]) -> None:
 
 
 _PHASES = ("optimizer_at", "paused_seconds", "waited_seconds", "forward_waited_seconds")
+_BY_RANK = (*_PHASES, "memory_bytes")
 
 
 def _take_phases(row: StepRow, rank: int, line: dict[str, Any]) -> None:
-    for name in _PHASES:
+    for name in _BY_RANK:
         value = line.get(name)
         if isinstance(value, _NUMBER):
             getattr(row, name)[rank] = value

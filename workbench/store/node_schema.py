@@ -55,6 +55,7 @@ class NodeRank(TypedDict, total=False):
     process_state: str | None
     rss_bytes: int | None
     swapped_bytes: int | None
+    own_bytes: int | None  # resident and no file's
     cpu_seconds: float | None
     beats: int | None  # its pulse: the file is mapped memory, which other machines see late
     steps: int | None

@@ -37,11 +37,12 @@ class UnusedParametersDoc(TypedDict, total=False):
 
 
 class FailedPassesDoc(TypedDict, total=False):
-    """Backward passes that raised in a script that may have gone on."""
+    """Parts of steps that raised in a script that may have gone on."""
 
     first_step: int
     count: int
     error: str  # of the last one
+    place: str  # of the last one: backward pass, forward pass or data loader
 
 
 class FrameDoc(TypedDict, total=False):

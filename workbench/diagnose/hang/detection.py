@@ -14,7 +14,7 @@ from pathlib import Path
 from workbench.diagnose.evidence import WARM_UP, Evidence
 from workbench.diagnose.facts import Facts
 from workbench.diagnose.hang.explanation import Standstill, describe
-from workbench.diagnose.hang.flight_recorder import last_collective
+from workbench.diagnose.hang.flight_recorder import last_collective, request_dump
 from workbench.diagnose.hang.stacks import NativeStack, Stack, answer, ask
 from workbench.store.findings import Finding
 from workbench.store.processes import boot_id
@@ -156,7 +156,7 @@ class HangWatch:
         elif self.asks == 2:
             self.mute = self._unanswered(evidence)
         elif self.asks == _ASKS - 2:  # the first time they may have been on their way to one
-            self._ask_for_collectives(evidence)
+            request_dump(evidence.paths)
         self.asks, self.requested_at = self.asks + 1, facts.monotonic
         # First the collectives: whoever does not even write those has no thread that runs.
         for rank in facts.ranks if self.asks > 2 else ():
@@ -170,12 +170,7 @@ class HangWatch:
         self.begun_at, self.begun_time = facts.monotonic, facts.time
         self.cpu = {rank: rank_facts.cpu_seconds or 0.0 for rank, rank_facts in facts.ranks.items()}
         self.wakes = {rank: wakes(rank_facts.process) for rank, rank_facts in facts.ranks.items()}
-        self._ask_for_collectives(evidence)
-
-    @staticmethod
-    def _ask_for_collectives(evidence: Evidence) -> None:
-        with contextlib.suppress(OSError):
-            (evidence.paths.control / "dump").touch()
+        request_dump(evidence.paths)
 
     def _unanswered(self, evidence: Evidence) -> set[int]:
         """Ranks that did not write their collectives while others did."""

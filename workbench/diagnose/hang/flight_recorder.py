@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
@@ -23,6 +24,19 @@ class LastCollective:
 
     def __str__(self) -> str:
         return f"{self.name} #{self.number}{self.shape}"
+
+
+def request_dump(paths: RunPaths) -> None:
+    """Ask all ranks for one: who writes none has no thread of Python's that runs."""
+    with contextlib.suppress(OSError):
+        (paths.control / "dump").touch()
+
+
+def dumped(paths: RunPaths, rank: int, newer_than: float) -> bool:
+    """Whether `rank` wrote a dump after `newer_than` (Unix seconds)."""
+    with contextlib.suppress(OSError):
+        return paths.rank_trace(rank).stat().st_mtime >= newer_than
+    return False
 
 
 def last_collective(paths: RunPaths, rank: int, newer_than: float = 0.0) -> LastCollective | None:

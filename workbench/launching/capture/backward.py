@@ -12,11 +12,10 @@ import sys
 from collections.abc import Callable, Generator
 from typing import Any
 
+from . import failures
 from .graceful_stop import leave
 from .losses import differentiated
 from .recorder import Recorder
-
-_LETTERS = 300  # of an error
 
 
 class _Depth:
@@ -59,20 +58,12 @@ def observed(
             _record(recorder, losses, args, kwargs)
             return function(*args, **kwargs)
         except Exception as error:
-            _failed(recorder, error)
+            failures.note(recorder, "backward pass", error)
             raise
         finally:
             _Depth.backward -= 1
 
     return wrapper
-
-
-def _failed(recorder: Recorder, error: Exception) -> None:
-    """A backward pass raised; should the script go on, this is all that tells of it."""
-    with contextlib.suppress(Exception):
-        before = recorder.facts.get("failed_passes") or {"first_step": recorder.steps + 1}
-        count, text = before.get("count", 0) + 1, f"{type(error).__name__}: {error}"[:_LETTERS]
-        recorder.note(failed_passes={**before, "count": count, "error": text})
 
 
 def _record(recorder: Recorder, losses: Callable[..., list[Any]], args: Any, kwargs: Any) -> None:

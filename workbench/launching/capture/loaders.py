@@ -18,6 +18,7 @@ import time
 import weakref
 from typing import Any
 
+from . import failures
 from .batches import NOTHING, Batch, data_mark, measure, together
 from .recorder import Recorder
 from .skipping import SkippedData
@@ -199,6 +200,12 @@ def patch(recorder: Recorder, module: Any) -> None:
             if loaders.skipped:
                 loaders.skipped.before(feed, self, fetch)
             batch = fetch(self)
+        except StopIteration:
+            raise
+        except Exception as error:
+            failures.note(recorder, "data loader", error)
+            raise
+        else:
             return batch
         finally:
             _count(loaders, feed, time.perf_counter() - begun, batch)

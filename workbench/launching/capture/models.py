@@ -7,7 +7,7 @@ import sys
 import weakref
 from typing import Any, ClassVar
 
-from . import norms
+from . import failures, norms
 from .recorder import Recorder
 
 _LOOKS = 16  # optimizer steps at which parameters without a gradient are looked for
@@ -83,7 +83,11 @@ def observe_forward(recorder: Recorder, owner: Any) -> None:
     def observed_forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if not sys.modules["torch"].compiler.is_compiling():  # a compiled forward stays one graph
             recorder.forward(training=self.training)
-        return forward(self, *args, **kwargs)
+        try:
+            return forward(self, *args, **kwargs)
+        except Exception as error:
+            failures.note(recorder, "forward pass", error)
+            raise
 
     owner.forward = observed_forward
 

@@ -21,6 +21,7 @@ from . import (
     engine,
     graceful_stop,
     keras,
+    leaving,
     loaders,
     logged,
     loopback,
@@ -262,6 +263,7 @@ def _patch_group(recorder: Recorder, module: Any) -> None:
         return result
 
     module.init_process_group = init_process_group
+    leaving.patch(recorder, module)
     pipelines.patch_messages(recorder, module)
 
 

@@ -45,6 +45,7 @@ def _document(facts: RankFacts, process: ProcessDoc) -> NodeRank:
         process_state=facts.process_state,
         rss_bytes=facts.rss_bytes,
         swapped_bytes=facts.swapped_bytes,
+        own_bytes=facts.own_bytes,
         cpu_seconds=facts.cpu_seconds,
     )
     if pulse is not None:
@@ -64,7 +65,7 @@ def reported_facts(
     ended = paths.rank_end(rank).exists()
     if report is None or process is None or report.get("process") != process:
         return RankFacts(process=process, alive=process is not None and not ended, ended=ended)
-    names = ("process_state", "rss_bytes", "swapped_bytes", "cpu_seconds")
+    names = ("process_state", "rss_bytes", "swapped_bytes", "own_bytes", "cpu_seconds")
     known = {name: report.get(name) for name in names}
     return RankFacts(
         process=process,

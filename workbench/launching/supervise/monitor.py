@@ -57,7 +57,7 @@ class RunMonitor:
         self._processes = ranks
         self._builder = ViewBuilder(paths, run)
         self._readers = ViewReaders(paths.view)
-        self._diagnoser = Diagnoser(paths, run)
+        self.diagnoser = Diagnoser(paths, run)
         self._instability = InstabilityWatch()
         self.unstable: Instability | None = None
         self._reasons = StopReasons(state.recovery, since=self._attempts.asked_at)
@@ -67,7 +67,7 @@ class RunMonitor:
         self._ahead = self._last_pulse = 0
         self._checkpoints_due = 0.0
         self._checkpoints: list[Checkpoint] = []
-        self.findings: list[Finding] = self._diagnoser.begin_attempt() if begins else []
+        self.findings: list[Finding] = self.diagnoser.begin_attempt() if begins else []
         self._began = time.monotonic() - (0.0 if begins else self._attempts.seconds_of_present)
         self._seconds_before = self._attempts.seconds_before
         self._first_step_seen: float | None = None
@@ -112,7 +112,7 @@ class RunMonitor:
     def read(self) -> None:
         """Take in new metric lines."""
         rows = self._builder.read()
-        self._diagnoser.rows(rows)
+        self.diagnoser.rows(rows)
         self._reasons.rows(rows)
         self._ahead = 0 if self._builder.stream.at_end else furthest(self._paths)
         if self.stepping and self._first_step_seen is None:
@@ -187,8 +187,8 @@ class RunMonitor:
             self._builder.add_node(node, document)
             self._energy.add_node(node, document)
             if (sample := document.get("sample")) is not None:
-                self._diagnoser.sample(sample, node)
-        self._diagnoser.sample(line)
+                self.diagnoser.sample(sample, node)
+        self.diagnoser.sample(line)
         self._system.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
 
     def diagnose(self) -> None:
@@ -196,8 +196,8 @@ class RunMonitor:
         if time.monotonic() >= self._checkpoints_due:
             self._checkpoints_due = time.monotonic() + _CHECKPOINTS_EVERY_SECONDS
             self._checkpoints = self._sealer.look()
-        self.findings = self._diagnoser.look(self._facts())
-        self.unstable = self._instability.look(self._diagnoser.evidence, self.findings)
+        self.findings = self.diagnoser.look(self._facts())
+        self.unstable = self._instability.look(self.diagnoser.evidence, self.findings)
         idle = any(finding.kind in IDLE and finding.cleared_at is None for finding in self.findings)
         if idle and self.stepping:  # before the first step a run may load data for long
             self._state.sidecars.idle()
@@ -279,7 +279,7 @@ class RunMonitor:
         """Read to the end and tell how the attempt ended."""
         while not self._builder.stream.at_end:
             self.read()
-        self._diagnoser.rows(self._builder.read(final=True))
+        self.diagnoser.rows(self._builder.read(final=True))
         self._processes.find()  # some may have come and gone between two looks
         self._look_at_ranks()
         # A rank that crashes, or whose disk is full, has made steps of which no line was written.
@@ -371,7 +371,7 @@ class RunMonitor:
             self._sealer.look()
             self._sealer.stop()
             self._checkpoints = self._sealer.look()
-            self.findings = self._diagnoser.end(verdict.outcome, verdict.finding, world_size)
+            self.findings = self.diagnoser.end(verdict.outcome, verdict.finding, world_size)
 
     def _gpu_memory_left(self) -> int | None:
         if self._gpus is None:

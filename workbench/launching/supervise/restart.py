@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from workbench.diagnose.facts import RankFacts
+from workbench.diagnose.progress import has_left
 from workbench.errors import UsageError
 from workbench.launching.log import log
 from workbench.launching.start.launch_spec import LaunchSpec, from_checkpoint, recorded_spec
@@ -165,7 +166,7 @@ class RestartController:
             hang = None
         if hang is None:
             hang = next((finding for finding in standing if finding.kind == EXIT_HANG), None)
-            hang = hang if hang is not None and self._all_trained() else None
+            hang = hang if hang is not None and self._all_trained(monitor) else None
         if hang is None:
             self._timeout.reset()
             return
@@ -206,9 +207,16 @@ class RestartController:
         message = f"{hang.cause} ({hang.evidence}). {hang.next}"
         return Verdict(outcome="failed", message=message, failed_rank=hang.rank, finding=hang)
 
-    def _all_trained(self) -> bool:
-        ends = [read_end(self._state.paths, rank) for rank in range(self._state.world_size_asked)]
-        return all(end is not None and end.ok for end in ends)
+    def _all_trained(self, monitor: RunMonitor) -> bool:
+        """Whether no rank has work left: each has ended well, or left its group and stands."""
+
+        def trained(rank: int) -> bool:
+            end, facts = read_end(self._state.paths, rank), monitor.ranks.get(rank)
+            if end is not None or facts is None:
+                return end is not None and end.ok
+            return rank in monitor.diagnoser.exits.held or (has_left(facts) and not facts.alive)
+
+        return all(map(trained, monitor.ranks.keys() | range(self._state.world_size_asked)))
 
     def _failure(self, monitor: RunMonitor, verdict: Verdict, step: int | None) -> Failure:
         rank = verdict.failed_rank
