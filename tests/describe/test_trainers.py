@@ -168,6 +168,19 @@ def test_what_old_four_bit_linears_keep_outlives_the_next_forward() -> None:
     assert not job("litgpt@2023", **qlora).workload.kernels.earlier_inputs
 
 
+def test_llm_foundry_keeps_neither_fp32_logits_nor_lists_of_temporaries() -> None:
+    """flash_attn's cross entropy on bf16 logits; Composer's AdamW takes one tensor at a time."""
+    small = {"micro_batch": 32, "recompute": "none", "seq_len": 1024}
+    foundry, plain = (
+        wb.training_memory(job(trainer, "gpt2", **small)).parts["logits and loss"]
+        for trainer in ("llm-foundry", "pytorch")
+    )
+    assert foundry == pytest.approx(32 * 1024 * 50257 * (2 + 2), rel=0.02)
+    assert plain > 2.5 * foundry
+    large = wb.training_memory(job("llm-foundry", "llama-30b", micro_batch=1))
+    assert "optimizer step" not in large.parts
+
+
 def test_kbit_preparation_makes_embedding_head_and_norms_fp32() -> None:
     """PEFT's prepare_model_for_kbit_training: 1.96 GiB more on Llama-3-8B."""
     qlora = {"lora_rank": 8, "quantization": "nf4", "gpus": 1, "strategy": "single"}
