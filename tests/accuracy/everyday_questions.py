@@ -28,6 +28,7 @@ class Question:
 
 
 _TUNE = "--trainer torchtune --precision bf16-pure --recompute full --seq-len 2048"
+_OLD_TUNE = _TUNE.replace("torchtune", "torchtune@2024-06")
 _LITGPT = "--trainer litgpt --precision bf16-pure --seq-len 512 --gpu a10g"
 
 QUESTIONS = (
@@ -66,17 +67,17 @@ QUESTIONS = (
     ),
     Question(
         text="LoRA of Llama-2-7B on a 4090?",
-        command=f"workbench memory --model llama-2-7b --gpu rtx-4090 --lora-rank 8 {_TUNE} "
+        command=f"workbench memory --model llama-2-7b --gpu rtx-4090 --lora-rank 8 {_OLD_TUNE} "
         "--micro-batch 4",
-        part="reserved GiB",
+        part="allocated GiB",
         known=19.837,
         source="M-tune0217-002",
     ),
     Question(
         text="And QLoRA of it?",
         command="workbench memory --model llama-2-7b --gpu rtx-4090 --lora-rank 8 --lora-targets "
-        f"q,k,v,o,gate,up,down --quantization nf4 {_TUNE} --micro-batch 4 --kernels compiled",
-        part="reserved GiB",
+        f"q,k,v,o,gate,up,down --quantization nf4 {_OLD_TUNE} --micro-batch 4 --kernels compiled",
+        part="allocated GiB",
         known=11.455,
         source="M-tune0217-001",
     ),
@@ -93,11 +94,9 @@ QUESTIONS = (
         command="workbench memory --model llama-3-70b --gpu a100-80gb --gpus 8 --strategy fsdp "
         f"--lora-rank 16 --lora-targets q,k,v {_TUNE} --micro-batch 2 --optimizer adamw-fused "
         "--kernels compiled --no-variable-length",
-        part="reserved GiB",
+        part="allocated GiB",
         known=27.6,
         source="M-tunehead-007",
-        off=0.4,
-        remark="FSDP and LoRA in torchtune",
     ),
     Question(
         text="LoRA of Llama-3-8B on an A10G?",
@@ -163,14 +162,13 @@ QUESTIONS = (
         source="M-swiftmeg-003",
     ),
     Question(
-        text="Llama-3-8B at 8k on 8 x H200, optimizer on the host?",
+        text="Llama-3-8B at 8k on 8 x H200, optimizer on the host, loaded without zero.Init?",
         command="workbench memory --model llama-3-8b --gpu h200 --gpus 8 --strategy zero3 "
-        "--offload optimizer --seq-len 8192 --recompute full --kernels fused --loss fused",
+        "--offload optimizer --seq-len 8192 --recompute full --kernels fused --loss fused "
+        "--whole-before-sharding",
         part="reserved GiB",
         known=16.3,
         source="M-mleng-001",
-        off=0.45,
-        remark="DeepSpeed's offload buffers",
     ),
     Question(
         text="8B with 8-bit Adam on one H100, weights in bf16?",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.accuracy.rows import NotExpressedError
 from tests.accuracy.score import percentile, read
 from tests.accuracy.score_speed import (
     Score,
@@ -17,6 +18,9 @@ from tests.accuracy.score_speed import (
     score_scaling,
     score_throughput,
 )
+from tests.accuracy.speed_rows import speed_of
+from workbench.errors import WorkbenchError
+from workbench.estimate.memory import training_memory
 from workbench.estimate.timing import StepTime
 
 HERE = Path(__file__).parent
@@ -37,6 +41,23 @@ def means(score: Score) -> tuple[float, float]:
 def test_nearly_all_rows_can_be_expressed(score: Score) -> None:
     assert len(scorable(ROWS)) == 556
     assert sum(score.skipped.values()) <= 15, score.skipped
+
+
+def test_runs_that_ran_are_said_to_fit() -> None:
+    short: list[str] = []
+    known = 0
+    for row in scorable(ROWS):
+        try:
+            case = speed_of(row).case
+            memory = training_memory(case.workload, case.strategy, case.cluster, is_named=True)
+        except (NotExpressedError, WorkbenchError):
+            continue
+        known += 1
+        assert memory.card_bytes is not None
+        if memory.on_card_bytes > memory.card_bytes:
+            short.append(row["id"])
+    assert known > 500
+    assert len(short) <= 0.02 * known, short
 
 
 def test_tokens_per_second_meet_the_target(score: Score) -> None:

@@ -151,6 +151,36 @@ def test_old_four_bit_linears_keep_the_inputs_of_every_projection() -> None:
     assert not job("litgpt@0.5.8", **qlora).workload.kernels.quantized_inputs
 
 
+def test_what_old_four_bit_linears_keep_outlives_the_next_forward() -> None:
+    """LitGPT of 2024: bitsandbytes 0.42's inputs are no saved tensors, and logits hold the graph.
+
+    Full recompute lets go of them, and LitGPT of 2023 had no micro-batch before the longest one.
+    """
+    qlora = {"lora_rank": 8, "quantization": "nf4", "precision": "bf16-pure", "strategy": "ddp"}
+    width = 3 * 4096 + 14336  # what q, k and v, o, gate and up, and down read
+    for recompute, expected in (("none", 32 * 2048 * 2 * width), ("full", 0)):
+        old = {"quantized_inputs": True, "recompute": recompute, **qlora}
+        both = (job(None, earlier_inputs=there, **old) for there in (True, False))
+        more, less = ((wb.training_memory(one).peaks or {})["forward end"] for one in both)
+        assert more - less == pytest.approx(expected, rel=0.01)
+    assert job("litgpt@0.5.3", **qlora).workload.kernels.earlier_inputs
+    assert not job("litgpt@0.5.8", **qlora).workload.kernels.earlier_inputs
+    assert not job("litgpt@2023", **qlora).workload.kernels.earlier_inputs
+
+
+def test_llm_foundry_keeps_neither_fp32_logits_nor_lists_of_temporaries() -> None:
+    """flash_attn's cross entropy on bf16 logits; Composer's AdamW takes one tensor at a time."""
+    small = {"micro_batch": 32, "recompute": "none", "seq_len": 1024}
+    foundry, plain = (
+        wb.training_memory(job(trainer, "gpt2", **small)).parts["logits and loss"]
+        for trainer in ("llm-foundry", "pytorch")
+    )
+    assert foundry == pytest.approx(32 * 1024 * 50257 * (2 + 2), rel=0.02)
+    assert plain > 2.5 * foundry
+    large = wb.training_memory(job("llm-foundry", "llama-30b", micro_batch=1))
+    assert "optimizer step" not in large.parts
+
+
 def test_kbit_preparation_makes_embedding_head_and_norms_fp32() -> None:
     """PEFT's prepare_model_for_kbit_training: 1.96 GiB more on Llama-3-8B."""
     qlora = {"lora_rank": 8, "quantization": "nf4", "gpus": 1, "strategy": "single"}

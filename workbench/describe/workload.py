@@ -98,6 +98,10 @@ class ImplementationAssumptions:
     ] = False
     """4-bit linears keep their inputs for backward, though their weights do not learn
     (bitsandbytes before 0.43.2: MatMul4Bit saves (A, B); since then (None, B))."""
+    earlier_inputs: Annotated[
+        bool, Option(help="nf4: they outlive the next forward.", off_flag="no-earlier-inputs")
+    ] = False
+    """Those of one micro-batch live until the next forward ends: the loop holds the old graph."""
     fp32_unquantized: Annotated[
         bool, Option(help="What is not quantized is fp32.", off_flag="no-fp32-unquantized")
     ] = False
@@ -360,9 +364,8 @@ class Workload:
     @property
     def trained(self) -> str:
         """full, lora or qlora."""
-        if not self.lora_rank:
-            return "full"
-        return "lora" if self.quantization == "none" else "qlora"
+        adapted = "lora" if self.quantization == "none" else "qlora"
+        return adapted if self.lora_rank else "full"
 
     @property
     def tokens(self) -> int:

@@ -102,10 +102,14 @@ class RankContext:
         half = self.width.compute == 2 and not workload.precision.endswith("-pure")
         return half and workload.adapter_bytes != 2
 
+    @property
+    def four_bits(self) -> bool:
+        """Whether frozen linears are bitsandbytes' of 4 bits."""
+        return self.workload.quantization in {"nf4", "nf4-dq"}
+
     def keeps_input(self, *targets: str) -> bool:
         """Whether a linear of these keeps its input: it does where it learns."""
-        four_bits = self.workload.quantization in {"nf4", "nf4-dq"}
-        always = self.trains or (self.kernels.quantized_inputs and four_bits)
+        always = self.trains or (self.kernels.quantized_inputs and self.four_bits)
         return always or bool(set(targets) & set(self.workload.lora_targets))
 
     def mlp_slices(self, tokens: float) -> float:

@@ -74,7 +74,14 @@ def _forward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Parts]]:
             "activations: outside": rank.outside,
             "communication buffers": float(rank.buffers.forward),
         }
-        yield "forward end", alive | {"logits and loss": rank.loss.forward + earlier_losses}
+        yield (
+            "forward end",
+            alive
+            | {
+                "activations: blocks": alive["activations: blocks"] + rank.earlier_inputs,
+                "logits and loss": rank.loss.forward + earlier_losses,
+            },
+        )
         yield "loss backward", alive | {"logits and loss": rank.loss.backward + earlier_losses}
 
 

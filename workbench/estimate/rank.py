@@ -75,6 +75,22 @@ class Rank:
         return 2.0 * self.elements.head_matrix * self.context.autocast
 
     @property
+    def earlier_inputs(self) -> float:
+        """Inputs of the last micro-batch's 4-bit linears, which nothing has let go of."""
+        context, stage = self.context, self.stage
+        kernels, model = context.kernels, context.model
+        if not (kernels.earlier_inputs and kernels.quantized_inputs and context.four_bits):
+            return 0.0
+        if context.strategy.recompute == "full" or model.traced is not None:
+            return 0.0  # a block's graph is gone once its backward is through
+        norms = 1 if model.parallel_block and model.norms_per_block == 1 else 2
+        width = stage.layers * (norms * model.hidden + model.attention_width)
+        width += stage.dense * model.mlp_hidden
+        width += stage.moe * model.experts_per_token * (model.hidden + model.expert_hidden)
+        width += model.hidden * (stage.head and context.workload.quantized_head)
+        return context.width.compute * context.tokens * width / context.strategy.tp
+
+    @property
     def dequantised(self) -> float:
         """One quantized weight turned back: in its own type and in the compute type."""
         quantized = self.context.workload.quantization != "none"

@@ -22,9 +22,9 @@ from workbench.describe.workload import Workload
 from workbench.estimate.timing import CALIBRATION, StepTime
 from workbench.units import GIB
 
-NOISE = 0.25
+NOISE = 0.4
 """Variance that is one configuration's own, over the variance that its stack shares. Fitted: from
-0.15 to 0.6 one published row brings the others of its stack equally close; rather the lower end,
+0.4 to 0.7 one published row brings the others of its stack equally close; rather the lower end,
 since the prediction was fitted to those very stacks and knows others less well."""
 TAIL, MEMORY_TAIL = 0.1, 0.01
 """What a configuration may miss of what its stack shares before it counts less: a logarithm of
