@@ -96,7 +96,7 @@ class ExportRequest(EngineSettings):
                 f"{self.what} would be a run, which has its arguments: leave them out."
             )
         where = store if isinstance(store, Store) else Store(store)
-        return job_from_run(where.find(self.what), **size, **self._settings())
+        return job_from_run(where.locate(self.what), **size, **self._settings())
 
     def _described(self, *, is_script: bool) -> EngineJob:
         if not is_script:
