@@ -114,6 +114,15 @@ def test_a_file_is_no_store(tmp_path: Path, below: str) -> None:
     assert "Errno" not in str(told.value)
 
 
+def test_a_tilde_of_no_user_is_a_plain_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert wb.runs("~nobody-here/x") == []
+    with pytest.raises(wb.RunNotFoundError):
+        wb.attach("~nobody-here/x", tmp_path)
+
+
 def test_runs_are_a_list_that_prints_as_a_table(tmp_path: Path) -> None:
     assert str(wb.runs(tmp_path)) == "no runs"
     make_run(tmp_path, "first", 1e9, strategy_name="ddp", processes=2)

@@ -20,7 +20,7 @@ LAST = "last"
 def default_root() -> Path:
     """``$WORKBENCH_STORE``, else ``./runs``: visible, so that Jupyter can serve it."""
     root = names.check_local(os.environ.get(STORE_VARIABLE) or "runs", STORE_VARIABLE)
-    return Path(root).expanduser().absolute()
+    return Path(os.path.expanduser(root)).absolute()  # noqa: PTH111  (pathlib's raises)
 
 
 def discard(paths: RunPaths) -> None:
@@ -43,7 +43,8 @@ class Store:
         if root is None:
             self.root = default_root()
         else:
-            self.root = Path(names.check_local(root, "The store")).expanduser().absolute()
+            given = os.path.expanduser(names.check_local(root, "The store"))  # noqa: PTH111  (raises)
+            self.root = Path(given).absolute()
         names.check_folder(self.root, "The store")
 
     def __repr__(self) -> str:
@@ -131,7 +132,8 @@ class Store:
         """
         text = os.fspath(run)
         own = text == LAST or (names.is_id(text) and self._is_run(text))
-        folder = Path(os.path.abspath(Path(text).expanduser()))  # noqa: PTH100  (a link stays one)
+        # A link stays one, and what names no user's home is no error.
+        folder = Path(os.path.abspath(os.path.expanduser(text)))  # noqa: PTH100, PTH111
         if not own and text and os.path.isfile(folder / "run.json"):  # noqa: PTH113  (any text)
             _refuse_link(folder)
             return RunPaths(folder)
