@@ -7,6 +7,7 @@ Memory is shown in binary units (GiB = 2**30 bytes), as ``nvidia-smi`` and PyTor
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 UNKNOWN = "n/a"
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -70,6 +71,21 @@ def format_seconds(seconds: float | None, *, beside: float | None = None) -> str
     if round(size) < 48 * 3600:
         return f"{hours} h {minutes:02d} min"
     return f"{hours // 24} d {hours % 24:02d} h"
+
+
+def format_column(seconds: Iterable[float | None]) -> list[str]:
+    """Durations that are read below each other: all in one unit that shows the shortest, too.
+
+    >>> format_column([43 * 3600, 86 * 3600, None]), format_column([95, 86 * 3600])
+    (['1 d 19 h', '3 d 14 h', 'n/a'], ['1 min 35 s', '5160 min 00 s'])
+    """
+    every = list(seconds)
+    known = [value for value in every if value is not None and math.isfinite(value)]
+    size, least = max(known, default=0.0), min(known, default=0.0)
+    for limit, precision in ((48 * 3600, 3600), (3600, 60), (60, 1)):
+        if size >= limit and least < 5 * precision:
+            size = limit - 1
+    return [format_seconds(value, beside=size) for value in every]
 
 
 def format_between(low: float | None, high: float | None) -> str:

@@ -126,6 +126,7 @@ def test_an_ended_run_names_the_profile_it_has(command: Command, root: Path) -> 
         (("tag", "quick", "two words"), "is not a tag"),
         (("delete", "qui", "--yes"), "give its full id"),
         (("delete", "quick"), "Pass --yes"),
+        (("metrics", "quick", "--tail", "1k"), "Write it in full: 1000 or 1024."),
     ],
 )
 def test_wrong_usage(command: Command, root: Path, words: tuple[str, ...], message: str) -> None:
@@ -163,3 +164,5 @@ def test_labels_and_deletion(command: Command, root: Path) -> None:
     assert [one["run"] for one in freed] == ["poor", "quick"]
     assert all(one["bytes"] > 0 for one in freed)
     assert [one["run"] for one in wb.runs(root)] == ["slow"]
+    (gone,) = json.loads(command("delete", str(root / "slow"), "--yes", "--json").out)
+    assert (gone["run"], wb.runs(root)) == ("slow", [])

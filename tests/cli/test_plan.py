@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from typing import Any
 
 import pytest
@@ -69,6 +70,9 @@ def test_it_reads_well(run: Run, columns: int) -> None:
     result = run(*FEW, "--deadline-hours", "100", columns=columns)
     assert result.code == 0, result.err
     assert max(map(len, result.out.splitlines())) <= columns
+    times = re.findall(r"\$[\d,.]+ +\d+ (\w+) \d\d (\w+)", result.out.partition("Pareto")[0])
+    assert len(times) > 1
+    assert len(set(times)) == 1, "one unit in the column"
     text = " ".join(result.out.split())
     for piece in ("Why", "What if", "Why not", "Pareto front", "naive choice", "runner-up", "$"):
         assert piece in text, piece
@@ -96,6 +100,7 @@ def test_nothing_fits_is_exit_1_with_the_nearest_miss(run: Run) -> None:
         ((*BASE, "--max-gpus", "0"), "max_gpus must be at least 1"),
         ((*BASE, "--budget-usd", "-3"), "budget_usd must be above 0"),
         ((*BASE, "--deadline-hours", "nan"), "deadline_hours must be above 0"),
+        ((*BASE, "--global-batch", "1.5M"), "not '1.5M'. Write it in full: 1500000."),
         ((*BASE, "--global-batch", "0"), "global_batch must be at least 1"),
         ((*BASE, "--providers", "lambda", "--gpu", "mi300x"), "No offer at lambda of mi300x"),
         ((*BASE, "--strategy", "fsdp"), "--strategy fsdp is decided by the plan"),

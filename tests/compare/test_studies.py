@@ -85,6 +85,9 @@ def test_strong_scaling_divides_the_batch(store: Path) -> None:
         wb.attach(one.run, store).document["workload"]["micro_batch"] for one in found.results
     ]
     assert batches == [4, 2]
+    assert all(
+        wb.attach(run, store).document["part_of"] == "study" for run in wb.Store(store).ids()
+    )
     assert len({one.tokens_per_step for one in found.results}) == 1
 
 

@@ -29,7 +29,7 @@ LOOP = str(SCRIPTS / "plain_loop.py")
 @pytest.fixture
 def warm(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the launcher is not the subject, `measure` starts its runs warm."""
-    monkeypatch.setattr(measuring, "launch", partial(measuring.launch, warm=True))
+    monkeypatch.setattr(measuring, "request", partial(measuring.request, warm=True))
 
 
 @pytest.mark.slow
@@ -53,6 +53,7 @@ def test_a_measured_script_is_known_to_every_command(command: Command, tmp_path:
     assert shown["predicted"]["allocated_bytes"] == memory["allocated_bytes"]
     assert shown["predicted_time"]["step_seconds"] > 0
 
+    assert wb.attach(found["run"], tmp_path / "runs").document["part_of"] == "measure"
     run = command("memory", "--like", found["run"], "--gpu", "a100-80gb", "--json", **known)
     assert json.loads(run.out)["parameters"] == 596_042
     plans = ("plan", "--like", LOOP, "--gpu", "a100-80gb", "--max-gpus", "2", "--tokens")

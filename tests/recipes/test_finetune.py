@@ -38,6 +38,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
         ((), "the following arguments are required: --model, --data"),
         ((*OWN, "--lora-targets", "q,x"), "'x'"),
         ((*OWN, "--steps", "0"), "--steps 0"),
+        ((*OWN, "--steps", "1k"), "'1k' is not a whole number; write it in full, such as 1000"),
         ((*OWN, "--eval-share", "1"), "give a share below 1"),
         ((*OWN, "--objective", "dpo", "--packing"), "pairs cannot be packed"),
         ((*OWN, "--method", "full", "--adapter", "a"), "--method lora"),

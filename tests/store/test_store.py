@@ -76,6 +76,64 @@ def test_find_by_id_prefix_name_and_last(tmp_path: Path) -> None:
         store.find("../gpt-1")
 
 
+def test_last_is_the_run_that_the_user_launched(tmp_path: Path) -> None:
+    make_run(tmp_path, "study-1", 1.0, part_of="study")
+    store = wb.Store(tmp_path)
+    assert store.find("last").directory.name == "study-1"  # there is no other
+    make_run(tmp_path, "mine", 2.0)
+    make_run(tmp_path, "measure-train", 3.0, part_of="measure")
+    make_run(tmp_path, "trial-1", 4.0, sweep={"name": "s", "trial": 0})
+    assert store.find("last").directory.name == "mine"
+    assert store.ids()[0] == "trial-1"
+
+
+def test_a_path_stands_for_its_run_in_any_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_run(tmp_path / "runs", "gpt-1", 1.0)
+    make_run(tmp_path / "others", "gpt-1", 2.0)
+    other = tmp_path / "others" / "gpt-1"
+    monkeypatch.chdir(tmp_path)
+    for text in ("others/gpt-1", "./others/gpt-1/", str(other), other):
+        assert wb.attach(text).directory == other
+    assert wb.attach("gpt-1").directory == tmp_path / "runs" / "gpt-1"
+    monkeypatch.chdir(other)
+    assert wb.attach(".").directory == other
+    (tmp_path / "link").symlink_to(other)
+    with pytest.raises(wb.StoreError, match="symbolic link"):
+        wb.attach(tmp_path / "link")
+    with pytest.raises(wb.RunNotFoundError):
+        wb.Store(tmp_path / "runs").find(str(other))  # what a page or an agent names stays inside
+
+
+@pytest.mark.parametrize("below", ["", "/deeper"])
+def test_a_file_is_no_store(tmp_path: Path, below: str) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(wb.UsageError, match=r"must be a folder, and .*/file is a file") as told:
+        wb.runs(f"{tmp_path}/file{below}")
+    assert "Errno" not in str(told.value)
+
+
+def test_a_tilde_of_no_user_is_a_plain_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert wb.runs("~nobody-here/x") == []
+    with pytest.raises(wb.RunNotFoundError):
+        wb.attach("~nobody-here/x", tmp_path)
+
+
+def test_runs_are_a_list_that_prints_as_a_table(tmp_path: Path) -> None:
+    assert str(wb.runs(tmp_path)) == "no runs"
+    make_run(tmp_path, "first", 1e9, strategy_name="ddp", processes=2)
+    listed = wb.runs(tmp_path)
+    assert listed[0]["run"] == "first"
+    assert json.loads(json.dumps(listed)) == listed
+    head, line = str(listed).splitlines()
+    assert head.split() == ["run", "state", "strategy", "ranks", "steps", "loss", "started"]
+    assert line.split()[:5] == ["first", "interrupted", "ddp", "2", "0"]
+
+
 def test_empty_store_says_how_to_begin(tmp_path: Path) -> None:
     assert wb.runs(tmp_path / "none") == []
     with pytest.raises(wb.RunNotFoundError, match="workbench launch gpt"):

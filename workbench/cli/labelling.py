@@ -32,7 +32,7 @@ def tag(
     as_json: JsonOption = False,
 ) -> None:
     """Add or remove tags of a run; without arguments, show them."""
-    paths = wb.Store(store).find(run)
+    paths = wb.Store(store).locate(run)
     away = [check_tag(tag) for tag in remove or ()]
     _print(paths.directory.name, change_labels(paths, add=tags or (), remove=away), as_json=as_json)
 
@@ -45,7 +45,7 @@ def note(
     as_json: JsonOption = False,
 ) -> None:
     """Set the note of a run."""
-    paths = wb.Store(store).find(run)
+    paths = wb.Store(store).locate(run)
     _print(paths.directory.name, change_labels(paths, note=text), as_json=as_json)
 
 
@@ -58,7 +58,7 @@ def archive(
 ) -> None:
     """Hide runs from lists without deleting them; --undo shows them again."""
     place = wb.Store(store)
-    every = [place.find(run) for run in runs]  # all are known before the first is changed
+    every = [place.locate(run) for run in runs]  # all are known before the first is changed
     done = {
         run_paths.directory.name: change_labels(run_paths, archived=not undo) for run_paths in every
     }
@@ -86,12 +86,13 @@ def delete(
 ) -> None:
     """Delete ended runs permanently, including checkpoints. To hide them: workbench archive."""
     place = wb.Store(store)
-    sizes = [size(check_deletable(place, run)) for run in dict.fromkeys(runs)]
+    found = [check_deletable(place, run) for run in dict.fromkeys(runs)]
+    sizes = [size(paths) for paths in found]
     if not yes:
         _ask(sizes)
     freed: list[dict[str, Any]] = []
-    for usage in sizes:
-        freed.append(asdict(remove(place, usage.run)))
+    for paths, usage in zip(found, sizes, strict=True):
+        freed.append(asdict(remove(place, str(paths.directory))))
         if not as_json:
             console.print(f"deleted {usage.run}: {format_bytes(usage.bytes)} freed", markup=False)
     if as_json:

@@ -9,12 +9,13 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.exceptions import ToolError
 
 import workbench as wb
 from workbench.cli.commands import COMMANDS, load
 from workbench.cli.mcp_answers import ask, last_lines, run_command, short
+from workbench.cli.mcp_arguments import PlainServer
 from workbench.cli.mcp_limits import AgentLimits, PredictedRun, check_options
 from workbench.cli.steering import steered
 from workbench.errors import UnknownNameError, WorkbenchError
@@ -37,9 +38,9 @@ _INSTRUCTIONS = (
 )
 
 
-def server(limits: AgentLimits, store: str) -> MCPServer[Any]:
+def server(limits: AgentLimits, store: str) -> PlainServer:
     """The server with its tools; those that act refuse where it only reads."""
-    made = MCPServer[Any](
+    made = PlainServer(
         "training-workbench",
         instructions=_INSTRUCTIONS.format(limits=limits),
         version=__version__,

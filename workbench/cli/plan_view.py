@@ -10,7 +10,7 @@ from rich.table import Table
 from workbench import recipes
 from workbench.cli.describing import as_options
 from workbench.describe.supported import SPLITS, backend, launchable, why_not, why_not_in
-from workbench.units import format_bytes, format_count, format_seconds, format_usd
+from workbench.units import format_bytes, format_column, format_count, format_usd
 
 if TYPE_CHECKING:
     from workbench.cli.plan_values import PlanAnswer
@@ -121,23 +121,27 @@ def _table(plans: Plans) -> Table:
             overflow="fold",
         )
     front, seen = set(plans.pareto), set[tuple[float | None, float]]()
+    shown: list[tuple[int, Plan]] = []
     for position, plan in enumerate(plans.plans):
         new = (plan.usd, plan.hours) not in seen  # the same machines in another region
         seen.add((plan.usd, plan.hours))
         if position < _SHOWN or (position in front and new):
-            table.add_row(f"{position + 1}{'*' if position in front else ''}", *_row(plan))
+            shown.append((position, plan))
+    times = format_column(3600 * plan.hours for _, plan in shown)
+    for (position, plan), takes in zip(shown, times, strict=True):
+        table.add_row(f"{position + 1}{'*' if position in front else ''}", *_row(plan, takes))
     table.caption = "* Pareto front: no other plan is both cheaper and faster"
     table.caption_justify = "left"
     return table
 
 
-def _row(plan: Plan) -> tuple[str, ...]:
+def _row(plan: Plan, takes: str) -> tuple[str, ...]:
     marks = f" ({', '.join(plan.offer.marks)})" if plan.offer.marks else ""
     region = f", {plan.offer.region}" if plan.offer.region else ""
     mfu = "n/a" if plan.step.mfu is None else f"{plan.step.mfu:.0%}"
     return (
         format_usd(plan.usd),
-        format_seconds(3600 * plan.hours),
+        takes,
         f"{plan.where}{region}{marks}",
         plan.layout,
         format_bytes(plan.memory.on_card_bytes) + " tight" * (plan.memory.verdict == "tight"),

@@ -11,7 +11,7 @@ from rich.table import Table
 from workbench.cli.tables import number
 from workbench.compare.profile.values import PARTS, Profile, RankProfile
 from workbench.compare.profile.vendor_tools import DCGM_FIELDS
-from workbench.units import format_bytes, format_seconds
+from workbench.units import format_bytes, format_column, format_seconds
 
 _TITLES = {"exposed": "exposed comm."}
 _SHOWN_OPERATIONS = 12
@@ -43,10 +43,11 @@ def _shares(profile: Profile) -> Table:
     memory = any(rank.memory for rank in profile.ranks)
     if memory:
         table.add_column("peak allocated")
-    for rank in profile.ranks:
+    walls = format_column(rank.seconds("wall") for rank in profile.ranks)
+    for rank, wall in zip(profile.ranks, walls, strict=True):
         cells = [_share(rank, part) for part in (*PARTS, "communication")]
         cells += [format_bytes(_peak(rank))] if memory else []
-        table.add_row(str(rank.rank), format_seconds(rank.seconds("wall")), *cells)
+        table.add_row(str(rank.rank), wall, *cells)
     return table
 
 

@@ -18,7 +18,7 @@ from workbench.launching.prepare.options import PRIORITY
 from workbench.observe.devices import Device
 from workbench.queueing import Queue
 from workbench.queueing.queue import QueuedRun
-from workbench.units import format_bytes, format_seconds, format_usd
+from workbench.units import format_bytes, format_column, format_seconds, format_usd
 
 queue = typer.Typer(
     cls=HelpGroup,
@@ -147,16 +147,16 @@ def _job_table(jobs: list[QueuedRun]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in ("", "run", "priority", "devices", "starts", "takes", "costs"):
         table.add_column(name, no_wrap=name == "run")
-    for job in jobs:
+    times = format_column(job.predicted_seconds for job in jobs)
+    for job, takes in zip(jobs, times, strict=True):
         wanted = ",".join(job.devices) or f"any {job.devices_wanted}"
-        takes = job.predicted_seconds
         table.add_row(
             str(job.position),
             escape(job.run),
             str(job.priority),
             wanted,
             _start_text(job),
-            "n/a" if takes is None else format_seconds(takes),
+            takes,
             "n/a" if job.predicted_usd is None else format_usd(job.predicted_usd),
         )
     return table

@@ -44,7 +44,7 @@ def resume(  # noqa: PLR0913 - a command's options are its arguments
         str,
         typer.Argument(
             metavar="RUN",
-            help="Run id, unique prefix, name, 'last', or URL/RUN of a pushed run.",
+            help="Run id, unique prefix, name, folder, 'last', or URL/RUN of a pushed run.",
         ),
     ] = "last",
     arguments: ReplacedArguments = None,
@@ -140,6 +140,9 @@ def checkpoints(
         problem = "" if handle.status.live else handle.why_not_resumable()
         line = problem or f"resume with: workbench resume {handle.id}"
         console.print(line, markup=False, soft_wrap=True)
+        if not verify:
+            line = f"to check every byte: workbench checkpoints {handle.id} --verify"
+            console.print(line, markup=False, soft_wrap=True)
     if any(checkpoint.problem for checkpoint in saved) and verify:
         raise typer.Exit(1)
 
@@ -147,7 +150,7 @@ def checkpoints(
 def _checkpoint_table(checkpoints: list[Checkpoint], *, verified: bool) -> Table:
     table = Table("checkpoint", "step", "size", "saved", "state", box=None, pad_edge=False)
     for checkpoint in checkpoints:
-        good = "has a manifest" if checkpoint.sealed else "not verified yet"
+        good = "complete by file sizes" if checkpoint.sealed else "not verified yet"
         good = f"written by the script ({checkpoint.kind})" if checkpoint.by_script else good
         good = "complete" if verified else good
         saved = "n/a" if checkpoint.saved_at is None else clock(checkpoint.saved_at)

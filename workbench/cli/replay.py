@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -111,11 +110,11 @@ def replay(
 ) -> None:
     """Replay a recorded run: the view and findings as they were at each step.
 
-    Nothing is written or started. RUN may also be a run directory.
+    Nothing is written or started.
     """
     if speed is not None and not speed > 0:
         raise wb.UsageError(f"--speed is {speed:g}; give a number above 0, such as 20.")
-    paths = _find(run, store)
+    paths = wb.Store(store).locate(run)
     record = read_run(paths)
     if record is None:
         raise RunNotFoundError(f"{paths.directory} has no run.json that can be read.")
@@ -126,13 +125,6 @@ def replay(
         print_json(_document(paths, player, until))
     else:
         _print_end(player)
-
-
-def _find(run: str, store: str | None) -> RunPaths:
-    folder = Path(run)
-    if (folder / "run.json").is_file():
-        return RunPaths(folder.resolve())
-    return wb.Store(store).find(run)
 
 
 def _screen(*, watched: bool) -> AbstractContextManager[Live | None]:

@@ -175,7 +175,7 @@ def _keys_table(rows: list[dict[str, Any]], *, header: bool) -> Table:
 def _metrics_table(rows: list[dict[str, Any]], *, header: bool) -> Table:
     """Some steps; a long run is printed in several tables of the same columns."""
     table = Table(box=None, pad_edge=False, show_header=header)
-    for name, width in (("step", 8), ("loss", 10), ("lr", 10), ("grad norm", 10), ("step s", 10)):
+    for name, width in (("step", 8), ("loss", 10), ("lr", 10), ("grad norm", 10), ("s/step", 10)):
         table.add_column(name, min_width=width)
     for row in rows:
         values = (row["loss"], row["lr"], row["grad_norm"], row["step_seconds"])

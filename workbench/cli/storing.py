@@ -12,7 +12,14 @@ import typer
 
 import workbench as wb
 from workbench.cli.tables import JsonOption, print_json
-from workbench.cli.terminal import StoreOption, Terminated, console, errors, sigterm_as_interrupt
+from workbench.cli.terminal import (
+    RunArgument,
+    StoreOption,
+    Terminated,
+    console,
+    errors,
+    sigterm_as_interrupt,
+)
 from workbench.launching.resume import arrival
 from workbench.storage.pull import PullResult
 from workbench.storage.push import OnProgress
@@ -23,9 +30,7 @@ from workbench.units import format_bytes
 
 
 def push(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="Run id, unique prefix, name, or 'last'.")
-    ],
+    run: RunArgument,
     url: Annotated[
         str,
         typer.Argument(metavar="URL", help="Folder of runs: s3://…, gs://…, az://… or a path."),

@@ -41,7 +41,7 @@ _STORE = declared(LaunchOptions)["store"]
 StoreOption = Annotated[
     str | None, typer.Option(_STORE.flag, metavar=_STORE.option.metavar, help=_STORE.help)
 ]
-_RUN_HELP = "Run id, unique prefix, name, or 'last'."
+_RUN_HELP = "Run id, unique prefix, name, folder, or 'last'."
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
 YesOption = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
 TargetArgument = Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help="As for launch.")]

@@ -63,7 +63,7 @@ def size(paths: RunPaths) -> Size:
 
 
 def check_deletable(store: Store, run: str) -> RunPaths:
-    """The paths of a run that may be deleted: its exact id is needed, no prefix and no "last".
+    """The paths of a run that may be deleted: by its exact id or path, no prefix and no "last".
 
     Raises:
         RunNotFoundError: there is none of that name.
@@ -71,8 +71,9 @@ def check_deletable(store: Store, run: str) -> RunPaths:
         ForeignRunError: it is another user's, or others can write to it.
         StoreError: it is a link.
     """
-    paths = store.find(run)
-    if paths.directory.name != run:
+    paths = store.locate(run)
+    is_exact = run == paths.directory.name or Path(run).absolute() == paths.directory
+    if not is_exact:
         raise UsageError(
             f"{run!r} refers to {paths.directory.name}. To delete it, give its full id."
         )
@@ -97,8 +98,8 @@ def delete(store: Store, run: str) -> Size:
     paths = check_deletable(store, run)
     freed = size(paths)
     try:
-        trash = _trash(store.root)
-        gone = trash / f"{run}-{uuid.uuid4().hex[:8]}"
+        trash = _trash(paths.directory.parent)
+        gone = trash / f"{paths.directory.name}-{uuid.uuid4().hex[:8]}"
         paths.directory.rename(gone)
         shutil.rmtree(gone)
     except OSError as error:

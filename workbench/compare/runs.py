@@ -82,7 +82,13 @@ def find(store: Store, names: Sequence[str]) -> list[RunPaths]:
         RunNotFoundError: one is not there.
         UsageError: they are not two to `MOST` different runs.
     """
-    chosen = {paths.directory.name: paths for paths in map(store.find, names)}
+    chosen = {paths.directory.name: paths for paths in map(store.locate, names)}
+    for paths in chosen.values():
+        if paths.directory.parent != store.root:
+            raise UsageError(
+                f"{paths.directory} is not in {store.root}, and runs of one store are compared. "
+                f"Name it: --store {paths.directory.parent}"
+            )
     if not 2 <= len(chosen) <= MOST:
         raise UsageError(
             f"{len(chosen)} run{'s' * (len(chosen) != 1)} given; give 2 to {MOST} different runs. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from numbers import Real
 from typing import Any
@@ -54,13 +55,37 @@ def require_amount(field: str, given: object, allowed: str, *, least: float) -> 
 
 
 def read_whole(field: str, text: str, least: int | None, most: int | None) -> int:
-    """The whole number that a text stands for; anything else is refused with the allowed range."""
+    """The whole number that a text stands for, also written 20,000, 1_000_000 or 1e6.
+
+    Anything else is refused with the allowed range. 4k may mean 4,000 or 4,096, so it is refused
+    with both.
+
+    >>> read_whole("steps", "20,000", 1, None), read_whole("steps", "1.5e6", 1, None)
+    (20000, 1500000)
+    """
+    plain = re.sub(r"(?<=\d)[,_](?=\d{3}(?!\d))", "", text.strip())
+    if re.fullmatch(r"\d+(\.\d*)?e\+?\d{1,2}", plain.lower()) and float(plain).is_integer():
+        return int(float(plain))
     try:
-        return int(text)
+        return int(plain)
     except ValueError:
         low = "" if least is None else f" of at least {least:,}"
         allowed = low if most is None else f" from {least or 0:,} to {most:,}"
-        raise UsageError(f"{field} must be a whole number{allowed}, not {text!r}.") from None
+        raise UsageError(
+            f"{field} must be a whole number{allowed}, not {text!r}.{_in_full(plain)}"
+        ) from None
+
+
+def _in_full(text: str) -> str:
+    """What to write in the place of a number with a suffix; "" = it is none."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmbg])", text.lower())
+    if match is None:
+        return ""
+    power = {"k": 1, "m": 2, "b": 3, "g": 3}[match[2]]
+    meant = [round(float(match[1]) * 1000**power)]
+    if power == 1:
+        meant.append(round(float(match[1]) * 1024))
+    return f" Write it in full: {' or '.join(map(str, meant))}."
 
 
 def read_number(field: str, text: str, least: float | None = None) -> float:

@@ -17,7 +17,7 @@ from workbench.engines.exporting import export as export_job
 from workbench.engines.job import EngineJob, EngineSettings
 from workbench.engines.jobs import job_from_job, job_from_plan, job_from_request, job_from_run
 from workbench.engines.refusals import places
-from workbench.errors import UsageError
+from workbench.errors import RunNotFoundError, UsageError
 from workbench.launching.prepare.described import recipe_for
 from workbench.launching.run import Run
 from workbench.store.runs import Store
@@ -96,7 +96,13 @@ class ExportRequest(EngineSettings):
                 f"{self.what} would be a run, which has its arguments: leave them out."
             )
         where = store if isinstance(store, Store) else Store(store)
-        return job_from_run(where.find(self.what), **size, **self._settings())
+        try:
+            run = where.locate(self.what)
+        except RunNotFoundError as error:
+            raise RunNotFoundError(
+                f"No recipe or script {self.what!r}, and no run: {error}"
+            ) from None
+        return job_from_run(run, **size, **self._settings())
 
     def _described(self, *, is_script: bool) -> EngineJob:
         if not is_script:

@@ -79,6 +79,12 @@ def run_slurm(*words: str, check: bool = True) -> subprocess.CompletedProcess[st
         ) from error
     if check and done.returncode:
         output = " ".join((done.stderr or done.stdout).split())
+        if re.search(r"configuration source|Unable to contact slurm controller", output):
+            raise HostError(
+                f"No Slurm cluster is reached from this machine ({words[0]}: "
+                f"{output[-120:].partition(' ')[2]}). Submit from a login node of the cluster, or "
+                "write the batch script for it: workbench export … --to slurm."
+            )
         raise UsageError(f"Slurm refused ({words[0]}): {output}")
     return done
 

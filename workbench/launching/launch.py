@@ -51,10 +51,12 @@ def start(request: Request) -> Run:
     return Run(file(request) if request.options.queue else begin(request))
 
 
-def attach(run: str = LAST, store: str | os.PathLike[str] | None = None) -> Run:
-    """Handle of an existing run by id, unique prefix, name or "last". Nothing is started.
+def attach(run: str | os.PathLike[str] = LAST, store: str | os.PathLike[str] | None = None) -> Run:
+    """Handle of an existing run by id, unique prefix, name, path or "last". Nothing is started.
+
+    "last" is the newest run that is no trial of a sweep or a study, and no measurement.
 
     Raises:
         RunNotFoundError: no such run in the store.
     """
-    return Run(Store(store).find(run))
+    return Run(Store(store).locate(run))

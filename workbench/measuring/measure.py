@@ -8,14 +8,15 @@ import os
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from workbench.describe.detection import detect_host
 from workbench.describe.measured import cpu_text
 from workbench.errors import UsageError, WorkbenchError
-from workbench.launching.launch import launch
+from workbench.launching.launch import start
+from workbench.launching.prepare.build_request import request
 from workbench.launching.prepare.launcher_process import ALONE
 from workbench.launching.prepare.targets import resolve
 from workbench.launching.run import Run
@@ -173,8 +174,8 @@ class _Prober:
         Raises:
             ProbeError: it failed, or made too few steps.
         """
-        request = {"seconds": _TIMED_SECONDS, "quiet": QUIET_SHARE, "batch": loader}
-        run = launch(
+        asked = {"seconds": _TIMED_SECONDS, "quiet": QUIET_SHARE, "batch": loader}
+        wanted = request(
             self._script,
             arguments,
             strategy="single",
@@ -182,8 +183,9 @@ class _Prober:
             cpu=self._cpu,
             name=f"measure-{Path(self._script.split()[-1]).stem}",
             store=self._store,
-            environment={VARIABLE: json.dumps(request), **self._environment},
+            environment={VARIABLE: json.dumps(asked), **self._environment},
         )
+        run = start(replace(wanted, part_of="measure"))
         self._await(run, what)
         if _wants_launcher(run) and not ALONE.keys() & self._environment.keys():
             self._environment |= ALONE

@@ -8,9 +8,10 @@ counts only while they are the same. Delete it at any time.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, final
 
 from workbench.observe.curves import Curve, view_curve
 from workbench.observe.prediction_error.comparison import read_prediction_error
@@ -21,18 +22,15 @@ from workbench.store.files import read_json, reading_once, write_json_atomic
 from workbench.store.labels import Labels, read_labels
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
-from workbench.store.row_schema import Row
+from workbench.store.row_schema import ListedRun, Row
 from workbench.store.run_record import OriginDoc, RunRecord, SweepDoc
 from workbench.store.runs import Store
 from workbench.store.schema import BY_HAND, SCHEMA_VERSION
+from workbench.units import UNKNOWN
 
 ENERGY = ("kwh", "tokens_per_joule", "co2e_grams")
 """What a row has of a view's ``energy``."""
-LISTED = (
-    *("run", "name", "state", "outcome", "strategy", "processes", "world_size", "steps"),
-    *("loss_first", "loss_last", "nonfinite_step", "tokens_per_second"),
-    *("samples_per_second", "started_at", "ended_at", "message", "rehearsal"),
-)
+LISTED = tuple(ListedRun.__annotations__)
 """The keys of ``workbench runs --json`` (a contract); `row` adds to them."""
 COLUMNS = (
     *LISTED,
@@ -155,13 +153,47 @@ def kept_row(paths: RunPaths) -> dict[str, Any] | None:
     return {**about, **labelled(read_labels(paths))}
 
 
-def short_summary(paths: RunPaths) -> dict[str, Any]:
+def short_summary(paths: RunPaths) -> ListedRun:
     """The part of a summary that lists have (`rows.LISTED`), from as few files as possible."""
     about = kept_row(paths) or summarise(paths)
-    return {key: about[key] for key in LISTED}
+    return cast("ListedRun", {key: about[key] for key in LISTED})
 
 
-def runs(store: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """Short summaries of all runs in the store, newest first."""
+@final
+class RunList(list[ListedRun]):
+    """Runs, printed as a table of the columns that tell them apart."""
+
+    def __repr__(self) -> str:
+        """One line a run; ids stay whole."""
+        rows = [("run", "state", "strategy", "ranks", "steps", "loss", "started")]
+        rows += [_cells(run) for run in self]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        lines = ("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows)
+        return "\n".join(lines) if self else "no runs"
+
+    __str__ = __repr__
+
+
+def _cells(run: ListedRun) -> tuple[str, ...]:
+    began, loss = run["started_at"], run["loss_last"]
+    return (
+        run["run"],
+        run["outcome"] or run["state"],
+        run["strategy"] or UNKNOWN,
+        str(run["world_size"] or run["processes"] or UNKNOWN),
+        UNKNOWN if run["steps"] is None else str(run["steps"]),
+        UNKNOWN if loss is None else f"{loss:.4g}",
+        time.strftime("%m-%d %H:%M", time.localtime(began)) if began else UNKNOWN,
+    )
+
+
+def runs(store: str | os.PathLike[str] | None = None) -> RunList:
+    """All runs in the store in short, newest first: a list of dicts that prints as a table.
+
+    Keys of each: `workbench.store.row_schema.ListedRun`. ``wb.attach(row["run"])`` has the rest.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
     place = Store(store)
-    return [short_summary(RunPaths(place.root / run_id)) for run_id in place.ids()]
+    return RunList(short_summary(RunPaths(place.root / run_id)) for run_id in place.ids())

@@ -28,7 +28,7 @@ class LiveRun(TypedDict):
     store: str  # the folder of its store
     state: str  # see `workbench.store.status.Status`
     rehearsal: bool
-    is_trial: bool  # one of a sweep
+    is_trial: bool  # one of a sweep, a study or a measurement
     steps: int | None
     steps_total: int | None
     loss: float | None
@@ -98,7 +98,7 @@ def _live(directory: Path) -> LiveRun | None:
         store=str(directory.parent),
         state=status.state,
         rehearsal=bool(view.get("rehearsal")),
-        is_trial=run is not None and run.sweep is not None,
+        is_trial=run is not None and run.is_helper,
         steps=view.get("steps"),
         steps_total=view.get("steps_total"),
         loss=view.get("loss_last"),

@@ -93,6 +93,9 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
         UsageError: no tokens, a name that no offer has, an impossible limit or batch.
     """
     workload = workload.workload if isinstance(workload, Job) else workload
+    if not isinstance(workload, Workload):  # pyright: ignore[reportUnnecessaryIsInstance]
+        given = f"such as wb.Job.of('llama-3-8b'), not {workload!r}"
+        raise UsageError(f"A plan is made for a Workload or a Job, {given}.")
     batch = _batch(workload, global_batch, 1)  # the training must not depend on the limits
     limits, run = limits or Limits(), _run(workload, tokens, run)
     conditions = conditions or Conditions()

@@ -36,6 +36,15 @@ class Parser(argparse.ArgumentParser):
         return (next(known, None) or self.add_argument_group(title)).add_argument
 
     def error(self, message: str) -> NoReturn:  # noqa: D102 - overrides
+        message = re.sub(
+            r"invalid (int|float) value: (.*)$",
+            lambda match: (
+                f"{match[2]} is not a number"
+                if match[1] == "float"
+                else f"{match[2]} is not a whole number; write it in full, such as 1000"
+            ),
+            message,
+        )
         _, _, unknown = message.partition("unrecognized arguments: ")
         if unknown:
             near = difflib.get_close_matches(unknown.split()[0], self._option_string_actions, n=2)

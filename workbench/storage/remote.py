@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from workbench.errors import StorageError, UsageError
+from workbench.store import names
 from workbench.store.secrets import hide_known
 
 RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0)
@@ -122,6 +123,8 @@ class Remote:
             ) from error
         except (ValueError, OSError) as error:
             raise UsageError(f"{self.url!r} cannot be used: {hide_known(str(error))}") from error
+        if self._scheme == "file":
+            names.check_folder(Path(root), "The address")
         return files, str(root).rstrip("/")
 
     def below(self, name: str) -> Remote:

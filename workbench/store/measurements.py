@@ -228,7 +228,7 @@ def like(store: Store, text: str) -> dict[str, Any]:
     path = Path(text).expanduser()
     if path.suffix == ".py":
         return _measured_step(_latest(store, path))
-    folder = path if path.is_dir() else store.find(text).directory
+    folder = path if path.is_dir() else store.locate(text).directory
     measurement = read(folder / FILE)
     if measurement is not None:
         return _measured_step(measurement)

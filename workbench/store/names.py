@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
+from pathlib import Path
 
 from workbench.errors import UsageError
 
@@ -87,3 +88,17 @@ def check_local(path: str | os.PathLike[str], what: str) -> str:
             "folder, for example of a mounted network volume or bucket."
         )
     return text
+
+
+def check_folder(path: Path, what: str) -> Path:
+    """`path`, if it is a folder or may become one.
+
+    Raises:
+        UsageError: it, or something above it, is a file.
+    """
+    there = next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
+    if there.is_file():  # a link to nowhere, or what may not be looked at, says so when it is used
+        raise UsageError(
+            f"{what} {path} must be a folder, and {there} is a file. Give another one."
+        )
+    return path

@@ -5,26 +5,31 @@ from __future__ import annotations
 from typing import TypedDict
 
 
-class Row(TypedDict):
-    """All that a list shows, filters and sorts by, except the labels that people write."""
+class ListedRun(TypedDict):
+    """A run in short, as `wb.runs` and ``workbench runs --json`` give it. Unknown is None."""
 
-    run: str
+    run: str  # its id
     name: str
-    state: str
-    outcome: str | None
+    state: str  # see `Run.state`
+    outcome: str | None  # see `Run.outcome`
     strategy: str | None
-    processes: int | None
-    world_size: int | None
+    processes: int | None  # ranks that were asked for
+    world_size: int | None  # ranks of the process group that the script formed
     steps: int | None
     loss_first: float | None
     loss_last: float | None
-    nonfinite_step: int | None
+    nonfinite_step: int | None  # the first whose loss was NaN or infinite
     tokens_per_second: float | None
     samples_per_second: float | None
-    started_at: float | None
+    started_at: float | None  # Unix seconds, as all times
     ended_at: float | None
     message: str | None
     rehearsal: bool
+
+
+class Row(ListedRun):
+    """All that a list shows, filters and sorts by, except the labels that people write."""
+
     device: str | None
     recipe: str | None
     script: str

@@ -203,6 +203,7 @@ class RunRecord:
     resumed_from: OriginDoc | None = None
     rerun_of: str | None = None  # the run that this one starts again
     sweep: SweepDoc | None = None  # null = no trial of a sweep
+    part_of: str | None = None  # "measure", "verify" or "study", which started it; null = none
     rehearsal: RehearsalDoc | None = None  # null = a run that trains
     provenance: ProvenanceDoc | None = None  # null = recorded by an earlier version
     as_read: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False)
@@ -217,6 +218,11 @@ class RunRecord:
         """
         known = {name: document[name] for name in _NAMES if document.get(name) is not None}
         return cls(**known, as_read=document)
+
+    @property
+    def is_helper(self) -> bool:
+        """Whether a sweep, a study or a measurement started it to answer a question of its own."""
+        return self.sweep is not None or self.part_of is not None
 
     def usd_of(self, seconds: float | None) -> float | None:
         """What so long a time costs; None where the price is unknown."""

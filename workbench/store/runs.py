@@ -11,6 +11,7 @@ from workbench.errors import RunNotFoundError, StoreError, UnknownNameError, Usa
 from workbench.store import names
 from workbench.store.files import read_json, read_json_or_why
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 
 STORE_VARIABLE = "WORKBENCH_STORE"
 LAST = "last"
@@ -19,12 +20,20 @@ LAST = "last"
 def default_root() -> Path:
     """``$WORKBENCH_STORE``, else ``./runs``: visible, so that Jupyter can serve it."""
     root = names.check_local(os.environ.get(STORE_VARIABLE) or "runs", STORE_VARIABLE)
-    return Path(root).expanduser().absolute()
+    return Path(os.path.expanduser(root)).absolute()  # noqa: PTH111  (pathlib's raises)
 
 
 def discard(paths: RunPaths) -> None:
     """Take back a directory that was claimed just now, and in which nothing was started."""
     shutil.rmtree(paths.directory, ignore_errors=True)  # follows no link
+
+
+def _refuse_link(directory: Path) -> None:
+    if directory.is_symlink():
+        raise StoreError(
+            f"{directory.name} in {directory.parent} is a symbolic link, and a run is a folder of "
+            "its own. Move it here, or name the store it lies in with --store DIR."
+        )
 
 
 class Store:
@@ -34,7 +43,9 @@ class Store:
         if root is None:
             self.root = default_root()
         else:
-            self.root = Path(names.check_local(root, "The store")).expanduser().absolute()
+            given = os.path.expanduser(names.check_local(root, "The store"))  # noqa: PTH111  (raises)
+            self.root = Path(given).absolute()
+        names.check_folder(self.root, "The store")
 
     def __repr__(self) -> str:
         return f"Store({str(self.root)!r})"
@@ -113,24 +124,40 @@ class Store:
         document, why = read_json_or_why(self.root / run_id / "run.json")
         return document is not None or why is not None
 
+    def locate(self, run: str | os.PathLike[str]) -> RunPaths:
+        """What `find` finds, or, of any store, the run whose folder `run` is the path of.
+
+        Raises:
+            RunNotFoundError, UsageError, StoreError: as `find`.
+        """
+        text = os.fspath(run)
+        own = text == LAST or (names.is_id(text) and self._is_run(text))
+        # A link stays one, and what names no user's home is no error.
+        folder = Path(os.path.abspath(os.path.expanduser(text)))  # noqa: PTH100, PTH111
+        if not own and text and os.path.isfile(folder / "run.json"):  # noqa: PTH113  (any text)
+            _refuse_link(folder)
+            return RunPaths(folder)
+        return self.find(text)
+
     def find(self, run: str) -> RunPaths:
-        """Return the run with that id, unique id prefix, name, or the newest one for "last".
+        """Return the run with that id, unique id prefix or name; "last" is the user's newest one.
+
+        Trials of sweeps and studies, and runs that measured or verified a script, are the last
+        where there is no other.
 
         Raises:
             RunNotFoundError: nothing fits; the message names near misses.
             UsageError: several runs fit.
             StoreError: it is a link to somewhere else.
         """
-        if names.is_id(run) and (self.root / run).is_symlink():
-            raise StoreError(
-                f"{run} in {self.root} is a symbolic link, and a run is a folder of its own. Move "
-                "it here, or name the store it lies in with --store DIR."
-            )
+        if names.is_id(run):
+            _refuse_link(self.root / run)
         if names.is_id(run) and self._is_run(run):
             return RunPaths(self.root / run)
         known = self.ids()
         if run == LAST and known:
-            return RunPaths(self.root / known[0])
+            own = (run_id for run_id in known if not self._is_helper(run_id))
+            return RunPaths(self.root / next(own, known[0]))
         if run == LAST or not known:
             raise RunNotFoundError(
                 f"No runs in {self.root} yet. Start one: workbench launch gpt (or --store DIR)."
@@ -144,6 +171,9 @@ class Store:
             near = UnknownNameError.near("run", run, known[:50])
             raise RunNotFoundError(f"{near} Store: {self.root}.")
         return RunPaths(self.root / fits[0])
+
+    def _is_helper(self, run_id: str) -> bool:
+        return RunRecord.of(read_json(self.root / run_id / "run.json") or {}).is_helper
 
     def _name(self, run_id: str) -> str | None:
         document = read_json(self.root / run_id / "run.json")

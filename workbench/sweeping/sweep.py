@@ -15,6 +15,7 @@ from typing import Any
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.launcher_process import LOADERS
 from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.prepare.targets import as_script_words
 from workbench.launching.resume.resumable import startable_record
 from workbench.launching.run import Run
 from workbench.launching.start.supervisor_process import SAFE_PYTHON
@@ -239,9 +240,13 @@ def sweep(
     """
     names = set(SweepOptions.__dataclass_fields__)
     own = {name: options.pop(name) for name in list(options) if name in names}
+    for name, given in (("grid", grid), ("random", random)):
+        if not isinstance(given or {}, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            shown = '{"lr": [1e-4, 3e-4]}' if name == "grid" else '{"lr": "1e-5:1e-3:log"}'
+            raise UsageError(f"{name} maps options to values, as {shown}, not {given!r}.")
     chosen = SweepOptions(grid=grid or {}, random=random or {}, **own)
     launching = LaunchOptions.from_keywords(options)
-    prepared = prepare_sweep(os.fspath(target), list(arguments), chosen, launching)
+    prepared = prepare_sweep(os.fspath(target), as_script_words(arguments), chosen, launching)
     if on_prepared is not None and not on_prepared(prepared):
         raise UsageError("Nothing was started.")
     return start(prepared)

@@ -15,7 +15,8 @@ from typing import Annotated, Any
 from workbench.describe import Strategy
 from workbench.describe.option import Option
 from workbench.errors import UsageError, WorkbenchError
-from workbench.launching.launch import launch
+from workbench.launching.launch import start
+from workbench.launching.prepare.build_request import request
 from workbench.launching.prepare.launcher_process import ALONE
 from workbench.launching.prepare.targets import resolve
 from workbench.launching.run import Run
@@ -259,9 +260,9 @@ class _Bench:
         what = label if batch is None else f"{label}, batches of {batch[1]} instead of {batch[0]}"
         if arguments is not None and arguments != self.arguments:
             what += f", {arguments[-1]}"
-        request = json.dumps({"steps": self.options.steps, "batch": batch})
-        variables = {VARIABLE: request, "TORCHDYNAMO_DISABLE": "1"}
-        run = launch(
+        asked = json.dumps({"steps": self.options.steps, "batch": batch})
+        variables = {VARIABLE: asked, "TORCHDYNAMO_DISABLE": "1"}
+        wanted = request(
             self.script,
             self.arguments if arguments is None else arguments,
             strategy=name,
@@ -272,6 +273,7 @@ class _Bench:
             store=self.store,
             environment=variables | (ALONE if ranks == 1 else {}),
         )
+        run = start(replace(wanted, part_of="verify"))
         self.runs.append(what)
         self._await(run, what)
         trace = read_trace(run.directory, label, layout.tp * layout.cp * layout.pp)

@@ -79,7 +79,7 @@ def _of_run(store: Store, text: str) -> StackMeasurement:
         RunNotFoundError: no such run.
         ForeignRunError: it is another user's.
     """
-    paths = store.find(text)
+    paths = store.locate(text)
     check_own(paths, "used to calibrate")
     run, summary = read_run(paths) or RunRecord(), summarise(paths)
     name = paths.directory.name

@@ -11,6 +11,7 @@ import re
 import socket
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,7 +147,7 @@ class Study:
         if trial.processes == 1 and not bench.is_recipe:
             more["environment"] = {**_group_of_one(), **bench.launch.environment}
         name = names.slug(f"study-{self.id}-{trial.label}")
-        return start(bench.request(trial, name=name, **more))
+        return start(replace(bench.request(trial, name=name, **more), part_of="study"))
 
     def _stay(self, run: Run, trial: Trial) -> str | None:
         """Until the run ends or has its steps; returns what it was stopped for, if for anything."""

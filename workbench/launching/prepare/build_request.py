@@ -16,6 +16,7 @@ from typing import Any
 
 from workbench import recipes
 from workbench.describe import Cluster, Strategy
+from workbench.describe.checks import require_at_least
 from workbench.describe.detection import detect_host
 from workbench.describe.job import Job
 from workbench.describe.strategy import DEGREES
@@ -36,7 +37,7 @@ from workbench.launching.prepare.prediction import with_prediction
 from workbench.launching.prepare.preflight import checked, refuse_silent_driver, usual_port
 from workbench.launching.prepare.rank_starters import rank_starter
 from workbench.launching.prepare.request import Request
-from workbench.launching.prepare.targets import Target, resolve, spreads_itself
+from workbench.launching.prepare.targets import Target, as_script_words, resolve, spreads_itself
 from workbench.notifying import chosen
 from workbench.observe.doctor import NAME_CLASH_FIX, name_clash
 from workbench.observe.trackers import check as check_tracker
@@ -74,9 +75,15 @@ def build_request(target: Launched, arguments: Sequence[Any], options: LaunchOpt
         target, arguments = function_script(_store(options).root, target), as_words(arguments)
     if isinstance(target, Job):
         target, options = recipe_for(target), replace(options, job=target)
+    if not isinstance(target, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(
+            "Give a recipe's name, the path of a script, a Job or a function to start, not "
+            f"{target!r}."
+        )
     options = with_job(options)
     check_beside(options)
-    return checked(with_prediction(on_unused(_placed(os.fspath(target), arguments, options))))
+    words = as_script_words(arguments)
+    return checked(with_prediction(on_unused(_placed(os.fspath(target), words, options))))
 
 
 def _placed(target: str, arguments: Sequence[str], options: LaunchOptions) -> Request:
@@ -285,8 +292,7 @@ def _process_count(count: int | None, strategy: str | None, device: str, cluster
             count = check_shares(strategy, count, cluster.nodes)
     if count is None:
         return gpus if device == "cuda" else 2
-    if count < 1:
-        raise UsageError(f"The number of processes must be at least 1, not {count}.")
+    require_at_least("The number of processes", count, 1)
     if device == "cuda" and count > gpus:
         raise UsageError(
             f"{count} processes were asked for, but {gpus} GPU{'s are' if gpus > 1 else ' is'} "

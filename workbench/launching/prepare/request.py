@@ -87,6 +87,8 @@ class Request:
     """A recipe's; None = the script's own affair."""
     wrapper: tuple[str, ...] = ()
     """A command that the launcher runs under; ``{run}`` in it is the run directory."""
+    part_of: str | None = None
+    """What starts it for a question of its own: "measure", "verify", "study"; None = its user."""
     warnings: tuple[str, ...] = ()
     """What may go wrong, each with what helps; nothing in it prevents the start."""
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ast
 import difflib
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from workbench import recipes
 from workbench.errors import UsageError
@@ -55,6 +57,22 @@ def resolve(target: str) -> Target:
         raise UsageError(_no_such_script(path, sorted([*known, *recipes.SCRIPTS])))
     _check_python(path)
     return Target(path=path.absolute())
+
+
+def as_script_words(arguments: Sequence[Any]) -> list[str]:
+    """A script's arguments as the words of its command line; numbers and paths are written out.
+
+    Raises:
+        UsageError: it is one text, or something in it is no word.
+
+    >>> as_script_words(["--lr", 3e-4, "--data", Path("a.txt")])
+    ['--lr', '0.0003', '--data', 'a.txt']
+    """
+    is_text = isinstance(arguments, str)
+    if is_text or not all(isinstance(word, str | int | float | Path) for word in arguments):
+        shown = arguments.split() if is_text else ["--lr", "3e-4"]
+        raise UsageError(f"The arguments are a list of words, as {shown!r}, not {arguments!r}.")
+    return [str(word) for word in arguments]
 
 
 def target_of(run: RunRecord) -> str:

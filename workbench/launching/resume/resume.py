@@ -18,7 +18,7 @@ from workbench.launching.prepare.devices import assigned, check_free, on_named
 from workbench.launching.prepare.layout_flags import check_arguments
 from workbench.launching.prepare.preflight import refuse_silent_driver
 from workbench.launching.prepare.request import Request, capture_variable
-from workbench.launching.prepare.targets import target_of
+from workbench.launching.prepare.targets import as_script_words, target_of
 from workbench.launching.resume.attempts import Attempts
 from workbench.launching.resume.resumable import (
     latest_words,
@@ -208,6 +208,7 @@ def changed_words(
         UsageError: a recipe does not know one, or its checkpoints do not fit to them.
     """
     before = latest_words(paths, run)
+    arguments = None if arguments is None else as_script_words(arguments)
     if not arguments and not drop:
         return before
     known = script_options(Path(run.script))

@@ -210,6 +210,7 @@ def _record(
         "resumed_from": None,
         "rerun_of": None,
         "sweep": None,
+        "part_of": request.part_of,
         "provenance": None,
         "vouched": [],
     }

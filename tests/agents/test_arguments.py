@@ -1,0 +1,42 @@
+"""What an agent is told about arguments that are wrong: a sentence, as on the command line."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp", reason="the extra agents is not installed")
+
+from mcp.server.mcpserver.exceptions import ToolError
+
+from workbench.cli.mcp_limits import AgentLimits
+from workbench.cli.mcp_tools import server
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "said"),
+    [
+        ("metrics", {"tail": "many"}, "tail of metrics must be a whole number, not 'many'."),
+        ("logs", {"rank": []}, "rank of logs must be a whole number, not []."),
+        ("memory", {}, "memory needs options: a list of words, such as"),
+        ("memory", {"options": 3}, "options of memory must be a list of words, such as"),
+        ("show", {"runn": "last"}, "Unknown argument of show 'runn'. Did you mean run?"),
+        ("shwo", {}, "Unknown tool 'shwo'. Did you mean show"),
+        ("show", {"run": "/etc"}, "run is '/etc': give ids of this store's runs."),
+        ("show", {"run": "nobody"}, "No runs in "),
+        ("metrics", {"tail": 0}, "--tail must be at least 1, not 0."),
+    ],
+)
+def test_a_wrong_argument_is_one_sentence(
+    tool: str, arguments: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    limits = AgentLimits(allow_launch=False, max_usd=None, max_hours=None)
+    made = server(limits, str(tmp_path / "runs"))
+    with pytest.raises(ToolError) as told:
+        asyncio.run(made.call_tool(tool, arguments))
+    assert str(told.value).startswith(said)
+    assert "\n" not in str(told.value)
+    assert "pydantic" not in str(told.value)

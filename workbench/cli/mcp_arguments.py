@@ -1,0 +1,59 @@
+"""What is wrong with the arguments of a tool, in the sentences of the command line."""
+
+# pyright: reportMissingImports=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false, reportUntypedBaseClass=false
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mcp.server.mcpserver import MCPServer
+from mcp.server.mcpserver.exceptions import ToolError
+
+from workbench.errors import UnknownNameError
+
+_TYPES = {
+    "string": "a text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": 'a list of words, such as ["--model", "llama-3-8b"]',
+}
+
+
+class PlainServer(MCPServer[Any]):
+    """A server whose refusals are sentences: what was given, and what is allowed."""
+
+    async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+        """As usual.
+
+        Raises:
+            ToolError: there is no such tool or argument, one is missing or of another type, or the
+                tool refuses.
+        """
+        tools = {tool.name: tool.input_schema for tool in await self.list_tools()}
+        if name not in tools:
+            raise ToolError(str(UnknownNameError.near("tool", name, tools)))
+        known: dict[str, Any] = tools[name].get("properties", {})
+        for given, value in arguments.items():
+            if given not in known:
+                raise ToolError(str(UnknownNameError.near(f"argument of {name}", given, known)))
+            if given in {"run", "runs"} and "/" in str(value):
+                raise ToolError(f"{given} is {value!r}: give ids of this store's runs.")
+        try:
+            return await super().call_tool(name, arguments, context)
+        except ToolError as error:
+            wrong = getattr(error.__cause__, "errors", None)
+            if wrong is None:
+                said = str(error).removeprefix(f"Error executing tool {name}: ")
+                raise ToolError(said) from error
+            place = str(wrong()[0]["loc"][0])
+            raise ToolError(_sentence(name, place, arguments, known.get(place, {}))) from error
+
+
+def _sentence(tool: str, name: str, given: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    allowed = [one.get("type") for one in schema.get("anyOf", [schema])]
+    kinds = " or ".join(_TYPES[kind] for kind in allowed if kind in _TYPES)
+    if name not in given:
+        return f"{tool} needs {name}: {kinds}."
+    return f"{name} of {tool} must be {kinds}, not {given[name]!r}."
