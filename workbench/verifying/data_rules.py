@@ -44,6 +44,9 @@ def _shared(step: Step, other: Step) -> set[int] | None:
         return None
     if (step.indices and other.indices) and not set(step.indices) & set(other.indices):
         return None  # other samples, which happen to hold the same
+    few = 2 * len(set(step.samples)) < len(step.samples)
+    if few and step.samples != other.samples:
+        return None  # of a few possible contents, as a game's states, both have most
     return set(step.samples) & set(other.samples)
 
 
