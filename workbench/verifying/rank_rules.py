@@ -176,8 +176,10 @@ def _why_apart(trace: Trace, steps: Sequence[Step], names: Sequence[str]) -> tup
     if not wrappers:
         return (
             "The model is not wrapped: each rank trains a model of its own.",
-            "Wrap it: DistributedDataParallel(model), or accelerator.prepare(model). A script that "
-            "averages weights every N steps is told apart with --steps N+1 and more.",
+            (
+                "Wrap it: DistributedDataParallel(model), or accelerator.prepare(model). A script "
+                "that averages weights every N steps is told apart with --steps N+1 and more."
+            ),
         )
     if called and "DistributedDataParallel" not in called:
         return (
