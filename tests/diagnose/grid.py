@@ -10,6 +10,7 @@ read from the recording, by replay.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
 import importlib.metadata
 import itertools
@@ -25,6 +26,7 @@ from typing import Any
 
 import workbench as wb
 from tests.diagnose import recordings
+from tests.diagnose.links import can_slow, links
 from tests.diagnose.record import record
 from workbench.diagnose.offline import replayed
 from workbench.observe.arrival_window import ArrivalWindow, combined, read_window
@@ -97,6 +99,15 @@ QUOTAS = tuple(
 )
 """Ranks whose cgroup has a quota, so that what they compute takes as much longer."""
 
+LINKS = tuple(
+    Cell(strategy=strategy, ranks=ranks, phase="link", rank=rank, delay=delay)
+    for strategy, ranks, rank, delay in (
+        *(("ddp", 2, 1, 3.0), ("ddp", 4, 2, 1.0), ("fsdp", 4, 2, 3.0), ("zero2", 2, 0, 3.0)),
+    )
+)
+"""Ranks whose link takes as much of a step for the gradients once; no rank is slow."""
+_GRADIENT_BYTES = 4 * 132_352  # of the script's model
+
 
 def can_limit() -> bool:
     """Whether cgroups can be made here."""
@@ -137,11 +148,17 @@ def run(cell: Cell, store: Path) -> wb.Run:
     words = ["--strategy", cell.strategy, "--phase", cell.phase, "--rank", str(cell.rank)]
     words += ["--lag", f"{lag:.4f}", "--work", str(WORK), "--steps", str(STEPS)]
     strategy = "ddp" if cell.strategy in OWN else cell.strategy
-    started = wb.launch(
-        SCRIPT, words, cpu=True, store=store, warm=True, processes=cell.ranks,
-        strategy=strategy, name=cell.name,
-    )  # fmt: skip
-    started.wait(timeout=300)
+    slowed: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if cell.phase == "link":
+        name = f"wb{LINKS.index(cell)}{os.getpid() % 10_000}"
+        slowed = links(name, cell.ranks, cell.rank, _GRADIENT_BYTES / lag)
+        words += ["--link", name]
+    with slowed:
+        started = wb.launch(
+            SCRIPT, words, cpu=True, store=store, warm=True, processes=cell.ranks,
+            strategy=strategy, name=cell.name,
+        )  # fmt: skip
+        started.wait(timeout=300)
     return started
 
 
@@ -190,7 +207,12 @@ def _held(finding: Finding) -> bool:
 
 
 def right(cell: Cell, finding: Finding) -> bool:
-    """Whether it is about the slow rank, and sends no one to the data loader for another phase."""
+    """Whether it is about the slow rank, and sends no one to the data loader for another phase.
+
+    A slow link is no rank's: the exchange is what takes the time.
+    """
+    if cell.phase == "link":
+        return finding.kind == "communication-bound"
     loader = finding.kind == "input-bound" and cell.phase not in {"input", "host"}
     held = cell.phase == "quota" and _held(finding)
     return (finding.kind in _LOST or held) and finding.rank == cell.rank and not loader
@@ -279,6 +301,7 @@ def main() -> None:
     parser.add_argument("--keep", type=Path, help="keep the recordings in this .json.xz")
     options = parser.parse_args()
     all_cells = [*cells(options.cells, options.seed), *(QUOTAS if can_limit() else ())]
+    all_cells += LINKS if can_slow() else ()
     chosen = [one for one in all_cells if options.only in one.name]
     found: list[Result] = []
     kept: dict[str, dict[str, str]] = {}

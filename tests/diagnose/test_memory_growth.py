@@ -121,6 +121,15 @@ def test_growth_that_ends_is_over(tmp_path: Path) -> None:
     assert not any(told[1000:])
 
 
+def test_a_few_slow_steps_with_many_readings_are_enough() -> None:
+    curve = MemoryCurve()
+    for reading in range(300):  # eight a step
+        curve.add(reading // 8, reading / 2, 20 * MIB * (reading // 8))
+    growth = curve.growth()
+    assert growth is not None
+    assert growth.bytes_per_step == pytest.approx(20 * MIB, rel=0.1)
+
+
 def test_a_long_run_stays_small_and_is_still_told() -> None:
     curve = MemoryCurve()
     for step in range(100_000):

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.launch.ranks import Ranks
-from workbench.verifying.model_rules import loss_not_divided
+from workbench.verifying.model_rules import loss_not_divided, no_update
 from workbench.verifying.trace import read_trace
 from workbench.verifying.verify import VARIABLE
 
@@ -32,6 +32,16 @@ def test_a_step_of_two_networks_has_used_its_batch_once(
     steps = read_trace(ranks.folder, "1 rank", 1).ranks[0].steps
     assert [step.consumed for step in steps] == [8, 8]
     assert [len(step.batches) for step in steps] == [3, 4]
+
+
+@pytest.mark.parametrize("arguments", [(), ("--frozen",)], ids=["trained", "frozen"])
+def test_the_weights_of_an_optimizer_that_steps_second_are_looked_at_after_it(
+    arguments: tuple[str, ...], begin: Callable[..., Ranks]
+) -> None:
+    ranks = begin("two_optimizers.py", *arguments, **{VARIABLE: json.dumps({"steps": 3})})
+    assert ranks.wait() == [0]
+    found = [verdict.what for verdict in no_update(read_trace(ranks.folder, "1 rank", 1))]
+    assert found == (["2.weight"] if arguments else [])
 
 
 @pytest.mark.parametrize(

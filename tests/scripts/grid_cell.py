@@ -5,6 +5,7 @@ parallelism are plain torch. Most of the work is slept, so that ranks do not nee
 """
 
 import argparse
+import ctypes
 import os
 import subprocess
 import time
@@ -33,8 +34,24 @@ parser.add_argument("--rank", type=int, default=1)
 parser.add_argument("--lag", type=float, default=0.0, help="seconds a step")
 parser.add_argument("--work", type=float, default=0.08, help="seconds of a healthy step")
 parser.add_argument("--steps", type=int, default=40)
+parser.add_argument("--link", default="", help="of the ranks' network namespaces")
 options = parser.parse_args()
-if options.strategy in {"tp", "cp", "pp"}:
+
+
+def in_namespace(rank, world):
+    """Make the group with an interface of this rank's own; see tests/diagnose/links.py."""
+    port = int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(os.environ["MASTER_ADDR"], port, world, rank == 0, use_libuv=False)
+    with Path(f"/run/netns/{options.link}-{rank}").open() as space:
+        if ctypes.CDLL(None, use_errno=True).setns(space.fileno(), 0x40000000):  # CLONE_NEWNET
+            raise OSError(ctypes.get_errno(), "setns")
+    os.environ["GLOO_SOCKET_IFNAME"] = f"{options.link}i{rank}"
+    dist.init_process_group("gloo", store=store, rank=rank, world_size=world)
+
+
+if options.link:
+    in_namespace(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+elif options.strategy in {"tp", "cp", "pp"}:
     dist.init_process_group("gloo")
 RANK, WORLD = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 SLOW = options.rank == RANK

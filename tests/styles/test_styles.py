@@ -9,10 +9,14 @@ import pytest
 import workbench as wb
 from tests.conftest import until
 from tests.styles.cases import CASES, SCRIPTS, Case
+from workbench.measuring.measure import ProbeError, measure
 from workbench.observe.summary import throughput
+from workbench.verifying.verify import VerifyError, VerifyOptions, verify
 
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 _SECONDS = 300.0
+_REFUSED_SECONDS = 60.0
+_NAMES = {"ids": lambda case: case.script}
 
 
 def test_every_script_has_a_case() -> None:
@@ -31,7 +35,13 @@ def test_a_run_says_what_is_true(
     script = SCRIPTS / f"{case.script}.py"
     strategy = "single" if case.ranks == 1 else "ddp"
     run = wb.launch(
-        script, strategy=strategy, processes=case.ranks, cpu=True, warm=True, store=store
+        script,
+        case.arguments,
+        strategy=strategy,
+        processes=case.ranks,
+        cpu=True,
+        warm=True,
+        store=store,
     )
     try:
         until(lambda: not run.status.live, _SECONDS)
@@ -44,3 +54,35 @@ def test_a_run_says_what_is_true(
         assert [kind for kind in standing if kind != "host-contention"] == list(case.kinds)
     finally:
         run.stop(now=True)
+
+
+@pytest.mark.parametrize("case", CASES, **_NAMES)
+def test_verify_says_what_is_true(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    options = VerifyOptions(cpu=True)
+    if case.verdicts is None:
+        with pytest.raises(VerifyError, match="starts its ranks itself"):
+            verify(SCRIPTS / f"{case.script}.py", options=options)
+        return
+    answer = verify(SCRIPTS / f"{case.script}.py", options=options)
+    found = [verdict.kind for verdict in answer.verdicts if verdict.severity != "note"]
+    assert found == list(case.verdicts)
+
+
+@pytest.mark.parametrize("case", CASES, **_NAMES)
+def test_measure_says_what_is_true(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    script, store = SCRIPTS / f"{case.script}.py", tmp_path / "runs"
+    if case.measured is None:
+        with pytest.raises(ProbeError, match="starts its ranks itself"):
+            measure(script, cpu=True, store=store, timeout=_REFUSED_SECONDS)
+        return
+    workload = measure(script, cpu=True, store=store).workload
+    found = (workload.model.parameters, workload.micro_batch, workload.accumulate)
+    assert found == case.measured

@@ -63,6 +63,30 @@ def test_ranks_that_read_the_same_samples_are_named() -> None:
     assert kinds(rank(0, samples=(1, 2)), rank(1, samples=(2, 1))) == ["same-data"]
 
 
+def test_of_a_few_possible_contents_ranks_may_have_the_same() -> None:
+    states = ((1, 2, 3, 1, 2, 3, 1, 1), (3, 1, 2, 2, 2, 1, 3, 3))
+    assert kinds(rank(0, samples=states[0]), rank(1, samples=states[1])) == []
+    assert kinds(rank(0, samples=states[0]), rank(1, samples=states[0])) == ["same-data"]
+
+
+def local(number: int, *, averages: bool, rate: float = 0.1) -> RankTrace:
+    """Two steps of a rank's own, before the second of which all ranks' weights may be equal."""
+    one = rank(number, samples=(1 + number,), gradient=7 + 20 * number)
+    first = replace(one.steps[0], weights={"w": sketch(30 + number)}, lr=rate)
+    first = replace(first, local=first.gradients)
+    moved = {"w": 50} if averages else {}
+    second = replace(first, step=2, weights={"w": sketch(60 + number)}, moved=moved)
+    return replace(one, wrappers=(), steps=(first, second))
+
+
+def test_ranks_that_average_their_weights_need_not_exchange_gradients() -> None:
+    apart = [local(number, averages=False) for number in range(2)]
+    assert kinds(*apart) == ["gradients-not-exchanged"]
+    assert kinds(*(local(number, averages=True) for number in range(2))) == []
+    rates = [local(number, averages=True, rate=0.1 + number) for number in range(2)]
+    assert kinds(*rates) == ["rates-differ"]
+
+
 def test_gradients_that_differ_are_named_with_the_first_parameter() -> None:
     one, other = rank(0, samples=(1, 2)), rank(1, samples=(3, 4), gradient=9)
     found = judge(trace(one, other), None)

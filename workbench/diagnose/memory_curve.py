@@ -52,8 +52,9 @@ class MemoryCurve:
         Caches, the first batches and a longer sequence rise, too, but less and less; an evaluation
         rises in one go. The first half of a long curve is left out: what grew then has ended.
         """
-        points = self.points
-        points = points[len(points) // 2 :] if len(points) >= 2 * _PARTS * 4 else points
+        points, half = self.points, self.points[len(self.points) // 2 :]
+        if len(half) >= 2 * _LEAST_POINTS and half[-1][0] - half[0][0] >= _LEAST_STEPS:
+            points = half
         if len(points) < _LEAST_POINTS or points[-1][0] - points[0][0] < _LEAST_STEPS:
             return None
         size = len(points) // _PARTS

@@ -30,6 +30,7 @@ from workbench.store.measurements import (
     content_hash,
     keep,
 )
+from workbench.store.record import starts_ranks
 from workbench.store.runs import Store
 
 VARIABLE = "WORKBENCH_MEASURE"
@@ -201,9 +202,12 @@ class _Prober:
             ended_early.callback(run.stop, now=True)  # Ctrl-C, or what `on_progress` raises
             while run.status.live:
                 if time.monotonic() - begun > self._timeout:
+                    more = "with less data or a smaller batch, or a longer --timeout."
+                    if starts_ranks(RunPaths(run.directory)):
+                        more = "with which it starts one rank: it starts its ranks itself."
                     raise ProbeError(
-                        f"{run.id} made no third step within {self._timeout:g} s. Give arguments "
-                        "with less data or a smaller batch, or a longer --timeout.",
+                        f"{run.id} made no third step within {self._timeout:g} s. "
+                        f"Give arguments {more}",
                         _log(run),
                     )
                 self._on_progress(_stage(run, what))

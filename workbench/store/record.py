@@ -52,3 +52,10 @@ def read_end(paths: RunPaths, rank: int) -> RankEnd | None:
     """What a rank wrote at its end; None before, after SIGKILL, or where it cannot be read."""
     document = read_json(paths.rank_end(rank))
     return None if document is None else RankEnd.of(document)
+
+
+def starts_ranks(paths: RunPaths) -> bool:
+    """Whether the script started processes of its own that joined a process group."""
+    marked = (paths.metrics / "starts-ranks").exists()
+    first = read_start(paths, 0)
+    return marked or (first is not None and bool(first.spawned))

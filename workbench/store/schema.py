@@ -25,6 +25,7 @@ file                       content                                     written b
                            `observe.logged`
 ``metrics/waits-P-C``      there while process C, which rank           C (the capture hook)
                            process P started, waits for a group
+``metrics/starts-ranks``   there once a rank starts ranks of its own  the capture hook
 ``attempts.jsonl``         one :class:`AttemptLine` per start and end  the supervisor
 ``rehearsal.jsonl``        `journal_schema.RehearsedLine` per event    the rehearsal
                            of a run that is played and trains nothing

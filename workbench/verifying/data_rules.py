@@ -44,6 +44,9 @@ def _shared(step: Step, other: Step) -> set[int] | None:
         return None
     if (step.indices and other.indices) and not set(step.indices) & set(other.indices):
         return None  # other samples, which happen to hold the same
+    few = 2 * len(set(step.samples)) < len(step.samples)
+    if few and step.samples != other.samples:
+        return None  # of a few possible contents, as a game's states, both have most
     return set(step.samples) & set(other.samples)
 
 
@@ -72,8 +75,10 @@ def _whole_data(trace: Trace, reference: Trace | None) -> Verdict | None:
     alone = reference.ranks[0].feed if reference is not None and reference.ranks else None
     if feed is None or alone is None or feed["distributed"] is not False or feed["dispatched"]:
         return None
-    if not feed["length"] or feed["length"] != alone["length"]:
-        return None
+    feeds = [rank.feed for rank in trace.ranks]
+    lengths = {None if one is None else one["length"] for one in feeds}
+    if not feed["length"] or lengths != {alone["length"]}:
+        return None  # a rank with fewer entries has a part of its own
     return Verdict(
         kind="same-data",
         part="data",

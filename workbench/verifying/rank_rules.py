@@ -63,7 +63,9 @@ def _odd(kept: Sequence[Mapping[str, Sketch | None]], name: str, ranks: list[int
 
 
 def exchanged(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
-    """Gradients as they are applied are the same on all ranks."""
+    """Gradients as they are applied are the same on all ranks, unless those average weights."""
+    if averages_weights(trace):
+        return
     for number in range(trace.steps):
         steps = trace.at(number)
         kept = [step.gradients for step in steps]
@@ -75,6 +77,38 @@ def exchanged(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
         ]
         if names:
             yield _apart(trace, steps, list(dict.fromkeys(names)))
+            return
+
+
+def averages_weights(trace: Trace) -> bool:
+    """Whether the ranks train apart and make their weights equal now and then (local SGD)."""
+    for number in range(1, trace.steps):
+        before, moved = trace.at(number - 1), [step.moved for step in trace.at(number)]
+        for name, value in moved[0].items():
+            hashes = {one.hash for step in before if (one := step.weights.get(name)) is not None}
+            if len(hashes) > 1 and all(one.get(name) == value for one in moved):
+                return True
+    return False
+
+
+def own_rates(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
+    """Ranks that average their weights learn at rates of their own."""
+    for number in range(trace.steps if averages_weights(trace) else 0):
+        rates = [step.lr for step in trace.at(number)]
+        if len(set(rates)) > 1 and None not in rates:
+            yield Verdict(
+                kind="rates-differ",
+                part="update",
+                step=number + 1,
+                rank=next(rank for rank, rate in enumerate(rates) if rate != rates[0]),
+                what="learning rate",
+                evidence=f"In step {number + 1} the ranks' learning rates are "
+                f"{', '.join(f'{rate:.4g}' for rate in rates if rate is not None)}.",
+                bound="Equal on all ranks.",
+                cause="The rate is computed from something of each rank's own, and the average of "
+                "the weights hides it.",
+                next="Compute the learning rate from what is equal on all ranks, or broadcast it.",
+            )
             return
 
 
@@ -142,7 +176,10 @@ def _why_apart(trace: Trace, steps: Sequence[Step], names: Sequence[str]) -> tup
     if not wrappers:
         return (
             "The model is not wrapped: each rank trains a model of its own.",
-            "Wrap it: DistributedDataParallel(model), or accelerator.prepare(model).",
+            (
+                "Wrap it: DistributedDataParallel(model), or accelerator.prepare(model). A script "
+                "that averages weights every N steps is told apart with --steps N+1 and more."
+            ),
         )
     if called and "DistributedDataParallel" not in called:
         return (
@@ -162,7 +199,7 @@ def _why_apart(trace: Trace, steps: Sequence[Step], names: Sequence[str]) -> tup
 
 def averaged(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
     """What is applied is the mean of what the ranks computed, but for one common factor."""
-    if any(rank.comm_hook for rank in trace.ranks):
+    if any(rank.comm_hook for rank in trace.ranks) or averages_weights(trace):
         return
     for number in range(trace.steps):
         steps = trace.at(number)
@@ -223,6 +260,8 @@ def _not_the_mean(name: str, step: int, rest: float, size: float) -> Verdict:
 
 def weights_drift(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
     """Copies of a parameter are not the same after a step."""
+    if averages_weights(trace):
+        return
     begin = [rank.weights for rank in trace.ranks]
     alone = _weights_alone(reference)
     for number in range(trace.steps):
@@ -311,6 +350,6 @@ def _shape(sketch: Sketch | None) -> str:
     return "" if sketch is None else f"[{', '.join(map(str, sketch.local or sketch.shape))}]"
 
 
-COPY_RULES = (initial_weights, exchanged, averaged)
+COPY_RULES = (initial_weights, exchanged, averaged, own_rates)
 """Of ranks that each hold the whole model, or a shard of one model that all of them train."""
 RULES = (weights_drift, same_shards)

@@ -96,6 +96,8 @@ class Step:
     """As this rank computed them, before any exchange."""
     weights: Mapping[str, Sketch] = field(default_factory=dict[str, Sketch])
     """After the step."""
+    moved: Mapping[str, int] = field(default_factory=dict[str, int])
+    """Hashes, as its first backward pass began, of weights that the step before left otherwise."""
     buffers: Mapping[str, int] = field(default_factory=dict[str, int])
     """Hashes of running statistics after the step."""
     random: Mapping[str, str] = field(default_factory=dict[str, str])

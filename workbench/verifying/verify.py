@@ -22,7 +22,9 @@ from workbench.launching.prepare.targets import resolve
 from workbench.launching.run import Run
 from workbench.measuring.batches import declared_option
 from workbench.store import processes
+from workbench.store.layout import RunPaths
 from workbench.store.measurements import batch_argument
+from workbench.store.record import starts_ranks
 from workbench.store.runs import Store
 from workbench.verifying.comparing import Comparison, compare
 from workbench.verifying.judging import judge
@@ -322,6 +324,13 @@ class _Bench:
 def _why(run: Run, trace: Trace, what: str) -> VerifyError:
     status, log = run.status, _log(run)
     if status.outcome in {"succeeded", "no-steps"}:
+        if starts_ranks(RunPaths(run.directory)):
+            return VerifyError(
+                f"{what}: the script starts its ranks itself (torch.multiprocessing), so each of "
+                "them would start as many again. Verify the function that it starts, as a script "
+                "that takes RANK and WORLD_SIZE from torchrun.",
+                log,
+            )
         return VerifyError(
             f"{what}: {len(trace.ranks)} ranks were seen, with {trace.steps} optimizer steps. Give "
             "the script arguments with which it trains.",

@@ -22,6 +22,7 @@ from .starts import identity, write_start
 from .writers import redirect_output
 
 _UNOBSERVED = "unobserved"
+_STARTS = "starts-ranks"  # store.record.starts_ranks reads it
 _noted: set[int] = set()
 Become = Callable[[int, int | None, str | None], None]
 """Called with the rank, and with the size and the backend of its group."""
@@ -76,8 +77,9 @@ def waiting(folder: str, parent: int) -> Generator[None]:
     Each launched process starts as many, and they meet on one port: usually no one trains.
     """
     note = os.path.join(folder, "metrics", f"waits-{parent}-{os.getpid()}")
-    with contextlib.suppress(OSError):
-        os.close(os.open(note, os.O_WRONLY | os.O_CREAT, 0o600))
+    for path in (note, os.path.join(folder, "metrics", _STARTS)):
+        with contextlib.suppress(OSError):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     try:
         yield
     finally:

@@ -38,12 +38,14 @@ class RankTrace:
         self._facts: dict[str, Any] = {}
         self._written = self._left = False
         self._schedules: dict[int, int] = {}
+        self._late: dict[int, Any] = {}  # optimizers that step after the one that ends the step
         self._generator: Any = None  # its state as the forward pass began
         self._clear()
         self._watch_backward(recorder)
         self._watch_schedules(sys.modules["torch.optim.lr_scheduler"])
         hooks: Any = sys.modules["torch.optim.optimizer"]
         hooks.register_optimizer_step_pre_hook(self._before_step)
+        hooks.register_optimizer_step_post_hook(self._after_step)
 
     def _clear(self) -> None:
         """Begin a step."""
@@ -93,6 +95,7 @@ class RankTrace:
         self._forget_zeroed()
         if not step["losses"] and self._done:
             self._stale, self._with_gradient = self._carried()
+            step["moved"] = self._moved()
         if self._generator is not None and not self._generator.equal(torch.get_rng_state()):
             step["noise"] = True
         self._generator = None
@@ -131,6 +134,26 @@ class RankTrace:
             if before[name]["norm"] > 0 and digest(_local(parameter.grad)) == before[name]["hash"]
         }
         return stale, len(trained)
+
+    def _moved(self) -> dict[str, int]:
+        """Hashes of parameters that are not what the last step has left: averaged, or loaded."""
+        left, named = self._done[-1]["weights"], self._models.named()
+        now = {name: digest(_local(value)) for name, value in named.items() if left.get(name)}
+        return {name: value for name, value in now.items() if value != left[name]["hash"]}
+
+    def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        """Of several optimizers the first ends the step: the others' weights come after it."""
+        with contextlib.suppress(Exception):
+            ended = bool(self._done) and not self._step["losses"]
+            if ended and self._recorder.lead() is not optimizer:
+                self._late[id(optimizer)] = optimizer
+                self._done[-1]["weights"].update(_sketches(self._held_late([optimizer])))
+
+    def _held_late(self, optimizers: Any) -> dict[str, Any]:
+        held = {
+            id(key) for one in optimizers for group in one.param_groups for key in group["params"]
+        }
+        return {name: value for name, value in self._models.named().items() if id(value) in held}
 
     def _before_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         with contextlib.suppress(Exception):
@@ -189,6 +212,9 @@ class RankTrace:
             "carried": bool(self._stale) and len(self._stale) == self._with_gradient,
             "schedules": max(self._schedules.values(), default=0),  # since the step before
         }
+        if len(self._done) + 1 >= self._most:  # the script ends before the others have stepped
+            for name in self._held_late(self._late.values()):
+                step["weights"].pop(name, None)
         self._done.append(step)
         self._schedules.clear()
 
