@@ -345,8 +345,8 @@ def slow_exchange(evidence: Evidence) -> Iterator[Finding]:
         f"{format_seconds(window.late_seconds)} of one another; its end then takes "
         f"{format_seconds(window.exchange_seconds)} of {format_seconds(window.step_seconds)} a "
         f"step ({share:.0%}, {window.steps} steps).",
-        cause="The exchange of gradients takes much of the step, and no rank is late for it: a "
-        "slow link, or little work for so many parameters.",
+        cause="The exchange of gradients takes much of the step, and no rank is late for it: "
+        "a slow link, or little work for so many parameters.",
         next="Accumulate more micro-batches per step, shard less, use a faster link, or a "
         "communication hook (bf16 gradients).",
     )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import resource
+import socket
 import subprocess
 import sys
 import time
@@ -413,3 +414,23 @@ def test_a_client_that_says_nothing_or_nonsense_hurts_nobody(server: Server) -> 
     begin = time.monotonic()
     assert server.run("pass")[0] == 0
     assert time.monotonic() - begin < allowed(30)
+
+
+def test_a_client_that_gave_up_has_nothing_started(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts cold then: two of one run would write to one folder."""
+    ran, receive = server.folder / "ran", client.receive
+
+    def too_late(connection: socket.socket, files: int = 0) -> object:
+        receive(connection, files)
+        raise TimeoutError("timed out")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "receive", too_late)
+        with pytest.raises(client.NotWarmError, match="timed out"):
+            server.start(f"open({str(ran)!r}, 'w')")
+    assert server.run("pass")[0] == 0
+    assert not ran.exists()
+    assert server.run(f"open({str(ran)!r}, 'w')")[0] == 0
+    assert ran.exists()

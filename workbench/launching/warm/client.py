@@ -23,7 +23,7 @@ from workbench.errors import HostError, WorkbenchError
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.warm import room, sameness
 from workbench.launching.warm.child import Order, inherited_signals
-from workbench.launching.warm.messages import is_ours, receive, send
+from workbench.launching.warm.messages import GO, is_ours, receive, send
 from workbench.store import processes
 
 FOLDER = "WORKBENCH_WARM_DIR"
@@ -35,6 +35,7 @@ IDLE_SECONDS = 900.0
 _HERE = Path(__file__).parent
 _APPEARS_SECONDS = 30.0  # until a server that is just being started listens
 _READY_SECONDS = 120.0  # until it has imported its modules, on a busy machine
+_BECOMES_SECONDS = 600.0  # once it is ready nothing else may be started in its place
 _RUN_VARIABLES = (processes.DIRECTORY, "WORKBENCH_RANK_PID", "WORKBENCH_CAPTURE", processes.MARKER)
 
 
@@ -302,6 +303,10 @@ def start_process(
         request = {"do": "start", "order": asdict(order), "keeper_shows": shown}
         send(connection, request, [nowhere, output, output])
         reply, _ = receive(connection)
+        if "ready" in reply:
+            connection.settimeout(_BECOMES_SECONDS)
+            connection.sendall(GO)
+            reply, _ = receive(connection)
     except (OSError, EOFError) as error:
         connection.close()
         raise NotWarmError(f"the warm server did not answer ({error or 'it ended'})") from None

@@ -12,6 +12,8 @@ from typing import Any
 _LENGTH = struct.Struct(">I")
 _MAX_BYTES = 16 << 20
 _PEER = struct.Struct("3i")
+GO = b"g"
+"""Who asked for a start says so when it is ready: from then on it waits for the process."""
 
 
 def send(connection: socket.socket, document: dict[str, Any], files: Sequence[int] = ()) -> None:

@@ -14,7 +14,7 @@ import socket
 from collections.abc import Mapping
 
 from .child import close_files
-from .messages import send
+from .messages import GO, send
 from .room import Room
 
 _PR_SET_CHILD_SUBREAPER = 36
@@ -33,6 +33,8 @@ def fork_and_reap(connection: socket.socket, room: Room, shown: Mapping[str, str
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    if not _still_wanted(connection):
+        os._exit(0)
     room.show(shown, "workbench warm reaper")
     adopt_orphans(yes=True)
     read, write = os.pipe()
@@ -51,6 +53,15 @@ def fork_and_reap(connection: socket.socket, room: Room, shown: Mapping[str, str
         _wait(connection, process)
     finally:
         os._exit(0)
+
+
+def _still_wanted(connection: socket.socket) -> bool:
+    """Whether who asked still waits: one that gave up has started it cold, and may not have two."""
+    try:
+        send(connection, {"ready": True})
+        return connection.recv(1) == GO
+    except OSError:
+        return False
 
 
 def _to_nowhere(connection: int) -> None:
