@@ -71,8 +71,8 @@ REFUSALS = [
     (("launch", "gpt", "--", "--size", "minus"), "--size"),
     (("launch", "gpt", "--", "--sizee", "2"), "--sizee"),
     (
-        ("memory", "--model", "gpt2", "--seq-len", "1e9"),
-        "seq_len must be a whole number of at least 1, not '1e9'",
+        ("memory", "--model", "gpt2", "--seq-len", "4k"),
+        "seq_len must be a whole number of at least 1, not '4k'. Write it in full: 4000 or 4096.",
     ),
     (("cost", "--model", "gpt2", "--gpus", "two"), "gpus must be a whole number from 1 to 128"),
     (("show", "nothing"), "No runs in"),
@@ -98,12 +98,19 @@ def test_bad_input_is_one_clear_sentence_and_exit_code_2(
     assert not list((tmp_path / "runs").glob("*"))
 
 
+@pytest.mark.parametrize("words", [("data",), ("memory", "--config"), ("launch",)])
+def test_a_home_of_nobody_is_one_sentence(command: Command, words: tuple[str, ...]) -> None:
+    result = command(*words, "~no-such-user/x.py")
+    assert (result.code, result.out) == (2, "")
+    assert "an unknown user" in result.err
+
+
 def test_unwritable_store_is_exit_code_1(command: Command, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     store = str(tmp_path / "file" / "runs")
     result = command("launch", str(SCRIPTS / "no_steps.py"), "--cpu", "--store", store)
     assert result.code == 1
-    assert "cannot be written" in " ".join(result.err.split())
+    assert "must be a folder, and" in " ".join(result.err.split())
 
 
 def test_it_refuses_to_run_beside_the_other_workbench(

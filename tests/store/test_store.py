@@ -109,7 +109,7 @@ def test_a_path_stands_for_its_run_in_any_store(
 @pytest.mark.parametrize("below", ["", "/deeper"])
 def test_a_file_is_no_store(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(wb.UsageError, match=r"must be a folder, and .*/file is a file") as told:
+    with pytest.raises(wb.StoreError, match=r"must be a folder, and .*/file is a file") as told:
         wb.runs(f"{tmp_path}/file{below}")
     assert "Errno" not in str(told.value)
 

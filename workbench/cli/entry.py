@@ -58,6 +58,8 @@ def run_app() -> NoReturn:
         _fail(str(error), 2)
     except WorkbenchError as error:
         _fail(str(error), 1)
+    except RuntimeError as error:
+        _fail(_unknown_home(error), 2)
     except typer.Abort:
         _fail("Aborted.", 1)
     except BrokenPipeError:
@@ -66,6 +68,13 @@ def run_app() -> NoReturn:
     if code == 0:
         _say_that_the_queue_waits()
     sys.exit(code)
+
+
+def _unknown_home(error: RuntimeError) -> str:
+    """What to write in the place of ``~NAME``; any other error is ours, and stays one."""
+    if "home directory" not in str(error):  # as pathlib says it
+        raise error
+    return "A path begins with ~ and an unknown user. Write ./~… or the whole folder."
 
 
 def _in_one_line(error: Any) -> str:

@@ -124,7 +124,7 @@ class Remote:
         except (ValueError, OSError) as error:
             raise UsageError(f"{self.url!r} cannot be used: {hide_known(str(error))}") from error
         if self._scheme == "file":
-            names.check_folder(Path(root), "The address")
+            names.check_folder(Path(root), "The address", StorageError)
         return files, str(root).rstrip("/")
 
     def below(self, name: str) -> Remote:

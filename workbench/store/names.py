@@ -7,7 +7,7 @@ import re
 import unicodedata
 from pathlib import Path
 
-from workbench.errors import UsageError
+from workbench.errors import UsageError, WorkbenchError
 
 MAX_NAME = 120
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -90,15 +90,13 @@ def check_local(path: str | os.PathLike[str], what: str) -> str:
     return text
 
 
-def check_folder(path: Path, what: str) -> Path:
+def check_folder(path: Path, what: str, error: type[WorkbenchError]) -> Path:
     """`path`, if it is a folder or may become one.
 
     Raises:
-        UsageError: it, or something above it, is a file.
+        WorkbenchError: as `error`: it, or something above it, is a file.
     """
     there = next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
     if there.is_file():  # a link to nowhere, or what may not be looked at, says so when it is used
-        raise UsageError(
-            f"{what} {path} must be a folder, and {there} is a file. Give another one."
-        )
+        raise error(f"{what} {path} must be a folder, and {there} is a file. Give another one.")
     return path

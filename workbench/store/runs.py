@@ -45,7 +45,7 @@ class Store:
         else:
             given = os.path.expanduser(names.check_local(root, "The store"))  # noqa: PTH111  (raises)
             self.root = Path(given).absolute()
-        names.check_folder(self.root, "The store")
+        names.check_folder(self.root, "The store", StoreError)
 
     def __repr__(self) -> str:
         return f"Store({str(self.root)!r})"
