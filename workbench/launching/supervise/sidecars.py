@@ -62,7 +62,8 @@ class Sidecars:
             if started is not None:
                 self._followers.append(started)
         try:
-            targets = chosen(self._run.notify)
+            # A measurement's own runs are no news: who started it waits for its answer.
+            targets = [] if self._run.part_of else chosen(self._run.notify)
         except WorkbenchError as error:  # a target was removed since, or its file is damaged
             targets = []
             log(f"no messages: {error}")
