@@ -413,6 +413,7 @@ def test_the_child_dies_with_its_parent() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_job_is_simulated_as_its_workload_and_layout_and_progress_rises() -> None:
     job = Job.of(LLAMA, gpu="h100", gpus=4, strategy="fsdp2-pp2", accumulate=2, seq_len=128)
     told: list[tuple[float, str]] = []

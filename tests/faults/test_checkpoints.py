@@ -100,6 +100,7 @@ def test_a_course_that_was_given_up_is_not_resumed_from(store: Path) -> None:
     assert lab.unbroken()
 
 
+@pytest.mark.full
 def test_resume_with_fewer_ranks_and_in_another_strategy(store: Path) -> None:
     whole = train(store, "--steps", "40", "--micro-batch", "8", strategy="single", processes=1)
     half = train(

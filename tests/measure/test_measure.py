@@ -124,6 +124,7 @@ def test_several_networks_are_recorded_each(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("warm")
+@pytest.mark.full
 def test_a_script_that_always_makes_a_group_gets_one_of_its_own(tmp_path: Path) -> None:
     measured = measure(ALWAYS_DDP, cpu=True, store=tmp_path).workload.model.measured
     assert measured is not None

@@ -36,6 +36,7 @@ def test_it_is_offered_where_a_calibration_tells_the_time(store: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.full
 def test_a_click_calibrates_and_the_time_is_predicted(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
