@@ -16,8 +16,10 @@ import pytest
 
 from tests.conftest import until
 from tests.launch.ranks import Ranks
+from workbench.diagnose.hang.stacks import answer, request_stacks
 from workbench.launching.capture import control_requests, pulse
 from workbench.store import processes, schema
+from workbench.store.layout import RunPaths
 
 pytestmark = pytest.mark.slow
 Begin = Callable[..., Ranks]
@@ -55,6 +57,13 @@ def test_a_training_rank_answers(begin: Begin) -> None:
     ranks.processes[1].send_signal(schema.STACK_SIGNAL)
     stack = ranks.folder / "metrics" / "rank-1.stack"
     until(lambda: "in ddp" in stack.read_text(), 10, "the stack")
+    paths = RunPaths(ranks.folder)
+    offsets = request_stacks(paths, (0, 1))  # by file: the rank's own thread answers
+    for rank in (0, 1):
+        until(lambda rank=rank: answer(paths, rank, offsets[rank]), 10, "the stack again")
+        found = answer(paths, rank, offsets[rank])
+        assert found is not None
+        assert "ddp" in {frame.function for frame in found.frames}
 
     (ranks.folder / "control" / "dump").touch()
     trace = ranks.folder / "metrics" / "rank-0.trace.json"

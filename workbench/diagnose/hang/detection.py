@@ -14,8 +14,8 @@ from pathlib import Path
 from workbench.diagnose.evidence import WARM_UP, Evidence
 from workbench.diagnose.facts import Facts
 from workbench.diagnose.hang.explanation import Standstill, describe
-from workbench.diagnose.hang.flight_recorder import last_collective, request_dump
-from workbench.diagnose.hang.stacks import NativeStack, Stack, answer, ask
+from workbench.diagnose.hang.flight_recorder import dumped, last_collective, request_dump
+from workbench.diagnose.hang.stacks import NativeStack, Stack, answer, ask, request_stacks
 from workbench.store.findings import Finding
 from workbench.store.processes import boot_id
 from workbench.store.schema import ProcessDoc
@@ -159,11 +159,19 @@ class HangWatch:
             request_dump(evidence.paths)
         self.asks, self.requested_at = self.asks + 1, facts.monotonic
         # First the collectives: whoever does not even write those has no thread that runs.
-        for rank in facts.ranks if self.asks > 2 else ():
-            if rank not in self.mute:
-                offset = ask(evidence.paths, rank, facts.ranks[rank].process)
-                if offset is not None:
-                    self.offsets[rank] = offset
+        if self.asks > 2:
+            self._request_stacks(evidence)
+
+    def _request_stacks(self, evidence: Evidence) -> None:
+        """Of ranks that wrote their collectives by their own thread; of others by signal."""
+        paths, ranks = evidence.paths, evidence.facts.ranks
+        asked = [rank for rank in ranks if rank not in self.mute]
+        awake = [rank for rank in asked if dumped(paths, rank, self.begun_time - 1.0)]
+        self.offsets |= request_stacks(paths, awake)
+        for rank in set(asked) - set(awake):
+            offset = ask(paths, rank, ranks[rank].process)
+            if offset is not None:
+                self.offsets[rank] = offset
 
     def _begin(self, evidence: Evidence) -> None:
         facts = evidence.facts

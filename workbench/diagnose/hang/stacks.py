@@ -1,7 +1,9 @@
 """Where each rank's Python is: asked for by a signal, read from a file, and put into words.
 
-The capture hook registers `faulthandler` for `STACK_SIGNAL`: its handler runs in C, so it answers
-even while something else holds the interpreter, and it interrupts nothing for good.
+A thread of the capture hook writes them where it can run (`request_stacks`): no frame changes
+meanwhile. Where it cannot, something in C holds the interpreter: then `ask` by `STACK_SIGNAL`, for
+which the hook registers `faulthandler`. Its handler runs in C; sent to a thread that runs Python it
+may meet a half-made frame and crash the rank.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -115,8 +117,19 @@ class Stack:
         return self.action, str(self.own)
 
 
+def request_stacks(paths: RunPaths, ranks: Iterable[int]) -> dict[int, int]:
+    """Ask ranks in which a thread of Python runs; where the answer of each will begin."""
+    offsets = dict[int, int]()
+    for rank in ranks:
+        with contextlib.suppress(OSError):
+            offsets[rank] = paths.rank_stack(rank).stat().st_size
+    with contextlib.suppress(OSError):
+        (paths.control / "stacks").touch()
+    return offsets
+
+
 def ask(paths: RunPaths, rank: int, process: ProcessDoc | None) -> int | None:
-    """Ask a rank for its stacks; the answer begins at the returned offset of its stack file.
+    """Ask a rank by signal; the answer begins at the returned offset of its stack file.
 
     None: it cannot be asked. The signal would end a process that has no handler for it, so the
     kernel is asked first whether there is one.
