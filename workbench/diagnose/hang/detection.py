@@ -7,7 +7,7 @@ anything is said the ranks are asked for their stacks several times; whoever mov
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -125,10 +125,7 @@ class HangWatch:
 
     def _ask_the_mute(self, facts: Facts, evidence: Evidence) -> None:
         """Ask those that were spared: a signal can wake a sleep in C, so it comes last."""
-        for rank in self.mute & facts.ranks.keys():
-            offset = ask(evidence.paths, rank, facts.ranks[rank].process)
-            if offset is not None:
-                self.offsets[rank] = offset
+        self._signal(evidence, self.mute & facts.ranks.keys())
         self.mute = set()
         self._read(evidence)
 
@@ -168,8 +165,11 @@ class HangWatch:
         asked = [rank for rank in ranks if rank not in self.mute]
         awake = [rank for rank in asked if dumped(paths, rank, self.begun_time - 1.0)]
         self.offsets |= request_stacks(paths, awake)
-        for rank in set(asked) - set(awake):
-            offset = ask(paths, rank, ranks[rank].process)
+        self._signal(evidence, set(asked) - set(awake))
+
+    def _signal(self, evidence: Evidence, ranks: Iterable[int]) -> None:
+        for rank in ranks:
+            offset = ask(evidence.paths, rank, evidence.facts.ranks[rank].process)
             if offset is not None:
                 self.offsets[rank] = offset
 
