@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -22,6 +23,19 @@ from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.targets import worth_preloading
 from workbench.launching.warm import client
 from workbench.store import processes
+
+# torch with gloo aborts in its own shut-down in about one run of eighty, after the training's end,
+# where our hook does not let gloo's threads rest (see capture/leaving.py).
+_ABORTED_AT_EXIT = "terminate called without an active exception"
+
+
+def printed(done: subprocess.CompletedProcess[str]) -> str:
+    """What a launcher without our hook printed. It must have succeeded, but for torch's abort at
+    exit: everything is written by then, and whether it is shows in what the caller reads.
+    """
+    aborted = _ABORTED_AT_EXIT in done.stderr and re.search(r"exitcode\s*: -6 ", done.stderr)
+    assert done.returncode == 0 or aborted, done.stdout[-4000:] + done.stderr[-6000:]
+    return done.stdout
 
 
 def start_cold(
@@ -75,9 +89,7 @@ def output(*arguments: object, folder: Path | None = None, modules: Sequence[str
     own = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
     environment = {**os.environ, **accelerate_config.environment("cpu"), **own}
     argv = [sys.executable, *map(str, arguments)]
-    done = run_warm(argv, folder or Path.cwd(), environment, modules)
-    assert done.returncode == 0, done.stdout[-4000:]
-    return done.stdout
+    return printed(run_warm(argv, folder or Path.cwd(), environment, modules))
 
 
 def torchrun(processes: int, *arguments: object, **more: Any) -> str:

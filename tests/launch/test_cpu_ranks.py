@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
+from tests.launch.ranks import printed
 from workbench.launching.prepare import accelerate_config
 
 pytestmark = pytest.mark.slow
@@ -42,8 +43,7 @@ def ranks(config: Path, script: str, *, shim: bool, **variables: str) -> str:
         check=False,
         timeout=180,
     )
-    assert done.returncode == 0, done.stderr[:4000] + done.stderr[-2000:]
-    return done.stdout
+    return printed(done)
 
 
 def shares(printed: str) -> list[str]:

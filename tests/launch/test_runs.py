@@ -16,6 +16,7 @@ import pytest
 import workbench as wb
 from tests.conftest import SCRIPTS, until
 from tests.faults.matrix import record
+from tests.launch.ranks import printed
 from workbench.compare import index
 from workbench.observe.rows import kept_row
 from workbench.store.layout import RunPaths
@@ -65,10 +66,11 @@ def test_bare_accelerate_gives_the_same_losses(start: Start) -> None:
     checked = wb.request(
         SCRIPTS / "raw_ddp.py", ["--steps", "5"], cpu=True, store=run.directory.parent, name=run.id
     )
-    bare = subprocess.run(
-        ["bash", "-c", checked.shell()], capture_output=True, text=True, timeout=120, check=True
+    command = ["bash", "-c", checked.shell()]
+    bare = printed(
+        subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     )
-    of_rank = re.findall(r"rank 1 step \d+ loss \d+\.\d{4}", bare.stdout)  # lines interleave there
+    of_rank = re.findall(r"rank 1 step \d+ loss \d+\.\d{4}", bare)  # lines interleave there
     assert of_rank == run.logs(1).splitlines()
 
 

@@ -17,7 +17,7 @@ import recipe_options
 import torch
 from recipe_options import RECORD, find_checkpoint, with_checkpoint
 
-from tests.launch.ranks import run_warm
+from tests.launch.ranks import printed, run_warm
 from workbench.recipes import find
 
 TINY = ("--layers", "1", "--hidden", "32", "--seq-len", "32", "--warmup", "2", "--eval-every", "0")
@@ -157,10 +157,6 @@ def test_checkpoints_go_into_the_run(monkeypatch, tmp_path):
 # --- Real processes ------------------------------------------------------------------------------
 
 
-# torch with gloo aborts in its own shut-down in about one run of eighty, after the training's end.
-ABORTED_AT_EXIT = "terminate called without an active exception"
-
-
 def launch(script, *arguments, processes=2, cwd, cold=False):
     """Start `script` as the documentation says, on CPU; its output. Warm, unless `cold`."""
     spread = f"--num_processes {processes} --num_machines 1 --main_process_port 0"
@@ -180,10 +176,7 @@ def launch(script, *arguments, processes=2, cwd, cold=False):
         )
     else:
         done = run_warm(command, cwd, environment | {"PYTHONUNBUFFERED": "1"})
-    if ABORTED_AT_EXIT in done.stderr and "exitcode  : -6 " in done.stderr:
-        return done.stdout  # everything was written; what the callers read says whether that holds
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    return printed(done)
 
 
 def record(folder, *arguments, processes=2):

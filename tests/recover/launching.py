@@ -12,9 +12,6 @@ from workbench.launching.prepare import accelerate_config
 from workbench.launching.start.warm_server import warm_part
 from workbench.recipes import recipes
 
-# torch with gloo aborts in its own shut-down in about one run of eighty, after the training's end.
-ABORTED_AT_EXIT = "terminate called without an active exception"
-
 
 def argv(script: Path, arguments: list[str], strategy: str, ranks: int, folder: Path) -> list[str]:
     """The launcher's command; its config files go into `folder`."""
