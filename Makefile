@@ -41,12 +41,13 @@ REHEARSAL ?= --model llama-3-8b --gpu $(GPU) --gpus $(GPUS) --strategy fsdp --to
 pod: venv ## open JupyterLab on simulated GPUs, with a rehearsed run on them (no GPU needed)
 	@WORKBENCH_STORE="$(STORE)" $(RUN)/python -m workbench.rehearsing.driver --gpu $(GPU) --count $(GPUS) -- sh -c '"$(VENV)/workbench" rehearse $(REHEARSAL) --background && exec "$(VENV)/python" -m jupyterlab --ip=127.0.0.1 --ServerApp.root_dir="$(CURDIR)" --LabApp.default_url=/lab/tree/notebooks/00_start_here.ipynb $(ROOT_ARGS) $(LAB_ARGS)'
 
-# Two streams of tests beside each other; one that has nothing left takes tests of the other.
+# Three streams of tests, for 2 cores: many tests wait for processes. One that has nothing left takes
+# tests of the others.
 # WORKERS=0 for one stream in this process. What fails is not run again: a flake is a fault.
-WORKERS ?= 2
+WORKERS ?= 3
 PYTEST = $(RUN)/python -m pytest -n $(WORKERS) --dist worksteal
 TEST_EXTRAS = train,lab,dev,deepspeed,lowbit,finetune,image,keras,trackers,notify,export,sweep,storage,agents
-test: ## run the tests that a change needs (11 min on 2 cores)
+test: ## run the tests that a change needs (10 min on 2 cores)
 	@$(SETUP) --extras $(TEST_EXTRAS)
 	@$(PYTEST) -m 'not full' $(PYTEST_ARGS)
 
