@@ -109,9 +109,14 @@ LINKS = tuple(
 _GRADIENT_BYTES = 4 * 132_352  # of the script's model
 
 
+GROUPS = next(
+    one for one in map(Path, ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup", "/")) if one.exists()
+)
+
+
 def can_limit() -> bool:
     """Whether cgroups can be made here."""
-    return os.access("/sys/fs/cgroup/cpu", os.W_OK) or os.access("/sys/fs/cgroup", os.W_OK)
+    return GROUPS.name != "" and os.access(GROUPS, os.W_OK)
 
 
 def cells(count: int, seed: int = 1) -> list[Cell]:

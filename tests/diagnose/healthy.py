@@ -29,7 +29,7 @@ TESTS = Path(__file__).parent.parent
 _SECONDS = 45.0  # then it is stopped: what it has told by then counts
 TRUE = frozenset({"same-data", "no-distributed-sampler", "needless-find-unused"})
 """What is so of some of these scripts: they were written for one process, or by a library."""
-_TINY = ("--layers", "2", "--hidden", "64", "--heads", "4", "--seq-len", "64", "--steps", "40")
+_TINY = ("--layers", "4", "--hidden", "64", "--heads", "4", "--seq-len", "64", "--steps", "40")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,8 +145,11 @@ def main() -> None:
     chosen = [one for one in cases() if options.only in one.name] * options.rounds
     kinds, outcomes, wrong = Counter[str](), Counter[str](), 0
     kept: dict[str, dict[str, str]] = {}
+    store = options.store and options.store.absolute()
+    keep = options.keep and options.keep.absolute()
     with tempfile.TemporaryDirectory() as folder:
-        for case, finished in results(chosen, options.store or Path(folder), options.beside):
+        os.chdir(folder)  # some scripts write into it
+        for case, finished in results(chosen, store or Path(folder), options.beside):
             said, outcome = finished.findings(), finished.status.outcome or "n/a"
             outcomes[outcome] += 1
             kinds.update(one.kind for one in said)
@@ -155,10 +158,10 @@ def main() -> None:
             for one in said:
                 rank = "" if one.rank is None else f" rank {one.rank}"
                 print(f"    {one.kind}{rank} ({one.severity}): {one.evidence}", flush=True)
-            if options.keep:
+            if keep:
                 kept[f"{case.name}-{len(kept)}"] = record(Path(finished.directory))
-        if options.keep:
-            recordings.save(options.keep, kept)
+        if keep:
+            recordings.save(keep, kept)
     print(
         f"{len(chosen)} healthy runs: {dict(outcomes)}; findings: {dict(kinds.most_common())}; "
         f"runs with one that is not so: {wrong}"

@@ -18,7 +18,7 @@ from tests.diagnose.recordings import FOLDER, load, unpacked
 from workbench.diagnose.offline import diagnose_offline
 from workbench.store.findings import Finding
 
-FILES = ("chosen", "held_out", "held_back", "healthy")
+FILES = ("chosen", "held_out", "idle", "held_back", "healthy")
 _CELL = re.compile(r"(\w+)-(\d)-(\w+)-rank(\d)-(\d+)")
 _OBSERVED = frozenset({"host-contention"})  # of the host: no fault of a rank
 

@@ -266,6 +266,26 @@ def test_a_rank_under_a_quota_is_told_of_its_quota(tmp_path: Path) -> None:
         assert "quota" in one.cause
 
 
+@pytest.mark.parametrize(
+    ("queued", "throttled", "told"),
+    [(0.04, 0.04, True), (0.0, 0.08, True), (0.04, 0.01, False), (0.02, 0.02, False)],
+)
+def test_ranks_that_share_a_quota_are_told_of_it_together(
+    tmp_path: Path, queued: float, throttled: float, *, told: bool
+) -> None:
+    held = RankShare(own={"backward": 0.03}, queued=queued, throttled=throttled)
+    said = found(tmp_path, window(ranks={0: held, 1: held}))
+    assert [(one.kind, one.rank, one.phase) for one in said] == (
+        [("host-contention", None, "paused")] * told
+    )
+    assert all("docker --cpus" in one.next and "(40%" in one.evidence for one in said)
+
+
+def test_one_ranks_quota_is_not_all_ranks(tmp_path: Path) -> None:
+    free, held = RankShare(queued=0.04), RankShare(queued=0.04, throttled=0.04)
+    assert not found(tmp_path, window(ranks={0: free, 1: held, 2: free}))
+
+
 def test_a_process_that_is_stopped_again_and_again(tmp_path: Path) -> None:
     own = {"backward": 0.03}
     stopped = RankShare(own={"backward": 0.08}, last=20, stops=0.9, **steady(0.05, 0.01))

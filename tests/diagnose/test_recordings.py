@@ -1,6 +1,7 @@
-"""Recorded faults of every phase and strategy, and healthy runs, all on a host without a free core.
+"""Recorded faults of every phase and strategy, and healthy runs.
 
-The bounds of the rules were chosen on ``chosen``; ``held_out`` was recorded and looked at afterwards.
+The bounds of the rules were chosen on ``chosen``; ``held_out`` was recorded and looked at afterwards,
+both on a host without a free core; ``idle`` later, on one with nothing else to do.
 ``healthy`` has real scripts on a busy host, of which earlier rules said what is not so.
 """
 
@@ -24,8 +25,12 @@ MISSED = {
     "held_out/tp-2-host-rank1-15",
     "held_out/tp-4-checkpoint-rank3-15",
     "held_out/zero3-2-backward-rank0-15",
+    "idle/fsdp-4-link-rank2-300",  # what a gather waits for and what it carries look alike
+    "idle/fsdp-4-quota-rank2-300",  # four ranks share two cores: the quota is never reached
+    "idle/pp-2-input-rank1-15",  # 3% of the pipeline's step
+    "idle/zero2-2-link-rank0-300",
 }
-"""Delays that the contention hides, and those that cost nothing: no one waits for that rank."""
+"""Also delays that contention hides, and those that cost nothing: no one waits for that rank."""
 
 
 @pytest.mark.parametrize("name", sorted(RUNS))

@@ -9,7 +9,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.conftest import until
+from tests.diagnose.grid import GROUPS, can_limit
 from workbench.launching.capture.core_time import CoreTime
 
 _CHILD = """
@@ -48,6 +51,46 @@ def test_a_step_reads_three_counters_and_nothing_else() -> None:
         core_time.step(step)
     each = (time.thread_time() - begun) / steps
     assert each < 0.005 * 0.02, f"{1e6 * each:.0f} µs of a step of 20 ms"  # measured 8 µs
+
+
+_BURNS = """
+import os, sys, time
+from pathlib import Path
+from workbench.launching.capture.core_time import CoreTime
+core_time = CoreTime()
+core_time.look(0.0)
+Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
+core_time.look(0.0)
+before, begun = core_time.looks[-1][2], time.monotonic()
+while time.monotonic() - begun < 0.6:
+    pass
+core_time.look(1.0)
+after = core_time.looks[-1][2]
+Path(sys.argv[2], "cgroup.procs").write_text(str(os.getpid()))
+Path(sys.argv[1]).rmdir()
+core_time.look(2.0)
+print(before, after, core_time.looks[-1][2])
+"""
+
+
+@pytest.mark.skipif(not can_limit(), reason="needs the right to make a cgroup")
+def test_the_quota_of_a_cgroup_that_it_was_moved_to_is_seen() -> None:
+    folder = GROUPS / f"workbench-test-{os.getpid()}"
+    folder.mkdir()
+    try:
+        for name, text in (("cpu.cfs_quota_us", "20000"), ("cpu.max", "20000 100000")):
+            if (folder / name).exists():
+                (folder / name).write_text(text)
+        command = [sys.executable, "-c", _BURNS, str(folder), str(GROUPS)]
+        printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        before, after, outside = map(int, printed.split())
+    finally:
+        if folder.exists():
+            until(lambda: not (folder / "cgroup.procs").read_text())
+            folder.rmdir()
+    assert before < 10_000
+    assert after > 200_000  # of the 600 ms it may compute 120 to 140
+    assert outside == after
 
 
 def test_stops_of_the_process_are_counted_exactly() -> None:

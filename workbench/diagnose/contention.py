@@ -27,6 +27,9 @@ def contended(evidence: Evidence) -> Iterator[Finding]:
     window = recent(evidence)
     if window is None or window.steps < _LEAST_STEPS or late_rank(evidence) is not None:
         return
+    if _held_share(window) >= evidence.bound("host-contention", None, _ENTER, _LEAVE):
+        yield _held_together(window)
+        return
     rank = _alone(window)
     share = min(1.0, window.late_seconds / window.step_seconds)
     queued = window.others_queued if rank is None else window.ranks[rank].queued
@@ -51,6 +54,34 @@ def contended(evidence: Evidence) -> Iterator[Finding]:
         cause=cause,
         next=move,
         phase=PAUSED if held else None,
+        lost_share=round(share, 4),
+    )
+
+
+def _held_share(window: ArrivalWindow) -> float:
+    """Of the step, for which the quota that the ranks share holds all of them back."""
+    shares = window.ranks.values()
+    queued = median(share.queued for share in shares)
+    held = median(share.throttled for share in shares)  # added up over the cores
+    if min(share.throttled for share in shares) < 0.5 * held or held < 0.5 * queued:
+        return 0.0
+    return min(1.0, max(queued, held / len(shares)) / window.step_seconds)
+
+
+def _held_together(window: ArrivalWindow) -> Finding:
+    share, ranks = _held_share(window), len(window.ranks)
+    return Finding(
+        kind="host-contention",
+        step=window.first,
+        severity="warning",
+        confidence=0.9,
+        evidence=f"The ranks were held back for {format_seconds(share * window.step_seconds)} of a "
+        f"step of {format_seconds(window.step_seconds)} ({share:.0%}, {window.steps} steps).",
+        cause=f"The CPU quota of this container or cgroup is less than the {ranks} ranks use, with "
+        "their threads and loaders.",
+        next="Raise its CPU limit (docker --cpus, a pod's limits.cpu, cpu.max), or start fewer "
+        "ranks, loader workers and threads.",
+        phase=PAUSED,
         lost_share=round(share, 4),
     )
 

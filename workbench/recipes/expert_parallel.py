@@ -49,7 +49,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--accumulate", type=int, default=1, help="micro-batches per step")
     add_steps(parser)
     add("--precision", choices=("fp32", "bf16"), default="fp32")
-    add("--log-every", type=int, default=10, help="steps")
+    add("--log-every", type=int, default=10, help="steps between printed lines")
     add("--ep", type=int, help="ranks that share the experts; default: all of them")
     options = parser.parse_args(arguments)
     check_positive(parser, options, {"warmup", "seed", "balance"})

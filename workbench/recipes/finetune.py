@@ -59,20 +59,40 @@ def _add_what(parser: Parser) -> None:
     """Model, data and method."""
     add = parser.add_argument_group("model").add_argument
     add("--model", type=local, required=True, help="a Hugging Face model's folder or hub name")
-    add("--adapter", type=local, help="folder of an adapter to train further, as after SFT")
-    add("--precision", choices=("fp32", "bf16", "fp16"), default="fp32", help="of the computation")
+    add("--adapter", type=local, help="folder of an adapter to train further")
+    add(
+        "--precision",
+        choices=("fp32", "bf16", "fp16"),
+        default="fp32",
+        help="number format of the computation",
+    )
     add = parser.add_argument_group("data").add_argument
-    add("--data", type=local, required=True, help="file or folder of examples: workbench data FILE")
+    add("--data", type=local, required=True, help="file or folder of examples; see: workbench data")
     add("--template", choices=TEMPLATES, help="chat template; default: the tokenizer's own")
     add("--seq-len", type=int, default=1024, help="tokens per example; the rest is cut")
-    add("--packing", action="store_true", help="several examples per sequence, kept apart")
-    add("--learn", choices=("answers", "all"), default="answers", help="tokens that count: loss")
+    add("--packing", action="store_true", help="put several examples into one sequence")
+    add(
+        "--learn",
+        choices=("answers", "all"),
+        default="answers",
+        help="which tokens count in the loss",
+    )
     add("--strict", action="store_true", help="refuse data with broken rows; else they are skipped")
     add = parser.add_argument_group("method").add_argument
-    add("--objective", choices=("sft", "dpo"), default="sft", help="imitate, or prefer (pairs)")
-    add("--method", choices=("full", "lora", "dora", "qlora"), default="lora", help="what learns")
+    add(
+        "--objective",
+        choices=("sft", "dpo"),
+        default="sft",
+        help="sft: imitate the answers; dpo: prefer the chosen one of two",
+    )
+    add(
+        "--method",
+        choices=("full", "lora", "dora", "qlora"),
+        default="lora",
+        help="train all weights, or adapters beside the frozen weights",
+    )
     add("--lora-rank", type=int, default=16, help="rank of the adapters")
-    add("--lora-alpha", type=int, help="their scale; default: twice the rank")
+    add("--lora-alpha", type=int, help="scale of the adapters; default: twice the rank")
     add("--lora-targets", default=",".join(TARGETS), help="linear layers with adapters")
     add("--dpo-beta", type=float, default=0.1, help="how closely DPO keeps to the start model")
 
@@ -84,26 +104,31 @@ def _add_how(parser: Parser) -> None:
     add("--accumulate", type=int, default=1, help="micro-steps per optimizer step")
     add("--seed", type=int, default=0, help="seed of adapters, split and order")
     add = parser.add_argument_group("optimizer").add_argument
-    add("--optimizer", choices=tuple(OPTIMIZERS), default="adamw-fused", help="its kind")
+    add("--optimizer", choices=tuple(OPTIMIZERS), default="adamw-fused", help="optimizer")
     add("--lr", type=float, help="peak learning rate; default by method: 2e-4, full 2e-5, DPO 5e-6")
-    add("--weight-decay", type=float, default=0.0, help="pull of the weights to zero")
+    add("--weight-decay", type=float, default=0.0, help="weight decay of the optimizer")
     add("--clip", type=float, default=1.0, help="largest norm of the gradient")
     add = parser.add_argument_group("schedule").add_argument
     add("--epochs", type=float, default=1.0, help="passes over the data")
     add("--steps", type=int, help="optimizer steps, instead of epochs")
-    add("--warmup", type=int, default=10, help="steps until the peak")
-    add("--schedule", choices=("cosine", "linear", "constant"), default="cosine", help="after it")
+    add("--warmup", type=int, default=10, help="steps until the peak learning rate")
+    add(
+        "--schedule",
+        choices=("cosine", "linear", "constant"),
+        default="cosine",
+        help="shape of the learning rate after the warm-up",
+    )
     add = parser.add_argument_group("evaluation").add_argument
     add("--eval-share", type=float, default=0.0, help="share of the examples held out; 0: none")
-    add("--eval-every", type=int, default=0, help="steps; 0: at the end of each epoch")
-    add("--log-every", type=int, default=1, help="steps")
+    add("--eval-every", type=int, default=0, help="steps between evaluations; 0: per epoch")
+    add("--log-every", type=int, default=1, help="steps between printed lines")
     add_samples(parser, "evaluation")
     add = parser.add_argument_group("checkpoints").add_argument
     home = Path(os.environ.get("WORKBENCH_RUN_DIR", ""), "checkpoints")
-    add("--checkpoint-every", type=int, default=0, help="steps; 0: at the end alone")
-    add("--checkpoint-dir", type=local_folder, default=home, help=f"default: {home}")
-    add("--keep-last", type=int, metavar="K", help="checkpoints; default: all")
-    add("--resume", metavar="DIR", type=local, help="a checkpoint, or 'latest' of the folder")
+    add("--checkpoint-every", type=int, default=0, help="steps between checkpoints; 0: at the end")
+    add("--checkpoint-dir", type=local_folder, default=home, help=f"their folder; default: {home}")
+    add("--keep-last", type=int, metavar="K", help="keep the last K checkpoints; default: all")
+    add("--resume", metavar="DIR", type=local, help="start from this checkpoint, or the 'latest'")
 
 
 def _complete(parser: Parser, options: argparse.Namespace) -> None:

@@ -42,9 +42,14 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.group("model")
     add("--model", dest="base", type=local, required=True, help="a diffusers folder or hub name")
     add("--lora-rank", type=int, default=8, help="rank of the adapters in every attention")
-    add("--precision", choices=("fp32", "bf16", "fp16"), default="fp32", help="of the computation")
+    add(
+        "--precision",
+        choices=("fp32", "bf16", "fp16"),
+        default="fp32",
+        help="number format of the computation",
+    )
     add = parser.group("data")
-    add("--data", dest="pictures", type=local, required=True, help="folder: workbench data FOLDER")
+    add("--data", dest="pictures", type=local, required=True, help="folder of pictures")
     add("--resolution", type=int, default=512, help="pixels per side; shorter sides are scaled")
     add("--strict", action="store_true", help="refuse a folder with broken pictures; else skipped")
     add = parser.group("batch")
@@ -53,13 +58,13 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add = parser.group("schedule")
     add("--steps", type=int, default=500, help="optimizer steps")
     add("--lr", type=float, default=1e-4, help="peak learning rate")
-    add("--warmup", type=int, default=10, help="steps until the peak")
+    add("--warmup", type=int, default=10, help="steps until the peak learning rate")
     add("--seed", type=int, default=0, help="seed of adapters, order, noise and samples")
     add("--min-snr", type=float, metavar="GAMMA", help="weigh steps by min(SNR, GAMMA); usual: 5")
     add = parser.group("evaluation and output")
-    add("--log-every", type=int, default=10, help="steps")
+    add("--log-every", type=int, default=10, help="steps between printed lines")
     add("--sample-every", type=int, default=0, help="steps between pictures of prompts; 0: none")
-    add("--sample-prompts", nargs="+", metavar="TEXT", help="what they show, at most 8")
+    add("--sample-prompts", nargs="+", metavar="TEXT", help="prompts of the samples, at most 8")
     add("--sample-steps", type=int, default=25, help="denoising steps of a sample")
     add_checkpoints(parser)
     options = parser.parse_args(arguments)

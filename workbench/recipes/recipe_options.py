@@ -67,7 +67,7 @@ def add_steps(parser: Parser) -> None:
     add = parser.group("schedule")
     add("--steps", type=int, default=200, help="optimizer steps")
     add("--lr", type=float, help="peak learning rate; default: from the width")
-    add("--warmup", type=int, default=30, help="steps until the peak")
+    add("--warmup", type=int, default=30, help="steps until the peak learning rate")
     add("--seed", type=int, default=0, help="seed of the weights and the data order")
 
 
@@ -107,22 +107,32 @@ def add_checkpoints(parser: Parser) -> None:
     """When to save, what to keep, where to start from; see checkpointing.py."""
     add = parser.group("checkpoints")
     home = Path(os.environ.get("WORKBENCH_RUN_DIR", ""), "checkpoints")
-    add("--checkpoint-every", type=int, default=0, help="steps; 0: never")
+    add("--checkpoint-every", type=int, default=0, help="steps between checkpoints; 0: never")
     add("--checkpoint-minutes", type=float, help="minutes between checkpoints")
-    add("--checkpoint-auto", type=float, metavar="HOURS", help="mean time between interruptions")
-    add("--checkpoint-dir", type=local_folder, default=home, help=f"default: {home}")
+    add(
+        "--checkpoint-auto",
+        type=float,
+        metavar="HOURS",
+        help="choose the interval for one interruption every HOURS",
+    )
+    add(
+        "--checkpoint-dir",
+        type=local_folder,
+        default=home,
+        help=f"folder of the checkpoints; default: {home}",
+    )
     add("--checkpoint-async", action="store_true", help="write while training continues")
-    add("--keep-last", type=int, metavar="K", help="checkpoints; default: all")
-    add("--keep-best", type=int, metavar="K", help="also keep those of lowest loss")
-    add("--resume", metavar="DIR", type=local, help="a checkpoint, or 'latest' of the folder")
+    add("--keep-last", type=int, metavar="K", help="keep the last K checkpoints; default: all")
+    add("--keep-best", type=int, metavar="K", help="also keep the K with the lowest loss")
+    add("--resume", metavar="DIR", type=local, help="start from this checkpoint, or the 'latest'")
 
 
 def add_samples(parser: Parser, title: str) -> None:
     """Answers to fixed prompts while it trains; see samples.py."""
     add = parser.group(title)
-    add("--sample-every", type=int, default=0, help="steps between answers to prompts; 0: none")
-    add("--sample-prompts", nargs="+", metavar="TEXT", help="prompts, or files of one a line")
-    add("--sample-tokens", type=int, default=48, help="tokens of an answer, at most 256")
+    add("--sample-every", type=int, default=0, help="steps between text samples; 0: none")
+    add("--sample-prompts", nargs="+", metavar="TEXT", help="prompts, or files with one per line")
+    add("--sample-tokens", type=int, default=48, help="tokens of a sample, at most 256")
 
 
 def check_samples(parser: Parser, options: argparse.Namespace) -> None:

@@ -40,8 +40,13 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--micro-batch", type=int, default=8, help="sequences per step, the same on every rank")
     add_steps(parser)
     add("--precision", choices=("fp32", "bf16"), default="fp32")
-    add("--log-every", type=int, default=10, help="steps")
-    add("--tp", type=int, default=int(os.environ.get("WORLD_SIZE", "1")), help="ranks: all of them")
+    add("--log-every", type=int, default=10, help="steps between printed lines")
+    add(
+        "--tp",
+        type=int,
+        default=int(os.environ.get("WORLD_SIZE", "1")),
+        help="tensor-parallel ranks; default: all",
+    )
     add("--sequence-parallel", action="store_true", help="also split the residual stream")
     options = parser.parse_args(arguments)
     check_positive(parser, options, {"warmup", "seed"})

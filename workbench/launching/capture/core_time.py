@@ -34,7 +34,7 @@ class CoreTime:
         self._own: int | None = None
         self._opened = False
         self._sleeper: int | None = None
-        self._group: int | None = None
+        self._quota: _Quota | None = None
 
     def backward(self) -> None:
         """The backward pass is entered; like the next two called in the thread that trains."""
@@ -63,7 +63,7 @@ class CoreTime:
         """Take in what is new; whether there was a step. Called beside the training."""
         if not self.looks:
             self._begin()
-        self.looks.append((now, self._turns(), self._throttled()))
+        self.looks.append((now, self._turns(), self._quota.throttled() if self._quota else 0))
         stepped = bool(self._new)
         while self._new:
             step, *texts = self._new.popleft()
@@ -78,22 +78,49 @@ class CoreTime:
         sleeper = threading.Thread(target=never.acquire, name="workbench-sleeps", daemon=True)
         sleeper.start()
         self._sleeper = _opened(f"/proc/self/task/{sleeper.native_id}/schedstat")
-        folder = _group_folder()
-        self._group = None if folder is None else _opened(os.path.join(folder, "cpu.stat"))
+        self._quota = _Quota()
 
     def _turns(self) -> int:
         """Of the sleeping thread: about two each time that the process was stopped."""
         return 0 if self._sleeper is None else int(os.pread(self._sleeper, 64, 0).split()[2])
 
-    def _throttled(self) -> int:
-        """Microseconds for which the cgroup's quota held its threads back so far."""
-        if self._group is None:
-            return 0
-        for line in os.pread(self._group, 1024, 0).split(b"\n"):
-            name, _, value = line.partition(b" ")
-            if name in {b"throttled_usec", b"throttled_time"}:  # cgroup 2, cgroup 1 in ns
-                return int(value) // (1 if name == b"throttled_usec" else 1000)
-        return 0
+
+class _Quota:
+    """For how long a CPU quota held this process back, in whichever cgroup it was."""
+
+    def __init__(self) -> None:
+        self._own = _opened("/proc/self/cgroup")
+        self._groups = b""
+        self._stat: int | None = None
+        self._total = self._seen = 0
+
+    def throttled(self) -> int:
+        """Microseconds since the first call."""
+        groups = b"" if self._own is None else os.pread(self._own, 4096, 0)
+        self._add()
+        if groups != self._groups:  # schedulers move a process that already runs
+            self._move(groups)
+        return self._total
+
+    def _move(self, groups: bytes) -> None:
+        if self._stat is not None:
+            os.close(self._stat)
+        self._groups, folder = groups, _group_folder(groups.decode())
+        self._stat = None if folder is None else _opened(os.path.join(folder, "cpu.stat"))
+        self._seen = self._counter() or 0
+
+    def _add(self) -> None:
+        now = self._counter()
+        if now is not None:  # else the cgroup is gone
+            self._total, self._seen = self._total + now - self._seen, now
+
+    def _counter(self) -> int | None:
+        with contextlib.suppress(OSError):
+            for line in os.pread(self._stat, 1024, 0).split(b"\n") if self._stat else ():
+                name, _, value = line.partition(b" ")
+                if name in {b"throttled_usec", b"throttled_time"}:  # cgroup 2, cgroup 1 in ns
+                    return int(value) // (1 if name == b"throttled_usec" else 1000)
+        return None
 
 
 def queued_seconds() -> float | None:
@@ -109,11 +136,9 @@ def queued_seconds() -> float | None:
     return total / 1e9
 
 
-def _group_folder() -> str | None:
-    """Of this process's CPU controller, if there is one."""
-    with open("/proc/self/cgroup", encoding="utf-8") as file:
-        lines = [line.rstrip("\n").split(":", 2) for line in file]
-    for _, names, path in lines:
+def _group_folder(groups: str) -> str | None:
+    """The CPU controller's, of a process with these lines in its `/proc/PID/cgroup`."""
+    for _, names, path in (line.split(":", 2) for line in groups.splitlines()):
         if not names or "cpu" in names.split(","):
             for root in _GROUPS:
                 if os.path.exists(f"{root}{path}/cpu.stat"):
