@@ -52,6 +52,23 @@ def test_bad_arguments_are_one_clear_line(arguments: tuple[str, ...], said: str)
     assert "\n" not in str(error.value)
 
 
+def test_what_would_be_refused_after_loading_is_refused_before_a_launch(
+    own: tuple[str, ...], tmp_path: Path
+) -> None:
+    pairs = [{"prompt": "one?", "chosen": "Two.", "rejected": "No."}] * 4
+    of_pairs = ("--data", str(write_lines(tmp_path / "pairs.jsonl", pairs)))
+    for words, said in (
+        ((*own, "--objective", "dpo"), "needs pairs"),
+        ((*own, "--objective", "dpo", "--packing"), "cannot be packed"),
+        ((*own, *of_pairs), "Add --objective dpo"),
+        ((*own, *of_pairs, "--packing"), "Add --objective dpo"),
+        ((*own, "--adapter", str(tmp_path)), "no adapter_config.json there"),
+    ):
+        with pytest.raises(wb.UsageError, match=said):
+            wb.request("finetune", words, cpu=True, store=tmp_path / "runs")
+    wb.request("finetune", [*own, *of_pairs, "--objective", "dpo"], cpu=True, store=tmp_path)
+
+
 def test_options_stand_in_groups() -> None:
     text = wb.recipes.help_text("finetune")
     groups = "model data method batch optimizer schedule evaluation checkpoints"

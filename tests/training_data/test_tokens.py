@@ -98,6 +98,21 @@ def test_the_figures_of_an_epoch_follow_from_the_lengths(tmp_path: Path) -> None
     assert counted.learned_share == 1.0
 
 
+def test_a_pair_is_two_sequences_that_are_never_packed(tmp_path: Path) -> None:
+    folder = tokenizer_folder(tmp_path / "model")
+    rows = [{"prompt": "one?", "chosen": "Two.", "rejected": "Not two."}] * 3
+    report = examine(write_lines(tmp_path / "a.jsonl", rows))
+    options = TokenOptions(model=str(folder), micro_batch=2)
+    counted = token_report(report, options)
+    shown = counted.first[0]
+    assert [text for text, learned in shown.parts if learned] == ["Two.<|im_end|>"]
+    assert shown.rejected == "Not two.<|im_end|>\n"
+    assert (counted.counted, shown.tokens) == (3, counted.longest + counted.longest - 4)
+    assert counted.epoch_tokens == 3 * shown.tokens
+    assert (counted.epoch_steps, counted.epoch_steps_packed, counted.packing_gain) == (2, 2, 1.0)
+    assert counted.padding_share == pytest.approx(1 - shown.tokens / (2 * counted.longest))
+
+
 def test_an_answer_behind_the_end_of_the_sequence_is_told_as_lost(tmp_path: Path) -> None:
     folder = tokenizer_folder(tmp_path / "model")
     report = examine(write_lines(tmp_path / "a.jsonl", [chat(1), chat(2)]))

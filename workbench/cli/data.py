@@ -58,7 +58,7 @@ def data(
         _print_examples(report)
         console.print("Count tokens and see the label mask: add --model DIR", style="dim")
     else:
-        _print_tokens(counted, tokens)
+        _print_tokens(counted, tokens, pairs=report.form == "preference")
 
 
 def document(report: DataReport, counted: TokenReport | None) -> dict[str, Any]:
@@ -146,13 +146,16 @@ def _marked(mark: str, content: str, style: str) -> Text:
     return Text("\n".join(f"{mark:>9} │ {line}" for line in safe), style=style)
 
 
-def _print_tokens(counted: TokenReport, tokens: TokenOptions) -> None:
+def _print_tokens(counted: TokenReport, tokens: TokenOptions, *, pairs: bool) -> None:
     console.print(f"\nAs the model sees them; template: {counted.template}", markup=False)
     for shown in counted.first:
         console.print(f"\nrow {shown.row}: {shown.tokens:,} tokens", style="bold")
         for text, learned in shown.parts:
             stretch = text.removesuffix("\n")
-            console.print(_marked("learned" if learned else "read", stretch, "green" * learned))
+            mark = ("preferred" if shown.rejected else "learned") if learned else "read"
+            console.print(_marked(mark, stretch, "green" * learned))
+        if shown.rejected:
+            console.print(_marked("rejected", shown.rejected.removesuffix("\n"), "red"))
     for note in counted.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     for problem in counted.refused[:_PROBLEMS]:
@@ -160,26 +163,27 @@ def _print_tokens(counted: TokenReport, tokens: TokenOptions) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column()
     table.add_column(justify="right")
-    for name, value in _figures(counted, tokens):
+    for name, value in _figures(counted, tokens, pairs=pairs):
         table.add_row(name, value)
     console.print()
     console.print(table)
 
 
-def _figures(counted: TokenReport, tokens: TokenOptions) -> list[tuple[str, str]]:
-    """Each figure with its name."""
-    batch = tokens.global_batch or tokens.micro_batch
-    return [
+def _figures(counted: TokenReport, tokens: TokenOptions, *, pairs: bool) -> list[tuple[str, str]]:
+    """Each figure with its name; of pairs each answer, with its prompt, is a sequence."""
+    batch, what = tokens.global_batch or tokens.micro_batch, "sequences" if pairs else "examples"
+    figures = [
         ("tokens: median", f"{counted.median:,}"),
         ("tokens: 95 % have at most", f"{counted.p95:,}"),
         ("tokens: longest", f"{counted.longest:,}"),
         ("tokens that are learned", f"{counted.learned_share:.1%}"),
-        (f"examples longer than {tokens.seq_len:,}", f"{counted.truncated_share:.1%}"),
+        (f"{what} longer than {tokens.seq_len:,}", f"{counted.truncated_share:.1%}"),
         ("tokens that are cut off", f"{counted.cut_share:.1%}"),
-        ("examples lost: all that is learned is cut off", f"{counted.lost_share:.1%}"),
+        (f"{what} lost: all that is learned is cut off", f"{counted.lost_share:.1%}"),
         (f"padding in micro-batches of {tokens.micro_batch}", f"{counted.padding_share:.1%}"),
         ("packing saves computed positions", f"x {counted.packing_gain:.2f}"),
         ("an epoch: tokens", f"{counted.epoch_tokens:,}"),
         (f"an epoch: steps of {batch} examples", f"{counted.epoch_steps:,}"),
         (f"an epoch: steps of {batch}, packed", f"{counted.epoch_steps_packed:,}"),
     ]
+    return [one for one in figures if not (pairs and "pack" in one[0])]

@@ -200,7 +200,7 @@ _SHAPE: Mapping[str, Any] = {
     "experts_per_token": 0,
     **dict.fromkeys(("seq_len", "micro_batch", "accumulate", "precision", "steps", "minutes")),
     "checkpoint_every": 0,
-    **dict.fromkeys(("data", "epochs", "pictures", "base")),
+    **dict.fromkeys(("data", "adapter", "epochs", "pictures", "base")),
     "eval_share": 0.0,
     "packing": False,
     "objective": "sft",

@@ -17,6 +17,7 @@ from workbench.errors import UsageError
 from workbench.training_data import (
     Encoder,
     RowError,
+    check_objective,
     form_of_source,
     load_tokenizer,
     locate,
@@ -59,9 +60,7 @@ def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Data
     """What is trained on, and what is held out. What is skipped is told once, by rank 0."""
     source = locate(options.data)
     form, _ = form_of_source(source)
-    if (options.objective == "dpo") != (form == "preference"):
-        needs = "pairs (chosen and rejected)" if options.objective == "dpo" else "--objective dpo"
-        raise UsageError(f"--data {options.data} has the form {form}; this needs {needs}")
+    check_objective(options.data, form, options.objective)
     about = {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in source.files}
     with arguments.main_process_first(desc="examples"):  # the others find them in the cache
         every = Dataset.from_generator(

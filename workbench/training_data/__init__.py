@@ -6,6 +6,7 @@
 
 from workbench.training_data.encode import EncodedExample, Encoder, load_tokenizer
 from workbench.training_data.examine import examine, form_of_source, read_examples
+from workbench.training_data.forms import check_objective
 from workbench.training_data.locate import locate
 from workbench.training_data.measure import TokenOptions, TokenReport, token_report
 from workbench.training_data.values import DataReport, Example, RowError, RowResult
@@ -19,6 +20,7 @@ __all__ = [
     "RowResult",
     "TokenOptions",
     "TokenReport",
+    "check_objective",
     "examine",
     "form_of_source",
     "load_tokenizer",

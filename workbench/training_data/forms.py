@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, cast
 
+from workbench.errors import UsageError
 from workbench.training_data.values import EmptyRowError, Example, RowError, Turn
 
 _PAIRS = (
@@ -31,6 +32,23 @@ FORMS = {
     "text": "text: what is learned from the first to the last token",
 }
 """Form -> its columns."""
+
+
+def check_objective(data: str, form: str, objective: str) -> None:
+    """Refuse data of a form that the objective, sft or dpo, cannot be trained on.
+
+    >>> check_objective("chats.jsonl", "messages", "sft")
+
+    Raises:
+        UsageError: one needs pairs, the other must not have them.
+    """
+    if objective == "dpo" and form != "preference":
+        raise UsageError(
+            f"--data {data} holds {FORMS[form]}. --objective dpo needs pairs: the columns "
+            "chosen and rejected, with a prompt."
+        )
+    if objective != "dpo" and form == "preference":
+        raise UsageError(f"--data {data} holds {FORMS[form]}. Add --objective dpo.")
 
 
 def form_of(fields: Mapping[str, Any]) -> str | None:

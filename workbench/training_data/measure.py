@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from workbench.training_data.encode import Encoder, load_tokenizer
 from workbench.training_data.examine import read_examples
 from workbench.training_data.locate import locate
 from workbench.training_data.templates import TEMPLATES
-from workbench.training_data.values import DataReport, RowError, RowResult
+from workbench.training_data.values import DataReport, Example, RowError, RowResult
 
 SAMPLE = 5000
 """Examples that are counted in tokens; of more rows they are drawn evenly."""
@@ -57,6 +57,8 @@ class ShownExample:
     """Its length."""
     parts: tuple[tuple[str, bool], ...]
     """Text in stretches, each with whether it is learned."""
+    rejected: str = ""
+    """Of a pair the answer that is not preferred, as the model sees it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,20 +122,33 @@ def token_report(report: DataReport, options: TokenOptions) -> TokenReport:
     for read in _sample(report):
         assert read.example is not None
         try:
-            encoded = encoder.encode(read.example)
+            sequences = [encoder.encode(one) for one in _sequences(read.example)]
+            rejected = encoder.pair(read.example).rejected if len(sequences) > 1 else ""
         except RowError as error:
             refused.append(RowResult(row=read.row, problem=str(error)))
             continue
-        kept = encoded.learned[: options.seq_len]
-        lengths.append(len(encoded.ids))
-        learned.append([sum(kept), len(kept)])
+        for one in sequences:
+            kept = one.learned[: options.seq_len]
+            lengths.append(len(one.ids))
+            learned.append([sum(kept), len(kept)])
         if len(shown) < len(report.first):
-            parts = tuple(encoder.shown(encoded))
-            shown.append(ShownExample(row=read.row, tokens=len(encoded.ids), parts=parts))
+            parts, tokens = (
+                tuple(encoder.shown(sequences[0])),
+                sum(len(one.ids) for one in sequences),
+            )
+            shown.append(ShownExample(row=read.row, tokens=tokens, parts=parts, rejected=rejected))
     if not lengths:
         first = refused[0]
         raise UsageError(f"The template fits no row (row {first.row}: {first.problem}).")
     return _summed(report, options, encoder, shown, refused, lengths, learned)
+
+
+def _sequences(example: Example) -> list[Example]:
+    """What the model computes of an example: of a pair the prompt with each of its answers."""
+    if not example.rejected:
+        return [example]
+    turns = (*example.turns[: example.prompt_turns], *example.rejected)
+    return [example, replace(example, turns=turns)]
 
 
 def _sample(report: DataReport) -> Iterable[RowResult]:
@@ -156,14 +171,16 @@ def _summed(
     cut = [min(length, longest) for length in lengths]
     kept = sum(cut)
     batch = options.global_batch or options.micro_batch
-    scale = report.examples / (len(lengths) + len(refused))
-    rows = max(1, round(scale * len(lengths)))
-    bins = packed(cut, longest)
-    padded = padded_tokens(cut, options.micro_batch)
+    pairs = report.form == "preference"  # two sequences each, which are never packed
+    counted = len(lengths) // (1 + pairs)
+    scale = report.examples / (counted + len(refused))
+    rows = max(1, round(scale * counted))
+    padded = padded_tokens(cut, options.micro_batch * (1 + pairs))
+    bins = counted if pairs else packed(cut, longest)
     return TokenReport(
         template=encoder.template_name,
         first=tuple(shown),
-        counted=len(lengths),
+        counted=counted,
         refused=tuple(refused),
         median=ordered[len(ordered) // 2],
         p95=ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))],
@@ -173,7 +190,9 @@ def _summed(
         cut_share=1 - kept / sum(lengths),
         lost_share=sum(not learned_tokens for learned_tokens, _ in learned) / len(lengths),
         padding_share=1 - kept / padded,
-        packing_gain=padded / kept,  # packed examples are not padded: TRL computes without
+        packing_gain=1.0
+        if pairs
+        else padded / kept,  # packed examples are not padded: TRL computes without
         epoch_tokens=round(scale * kept),
         epoch_steps=-(-rows // batch),
         epoch_steps_packed=-(-max(1, round(scale * bins)) // batch),

@@ -13,7 +13,7 @@ from workbench.describe.job import Job
 from workbench.errors import UsageError
 from workbench.estimate.parts import Estimate
 from workbench.launching.prepare.request import Request
-from workbench.training_data import examine, locate
+from workbench.training_data import check_objective, examine, form_of_source, locate
 
 _MOST_BYTES = 256 << 20  # of data that is read to count its rows; more takes minutes
 
@@ -64,6 +64,23 @@ def with_pairs(memory: Estimate, shape: Mapping[str, Any]) -> Estimate:
         parts["reference model"] = parts["parameters"]
     notes = ("both answers of a pair are in one forward pass: two sequences per example",)
     return replace(memory, parts=parts, assumptions=(*memory.assumptions, *notes))
+
+
+def check_files(shape: Mapping[str, Any]) -> None:
+    """Refuse data and adapters that the recipe would refuse after a minute of loading.
+
+    Raises:
+        UsageError: the data are not what the objective trains on, or there is no adapter.
+    """
+    folder = shape["adapter"]
+    if folder is not None and not Path(folder, "adapter_config.json").is_file():
+        raise UsageError(
+            f"--adapter {folder}: no adapter_config.json there. Give a folder as a fine-tuning "
+            "leaves it: checkpoints/adapter of its run."
+        )
+    if shape["data"] is not None:
+        form, _ = form_of_source(locate(shape["data"]))
+        check_objective(shape["data"], form, shape["objective"])
 
 
 def epoch_steps(request: Request, shape: Mapping[str, Any]) -> tuple[int, int] | tuple[None, None]:

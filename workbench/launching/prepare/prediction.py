@@ -25,7 +25,7 @@ from workbench.estimate.card import (
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import CONTEXT, Estimate
 from workbench.launching.prepare.described import check_trained, workload_of
-from workbench.launching.prepare.own_model import epoch_steps, of_own_model, with_pairs
+from workbench.launching.prepare.own_model import check_files, epoch_steps, of_own_model, with_pairs
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.step_prediction import predict
 from workbench.store import measurements, stack_calibrations
@@ -150,6 +150,7 @@ def _of_recipe(request: Request, recipe: str) -> Request:
     if request.options.job is not None:
         workload = request.options.job.workload
         check_trained(recipe, arguments, workload)
+    check_files(shape)
     (epoch, examples), steps = epoch_steps(request, shape), shape["steps"]
     if steps is None and epoch is not None:
         steps = math.ceil(epoch * shape["epochs"])
