@@ -165,5 +165,5 @@ def test_what_cannot_be_measured_is_refused_at_once(tmp_path: Path) -> None:
         calibrate(tmp_path, cluster=wb.Cluster.rented("h100"))
     blocked = tmp_path / "file"
     blocked.write_text("")
-    with pytest.raises(wb.StoreError, match="--store DIR"):
+    with pytest.raises(wb.StoreError, match="must be a folder"):
         calibrate(blocked)

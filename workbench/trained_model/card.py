@@ -9,7 +9,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from workbench.observe.prediction_error.comparison import read_prediction_error
 from workbench.observe.summary import summarise
@@ -91,10 +93,10 @@ def _facts(
         UNKNOWN if about[key] is None else f"{about[key]:.4f}"
         for key in ("loss_first", "loss_last")
     ]
-    cluster = run.cluster.get("gpu") or run.cluster.get("name")
-    hardware = (
-        f"{run.processes} x {cluster}" if cluster else f"{run.processes} processes, {run.device}"
-    )
+    accelerator: Mapping[str, Any] = run.cluster.get("accelerator") or {}
+    hardware = f"{run.processes} processes on {run.cluster.get('cpu_name') or run.device}"
+    if run.device != "cpu" and accelerator:
+        hardware = f"{run.processes} x {accelerator.get('name')}"
     rows = {
         "run": exported.run,
         "checkpoint": f"{exported.checkpoint}, step {_or_unknown(exported.step)}",
@@ -102,7 +104,7 @@ def _facts(
         "license of the base": _license(model),
         "script": _plain(Path(run.script).name),
         "arguments": _arguments(run),
-        "data": _data(run),
+        "data": _data(run, base),
         "steps of the run": _or_unknown(about["steps"]),
         "loss, first and last": " and ".join(losses),
         "strategy": _plain(about["strategy"] or UNKNOWN),
@@ -160,14 +162,14 @@ def _without_folders(word: str) -> str:
     return f"{option}{equals}{Path(value).name if absolute else value}"
 
 
-def _data(run: RunRecord) -> str:
+def _data(run: RunRecord, base: str | None) -> str:
     if run.recipe == "gpt":
         return "the sources of Python's standard library, as bytes"
     if run.recipe == "lora":
         return "signatures and docstrings of Python's standard library"
     files = (run.provenance or {}).get("data") or []
     named = [_plain(Path(str(file.get("path"))).name) for file in files if file.get("path")]
-    return ", ".join(named[:8]) or UNKNOWN
+    return ", ".join([name for name in named if name != base][:8]) or UNKNOWN
 
 
 def _base_name(base: str | None) -> str | None:
