@@ -16,7 +16,6 @@ from workbench.verifying.verify import VerifyError, VerifyOptions, verify
 
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 _SECONDS = 300.0
-_REFUSED_SECONDS = 60.0
 _NAMES = {"ids": lambda case: case.script}
 
 

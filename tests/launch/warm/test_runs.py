@@ -79,7 +79,7 @@ def trained(run: wb.Run) -> dict[str, Any]:
 
 def _of_a_slow_start(path: Path) -> bool:
     """Left where a rank needs long before its first step: it is asked where it stands."""
-    return path.name == "dump" or path.name.endswith((".trace.json", ".stack"))
+    return path.name in {"dump", "stacks"} or path.name.endswith((".trace.json", ".stack"))
 
 
 SAVING = (*GPT, "--layers", "2", "--steps", "6", "--checkpoint-every", "3", "--micro-batch", "2")
