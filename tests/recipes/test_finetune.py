@@ -13,7 +13,9 @@ import workbench as wb
 from tests.training_data.tiny import chat, model_folder, write_lines
 from workbench.estimate.card import CPU_CONTEXT_BYTES
 from workbench.estimate.parts import CONTEXT
+from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.epoch import epoch_of
+from workbench.launching.prepare.options import LaunchOptions
 from workbench.recipes import shape
 from workbench.units import MIB
 
@@ -67,6 +69,25 @@ def test_what_would_be_refused_after_loading_is_refused_before_a_launch(
         with pytest.raises(wb.UsageError, match=said):
             wb.request("finetune", words, cpu=True, store=tmp_path / "runs")
     wb.request("finetune", [*own, *of_pairs, "--objective", "dpo"], cpu=True, store=tmp_path)
+
+
+def test_a_run_is_asked_for_again_from_any_folder(
+    own: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Resume and rerun start where the run did: its files are found from there."""
+    words = [Path(word).name if word.startswith("/") else word for word in own]
+    options = LaunchOptions(cpu=True, store=tmp_path / "runs")
+    monkeypatch.chdir(tmp_path)
+    here = build_request("finetune", words, options)
+    monkeypatch.chdir("/")
+    with pytest.raises(wb.UsageError, match="No file chats"):
+        build_request("finetune", words, options)
+    again = build_request("finetune", words, options, tmp_path)
+    assert again.working_directory == tmp_path
+    assert (again.arguments, again.epoch_steps) == (here.arguments, here.epoch_steps)
+    assert again.predicted is not None
+    assert here.predicted is not None
+    assert again.predicted.parts == here.predicted.parts
 
 
 def test_options_stand_in_groups() -> None:

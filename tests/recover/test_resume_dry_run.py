@@ -13,9 +13,9 @@ from workbench.cli.entry import app
 from workbench.cli.json_keys import FORMS
 
 
-def _planned(store: Path, *words: str) -> dict[str, Any]:
+def _planned(store: Path, *words: str, run: str = "stopped") -> dict[str, Any]:
     done = CliRunner().invoke(
-        app, ["resume", "stopped", "--dry-run", "--json", "--store", str(store), *words]
+        app, ["resume", run, "--dry-run", "--json", "--store", str(store), *words]
     )
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
@@ -35,6 +35,8 @@ def test_what_would_start_is_told_and_nothing_is_touched(old_store: Path) -> Non
     assert same["command"][-2:] == ["--resume", same["checkpoint"]]
     assert same["command"][same["command"].index("--steps") + 1] == "20"
     assert any(path.endswith("accelerate.yaml") for path in same["config_files"])
+
+    assert _planned(old_store, "--", "--steps", "20", run=str(old_store / "stopped")) == same
 
     other = _planned(old_store, "--strategy", "fsdp", "--", "--steps", "20")
     assert (other["run"], other["same_run"], other["step"]) == (None, False, 18)

@@ -207,6 +207,10 @@ _SHAPE: Mapping[str, Any] = {
 }
 
 
+_FILES = ("model", "data", "adapter", "pictures", "base")
+"""Keys whose value may be a path."""
+
+
 def recipes() -> dict[str, Recipe]:
     """All recipes by name.
 
@@ -227,8 +231,12 @@ def find(name: str) -> Recipe:
     return _RECIPES[name]
 
 
-def shape(arguments: Sequence[str] = (), *, recipe: str = DEFAULT) -> dict[str, Any]:
+def shape(
+    arguments: Sequence[str] = (), *, recipe: str = DEFAULT, folder: Path | None = None
+) -> dict[str, Any]:
     """What a recipe would train with these arguments, without loading torch.
+
+    `folder` is where it would start; None = here. Its files are then found from there.
 
     The keys: layers, hidden, heads, vocab, mlp (the MLP's inner width), tied (embedding and head
     share one matrix), parameters (exact), seq_len, micro_batch (sequences per process), accumulate
@@ -255,7 +263,11 @@ def shape(arguments: Sequence[str] = (), *, recipe: str = DEFAULT) -> dict[str, 
         options = _parser_of(script.path)(list(arguments))
     except ValueError as error:
         raise UsageError(f"{script.path.name}: {error}") from error
-    return {key: getattr(options, key, default) for key, default in _SHAPE.items()}
+    found = {key: getattr(options, key, default) for key, default in _SHAPE.items()}
+    if folder is None or folder == Path.cwd():
+        return found
+    there = {key: Path(folder, found[key]) for key in _FILES if found[key] is not None}
+    return found | {key: str(path) for key, path in there.items() if path.exists()}
 
 
 def help_text(recipe: str) -> str:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import time
@@ -51,16 +52,20 @@ def is_address(text: str) -> bool:
 def leads_to_pushed(text: str) -> bool:
     """Whether a text leads to where a run was pushed to, not to one of a store.
 
-    A folder is told by its slashes, because a run's name may have one too (``sweep/trial-1``).
+    A folder is told by its slashes, because a run's name may have one too (``sweep/trial-1``). One
+    that has a record and no manifest is a run's own.
 
     >>> leads_to_pushed("s3://bucket/runs/gpt"), leads_to_pushed("/mnt/runs/gpt")
     (True, True)
     >>> leads_to_pushed("gpt"), leads_to_pushed("sweep/trial-1")
     (False, False)
     """
-    if is_address(text) or text.startswith(("/", "./", "../", "~/")):
+    if is_address(text):
         return True
-    return "/" in text and (Path(text) / "manifest.json").is_file()
+    folder = Path(os.path.expanduser(text))  # noqa: PTH111 - Path's refuses unknown users
+    if (folder / "manifest.json").is_file():
+        return "/" in text
+    return text.startswith(("/", "./", "../", "~/")) and not (folder / "run.json").is_file()
 
 
 def checked_address(url: str) -> str:

@@ -132,10 +132,8 @@ def token_report(report: DataReport, options: TokenOptions) -> TokenReport:
             lengths.append(len(one.ids))
             learned.append([sum(kept), len(kept)])
         if len(shown) < len(report.first):
-            parts, tokens = (
-                tuple(encoder.shown(sequences[0])),
-                sum(len(one.ids) for one in sequences),
-            )
+            parts = tuple(encoder.shown(sequences[0]))
+            tokens = sum(len(one.ids) for one in sequences)
             shown.append(ShownExample(row=read.row, tokens=tokens, parts=parts, rejected=rejected))
     if not lengths:
         first = refused[0]
@@ -190,9 +188,7 @@ def _summed(
         cut_share=1 - kept / sum(lengths),
         lost_share=sum(not learned_tokens for learned_tokens, _ in learned) / len(lengths),
         padding_share=1 - kept / padded,
-        packing_gain=1.0
-        if pairs
-        else padded / kept,  # packed examples are not padded: TRL computes without
+        packing_gain=1.0 if pairs else padded / kept,  # TRL does not pad packed examples
         epoch_tokens=round(scale * kept),
         epoch_steps=-(-rows // batch),
         epoch_steps_packed=-(-max(1, round(scale * bins)) // batch),

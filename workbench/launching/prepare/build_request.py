@@ -69,8 +69,10 @@ def request(  # noqa: D417  (the options' help is derived)
     return build_request(target, arguments, options)
 
 
-def build_request(target: Launched, arguments: Sequence[Any], options: LaunchOptions) -> Request:
-    """`request` with the options as one value."""
+def build_request(
+    target: Launched, arguments: Sequence[Any], options: LaunchOptions, folder: Path | None = None
+) -> Request:
+    """`request` with the options as one value, to start in `folder`; None = here."""
     if isinstance(target, Callable):
         target, arguments = function_script(_store(options).root, target), as_words(arguments)
     if isinstance(target, Job):
@@ -83,10 +85,12 @@ def build_request(target: Launched, arguments: Sequence[Any], options: LaunchOpt
     options = with_job(options)
     check_beside(options)
     words = as_script_words(arguments)
-    return checked(with_prediction(on_unused(_placed(os.fspath(target), words, options))))
+    return checked(with_prediction(on_unused(_placed(os.fspath(target), words, options, folder))))
 
 
-def _placed(target: str, arguments: Sequence[str], options: LaunchOptions) -> Request:
+def _placed(
+    target: str, arguments: Sequence[str], options: LaunchOptions, folder: Path | None
+) -> Request:
     """What is started, and how it is spread over this host, or this and its equals."""
     what = resolve(target)
     script, recipe = what.path, what.recipe
@@ -120,7 +124,7 @@ def _placed(target: str, arguments: Sequence[str], options: LaunchOptions) -> Re
         strategy=chosen,
         cluster=cluster,
         device=device,
-        working_directory=Path.cwd(),
+        working_directory=folder or Path.cwd(),
         store=_store(options),
         wrap=options.wrap,
         options=replace(

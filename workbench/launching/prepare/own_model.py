@@ -73,7 +73,7 @@ def check_files(shape: Mapping[str, Any]) -> None:
         UsageError: the data are not what the objective trains on, or there is no adapter.
     """
     folder = shape["adapter"]
-    if folder is not None and not Path(folder, "adapter_config.json").is_file():
+    if folder is not None and not Path(folder, "adapter_config.json").expanduser().is_file():
         raise UsageError(
             f"--adapter {folder}: no adapter_config.json there. Give a folder as a fine-tuning "
             "leaves it: checkpoints/adapter of its run."

@@ -65,7 +65,12 @@ def with_prediction(request: Request) -> Request:
         assumptions = (request.trainer.note, *notes, *memory.assumptions)
         memory = replace(memory, assumptions=assumptions)
     if request.recipe is not None:
-        memory = with_pairs(memory, recipes.shape(request.arguments, recipe=request.recipe))
+        memory = with_pairs(
+            memory,
+            recipes.shape(
+                request.arguments, recipe=request.recipe, folder=request.working_directory
+            ),
+        )
     return replace(
         request,
         predicted=_with_imports(memory, request.trainer),
@@ -139,7 +144,7 @@ def _of_recipe(request: Request, recipe: str) -> Request:
             at = defaults.index("--minutes")
             del defaults[at : at + 2]
         arguments = (*defaults, *arguments)
-    shape = recipes.shape(arguments, recipe=recipe)
+    shape = recipes.shape(arguments, recipe=recipe, folder=request.working_directory)
     workload = None if shape["layers"] is None else workload_of(recipe, shape)
     job = of_own_model(request, recipe, shape)
     if job is not None:

@@ -59,7 +59,9 @@ def _pictures(request: Request) -> Iterator[str]:
     """What a recipe will see of a folder of pictures, and what it will leave out."""
     if request.recipe is None or "--resume" in request.arguments:  # that may start elsewhere
         return
-    shape = recipes.shape(request.arguments, recipe=request.recipe)
+    shape = recipes.shape(
+        request.arguments, recipe=request.recipe, folder=request.working_directory
+    )
     folder = shape["pictures"]
     if folder is None:
         return

@@ -127,8 +127,8 @@ def _again(paths: RunPaths, devices: Sequence[str]) -> tuple[RunRecord, Request]
         options = replace(options, devices=tuple(devices))
     words = run.arguments[len(run.layout_arguments) :]
     variables = {**recorded_variables(run), **options.environment}
-    request = build_request(target_of(run), words, replace(options, environment=variables))
-    return run, replace(request, working_directory=folder)
+    options = replace(options, environment=variables)
+    return run, build_request(target_of(run), words, options, folder)
 
 
 def recorded_variables(run: RunRecord) -> dict[str, str]:

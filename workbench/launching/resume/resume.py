@@ -314,9 +314,9 @@ def request_in_another_layout(
         target_of(run),
         resumed.get("arguments", ()),
         replace(options, environment=variables),
+        recorded_folder(run),
     )
-    folder = recorded_folder(run)
-    request = replace(request, warnings=(*dropped, *request.warnings), working_directory=folder)
+    request = replace(request, warnings=(*dropped, *request.warnings))
     return request, {**resumed, "arguments": list(request.arguments), "run": run.run}
 
 
