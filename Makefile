@@ -51,7 +51,7 @@ test: ## run the tests that a change needs (10 min on 2 cores)
 	@$(SETUP) --extras $(TEST_EXTRAS)
 	@$(PYTEST) -m 'not full' $(PYTEST_ARGS)
 
-test-all: ## run every test: all matrices, notebooks, browser, Slurm, environments (50 min on 2 cores)
+test-all: ## run every test: all matrices, notebooks, browser, Slurm, environments (75 min on 2 cores)
 	@$(SETUP) --extras $(TEST_EXTRAS)
 	@$(PYTEST) $(PYTEST_ARGS)
 
