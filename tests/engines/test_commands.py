@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 from pathlib import Path
+from string import Template
 
 import pytest
 import yaml
+from typer.testing import CliRunner
 
 import workbench as wb
 from workbench.cli import nodes
 from workbench.cli.commands import load
+from workbench.cli.entry import app
 from workbench.describe import Strategy
 from workbench.engines import slurm, slurm_watch
 from workbench.engines.commands import plain_commands
@@ -53,6 +57,18 @@ def test_each_node_gets_its_own_rank_and_all_the_same_address() -> None:
             assert words[words.index(flag) + 1] == value
         assert words[-1] == "it's"
     assert texts[0].replace("--machine_rank 0", "--machine_rank 1") == texts[1]
+
+
+@pytest.mark.parametrize("node", ["0", "1"])
+def test_every_machine_of_a_slurm_job_joins_by_a_line_that_the_command_takes(
+    tmp_path: Path, node: str
+) -> None:
+    script = slurm.sbatch_text(job(), run_directory=tmp_path)
+    (line,) = re.findall(r"-m workbench\.cli (node .*); \}", script)
+    values = {"SLURM_NODEID": node, "MASTER_ADDR": "10.0.0.1", "MASTER_PORT": "29600"}
+    words = [Template(word).substitute(values) for word in shlex.split(line)]
+    refusal = CliRunner().invoke(app, words).exception
+    assert f"{tmp_path}/run.json cannot be read" in str(refusal)
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "zero2", "zero3", "hsdp"])

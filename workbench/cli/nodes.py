@@ -46,7 +46,7 @@ _SOMEWHERE = "node-0"  # in run.json, until Slurm has chosen the machines
 def node(
     directory: Annotated[Path, typer.Argument(metavar="RUN_DIR", help=_DIRECTORY_HELP)],
     *,
-    rank: Annotated[int, typer.Option(min=1, help="Number of this machine in the run.")],
+    rank: Annotated[int, typer.Option(min=0, help="Number of this machine in the run.")],
     address: Annotated[
         str | None, typer.Option(help="Address of node 0, where a scheduler starts node 0 too.")
     ] = None,
