@@ -42,12 +42,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--seq-len", type=int, default=256, help="bytes per sequence, over all ranks")
     add("--micro-batch", type=int, default=8, help="sequences per step, the same on every rank")
     add_steps(parser)
-    add(
-        "--cp",
-        type=int,
-        default=int(os.environ.get("WORLD_SIZE", "1")),
-        help="context-parallel ranks; default: all",
-    )
+    add("--cp", type=int, default=int(os.environ.get("WORLD_SIZE", "1")), help="default: all ranks")
     add("--cp-method", choices=("ring", "ulysses"), default="ring")
     options = parser.parse_args(arguments)
     check_positive(parser, options, {"warmup", "seed"})

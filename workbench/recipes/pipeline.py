@@ -41,12 +41,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add("--micro-batch", type=int, default=2, help="sequences per micro-batch")
     add("--accumulate", type=int, default=8, help="micro-batches per optimizer step")
     add_steps(parser)
-    add(
-        "--pp",
-        type=int,
-        default=int(os.environ.get("WORLD_SIZE", "1")),
-        help="pipeline ranks; default: all",
-    )
+    add("--pp", type=int, default=int(os.environ.get("WORLD_SIZE", "1")), help="default: all ranks")
     add("--schedule", choices=SCHEDULES, default="1f1b", help="naive: one stage runs at a time")
     add("--virtual-stages", type=int, help="pieces of the model per rank; zbv: 2, else 1")
     options = parser.parse_args(arguments)

@@ -41,12 +41,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     add_steps(parser)
     add("--precision", choices=("fp32", "bf16"), default="fp32")
     add("--log-every", type=int, default=10, help="steps between printed lines")
-    add(
-        "--tp",
-        type=int,
-        default=int(os.environ.get("WORLD_SIZE", "1")),
-        help="tensor-parallel ranks; default: all",
-    )
+    add("--tp", type=int, default=int(os.environ.get("WORLD_SIZE", "1")), help="default: all ranks")
     add("--sequence-parallel", action="store_true", help="also split the residual stream")
     options = parser.parse_args(arguments)
     check_positive(parser, options, {"warmup", "seed"})
