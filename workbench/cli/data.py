@@ -172,7 +172,11 @@ def _print_tokens(counted: TokenReport, tokens: TokenOptions, *, pairs: bool) ->
 def _figures(counted: TokenReport, tokens: TokenOptions, *, pairs: bool) -> list[tuple[str, str]]:
     """Each figure with its name; of pairs each answer, with its prompt, is a sequence."""
     batch, what = tokens.global_batch or tokens.micro_batch, "sequences" if pairs else "examples"
-    figures = [
+    gain = [("packing saves computed positions", f"x {counted.packing_gain:.2f}")]
+    steps = [(f"an epoch: steps of {batch}, packed", f"{counted.epoch_steps_packed:,}")]
+    if pairs:  # they cannot be packed
+        gain = steps = []
+    return [
         ("tokens: median", f"{counted.median:,}"),
         ("tokens: 95 % have at most", f"{counted.p95:,}"),
         ("tokens: longest", f"{counted.longest:,}"),
@@ -181,9 +185,8 @@ def _figures(counted: TokenReport, tokens: TokenOptions, *, pairs: bool) -> list
         ("tokens that are cut off", f"{counted.cut_share:.1%}"),
         (f"{what} lost: all that is learned is cut off", f"{counted.lost_share:.1%}"),
         (f"padding in micro-batches of {tokens.micro_batch}", f"{counted.padding_share:.1%}"),
-        ("packing saves computed positions", f"x {counted.packing_gain:.2f}"),
+        *gain,
         ("an epoch: tokens", f"{counted.epoch_tokens:,}"),
         (f"an epoch: steps of {batch} examples", f"{counted.epoch_steps:,}"),
-        (f"an epoch: steps of {batch}, packed", f"{counted.epoch_steps_packed:,}"),
+        *steps,
     ]
-    return [one for one in figures if not (pairs and "pack" in one[0])]

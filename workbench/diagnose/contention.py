@@ -27,8 +27,9 @@ def contended(evidence: Evidence) -> Iterator[Finding]:
     window = recent(evidence)
     if window is None or window.steps < _LEAST_STEPS or late_rank(evidence) is not None:
         return
-    if _held_share(window) >= evidence.bound("host-contention", None, _ENTER, _LEAVE):
-        yield _held_together(window)
+    held_share = _held_share(window)
+    if held_share >= evidence.bound("host-contention", None, _ENTER, _LEAVE):
+        yield _held_together(window, held_share)
         return
     rank = _alone(window)
     share = min(1.0, window.late_seconds / window.step_seconds)
@@ -68,8 +69,7 @@ def _held_share(window: ArrivalWindow) -> float:
     return min(1.0, max(queued, held / len(shares)) / window.step_seconds)
 
 
-def _held_together(window: ArrivalWindow) -> Finding:
-    share, ranks = _held_share(window), len(window.ranks)
+def _held_together(window: ArrivalWindow, share: float) -> Finding:
     return Finding(
         kind="host-contention",
         step=window.first,
@@ -77,8 +77,8 @@ def _held_together(window: ArrivalWindow) -> Finding:
         confidence=0.9,
         evidence=f"The ranks were held back for {format_seconds(share * window.step_seconds)} of a "
         f"step of {format_seconds(window.step_seconds)} ({share:.0%}, {window.steps} steps).",
-        cause=f"The CPU quota of this container or cgroup is less than the {ranks} ranks use, with "
-        "their threads and loaders.",
+        cause="The CPU quota of this container or cgroup is less than the "
+        f"{len(window.ranks)} ranks use, with their threads and loaders.",
         next="Raise its CPU limit (docker --cpus, a pod's limits.cpu, cpu.max), or start fewer "
         "ranks, loader workers and threads.",
         phase=PAUSED,
