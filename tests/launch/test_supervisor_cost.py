@@ -46,13 +46,13 @@ def hook() -> None:
 
 
 class Clock:
-    """Time that passes when it is told to."""
+    """Time that passes only when it is told to: how long a look takes on this host is no matter."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ahead = 0.0
         for name in ("monotonic", "time"):
-            real = getattr(time, name)
-            monkeypatch.setattr(time, name, lambda real=real: real() + self.ahead)
+            start = getattr(time, name)()
+            monkeypatch.setattr(time, name, lambda start=start: start + self.ahead)
 
 
 class Watched:
