@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -395,6 +397,30 @@ def test_every_estimate_takes_a_job_as_it_takes_its_parts() -> None:
     assert wb.explain(estimate, job) == wb.explain(estimate, *parts)
     with pytest.raises(wb.UsageError, match="Give a strategy, or a Job"):
         wb.explain(estimate, job.workload)
+
+
+def test_every_estimate_takes_a_models_name_with_the_options_of_a_job() -> None:
+    options = {"gpu": "h100", "gpus": 8, "strategy": "fsdp", "recompute": "full"}
+    job = Job.of("llama-3-8b", **options)
+    for question in (wb.training_memory, wb.step_time, wb.largest_micro_batch, wb.switches):
+        assert question("llama-3-8b", **options) == question(job)
+    assert wb.largest_micro_batch("gpt2", gpu="h100", headroom=0.5) == wb.largest_micro_batch(
+        Job.of("gpt2", gpu="h100"), headroom=0.5
+    )
+
+
+@pytest.mark.parametrize(
+    ("ask", "says"),
+    [
+        (lambda: wb.training_memory(3), "takes a Job, or a model's name with options, and not 3"),
+        (lambda: wb.step_time("gpt3x", gpu="h100"), "gpt3x"),
+        (lambda: wb.step_time("gpt2", gpx="h100"), "gpx"),
+        (lambda: wb.step_time(Job.of("gpt2", gpu="h100"), gpus=2), "got gpus beside a Job"),
+    ],
+)
+def test_what_is_no_job_is_told_in_a_sentence(ask: Callable[[], object], says: str) -> None:
+    with pytest.raises(wb.UsageError, match=re.escape(says)):
+        ask()
 
 
 def test_a_job_answers_as_its_parts_do() -> None:

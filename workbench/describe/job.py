@@ -13,12 +13,11 @@ takes them by name; the command line and the calculators' controls are derived f
 from __future__ import annotations
 
 import functools
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+from typing import Any, cast
 
 from workbench.describe.checks import require_choice
 from workbench.describe.hardware import Cluster
@@ -33,9 +32,6 @@ from workbench.describe.trainers.preset import facts
 from workbench.describe.workload import KERNELS, ImplementationAssumptions, Workload, usual_seq_len
 from workbench.errors import UnknownNameError, UsageError
 
-_P = ParamSpec("_P")
-_R_co = TypeVar("_R_co", covariant=True)
-_R = TypeVar("_R")
 MODEL = DeclaredField(
     name="model",
     type=str,
@@ -330,45 +326,3 @@ def _kernels(given: Mapping[str, Any]) -> ImplementationAssumptions:
         return preset
     require_choice(PRESET.title, preset, PRESET.option.choices)
     return replace(KERNELS[preset], **_of(ImplementationAssumptions, given))
-
-
-class JobFunction(Protocol[_P, _R_co]):
-    """A function of a job, or of its workload, strategy and cluster."""
-
-    @overload
-    def __call__(self, job: Job, /, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
-
-    @overload
-    def __call__(
-        self,
-        workload: Workload,
-        strategy: Strategy,
-        cluster: Cluster | str = ...,
-        /,
-        *args: _P.args,
-        **kwargs: _P.kwargs,
-    ) -> _R_co: ...
-
-
-def takes_job(
-    function: Callable[Concatenate[Workload, Strategy, Any, _P], _R],
-) -> JobFunction[_P, _R]:
-    """Let a function of workload, strategy and cluster take a `Job` in their place.
-
-    One that has a parameter `is_named` is told whether someone named the job's trainer.
-    """
-    own = inspect.signature(function)
-
-    @functools.wraps(function)
-    def called(*args: Any, **kwargs: Any) -> _R:
-        if args and isinstance(args[0], Job):
-            job, *rest = args
-            args = (job.workload, job.strategy, job.cluster, *rest)
-            if "is_named" in own.parameters:
-                kwargs.setdefault("is_named", job.has_named_trainer)
-        return function(*args, **kwargs)
-
-    first, strategy, cluster, *more = own.parameters.values()
-    shown = [first, *(parameter.replace(default=None) for parameter in (strategy, cluster)), *more]
-    called.__dict__["__signature__"] = own.replace(parameters=shown)
-    return cast("JobFunction[_P, _R]", called)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.describe import Cluster, Strategy, Workload
-from workbench.describe.job import takes_job
+from workbench.describe.job_function import takes_job
 from workbench.describe.library_refusals import check_offloaded_weights
 from workbench.errors import UsageError
 from workbench.estimate.card import CPU_CONTEXT_BYTES, card_parts, cautions, host_bytes

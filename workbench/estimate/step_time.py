@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workload
-from workbench.describe.job import takes_job
+from workbench.describe.job_function import takes_job
 from workbench.errors import UsageError
 from workbench.estimate.block_time import BlockTime, block_time, computing, head_time
 from workbench.estimate.context import RankContext

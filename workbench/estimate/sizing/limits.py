@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from workbench.describe import Cluster, Strategy, Workload
-from workbench.describe.job import takes_job
+from workbench.describe.job_function import takes_job
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate

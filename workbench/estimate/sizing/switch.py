@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workbench.describe import Cluster, Strategy, Workload
-from workbench.describe.job import takes_job
+from workbench.describe.job_function import takes_job
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate

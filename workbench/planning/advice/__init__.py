@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from workbench.describe import Cluster, Conditions, Offer, Strategy, Workload
-from workbench.describe.job import takes_job
+from workbench.describe.job_function import takes_job
 from workbench.errors import UsageError
 from workbench.planning.advice.gpus import memory_rubric, need_more_gpus, state_bytes
 from workbench.planning.advice.learning_rate import (

@@ -1,0 +1,85 @@
+"""Functions of a job: they take a `Job`, a model's name with options, or the job's three parts."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast, overload
+
+from workbench.describe.hardware import Cluster
+from workbench.describe.job import Job
+from workbench.describe.model import Model
+from workbench.describe.strategy import Strategy
+from workbench.describe.workload import Workload
+from workbench.errors import UsageError
+
+_P = ParamSpec("_P")
+_R_co = TypeVar("_R_co", covariant=True)
+_R = TypeVar("_R")
+
+
+class JobFunction(Protocol[_P, _R_co]):
+    """A function of a job, of a model and options, or of workload, strategy and cluster."""
+
+    @overload
+    def __call__(self, job: Job, /, *args: _P.args, **kwargs: _P.kwargs) -> _R_co: ...
+
+    @overload
+    def __call__(self, model: str | Path | Model, /, **options: Any) -> _R_co: ...
+
+    @overload
+    def __call__(
+        self,
+        workload: Workload,
+        strategy: Strategy,
+        cluster: Cluster | str = ...,
+        /,
+        *args: _P.args,
+        **kwargs: _P.kwargs,
+    ) -> _R_co: ...
+
+
+def takes_job(
+    function: Callable[Concatenate[Workload, Strategy, Any, _P], _R],
+) -> JobFunction[_P, _R]:
+    """Let a function of workload, strategy and cluster take a `Job` in their place.
+
+    Or a model's name and the options of `Job.of`: ``step_time("gpt2", gpu="h100", gpus=8)``. One
+    that has a parameter `is_named` is told whether someone named the job's trainer.
+    """
+    own = inspect.signature(function)
+    first, strategy, cluster, *more = own.parameters.values()
+    kept = {parameter.name for parameter in more}
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> _R:
+        if args and not isinstance(args[0], Workload):
+            given, *rest = args
+            options = {name: kwargs.pop(name) for name in [*kwargs] if name not in kept}
+            job = _job(function.__name__, given, options)
+            args = (job.workload, job.strategy, job.cluster, *rest)
+            if "is_named" in kept:
+                kwargs.setdefault("is_named", job.has_named_trainer)
+        return function(*args, **kwargs)
+
+    shown = [first, *(parameter.replace(default=None) for parameter in (strategy, cluster)), *more]
+    called.__dict__["__signature__"] = own.replace(parameters=shown)
+    return cast("JobFunction[_P, _R]", called)
+
+
+def _job(function: str, first: object, options: dict[str, Any]) -> Job:
+    if isinstance(first, Job):
+        if options:
+            raise UsageError(
+                f"{function} got {', '.join(options)} beside a Job, which has its own. Make "
+                "another one: wb.Job.of(job.workload.model, **{**job.given, ...})."
+            )
+        return first
+    if isinstance(first, str | Path | Model):
+        return Job.of(first, **options)
+    raise UsageError(
+        f"{function} takes a Job, or a model's name with options, and not {first!r}. Write for "
+        f'example {function}("llama-3-8b", gpu="h100", gpus=8).'
+    )
