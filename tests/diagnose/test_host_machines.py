@@ -75,8 +75,13 @@ def used(share: float) -> Change:
             lambda second: {"disk_free_bytes": (200 - second) * GIB // 4},
             "on node 2 (gpu-2), full in",
         ),
+        (
+            "cpu-limit",
+            lambda second: {"cpu_refused_share": 0.55 if second % 4 else None},
+            "container on node 2 (gpu-2) refused 55% of the processor time",
+        ),
     ],
-    ids=["memory", "growing-memory", "shared-memory", "disk"],
+    ids=["memory", "growing-memory", "shared-memory", "disk", "cpu-limit"],
 )
 def test_one_machine_of_four_is_named(tmp_path: Path, kind: str, change: Change, says: str) -> None:
     (found,) = watched(tmp_path, {2: change})

@@ -21,6 +21,8 @@ from workbench.describe.accelerators import Accelerator, recognise
 from workbench.describe.bounded_calls import DRIVER
 from workbench.describe.hardware import Cluster, Gpu
 
+_GROUPS = Path("/sys/fs/cgroup")
+
 
 def detect_host() -> Cluster:
     """Describe this machine: GPUs through NVML, cores and memory through psutil and the cgroup.
@@ -54,14 +56,13 @@ def usable_cores() -> int:
     cores = (
         len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     )
-    quota = _cpu_quota()
+    quota = cpu_quota(_GROUPS) or cpu_quota(_GROUPS / "cpu")
     return cores if quota is None else min(cores, max(1, round(quota)))
 
 
-def _cpu_quota() -> float | None:
-    """Cores that the container may use (cgroup 2, else 1); None = no limit."""
-    folder = Path("/sys/fs/cgroup")
-    unified, legacy = ("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us")
+def cpu_quota(folder: Path) -> float | None:
+    """Cores that a cgroup may use (cgroup 2, else 1); None = it has no limit."""
+    unified, legacy = ("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")
     for names in (unified, legacy):
         try:
             words = " ".join((folder / name).read_text("ascii") for name in names).split()

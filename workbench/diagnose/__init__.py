@@ -59,6 +59,7 @@ hardware
     ``gpu-lost``: a GPU does not answer any more.
 host
     ``host-memory``, ``shared-memory``, ``disk``: nearly full, or soon to be.
+    ``cpu-limit``: a container's CPU limit refuses much of the time that the run asks for.
     ``memory-growth``, ``gpu-memory-growth``: a rank needs more memory with every step.
     ``swap``: a part of a rank is swapped out.
     ``host-contention``: ranks are late because they wait for a core, or for their cgroup's quota.

@@ -1,4 +1,4 @@
-"""What runs out on a machine: memory, shared memory, disk; and memory that was swapped out.
+"""What runs out on a machine: memory, shared memory, disk, the share of its cores; and swapping.
 
 Of all machines of the run. A finding of several names them: one of a kind stands at a time.
 """
@@ -22,6 +22,8 @@ from workbench.units import format_bytes, format_seconds
 _TREND_SAMPLES = 60  # the least from which a trend is told
 _MEMORY_SOON = 600.0
 _DISK_SOON = 1800.0
+_LIMIT_SAMPLES = 10
+_REFUSED, _REFUSED_NO_MORE = 0.3, 0.2  # of the processor time asked for
 _MOST_NAMED = 3  # machines of one finding
 
 
@@ -183,6 +185,41 @@ def _shared(node: int, reading: HostReading) -> _Filling | None:
     return None if used is None or not total else _Filling(node, used, total)
 
 
+def cpu_limit(evidence: Evidence) -> Iterator[Finding]:
+    """A container's CPU limit that refuses much of the processor time that the run asks for.
+
+    Where the ranks' order of arrival is known, `contention` tells what it costs.
+    """
+    if evidence.arrivals:
+        return
+    least = evidence.bound("cpu-limit", None, _REFUSED, _REFUSED_NO_MORE)
+    held = [
+        (share, node)
+        for node, readings in evidence.fresh_hosts()
+        if (share := _refused(readings)) is not None and share >= least
+    ]
+    if not held:
+        return
+    share, node = max(held)
+    yield Finding(
+        kind="cpu-limit",
+        node=node if evidence.run.nodes > 1 and len(held) == 1 else None,
+        confidence=0.85,
+        evidence=f"The CPU limit of this container{evidence.on_node(node)} refused {share:.0%} of "
+        "the processor time that the run asked for.",
+        cause="The limit is less than the ranks use, with their threads and loader workers.",
+        next="Raise it (docker --cpus, a pod's limits.cpu, cpu.max), or start fewer loader workers "
+        "and threads.",
+    )
+
+
+def _refused(readings: Sequence[HostReading]) -> float | None:
+    """Middle of the latest readings; None where no limit is set or too few are known."""
+    latest = [reading.cpu_refused for reading in readings][-2 * _LIMIT_SAMPLES :]
+    known = [share for share in latest if share is not None]
+    return median(known) if len(known) >= _LIMIT_SAMPLES else None
+
+
 def swap(evidence: Evidence) -> Iterator[Finding]:
     """The rank of each machine of which most was swapped out."""
     worst: dict[int, int] = {}
@@ -246,4 +283,4 @@ def _size(path: Path) -> float | None:
     return None
 
 
-RULES = (host_memory, disk, shared_memory, swap)
+RULES = (host_memory, disk, shared_memory, cpu_limit, swap)

@@ -27,6 +27,7 @@ class HostReading(NamedTuple):
     run_rss: float | None
     run_cpu_percent: float | None
     net_per_second: float | None
+    cpu_refused: float | None  # share of the processor time asked for, by a container's limit
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class HostReadings:
                 run_rss=line.get("run_rss_bytes"),
                 run_cpu_percent=line.get("run_cpu_percent"),
                 net_per_second=line.get("net_bytes_per_second"),
+                cpu_refused=line.get("cpu_refused_share"),
             )
         )
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 
 from workbench.describe.detection import host_memory_bytes
+from workbench.observe.cpu_limit import CpuLimit
 from workbench.observe.rapl import ProcessorEnergy
 from workbench.store import processes
 from workbench.store.schema import ProcessDoc, SystemLine
@@ -28,6 +29,7 @@ class HostSampler:
         self._directory = directory
         self._detailed = detailed
         self._energy = ProcessorEnergy()
+        self._limit = CpuLimit()
         self._previous: tuple[float, dict[int, int], int] | None = None
         psutil.cpu_percent(None)
         if detailed:
@@ -72,6 +74,7 @@ class HostSampler:
             "net_bytes_per_second": None if net is None else round(net),
             "gpus": [],
             "processor_joules": self._energy.joules(),
+            "cpu_refused_share": self._limit.refused_share(next(iter(ticks), os.getpid())),
         }
         if self._detailed and run_cpu is not None:
             line["cores"] = [round(percent) for percent in psutil.cpu_percent(None, percpu=True)]

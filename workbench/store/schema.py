@@ -193,6 +193,7 @@ class CpuSample(TypedDict, total=False):
     disk_total_bytes: int | None
     shared_memory_used_bytes: int | None  # of /dev/shm
     shared_memory_total_bytes: int | None
+    cpu_refused_share: float | None  # by a container's CPU limit, of what was asked for, 0..1
     cores: list[int]  # percent busy of each core of the host
     busiest: list[dict[str, Any]]  # the run's processes: {"pid", "cpu_percent", "rss_bytes"}
 
