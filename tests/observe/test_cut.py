@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.observe.events import cut_after
+from workbench.store.cut_lines import cut_after
 
 
 def line(step: int, filler: int = 0) -> bytes:

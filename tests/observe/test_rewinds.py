@@ -14,13 +14,14 @@ from workbench.compare import export
 from workbench.diagnose.offline import diagnose_offline
 from workbench.launching.resume.attempts import furthest
 from workbench.observe import current_view
-from workbench.observe.events import MetricStream, cut_after, read_metrics
+from workbench.observe.events import MetricStream, read_metrics
 from workbench.observe.report_recovery import lost
 from workbench.observe.rewinds import read_rewinds
 from workbench.observe.trackers.progress import Progress
 from workbench.observe.trackers.source import Source
 from workbench.observe.view import ViewBuilder
 from workbench.observe.view_json import encode
+from workbench.store.cut_lines import cut_after
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 

@@ -21,9 +21,9 @@ from tests.conftest import until
 from tests.observe.tracker_readers import READERS, Kept
 from workbench.errors import UsageError, WorkbenchError
 from workbench.observe import trackers
-from workbench.observe.events import cut_after
 from workbench.observe.trackers import feeding, places
 from workbench.store import processes
+from workbench.store.cut_lines import cut_after
 from workbench.store.files import LineReader, read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from workbench.observe.data_ranks import DataRanks
 from workbench.observe.rewinds import last_steps, read_rewinds, rewind_of
-from workbench.store.files import LineReader, append_line, parse_line, read_tail
+from workbench.store.files import LineReader, parse_line, read_tail
 from workbench.store.layout import RunPaths
 
 _NUMBER = (int, float)
@@ -249,51 +249,6 @@ def _take_phases(row: StepRow, rank: int, line: dict[str, Any]) -> None:
         value = line.get(name)
         if isinstance(value, _NUMBER):
             getattr(row, name)[rank] = value
-
-
-def cut_after(path: Path, step: int, lost: Path) -> int:
-    """Move the lines of steps beyond `step` from the end of `path` to the end of `lost`.
-
-    For a run that continues from a checkpoint of `step`: what came after it happens again. Reads
-    backwards from the end, so that it costs what it moves. Returns how many lines were moved.
-
-    Raises:
-        OSError: a file cannot be written.
-    """
-    try:
-        file = path.open("r+b")
-    except FileNotFoundError:
-        return 0
-    with file:
-        end = file.seek(0, os.SEEK_END)
-        cut, tail = end, b""
-        while cut > 0:
-            begin = max(0, cut - _BLOCK_BYTES)
-            file.seek(begin)
-            tail = file.read(cut - begin) + tail
-            kept = _kept_bytes(tail, step, from_start=begin == 0)
-            if kept is not None:
-                cut, tail = begin + kept, tail[kept:]
-                break
-            cut = begin
-        if tail:
-            append_line(lost, tail.removesuffix(b"\n"))
-            file.truncate(cut)
-    return tail.count(b"\n")
-
-
-def _kept_bytes(block: bytes, step: int, *, from_start: bool) -> int | None:
-    """Where in the block the lines up to `step` end; None when they lie before it."""
-    position = len(block)
-    while position > 0:
-        start = block.rfind(b"\n", 0, position - 1) + 1
-        if start == 0 and not from_start:
-            return None  # the line may begin in the block before
-        number = (parse_line(block[start:position])[0] or {}).get("step")
-        if type(number) is int and number <= step:
-            return position  # also where a full disk took its newline: who appends ends it first
-        position = start
-    return 0
 
 
 def recorded_rows(paths: RunPaths, ranks: int) -> Iterator[StepRow]:

@@ -7,7 +7,8 @@ import random
 from dataclasses import dataclass, field
 from typing import final
 
-from workbench.observe.events import StepRow, cut_after
+from workbench.observe.events import StepRow
+from workbench.store.cut_lines import cut_after
 from workbench.store.layout import RunPaths
 
 _FORWARD = 0.4  # of a step lies before its backward pass is entered

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.launching.log import guarded, log
-from workbench.observe.events import cut_after
+from workbench.store.cut_lines import cut_after
 from workbench.store.files import LineReader, append_line, parse_line, read_json, read_tail
 from workbench.store.layout import RunPaths
 from workbench.store.schema import BY_HAND, RollbackDoc
