@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cpu_budget import over_budget
 from tests.diagnose.sample import STEP, Replay, kinds, row
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts
@@ -195,7 +196,7 @@ def test_a_thousand_ranks_take_less_than_a_second(tmp_path: Path) -> None:
                       monotonic=time.monotonic() + second, time=1010.0)  # fmt: skip
         told = diagnoser.look(facts)
         took = time.process_time() - begun
-        assert took < 1.0, took
+        assert not over_budget(took, 1.0), took
         if told:
             break
     late = [(one.kind, one.rank) for one in told if one.kind in {"straggler", "input-bound"}]

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from statistics import median
 
+from tests.cpu_budget import over_budget
 from tests.diagnose.sample import STEP, gpu, run_document, sample
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts, RankFacts
@@ -56,4 +57,4 @@ def test_a_look_at_eight_ranks_takes_milliseconds(tmp_path: Path) -> None:
         took.append(time.thread_time() - begun)
     print(f"a look takes {1000 * median(took):.2f} ms of processor time (median)")
     assert diagnoser.problems == {}
-    assert median(took) < 0.015  # measured 3 to 5 ms
+    assert not over_budget(median(took), 0.015)  # measured 3 to 5 ms

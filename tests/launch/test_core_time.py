@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import until
+from tests.cpu_budget import over_budget
 from tests.diagnose.grid import GROUPS, can_limit
 from workbench.launching.capture.core_time import CoreTime
 
@@ -50,7 +51,9 @@ def test_a_step_reads_three_counters_and_nothing_else() -> None:
         core_time.optimizing()
         core_time.step(step)
     each = (time.thread_time() - begun) / steps
-    assert each < 0.005 * 0.02, f"{1e6 * each:.0f} µs of a step of 20 ms"  # measured 8 µs
+    assert not over_budget(each, 0.005 * 0.02), (
+        f"{1e6 * each:.0f} µs of a step of 20 ms"
+    )  # measured 8 µs
 
 
 _BURNS = """

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.cpu_budget import over_budget
 from workbench.describe import Cluster, Strategy, Workload, catalog
 from workbench.describe.model import Model
 from workbench.errors import UsageError
@@ -140,4 +141,4 @@ def test_it_is_quick_enough_to_follow_a_control() -> None:
     pick("fast", work(), CARDS, 8)
     begun = time.process_time()
     pick("fast", work(), CARDS, 8)
-    assert time.process_time() - begun < 0.3
+    assert not over_budget(time.process_time() - begun, 0.3)

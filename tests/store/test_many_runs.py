@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from tests.cpu_budget import over_budget
 from tests.faults.matrix import record
 from workbench.store.layout import RunPaths
 
@@ -99,7 +100,7 @@ def test_the_good_ones_are_listed_whatever_the_others_are(store: Path) -> None:
 
 
 def test_it_is_listed_within_a_second(store: Path) -> None:
-    assert min(cpu_seconds(lambda: wb.runs(store)) for _ in range(3)) < 1.0
+    assert not over_budget(min(cpu_seconds(lambda: wb.runs(store)) for _ in range(3)), 1.0)
     record(35, "200 runs, 28 broken: listed within 1 s of processor time")
 
 

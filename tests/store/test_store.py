@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from tests.cpu_budget import over_budget
 from workbench.store import files, names, processes
 from workbench.store.files import CHUNK_BYTES, LineReader, read_json, read_tail, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -153,7 +154,7 @@ def test_fifty_runs_are_listed_within_a_second(tmp_path: Path) -> None:
         make_run(tmp_path, f"run-{number}", float(number))
     began = time.process_time()
     assert len(wb.runs(tmp_path)) == 50
-    assert time.process_time() - began < 1
+    assert not over_budget(time.process_time() - began, 1)
 
 
 def test_atomic_write_keeps_the_old_file_on_refusal(tmp_path: Path) -> None:

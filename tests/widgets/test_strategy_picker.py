@@ -22,6 +22,7 @@ from workbench_widgets.strategy.fields import control_of, fields
 from workbench_widgets.strategy.figure import grid
 
 import workbench as wb
+from tests.cpu_budget import over_budget
 from tests.widgets.calculators import move, until
 from workbench.describe.option import Option, declared
 from workbench.estimate.rank_grid import groups, rank_grid
@@ -227,7 +228,7 @@ def test_a_change_is_quick_and_small(picker: StrategyPicker) -> None:
         picker.set(strategy=name, processes=wb.Strategy.ranks_of(name) or 4)
         times.append(time.process_time() - begun)
         assert sum(sent) < TRAVELS_MAX, name
-    assert statistics.median(times) < 0.05
+    assert not over_budget(statistics.median(times), 0.05)
 
 
 def test_warnings_of_the_preflight_are_shown(picker: StrategyPicker) -> None:
