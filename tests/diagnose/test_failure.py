@@ -205,10 +205,12 @@ def test_a_launcher_that_failed_itself_is_quoted(paths: RunPaths) -> None:
 def test_a_full_disk_is_named_where_a_rank_left_no_word(
     paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(failure, "shortage", lambda _: "only 0 B are free on the disk of /x")
+    monkeypatch.setattr(failure, "first_shortage", lambda _: "only 0 B are free on the disk of /x")
     told = failed(paths, None)
     assert (told.kind, told.rank) == ("disk-full", 0)
     assert "only 0 B are free on the disk of /x" in told.evidence
     own = failed(paths, "ValueError: boom")
     assert own.kind == "rank-failed"
     assert "0 B" not in own.evidence
+    which = failed(paths, "OSError: [Errno 28] No space left on device")
+    assert "only 0 B are free on the disk of /x" in which.evidence

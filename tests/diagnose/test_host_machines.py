@@ -20,6 +20,7 @@ from workbench.diagnose.offline import diagnose_offline
 from workbench.observe import host
 from workbench.store.files import append_line
 from workbench.store.findings import Finding
+from workbench.store.run_record import RunRecord
 
 GIB = 1 << 30
 WELL: dict[str, Any] = {
@@ -113,6 +114,41 @@ def test_a_disk_that_all_machines_share_is_told_once(tmp_path: Path) -> None:
     assert "node" not in found.evidence
 
 
+def cache(free: float) -> list[dict[str, Any]]:
+    """The disk of Hugging Face's cache, which is not the run's."""
+    return [{"path": "/root/hub", "free_bytes": int(free * GIB), "total_bytes": 20 * GIB}]
+
+
+def test_another_disk_that_fills_is_named_with_its_folder(tmp_path: Path) -> None:
+    (found,) = watched(tmp_path, {2: lambda second: {"other_disks": cache(12 - second / 10)}})
+    assert (found.kind, found.node) == ("disk", 2)
+    assert "3.6 GiB are free on the disk of /root/hub on node 2 (gpu-2), full in" in found.evidence
+
+
+def test_two_full_disks_of_one_machine_are_one_finding(tmp_path: Path) -> None:
+    full = {"other_disks": cache(0.125), "disk_free_bytes": GIB // 2}
+    (found,) = watched(tmp_path, {1: lambda _second: full})
+    assert (found.node, found.severity) == (1, "error")
+    first, second = found.evidence.split("; ")
+    assert first.startswith("128 MiB are free on the disk of /root/hub on node 1")
+    assert second.startswith(f"512 MiB are free on the disk of {tmp_path} on node 1")
+
+
+def test_a_disk_that_all_machines_share_hides_no_other(tmp_path: Path) -> None:
+    own = {"disk_free_bytes": GIB // 2}
+    changes: dict[int, Change] = {node: lambda _second: own for node in range(4)}
+    changes[3] = lambda _second: own | {"other_disks": cache(0.125)}
+    (found,) = watched(tmp_path, changes)
+    assert found.node is None
+    assert "/root/hub on node 3" in found.evidence
+    assert f"512 MiB are free on the disk of {tmp_path}." in found.evidence
+
+
+@pytest.mark.parametrize("odd", [5, [5], ["a"], [{"path": "/a"}], [{"free_bytes": None}], {"a": 1}])
+def test_other_disks_that_make_no_sense_are_left_out(tmp_path: Path, odd: object) -> None:
+    assert watched(tmp_path, {0: lambda _second: {"other_disks": odd}}) == []
+
+
 def test_healthy_machines_of_unequal_size_are_silent(tmp_path: Path) -> None:
     small = {"memory_total_bytes": 32 * GIB, "memory_used_bytes": 20 * GIB}
     large = {"memory_total_bytes": 2000 * GIB, "memory_used_bytes": 900 * GIB}
@@ -155,7 +191,7 @@ def test_what_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(host, "_GROUP", tmp_path)
     monkeypatch.setattr(host, "host_memory_bytes", lambda: 32 * GIB)
     monkeypatch.setattr(host.psutil, "virtual_memory", lambda: _Memory)
-    line = host.HostSampler(tmp_path).sample(())
+    line = host.HostSampler(tmp_path, RunRecord(device="cuda")).sample(())
     assert (line["memory_used_bytes"], line.get("memory_total_bytes")) == (10 * GIB, 32 * GIB)
     found = Replay(tmp_path).samples([dict(line) | {"time": 1000.0 + n} for n in range(20)])
     assert kinds(found) == []

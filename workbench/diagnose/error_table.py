@@ -164,7 +164,8 @@ MACHINE = (
     known_error(
         "disk-full",
         r"No space left on device|Disk quota exceeded|File too large|ENOSPC",
-        "The disk is full: free space or choose another --store.",
+        "The disk is full: free space there, or write to another one (--store for the run and its "
+        "checkpoints; the script's output folder; HF_HOME for downloads; TMPDIR).",
     ),
     known_error(
         "open-files",

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any
 from workbench.diagnose import known_errors, out_of_memory
 from workbench.diagnose.hang import stacks
 from workbench.errors import UsageError
+from workbench.observe.disks import first_shortage
 from workbench.observe.rank_count import rank_count
 from workbench.store.files import read_tail
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 from workbench.store.rank_records import RankEnd, RankStart
 from workbench.store.record import read_end, read_run, read_start
-from workbench.store.room import shortage
 from workbench.store.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -238,9 +238,11 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
     confidence = 0.9 if failed.rank is not None else 0.6
     known = known_errors.recognise(failed.error or failed.cause, failed.text)
     known = known or known_errors.BY_KIND.get(kind)
-    full = shortage(paths.directory) if known is None and not failed.error else ""
-    if full:  # which leaves a process no last word
-        known, evidence = known_errors.BY_KIND["disk-full"], f"{evidence}; {full}"
+    no_room = known_errors.BY_KIND["disk-full"]
+    if known is no_room or (known is None and not failed.error):
+        full = first_shortage(paths)
+        if full:  # which may leave a process no last word
+            known, evidence = no_room, f"{evidence}; {full}"
     if failed.killed == signal.SIGKILL and out_of_memory.killed_for_memory(paths):
         kind, cause = "killed-for-memory", f"{cause}: the kernel's memory killer"
         peak = out_of_memory.peak_memory(paths)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,7 @@ class _Filling:
     used: float
     total: float
     soon: float | None = None  # seconds until it is full; None = it does not grow
+    path: str = ""  # the folder on it that the run uses
 
     @property
     def share(self) -> float:
@@ -108,49 +110,70 @@ def disk(evidence: Evidence) -> Iterator[Finding]:
     The directory usually lies on a disk that all machines share: what each of them sees is one.
     """
     hosts = list(evidence.fresh_hosts())
-    fillings = (_disk(evidence, node, readings) for node, readings in hosts)
-    full = sorted(filter(None, fillings), key=lambda filling: filling.total - filling.used)
+    fillings = (one for node, readings in hosts for one in _disks(evidence, node, readings))
+    full = sorted(fillings, key=lambda filling: filling.total - filling.used)
     if not full:
         return
-    shared = len(full) == len(hosts)
-    seen = full[:1] if shared else full
-    soon = full[0].soon
+    seen = Counter(filling.path for filling in full)
+    shared = {path for path, count in seen.items() if count == len(hosts)}
+    told = dict[tuple[str, int | None], _Filling]()  # the worst first
+    for filling in full:
+        told.setdefault((filling.path, None if filling.path in shared else filling.node), filling)
+    worst = list(told.values())
+    soon = worst[0].soon
 
     def text(filling: _Filling) -> str:
-        where = "" if shared else evidence.on_node(filling.node)
+        where = "" if filling.path in shared else evidence.on_node(filling.node)
         return (
             f"{format_bytes(filling.total - filling.used)} are free on the disk of "
-            f"{evidence.paths.directory}{where}{filling.trend}"
+            f"{filling.path}{where}{filling.trend}"
         )
 
+    nodes = {node for _, node in told}
     yield Finding(
         kind="disk",
-        node=None if shared else _only_node(evidence, full),
+        node=nodes.pop() if evidence.run.nodes > 1 and len(nodes) == 1 else None,
         severity="error" if soon is None or soon < 300 else "warning",
         confidence=0.85,
-        evidence=_listed(seen, text),
-        cause="Checkpoints, logs or another program fill the disk.",
+        evidence=_listed(worst, text),
+        cause="Checkpoints, logs, downloads or another program fill the disk.",
         next="Free space or delete old checkpoints; save less often and keep fewer.",
     )
 
 
-def _disk(evidence: Evidence, node: int, readings: Sequence[HostReading]) -> _Filling | None:
-    """A machine whose disk is a finding."""
-    known = [
-        (reading.time, -reading.disk_free) for reading in readings if reading.disk_free is not None
-    ]
-    if len(known) < 5:
-        return None
-    free, rate = -known[-1][1], growth(known)
+def _disks(evidence: Evidence, node: int, readings: Sequence[HostReading]) -> Iterator[_Filling]:
+    """Those of a machine that are a finding: the run directory's, and others it writes to."""
+    own = [(one.time, one.disk_free) for one in readings if one.disk_free is not None]
     total = readings[-1].disk_total
     if total is None and node == 0:
         total = _size(evidence.paths.directory)
+    yield from _disk(evidence, node, str(evidence.paths.directory), own, total)
+    for latest in readings[-1].other_disks:
+        known = [
+            (one.time, disk.free)
+            for one in readings
+            for disk in one.other_disks
+            if disk.path == latest.path
+        ]
+        yield from _disk(evidence, node, latest.path, known, latest.total)
+
+
+def _disk(
+    evidence: Evidence,
+    node: int,
+    path: str,
+    known: Sequence[tuple[float, float]],
+    total: float | None,
+) -> Iterator[_Filling]:
+    """A disk that is a finding; `known`: when how much of it was free."""
+    if len(known) < 5:
+        return
+    free, rate = known[-1][1], growth([(at, -left) for at, left in known])
     soon = free / rate if rate else None
     low = total is not None and free < evidence.bound("disk", None, 0.01, 0.03) * total
-    if not (low and free < 2**30) and (soon is None or soon > _DISK_SOON):
-        return None
-    size = free if total is None else total
-    return _Filling(node, size - free, size, soon)
+    if (low and free < 2**30) or (soon is not None and soon <= _DISK_SOON):
+        size = free if total is None else total
+        yield _Filling(node, size - free, size, soon, path)
 
 
 def shared_memory(evidence: Evidence) -> Iterator[Finding]:

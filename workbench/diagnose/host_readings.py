@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 from workbench.diagnose.devices import STALE_SECONDS
 from workbench.store.schema import SystemLine
 
 KEPT = 180
 """Readings of each machine."""
+
+
+class DiskReading(NamedTuple):
+    """Another disk than the run directory's."""
+
+    path: str
+    free: float
+    total: float
 
 
 class HostReading(NamedTuple):
@@ -28,6 +37,7 @@ class HostReading(NamedTuple):
     run_cpu_percent: float | None
     net_per_second: float | None
     cpu_refused: float | None  # share of the processor time asked for, by a container's limit
+    other_disks: tuple[DiskReading, ...]
 
 
 @dataclass(slots=True)
@@ -59,6 +69,7 @@ class HostReadings:
                 run_cpu_percent=line.get("run_cpu_percent"),
                 net_per_second=line.get("net_bytes_per_second"),
                 cpu_refused=line.get("cpu_refused_share"),
+                other_disks=tuple(_other_disks(line)),
             )
         )
 
@@ -67,3 +78,13 @@ class HostReadings:
         for node, host in sorted(self._hosts.items()):
             if now - host.heard_at <= STALE_SECONDS:
                 yield node, host.readings
+
+
+def _other_disks(line: SystemLine) -> Iterator[DiskReading]:
+    """Those that a line tells well: it is read from a file, where anything may stand."""
+    disks: object = line.get("other_disks")
+    for disk in cast("list[Any]", disks) if isinstance(disks, list) else ():
+        with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
+            free, total = float(disk["free_bytes"]), float(disk["total_bytes"])
+            if 0 <= free <= total:
+                yield DiskReading(str(disk["path"]), free, total)

@@ -11,8 +11,10 @@ import psutil
 
 from workbench.describe.detection import host_memory_bytes
 from workbench.observe.cpu_limit import CpuLimit
+from workbench.observe.disks import OtherDisks
 from workbench.observe.rapl import ProcessorEnergy
 from workbench.store import processes
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import ProcessDoc, SystemLine
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -24,10 +26,11 @@ SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (looked at, not written)
 class HostSampler:
     """Remembers the previous counters, so that each sample gives rates since the last one."""
 
-    def __init__(self, directory: Path, *, detailed: bool = False) -> None:
-        """`detailed`: each core and each process, too; for runs that train on them."""
+    def __init__(self, directory: Path, run: RunRecord) -> None:
+        """`directory`: the run's. Of runs that train on the cores each core and process, too."""
         self._directory = directory
-        self._detailed = detailed
+        self._detailed = detailed = run.device != "cuda"
+        self._other_disks = OtherDisks(run, directory)
         self._energy = ProcessorEnergy()
         self._limit = CpuLimit()
         self._previous: tuple[float, dict[int, int], int] | None = None
@@ -69,6 +72,7 @@ class HostSampler:
             "run_cpu_percent": None if run_cpu is None else round(run_cpu, 1),
             "disk_free_bytes": disk_free(self._directory),
             "disk_total_bytes": _size(self._directory),
+            "other_disks": self._other_disks.sample(),
             "shared_memory_used_bytes": None if shared is None else shared[0],
             "shared_memory_total_bytes": None if shared is None else shared[1],
             "net_bytes_per_second": None if net is None else round(net),

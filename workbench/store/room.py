@@ -19,7 +19,7 @@ def shortage(
 
     A folder that is not there yet is asked of the nearest one above it.
     """
-    there = next((place for place in (folder, *folder.parents) if place.exists()), folder)
+    there = nearest_existing(folder)
     try:
         disk = os.statvfs(there)
     except OSError:
@@ -30,3 +30,12 @@ def shortage(
     if disk.f_files and disk.f_favail < files_needed:
         return f"the disk of {there} takes no more files: its inodes are used up"
     return ""
+
+
+def nearest_existing(folder: Path) -> Path:
+    """`folder`, or the nearest one above it that is there: its files will lie on that disk.
+
+    >>> nearest_existing(Path("/no/such/folder"))
+    PosixPath('/')
+    """
+    return next((place for place in (folder, *folder.parents) if place.exists()), folder)

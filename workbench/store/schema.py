@@ -185,12 +185,21 @@ class ProfiledRank(TypedDict):
     export_seconds: float  # beside the training, by a thread
 
 
+class DiskSample(TypedDict):
+    """A disk that a run writes to beside that of its directory, see observe/disks.py."""
+
+    path: str  # the folder on it that the run uses
+    free_bytes: int
+    total_bytes: int
+
+
 class CpuSample(TypedDict, total=False):
     """What a sample of a run on CPU has more, from the second on; and what older ones lack."""
 
     processor_joules: float | None  # of the whole host since some moment, see observe/rapl.py
     memory_total_bytes: int | None  # what `memory_used_bytes` is a part of; a container's limit
     disk_total_bytes: int | None
+    other_disks: list[DiskSample]
     shared_memory_used_bytes: int | None  # of /dev/shm
     shared_memory_total_bytes: int | None
     cpu_refused_share: float | None  # by a container's CPU limit, of what was asked for, 0..1

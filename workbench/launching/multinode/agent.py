@@ -89,7 +89,7 @@ class NodeAgent:
         self._lock: int | None = None
         self._gpus = PatientGpuSampler() if run.device == "cuda" else None
         self._gpu_errors = GpuErrorWatch()
-        self._host = HostSampler(paths.directory, detailed=run.device != "cuda")
+        self._host = HostSampler(paths.directory, run)
         self._system = LineWriter(str(paths.node_system(node)))
         self._sampled: SystemLine | None = None
         self._sample_due, self._began = 0.0, time.monotonic()

@@ -24,6 +24,7 @@ from workbench.observe.gpu import AT_LAUNCH_SECONDS, GpuHolder, PatientGpuSample
 from workbench.observe.host import disk_free, memory_available
 from workbench.observe.throttle import HW_SLOWDOWN, POWER_BRAKE, THERMAL, throttle_text
 from workbench.recipes.recipe_options import pipeline_problem
+from workbench.store.room import nearest_existing
 from workbench.training_data.pictures import list_pictures
 from workbench.units import GIB, format_bytes
 
@@ -243,7 +244,7 @@ def _held_sentence(holder: GpuHolder, request: Request) -> str:
 
 def _disk(request: Request) -> Iterator[str]:
     """Room for checkpoints where the run will write."""
-    folder = _existing(request.checkpoint_folder or request.store.root)
+    folder = nearest_existing(request.checkpoint_folder or request.store.root)
     free = disk_free(folder)
     if free is None:
         return
@@ -279,8 +280,3 @@ def _checkpoint_bytes(request: Request) -> int:
     adapters = single.elements.adapters
     base = 4 * parameters if request.strategy.dp_shard > 1 else 0
     return round(adapters * (4 + states)) + base
-
-
-def _existing(folder: Path) -> Path:
-    """The folder, or the nearest one above it that is there already."""
-    return next((path for path in (folder, *folder.parents) if path.is_dir()), Path("/"))

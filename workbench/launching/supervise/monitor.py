@@ -74,7 +74,7 @@ class RunMonitor:
         self._gpus = (
             PatientGpuSampler(gpus_of_record(run.cluster)) if run.device == "cuda" else None
         )
-        self._host = HostSampler(paths.directory, detailed=run.device != "cuda")
+        self._host = HostSampler(paths.directory, run)
         self._system = LineWriter(str(paths.system))
         self._energy = RunEnergy(paths, run, begins=begins)
         self._marked: list[ProcessDoc] = []
