@@ -170,6 +170,11 @@ def test_a_recipe_goes_with_all_that_it_imports_and_nothing_else(tmp_path: Path)
     script = tmp_path / "train.py"
     script.write_text("import os\nfrom tools import part\n")
     assert set(files_of(script)) == {"train.py", "tools/__init__.py", "tools/part.py"}
+    (package / "__init__.py").write_text("from .part import f\nfrom . import more\n")
+    (package / "more.py").write_text("from .. import other\n")
+    script.write_text("from tools import f\n")
+    relative = {"tools/__init__.py", "tools/part.py", "tools/more.py", "other.py"}
+    assert set(files_of(script)) == {"train.py", *relative}
 
 
 def test_values_that_would_break_yaml_or_shell_come_back_whole() -> None:

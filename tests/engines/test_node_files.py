@@ -238,6 +238,14 @@ def test_secret_arguments_are_refused_before_the_run_and_never_written(
         check_not_redacted(agent.run, json.loads(text)["arguments"])
 
 
+def test_the_last_port_is_followed_by_a_free_one(node_0: Callable[[], Peers]) -> None:
+    order = order_of()
+    at = order["launcher"].index("--main_process_port") + 1
+    order["launcher"][at] = "65535"
+    spec = node_0().gather(cast("Any", order), 2, 0)
+    assert 0 < int(spec["launcher"][at]) <= 65_535
+
+
 def test_a_lead_that_cannot_begin_ends_the_run_for_all(agent: NodeAgent) -> None:
     paths = agent.paths
     write_json_atomic(paths.run, run_of(engine={"name": "slurm", "job_id": "7"}))

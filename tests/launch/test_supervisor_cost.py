@@ -19,6 +19,7 @@ from workbench.diagnose import diagnoser
 from workbench.diagnose.out_of_memory import OomKills
 from workbench.launching.supervise import run_state
 from workbench.launching.supervise.monitor import RunMonitor
+from workbench.launching.supervise.outcome import Verdict
 from workbench.launching.supervise.rank_processes import RankProcesses
 from workbench.launching.supervise.restart import RestartController
 from workbench.launching.supervise.run_state import RunState
@@ -26,6 +27,7 @@ from workbench.observe import log_tails
 from workbench.observe.log_tails import LogTail
 from workbench.observe.view_readers import ViewReaders
 from workbench.store import processes
+from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 
@@ -179,6 +181,15 @@ def test_where_no_reading_is_told_the_view_is_written_each_second(
     for _ in range(3):
         assert readers.due("same")
         readers.written("same")
+
+
+def test_the_end_tells_of_the_ranks_group_and_not_what_was_said_last(watched: Watched) -> None:
+    state = watched.state
+    state.world_size, state.group, state.message = 1, "1 rank was formed.", "Stopping."
+    watched.monitor.finish(0, Verdict(outcome="stopped", message="Stopped as asked."), 0)
+    message = (read_json(watched.paths.exit) or {})["message"]
+    assert message.endswith("1 rank was formed.")
+    assert "Stopping." not in message
 
 
 def test_ends_of_ranks_are_read_only_when_one_keeps_the_run_from_ending(watched: Watched) -> None:

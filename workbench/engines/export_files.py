@@ -38,11 +38,13 @@ def files_of(script: Path) -> dict[str, Path]:
         if name in files or path.stat().st_size > _MOST_SOURCE_BYTES:
             continue
         files[name] = path
-        left += [file for module in _imports(path) for file in _local(home, module)]
+        package = path.relative_to(home).parent.parts
+        left += [file for module in _imports(path, package) for file in _local(home, module)]
     return dict(sorted(files.items(), key=lambda pair: (pair[1] != script, pair[0])))
 
 
-def _imports(path: Path) -> set[str]:
+def _imports(path: Path, package: tuple[str, ...]) -> set[str]:
+    """Dotted names; what is imported relatively is named from the script's folder."""
     try:
         tree = parse_python(path.read_bytes())
     except SyntaxError:  # a template beside the script is no reason to stop
@@ -51,9 +53,11 @@ def _imports(path: Path) -> set[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
-    return names
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: max(0, len(package) - node.level + 1)] if node.level else ()
+            base = [*above, *(node.module.split(".") if node.module else ())]
+            names |= {".".join(base), *(".".join([*base, alias.name]) for alias in node.names)}
+    return names - {""}
 
 
 def _local(home: Path, module: str) -> list[Path]:

@@ -18,6 +18,7 @@ from workbench.launching.log import guarded
 from workbench.launching.multinode.agent import Say
 from workbench.launching.prepare.placement import Placement, check_address
 from workbench.launching.resume.attempts import Attempts
+from workbench.launching.resume.resumable import latest_words
 from workbench.launching.resume.resume import at_work, taken_up
 from workbench.launching.run import Run
 from workbench.launching.start.launch_spec import LaunchSpec, recorded_spec, resume_spec
@@ -115,7 +116,7 @@ def _at(paths: RunPaths, run: RunRecord, address: str | None, port: int | None) 
 
 
 def _spec(paths: RunPaths, run: RunRecord, say: Say) -> LaunchSpec:
-    spec, attempts = recorded_spec(run), Attempts(paths)
+    spec, attempts = recorded_spec(run, latest_words(paths, run)), Attempts(paths)
     if not attempts.number:
         return spec
     checkpoint, passed = _newest_intact(paths)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any
 
 from workbench.describe.option import Option
@@ -144,6 +145,13 @@ class Recovery:
         if self.grace_seconds is not None:
             return self.grace_seconds
         return 120.0 if self.preemption == "aws" else 30.0
+
+    def notices_from(self, folder: str) -> str | None:
+        """`preemption`; a path begins at the run's `folder`: its supervisor works elsewhere."""
+        where = self.preemption
+        if where is None or where in CLOUDS or "://" in where:
+            return where
+        return str(Path(folder, Path(where).expanduser()))
 
     @property
     def limits(self) -> dict[str, float | None]:

@@ -123,7 +123,7 @@ class NodeAgent:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # orphaned ranks come to us
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._hand_over)
-        notices = Recovery.read(self.run.recovery).preemption
+        notices = Recovery.read(self.run.recovery).notices_from(self.run.working_directory)
         poller = None if notices is None else Poller(notices, lambda _: self._hand_over())
         if poller is not None:
             poller.start()

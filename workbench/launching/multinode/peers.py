@@ -40,6 +40,7 @@ _LOST_WITH_RESTARTS = 12.0  # a cable that is put back within that costs nothing
 _LOST_WITHOUT = 600.0  # no one starts it again, so it may as well come back by itself
 _FAILED_SECONDS = 30.0  # the other ranks notice by themselves, and say it better
 _TICK_SECONDS = 0.3
+_LAST_PORT = 65_535
 
 
 class Peers:
@@ -81,7 +82,8 @@ class Peers:
         address = launcher[launcher.index("--main_process_ip") + 1]
         first = int(launcher[launcher.index("--main_process_port") + 1])
         # Each attempt has its own port: what is left of the one before cannot disturb it.
-        port = self._beacon.light(address, [first + attempt - 1] if first else [])
+        wanted = first + attempt - 1
+        port = self._beacon.light(address, [wanted] if first and wanted <= _LAST_PORT else [])
         usual = _WAIT_SECONDS if attempt == 1 else _RETURN_SECONDS
         self._patience = float(os.environ.get(WAIT_VARIABLE) or usual)
         self._gathered_at, self._lost_at, self.ending = time.monotonic(), None, None

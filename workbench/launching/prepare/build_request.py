@@ -200,6 +200,10 @@ def _check_recovery(recovery: Recovery) -> None:
                 f"{name}: there is no program {command[0]!r} here, so nothing would be started. "
                 "Give its whole path, or install it."
             )
+    if recovery.preemption is not None:
+        from workbench.recover.preemption import question  # noqa: PLC0415  (an HTTP client)
+
+        question(recovery.preemption)
 
 
 def _usual(script: Path, recipe: str | None, processes: int | None) -> str | None:

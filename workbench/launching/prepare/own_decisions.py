@@ -2,47 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from workbench.errors import UsageError
-from workbench.launching.prepare.request import Request
 from workbench.recover.checkpoints import Checkpoint
+from workbench.recover.policy import Recovery
 from workbench.recover.resuming import how_to_resume
 
 _SAVING = ("--checkpoint-every", "--checkpoint-minutes", "--checkpoint-auto")
 
 
-def saves_nothing(request: Request) -> bool:
+def saves_nothing(recipe: str | None, arguments: Sequence[str]) -> bool:
     """Whether it is a recipe that is not told to save checkpoints."""
-    return request.recipe is not None and not any(
-        word.startswith(_SAVING) for word in request.arguments
-    )
+    return recipe is not None and not any(word.startswith(_SAVING) for word in arguments)
 
 
-def check_own_decisions(request: Request) -> None:
+def check_own_decisions(
+    recovery: Recovery,
+    *,
+    capture: bool,
+    nodes: int,
+    recipe: str | None,
+    script: Path,
+    arguments: Sequence[str],
+) -> None:
     """Refuse a rollback without checkpoints, and rules about values that no one observes.
+
+    Of a launch, and of a resume that changes one of these.
 
     Raises:
         UsageError: the message says what is missing.
     """
-    recovery = request.options.recovery
-    if not request.options.capture and (recovery.rollback_on or recovery.stop_when):
+    if not capture and (recovery.rollback_on or recovery.stop_when):
         raise UsageError(
             "--rollback-on and --stop-when need the observed loss: leave --no-capture out."
         )
     if not recovery.rollback_on:
         return
-    if request.nodes > 1:
-        raise UsageError(
-            f"--rollback-on is for runs on one machine, not {request.nodes}. Leave it out."
-        )
-    if saves_nothing(request):
+    if nodes > 1:
+        raise UsageError(f"--rollback-on is for runs on one machine, not {nodes}. Leave it out.")
+    if saves_nothing(recipe, arguments):
         raise UsageError(
             "--rollback-on: the recipe saves no checkpoint to go back to. Add --checkpoint-every "
             "100 to its arguments."
         )
     try:
-        how_to_resume(request.script, request.recipe, request.arguments, _ANY)
+        how_to_resume(script, recipe, arguments, _ANY)
     except UsageError as error:
         raise UsageError(f"--rollback-on: the run could not go back. {error}") from error
 

@@ -34,7 +34,14 @@ def checked(request: Request) -> Request:
     _check_packages(request)
     _check_port(request.options.port)
     _check_optimizer(request)
-    check_own_decisions(request)
+    check_own_decisions(
+        request.options.recovery,
+        capture=request.options.capture,
+        nodes=request.nodes,
+        recipe=request.recipe,
+        script=request.script,
+        arguments=request.arguments,
+    )
     _check_limits(request)
     return replace(request, warnings=tuple(warnings(request)))
 

@@ -130,7 +130,7 @@ def _own_ranks(request: Request) -> Iterator[str]:
 def _restarts(request: Request) -> Iterator[str]:
     """A recipe that saves nothing begins again each time it is started again."""
     restarts = request.options.recovery.restarts
-    if restarts and saves_nothing(request):
+    if restarts and saves_nothing(request.recipe, request.arguments):
         allowed = "1 restart is" if restarts == 1 else f"{restarts} restarts are"
         yield (
             f"{allowed} allowed, but the recipe saves no checkpoint, so each would start over. "

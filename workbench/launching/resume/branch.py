@@ -19,6 +19,7 @@ from workbench.launching.resume.resume import (
     recorded_folder,
     refuse_engine,
     request_in_another_layout,
+    with_described,
 )
 from workbench.launching.resume.run_options import given_changes, options_of
 from workbench.launching.resume.starting_point import starting_point
@@ -85,11 +86,10 @@ def fork(
         StoreError: the run store cannot be written.
     """
     run = startable_record(paths)
-    words = changed_words(paths, run, arguments, drop)
+    changes = given_changes(changes)
+    words = changed_words(paths, run, with_described(run, arguments, changes), drop)
     start = starting_point(paths, _checkpoint(paths, at))
-    return _with_differences(
-        in_another_layout(paths, run, start, words, given_changes(changes)), run
-    )
+    return _with_differences(in_another_layout(paths, run, start, words, changes), run)
 
 
 def fork_request(
@@ -106,9 +106,10 @@ def fork_request(
         UsageError: as `fork`.
     """
     run = startable_record(paths)
-    words = changed_words(paths, run, arguments, drop)
+    changes = given_changes(changes)
+    words = changed_words(paths, run, with_described(run, arguments, changes), drop)
     start = starting_point(paths, _checkpoint(paths, at))
-    request, _ = request_in_another_layout(paths, run, start, words, given_changes(changes))
+    request, _ = request_in_another_layout(paths, run, start, words, changes)
     request = replace(request, warnings=(*start.notes, *request.warnings))
     return request, _differs_now(run, request)
 

@@ -16,7 +16,9 @@ from workbench.launching.prepare.build_request import build_request, check_besid
 from workbench.launching.prepare.described import recipe_arguments
 from workbench.launching.prepare.devices import assigned, check_free, on_named
 from workbench.launching.prepare.layout_flags import check_arguments
+from workbench.launching.prepare.own_decisions import check_own_decisions
 from workbench.launching.prepare.preflight import refuse_silent_driver
+from workbench.launching.prepare.recorded_environment import with_hook
 from workbench.launching.prepare.request import Request, capture_variable
 from workbench.launching.prepare.targets import as_script_words, target_of
 from workbench.launching.resume.attempts import Attempts
@@ -44,6 +46,7 @@ from workbench.launching.start.start import begin
 from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.launching.steered import not_kept
 from workbench.observe.devices import held_by
+from workbench.recover.policy import Recovery
 from workbench.recover.resuming import given_checkpoint
 from workbench.script_options.arguments import changed_arguments
 from workbench.script_options.from_source import script_options
@@ -112,13 +115,21 @@ def prepared(
     if run.device == "cuda" and detect_host():
         refuse_silent_driver()
     changes = given_changes(changes)
-    if "job" in changes and run.recipe is not None:
-        described = recipe_arguments(run.recipe, changes["job"].workload)
-        arguments = [*described, *(arguments or ())]
+    arguments = with_described(run, arguments, changes)
     if checkpoint is None and stays_in_place(changes) and arguments is None and not drop:
         refuse_finished(paths, read_json(paths.exit) or {}, run)
     words = changed_words(paths, run, arguments, drop)
     return run, _starting_point(paths, run, checkpoint, arguments or ()), words, changes
+
+
+def with_described(
+    run: RunRecord, arguments: Sequence[str] | None, changes: Mapping[str, Any]
+) -> Sequence[str] | None:
+    """`arguments` as words, after those by which a recipe trains the job among the changes."""
+    words = None if arguments is None else as_script_words(arguments)
+    if changes.get("job") is None or run.recipe is None:
+        return words
+    return [*recipe_arguments(run.recipe, changes["job"].workload), *(words or ())]
 
 
 def _starting_point(
@@ -161,11 +172,20 @@ def next_spec(
     differs = list(words) != latest_words(paths, run)
     if changes:
         run = _changed_run(paths, run, changes)
+    if changes or differs:
+        check_own_decisions(
+            Recovery.read(run.recovery),
+            capture=run.capture,
+            nodes=run.nodes,
+            recipe=run.recipe,
+            script=Path(run.script),
+            arguments=words,
+        )
     check_limits(paths, run)
     given = changes.get("environment", {})  # a secret among them is not in run.json
     others = {name: value for name, value in run.environment.items() if name not in given}
     base = recorded_spec(replace(run, environment=others), words)
-    base["environment"] |= given
+    base["environment"] |= with_hook(given)
     resumed = resume_spec(words, run, start.at, start.why, given=start.given)
     resumed["told"] = differs
     check_no_secret(resumed.get("arguments", ()), run.nodes)
@@ -208,7 +228,6 @@ def changed_words(
         UsageError: a recipe does not know one, or its checkpoints do not fit to them.
     """
     before = latest_words(paths, run)
-    arguments = None if arguments is None else as_script_words(arguments)
     if not arguments and not drop:
         return before
     known = script_options(Path(run.script))
@@ -261,7 +280,9 @@ def _changed_run(paths: RunPaths, run: RunRecord, changes: Mapping[str, Any]) ->
     again = replace(run, **{name: recorded[name] for name in names})
     if "environment" in changes:
         given = redact_environment(changes["environment"])
-        again = replace(again, vouched=vouch(run, given), environment=run.environment | given)
+        started = with_hook(given)
+        proofs = vouch(replace(run, vouched=vouch(run, given)), started)
+        again = replace(again, vouched=proofs, environment=run.environment | started)
     if "capture" in changes:
         hook = capture_variable(capture=options.capture)
         again = replace(again, environment=again.environment | hook)

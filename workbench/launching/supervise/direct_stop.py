@@ -22,6 +22,7 @@ from workbench.launching.stop_ladder import StopLadder, end_leftovers
 from workbench.launching.supervise.lifecycle import take_lock
 from workbench.launching.supervise.outcome import Verdict, judge
 from workbench.launching.supervise.reattach import may_adopt
+from workbench.launching.supervise.run_state import StopRequest
 from workbench.launching.supervise.sidecars import Sidecars
 from workbench.observe.current_view import latest
 from workbench.observe.events import last_rows
@@ -218,6 +219,9 @@ def _end_document(paths: RunPaths, verdict: Verdict, left: int) -> ExitDoc:
     why_not, how = resumption(paths, {"outcome": verdict.outcome})
     if verdict.outcome in {"stopped", "preempted"} and how:
         message = f"{message} {how}"
+    why = StopRequest(paths.control, None).why
+    if why and verdict.outcome == "stopped":
+        message = f"{why} {message}"
     return {
         "schema": SCHEMA_VERSION,
         "outcome": verdict.outcome,

@@ -312,8 +312,8 @@ class RunMonitor:
         why = state.limit or state.stop_request.why
         if why and verdict.outcome == "stopped":
             message = f"{why} {message}"
-        if state.message and state.world_size not in {None, state.world_size_asked}:
-            message = f"{message} {state.message}"
+        if state.group and state.world_size not in {None, state.world_size_asked}:
+            message = f"{message} {state.group}"
         end: ExitDoc = {
             "schema": SCHEMA_VERSION,
             "outcome": verdict.outcome,

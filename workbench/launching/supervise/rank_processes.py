@@ -93,9 +93,10 @@ class RankProcesses:
         known = [size for size in sizes if isinstance(size, int)]
         if any(start and start.get("spawned") for start in starts):  # as many as it wants
             state.world_size = max(known, default=None)
-            if state.world_size is not None and state.message is None:
+            if state.world_size is not None:
                 count = state.world_size
-                state.message = f"The script started its {count} rank{'s' * (count > 1)} itself."
+                state.group = f"The script started its {count} rank{'s' * (count > 1)} itself."
+                state.message = state.message or state.group
             return
         expected = state.world_size_asked
         late = (seconds_since_first_step or 0) > WORLD_CHECK_SECONDS
@@ -104,7 +105,7 @@ class RankProcesses:
         elif len(known) == expected or late:
             state.world_size = max(known, default=1)
             if state.world_size != expected:
-                state.message = (
+                state.message = state.group = (
                     f"{expected} processes were asked for, but the script formed a group of "
                     f"{state.world_size}: {len(state.ranks)} independent trainings may be running. "
                     "Check that the script uses Accelerator() or init_process_group()."

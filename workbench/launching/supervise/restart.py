@@ -5,18 +5,19 @@ from __future__ import annotations
 import signal
 import time
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
+from typing import Any
 
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.progress import has_left
 from workbench.errors import UsageError
 from workbench.launching.log import log
-from workbench.launching.start.launch_spec import LaunchSpec, from_checkpoint, recorded_spec
+from workbench.launching.start.launch_spec import PORT_TAKEN, LaunchSpec, from_checkpoint
 from workbench.launching.supervise.monitor import RunMonitor
 from workbench.launching.supervise.outcome import Verdict
-from workbench.launching.supervise.rollback import Rollbacks
+from workbench.launching.supervise.rollback import Rollbacks, since_by_hand
 from workbench.launching.supervise.run_state import RunState
 from workbench.recover.checkpoints import Checkpoint, newest_intact
 from workbench.recover.restarts import Failure, Restarts
@@ -64,6 +65,16 @@ class HangTimeout:
     def _works(self, rank: int, facts: RankFacts, seconds: float) -> bool:
         used = (facts.cpu_seconds or 0.0) - self._cpu.get(rank, 0.0)
         return facts.process_state == "D" or used > _BUSY_SHARE * seconds
+
+
+def restarts_made(attempts: Iterable[Mapping[str, Any]]) -> int:
+    """Automatic restarts since a person last started the run.
+
+    Rollbacks are counted apart, and a start on another port is none. `attempts`: the lines of
+    attempts.jsonl.
+    """
+    starts = since_by_hand(attempts)[1:]
+    return sum("rollback" not in line and line.get("why") != PORT_TAKEN for line in starts)
 
 
 _TICK_SECONDS = 0.2
@@ -128,8 +139,7 @@ class RestartController:
             return None
         why = " ".join([verdict.message.rstrip("."), *passed])
         try:
-            base = state.spec or state.spec_before or recorded_spec(state.run)
-            spec = from_checkpoint(base, state.run, checkpoint, why)
+            spec = from_checkpoint(state.base_spec(), state.run, checkpoint, why)
         except UsageError as error:
             self._why = f"No restart: {error}"
             return None

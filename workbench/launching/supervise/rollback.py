@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from workbench.diagnose.instability import Instability
 from workbench.errors import UsageError
 from workbench.launching.log import log
 from workbench.launching.resume.attempts import BY_HAND
-from workbench.launching.start.launch_spec import from_checkpoint, recorded_spec
+from workbench.launching.start.launch_spec import from_checkpoint
 from workbench.recover.checkpoints import Checkpoint, list_checkpoints, newest_intact
 from workbench.store.rank_records import RankStart
 from workbench.store.record import read_start
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from workbench.launching.supervise.run_state import RunState
 
 SKIPPING_RECIPES = frozenset({"gpt", "lora", "vision", "recsys", "finetune_image"})
+_BEAT_SECONDS = 1.0
 _BEFORE = 2  # steps: the update before the first NaN may have made it
 
 
@@ -60,7 +62,7 @@ class Rollbacks:
         if done >= self._policy.max_rollbacks:
             problem = f"all {done} rollbacks are used up (--max-rollbacks)"
         else:
-            checkpoint, passed = newest_intact(self._state.paths, known)
+            checkpoint, passed = self._newest_of(known)
             problem = " ".join([f"there is no whole checkpoint before step {before}", *passed])
         if checkpoint is None:
             sentence = f"Not rolled back at step {why.step}: {problem}."
@@ -70,6 +72,14 @@ class Rollbacks:
             return False
         self._planned = _Planned(why, checkpoint, last_step)
         return True
+
+    def _newest_of(self, known: list[Checkpoint]) -> tuple[Checkpoint | None, list[str]]:
+        """Every byte is read: on a thread, so that the heartbeat continues."""
+        with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
+            newest = pool.submit(newest_intact, self._state.paths, known)
+            while not wait([newest], timeout=_BEAT_SECONDS).done:
+                self._state.write("running")
+            return newest.result()
 
     def spec(self) -> LaunchSpec | None:
         """The next attempt, from the checkpoint; None where the script cannot be resumed so."""
@@ -91,9 +101,8 @@ class Rollbacks:
         }
         why = f"Rolled back: {planned.why.finding.evidence} {_told(rollback)}"
         log(why)
-        base = state.spec or state.spec_before or recorded_spec(state.run)
         try:
-            spec = from_checkpoint(base, state.run, planned.checkpoint, why)
+            spec = from_checkpoint(state.base_spec(), state.run, planned.checkpoint, why)
         except UsageError as error:
             log(f"No rollback: {error}")
             return None

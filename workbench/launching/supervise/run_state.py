@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -71,10 +72,12 @@ class StopRequest:
     @property
     def why(self) -> str:
         """What a client said of its wish to stop; "" = nothing."""
-        try:
-            return printable(read_file(self._control / "stop", _WHY_BYTES).decode())
-        except (OSError, ValueError):
-            return ""
+        for name in ("stop", "stop-now"):
+            with contextlib.suppress(OSError, ValueError):
+                text = printable(read_file(self._control / name, _WHY_BYTES).decode())
+                if text:
+                    return text
+        return ""
 
     def take_notice(self, text: str) -> None:
         """A pre-emption is announced; the first word of it is kept."""
@@ -124,6 +127,8 @@ class RunState:
     """What the run was asked for at its launch to stop for, as a sentence."""
     world_size: int | None = None
     """Ranks in the process group that the script formed; None: not known yet."""
+    group: str | None = None
+    """Why that is another number than was asked for, as a sentence."""
     warm: bool = False
     """Whether launcher and ranks are forks of a warm server."""
     _scan: processes.MemberScan = field(init=False)
@@ -148,7 +153,7 @@ class RunState:
             recovery=recovery,
             attempts=attempts,
             sidecars=Sidecars(paths, run, recovery, oom_score),
-            stop_request=StopRequest(paths.control, recovery.preemption),
+            stop_request=StopRequest(paths.control, recovery.notices_from(run.working_directory)),
             watcher=WatcherLink(paths),
             oom_score=oom_score,
             started_at=time.time() if first is None else float(first["time"]),
@@ -166,8 +171,22 @@ class RunState:
         """Forget the processes and the stop of the attempt before."""
         self.ranks, self.vanished = {}, {}
         self.ladder = StopLadder(self.paths, self.members, nodes=self.nodes)
-        self.launcher = self.message = self.world_size = None
+        self.launcher = self.message = self.world_size = self.group = None
         self.warm = False
+
+    def base_spec(self) -> LaunchSpec:
+        """What the next attempt repeats.
+
+        Raises:
+            UsageError: run.json lacks a secret that it needs.
+        """
+        known = self.spec or self.spec_before
+        if known is not None:
+            return known
+        from workbench.launching.resume.resumable import latest_words  # noqa: PLC0415  (seldom needed)
+        from workbench.launching.start.launch_spec import recorded_spec  # noqa: PLC0415
+
+        return recorded_spec(self.run, latest_words(self.paths, self.run))
 
     @property
     def nodes(self) -> int:

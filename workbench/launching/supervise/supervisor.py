@@ -46,6 +46,7 @@ class Supervisor:
         self.ranks = RankProcesses(self.state, self.nodes)
         self._monitor: RunMonitor | None = None  # of the present attempt
         self._restarts_before = 0  # made under the supervisor that this one takes over from
+        self._port_retries = 0  # of the present attempt
         self._child: Launcher | None = None
         self._view_due = 0.0
 
@@ -77,7 +78,7 @@ class Supervisor:
             first_step=first_step,
             checkpoint=resume and resume["checkpoint"],
             why=resume and resume["why"],
-            arguments=resume.get("arguments") if resume and resume.get("told") else None,
+            arguments=spec["arguments"] if resume and resume.get("told") else None,
             rollback=resume.get("rollback") if resume else None,
         )
         if self.nodes is not None:
@@ -138,7 +139,9 @@ class Supervisor:
         }
         state.warm = bool(before.get("warm"))
         state.started_at = float(before.get("started_at", state.run.created_at))
-        self._restarts_before = state.restarts
+        from workbench.launching.supervise.restart import restarts_made  # noqa: PLC0415  (seldom needed)
+
+        self._restarts_before = restarts_made(state.attempts.lines)
         if state.watcher.parent is not None:
             state.sidecars.adopt_children_of(state.watcher.parent)
         control = state.paths.control
@@ -161,6 +164,7 @@ class Supervisor:
             self._monitor = monitor
             state.write(monitor.phase)
             monitor.catch_up()  # an old step count would announce a stop step that lies behind
+            self._port_retries = 0
             exit_code = self._loop(monitor, restarts)
             left = self._end_leftovers(exit_code)
             verdict = restarts.judge_ended(monitor) or monitor.judge(exit_code)
@@ -273,18 +277,21 @@ class Supervisor:
             log(state.message)
 
     def _retry_port(self, monitor: RunMonitor) -> bool:
-        from workbench.launching.start.launch_spec import on_another_port  # noqa: PLC0415  (seldom needed)
+        from workbench.launching.start.launch_spec import (  # noqa: PLC0415  (seldom needed)
+            PORT_TAKEN,
+            on_another_port,
+        )
         from workbench.launching.supervise.outcome import address_was_taken  # noqa: PLC0415
 
         state = self.state
         monitor.read()
-        if state.spec is None or monitor.stepping or state.restarts >= MAX_PORT_RETRIES:
+        if state.spec is None or monitor.stepping or self._port_retries >= MAX_PORT_RETRIES:
             return False
         if not address_was_taken(state.paths, state.world_size_asked):
             return False
+        self._port_retries += 1
         self._end_leftovers(1)
-        why = "The rendezvous port was taken; started again on a free one."
-        state.attempts.end(last_step=monitor.steps, message=why)
-        self.start(on_another_port(state.spec, why))
-        state.message = why
+        state.attempts.end(last_step=monitor.steps, message=PORT_TAKEN)
+        self.start(on_another_port(state.spec, PORT_TAKEN))
+        state.message = PORT_TAKEN
         return True
