@@ -28,6 +28,7 @@ from workbench.cli.mcp_tools import server
         ("show", {"run": "/etc"}, "run is '/etc': give ids of this store's runs."),
         ("show", {"run": "nobody"}, "No runs in "),
         ("metrics", {"tail": 0}, "--tail must be at least 1, not 0."),
+        ("memory", {"options": ["--help"]}, "--help cannot be given here. Use the tool help"),
     ],
 )
 def test_a_wrong_argument_is_one_sentence(
@@ -40,3 +41,12 @@ def test_a_wrong_argument_is_one_sentence(
     assert str(told.value).startswith(said)
     assert "\n" not in str(told.value)
     assert "pydantic" not in str(told.value)
+
+
+@pytest.mark.parametrize("tool", ["dry_run", "launch"])
+def test_the_help_of_a_script_starts_nothing(tool: str, tmp_path: Path) -> None:
+    limits = AgentLimits(allow_launch=True, max_usd=None, max_hours=1.0)
+    made = server(limits, str(tmp_path / "runs"))
+    told = asyncio.run(made.call_tool(tool, {"script": "gpt", "arguments": ["--help"]}))
+    assert "--steps" in str(told)
+    assert not (tmp_path / "runs").exists()

@@ -14,7 +14,13 @@ from tests.diagnose.sample import STEP, Replay, kinds, row
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts
 from workbench.observe.arrival_calls import Call, read_rank
-from workbench.observe.arrival_window import ArrivalWindow, RankShare, read_window
+from workbench.observe.arrival_window import (
+    PHASES,
+    ArrivalWindow,
+    RankShare,
+    combined,
+    read_window,
+)
 from workbench.observe.arrivals import clock_shifts, join
 from workbench.observe.core_time import CoreTime
 from workbench.observe.events import StepRow
@@ -313,3 +319,11 @@ def test_a_pipeline_has_no_collectives_but_one_at_its_end() -> None:
     joined = join(calls, rows)
     assert joined is not None
     assert joined.ranks[1].late == pytest.approx(0.05)
+
+
+def test_windows_that_show_other_ranks_are_not_combined_to_none() -> None:
+    share = RankShare(wait=0.0, own=dict.fromkeys(PHASES, 0.01), last=1)
+    one, other = (window(ranks=dict.fromkeys(ranks, share)) for ranks in ((0, 1), (2, 3)))
+    found = combined([one, other])
+    assert found is not None
+    assert (set(found.ranks), found.steps) == ({2, 3}, other.steps)

@@ -184,3 +184,19 @@ def test_secrets_of_an_exception_are_not_sent(case: Case, monkeypatch: pytest.Mo
     case.write("exit", outcome="failed", message=message, ended_at=5.0)
     case.follower.look(0.0)
     assert "9f8A7c6B5d4e3F2a1b0c" not in case.sent[0][1].body
+
+
+def test_an_end_is_told_however_much_waits(case: Case) -> None:
+    case.findings(*(finding(f"kind-{n}") for n in range(30)))
+    case.write("exit", outcome="failed", message="Rank 1 failed.", ended_at=5.0)
+    case.follower.look(0.0)
+    assert "Rank 1 failed." in case.sent[-1][1].body
+
+
+def test_what_has_stood_for_hours_is_not_told_again_by_another_process(case: Case) -> None:
+    case.findings(finding())
+    for now in range(0, int(2 * AGAIN_SECONDS), 60):
+        case.follower.look(float(now))
+    case.follow()
+    case.follower.look(2 * AGAIN_SECONDS)
+    assert len(case.sent) == 1

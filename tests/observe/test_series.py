@@ -100,13 +100,31 @@ def test_a_run_that_goes_back_replaces_what_it_logs_again() -> None:
     assert (series.max, series.last) == (2.0, 1.5)
 
 
+def test_what_was_not_finite_before_a_rewind_stays_told() -> None:
+    tables = SeriesTables()
+    for step, value in [(1, math.nan), (2, 1.0), (3, 1.0), (2, 1.0)]:
+        tables.add(LoggedRow(step=step, time=0.0, values={"eval_loss": value}))
+    (series,) = shown_series(tables.document())
+    assert (series.nonfinite, series.nonfinite_step) == (1, 1)
+
+
+def test_names_of_several_ranks_stand_beside_each_other(paths: RunPaths) -> None:
+    say(paths, 0, (1, {"a": 1}), (2, {"a": 2}))
+    say(paths, 1, (1, {"b": 3}), (2, {"b": 4}))
+    assert [(row.step, row.values) for row in LoggedRows(paths, 2)] == [
+        (1, {"a": 1.0, "b": 3.0}),
+        (2, {"a": 2.0, "b": 4.0}),
+    ]
+
+
 def test_files_give_the_same_in_full(paths: RunPaths) -> None:
     say(paths, 0, (1, {"a": 1, "b": "text"}), (2, {"a": 2, "values": 3}), (None, {"a": True}))
     say(paths, 0, (2, {"a": 2.5}), (3, {"a": math.nan}), (1, {"a": 7}), (2, {"a": 8}))
     say(paths, 1, (1, {"a": 100, "only": 4}))
     rows = LoggedRows(paths, 2)
     assert rows.names == ("a", "values", "only")
-    assert [(row.step, row.values) for row in rows][:2] == [
+    assert [(row.step, row.values) for row in rows][:3] == [
+        (1, {"only": 4.0}),
         (2, {"values": 3.0}),
         (1, {"a": 7.0}),
     ]

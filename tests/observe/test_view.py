@@ -13,7 +13,7 @@ import pytest
 from tests.faults.matrix import record
 from workbench.observe import view, view_json
 from workbench.observe.events import MetricStream
-from workbench.observe.log_tails import log_lines
+from workbench.observe.log_tails import log_lines, log_text
 from workbench.observe.svg import Line, chart, ticks
 from workbench.observe.thinning import ThinnedTable
 from workbench.observe.view import ViewBuilder
@@ -308,3 +308,15 @@ def test_the_encoded_view_is_the_snapshot_and_encodes_each_row_once(
     encoded.clear()
     quick.encoded(now())
     assert len(encoded) < 200  # of 3,000: the rows that are not full, and those of the samples
+
+
+def test_a_tail_has_the_lines_that_were_asked_for(tmp_path: Path) -> None:
+    log = tmp_path / "rank-0.log"
+    log.write_text("".join(f"line {n}\n" for n in range(500)))
+    assert log_text(log, 300).splitlines() == [f"line {n}" for n in range(200, 500)]
+    assert len(log_text(log, 900).splitlines()) == 500
+    log.write_text("one\ntwo\n" + "".join(f"\r{n}%|###" for n in range(5000)))
+    assert log_text(log, 3).splitlines() == ["one", "two", "4999%|###"]
+    log.write_text(f"{'x' * 900}\n{'y' * 900}\n")
+    assert [line[0] for line in log_text(log, 1).splitlines()] == ["y"]
+    assert log_text(log, 0) == log_text(tmp_path / "nothing", 5) == ""

@@ -228,3 +228,24 @@ def test_differences_are_what_is_no_longer_the_same() -> None:
     assert differences(RunRecord(cluster=host), before) == [
         {"what": "provenance", "was": None, "now": "recorded"}
     ]
+
+
+def test_several_files_of_one_option_are_told_apart() -> None:
+    def of(digest: str) -> RunRecord:
+        parts = [
+            {"option": "--train", "path": name, "bytes": 1, "sha256": sha}
+            for name, sha in (("a.jsonl", digest), ("b.jsonl", "2" * 64))
+        ]
+        return RunRecord(provenance={"data": parts})
+
+    assert differences(of("1" * 64), of("1" * 64)) == []
+    (changed,) = differences(of("1" * 64), of("3" * 64))
+    assert changed["what"] == "data --train"
+
+
+def test_a_file_outside_of_the_repository_makes_no_other_one_unknown(
+    project: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "other.yaml").write_text("lr: 1\n")
+    given = ("--config", str(tmp_path / "other.yaml"))
+    assert recorded(project, *given, keep=tmp_path / "source").copied == ("other.yaml",)

@@ -224,6 +224,33 @@ def test_another_run_of_that_name_and_a_later_state_are_not_written_over(
         push(made, volume)
 
 
+def test_a_copy_that_the_run_has_left_behind_is_not_taken_for_it(
+    made: RunPaths, tmp_path: Path
+) -> None:
+    volume, there = str(tmp_path / "volume"), Store(tmp_path / "there")
+    push(made, volume)
+    pull(f"{volume}/gpt-2", there)
+    assert pull(f"{volume}/gpt-2", there).step == 20  # the same: kept
+    save(made, 30)
+    push(made, volume)
+    with pytest.raises(UsageError, match="an older copy"):
+        pull(f"{volume}/gpt-2", there)
+
+
+def test_names_that_differ_in_capitals_alone_make_no_push_unreadable(
+    made: RunPaths, tmp_path: Path
+) -> None:
+    volume = str(tmp_path / "volume")
+    for name in ("Model.log", "model.log", "back\\slash.log"):
+        (made.logs / name).write_text("x")
+    assert [note.split()[0] for note in push(made, volume).notes] == [
+        "'logs/back\\\\slash.log'",
+        "'logs/model.log'",
+    ]
+    push(made, volume)
+    assert pull(f"{volume}/gpt-2", Store(tmp_path / "there")).step == 20
+
+
 def test_a_file_that_grows_is_sent_from_the_piece_on_that_changed(
     made: RunPaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -92,6 +92,12 @@ def test_every_combination_comes_once() -> None:
     assert grid[0] == {"a": 1, "b": "x"}
 
 
+def test_values_that_are_equal_as_numbers_stay_two() -> None:
+    one = grid_parameter("v", "3.1,3.10")
+    assert [one.text_of(one.value_of(text)) for text in one.values] == ["3.1", "3.10"]
+    assert str(random_parameter("seed", "0:1234567:int")) == "seed=0:1234567:int"
+
+
 def test_the_direction_is_the_name_s_or_asked_for() -> None:
     assert direction_of("eval_loss", None) == "lower"
     assert direction_of("accuracy", None) == "higher"

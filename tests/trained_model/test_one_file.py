@@ -6,9 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from workbench.trained_model.card import _LOAD
+from workbench.trained_model.source import TENSORS
 from workbench.trained_model.worker.exporting import export
 
 NAMES = ("base.q.lora_A.weight", "base.q.lora_B.weight")
@@ -39,3 +42,15 @@ def test_small_shards_leave_an_adapter_whole(tmp_path: Path) -> None:
     written = load_file(partial / "adapter_model.safetensors")
     assert all(torch.equal(written[name], weight) for name, weight in weights.items())
     assert told[-1]["facts"]["tensors"] == len(NAMES)
+
+
+def test_the_card_loads_weights_of_several_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in (1, 2):
+        shard = tmp_path / f"model-0000{number}-of-00002.safetensors"
+        save_file({f"w{number}": torch.ones(1)}, shard)
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(_LOAD[TENSORS], names)
+    assert set(names["weights"]) == {"w1", "w2"}

@@ -66,6 +66,10 @@ ROWS: dict[str, tuple[Any, str]] = {
         {"messages": [{"role": "user", "content": 3}]},
         "message 1 has a number as content, not a text",
     ),
+    "a list for a role": (
+        {"messages": [{"role": ["user"], "content": "q"}]},
+        "message 1 has the role ['user']",
+    ),
     "a picture": (
         {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": "x"}]}]},
         "message 1 has a part that is not text",
@@ -138,6 +142,10 @@ FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
         text("text,text\na,b\n", "a.csv"),
         "Two columns of the CSV are called 'text'",
     ),
+    "carriage returns": (
+        text("prompt,answer\rone,two\r", "a.csv"),
+        "The header of the CSV cannot be read",
+    ),
     "mixed folder": (mixed_folder, "has files of several kinds (csv, jsonl)"),
     "empty folder": (lambda folder: folder, "has no data files"),
 }
@@ -163,6 +171,8 @@ def test_a_bad_file_is_refused_in_one_sentence(name: str, tmp_path: Path) -> Non
         (b'[{"text": "a"}, {"text": "b"}', "a.json", 3, "cut off"),
         (b'{"prompt": "a", "chosen": "x", "rejected": "x"}', "a.jsonl", 1, "are the same"),
         (b'{"chosen": "x", "rejected": "y"}', "a.jsonl", 1, "the prompt is missing"),
+        (b'{"prompt": "a", "chosen": [], "rejected": []}', "a.jsonl", 1, "no turn of the assist"),
+        (b"messages,system\n[],Be kind\n", "a.csv", 2, "no turn of the assistant"),
     ],
 )
 def test_a_bad_row_of_another_kind(

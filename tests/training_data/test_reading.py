@@ -87,6 +87,19 @@ def test_every_kind_of_file_gives_the_same_examples(write: Any, tmp_path: Path) 
     assert turns(report) == [("user", "Add 0\n\n1"), ("assistant", "1")]
 
 
+def test_what_datasets_cached_beside_the_data_is_not_read(tmp_path: Path) -> None:
+    saved = as_saved(tmp_path)
+    data = saved / "train" / "data-00000-of-00001.arrow"
+    data.with_name("cache-0123456789abcdef.arrow").write_bytes(data.read_bytes())
+    report = examine(saved)
+    assert (report.rows, report.duplicates) == (5, 0)
+
+
+def test_a_suffix_in_capitals_is_the_same(tmp_path: Path) -> None:
+    write_lines(tmp_path / "A.JSONL", [chat(1), chat(2)])
+    assert examine(tmp_path).rows == 2
+
+
 @pytest.mark.parametrize(
     ("row", "form", "said"),
     [

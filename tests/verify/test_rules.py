@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,12 @@ def test_a_loss_beyond_rounding_is_named_with_its_bound() -> None:
     assert "Rounding explains" in verdicts[0].bound
 
 
+def test_a_loss_that_is_no_number_on_several_ranks_alone_is_named() -> None:
+    many = trace(rank(0, samples=(1, 2)), rank(1, samples=(3, 4), loss=math.nan))
+    _, verdicts = compare(many, trace(rank(0, samples=(1, 2, 3, 4))))
+    assert [one.kind for one in verdicts] == ["loss-differs"]
+
+
 def changed(one: RankTrace, **values: Any) -> RankTrace:
     """The same rank with other values in its only step."""
     return replace(one, steps=(replace(one.steps[0], **values),))
@@ -123,6 +130,8 @@ def test_one_graph_whose_ranks_have_their_own_losses_is_no_same_data() -> None:
         ((1.0, 1.0), 1.0, []),
         ((1.0, 1.2), 1.0, ["clipped-before-exchange"]),
         ((9.0, 9.0), 1024.0, ["clipped-before-unscale"]),
+        ((math.inf, math.inf), 1.0, []),  # a scaler that looks for its factor
+        ((math.nan, math.nan), 1.0, []),
     ],
 )
 def test_gradients_are_clipped_after_their_exchange_and_without_a_scalers_factor(

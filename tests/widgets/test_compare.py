@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -149,3 +150,11 @@ def test_runs_sends_what_every_axis_needs(store: wb.Store) -> None:
     assert {len(column) for column in view["series"].values()} == {60}
     assert view["usd_per_hour"] == 7.2
     table.close()
+
+
+def test_why_nothing_is_compared_stays_to_be_read(store: wb.Store) -> None:
+    face = Compare(store=store.root, runs=["run-0", "run-1"])
+    shutil.rmtree(store.find("run-1").directory)
+    said = told(face, {"type": "pick", "runs": ["run-0", "run-1"]})
+    assert said["bad"]
+    assert "run-1" in said["text"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ pytest.importorskip("anywidget", reason="the lab extra is not installed")
 from workbench_widgets import Launcher
 from workbench_widgets.launch.arguments import Arguments
 from workbench_widgets.launch.folders import listing
+from workbench_widgets.launch.launch_form import LaunchForm
 
 import workbench as wb
 from tests.conftest import until
@@ -149,3 +151,20 @@ def test_the_largest_micro_batch_fills_its_field_or_says_why_not(form: Launcher)
     filled = arguments.controls["values"]["--micro-batch"]
     assert int(filled) == wb.largest_micro_batch(request.job).value > 1
     assert note.startswith(f"{filled} fits")
+
+
+def test_the_cpu_gets_the_arguments_for_a_cpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wb, "detect_host", lambda: wb.Cluster.rented("h100", gpus=2))
+    recipe = wb.recipes.find("gpt")
+    on_cpu, on_gpu = shlex.join(recipe.cpu_arguments), shlex.join(recipe.gpu_arguments)
+    assert LaunchForm(store=tmp_path, target="gpt", cpu=True).arguments.value == on_cpu
+    form = LaunchForm(store=tmp_path, target="gpt")
+    form.observe(lambda _: None)
+    assert form.arguments.value == on_gpu
+    form.cpu.value = True
+    assert form.arguments.value == on_cpu
+    form.arguments.value = "--steps 3"
+    form.cpu.value = False
+    assert form.arguments.value == "--steps 3"

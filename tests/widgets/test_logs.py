@@ -103,3 +103,57 @@ def test_a_log_of_a_gigabyte_is_read_in_parts(tmp_path: Path) -> None:
     assert 849_000_000 < told["whereabouts"] < 850_000_000
     assert told["largest"] <= 512_000
     assert told["kept"] <= 256_000
+
+
+_LOGS = """
+const { Logs } = await import("./logs.js");
+const logs = Object.assign(Object.create(Logs.prototype), {
+  busy: false, drawnAt: 0, select: { value: "rank-0.log" }, chosen: true, following: true,
+  view: { phase: "ended", ranks: [] }, shown: "", where: {},
+});
+logs.tailInView = () => null;
+logs.take = (_, name) => (logs.shown = name);
+"""
+
+
+def test_the_log_that_was_chosen_meanwhile_is_shown(tmp_path: Path) -> None:
+    told = run(
+        tmp_path,
+        _LOGS
+        + """
+        const asked = [];
+        logs.source = { part: (name) => new Promise((done) => asked.push({ name, done })) };
+        const first = logs.refresh(true);
+        logs.select.value = "rank-1.log";
+        await logs.refresh(true); // it is busy
+        asked[0].done(null);
+        await first;
+        asked[1].done(null);
+        await new Promise((done) => setTimeout(done, 5));
+        console.log(JSON.stringify([asked.map(({ name }) => name), logs.shown]));""",
+    )
+    assert told == [["logs/rank-0.log", "logs/rank-1.log"], "rank-1.log"]
+
+
+def test_a_part_of_a_log_is_no_whole_file(tmp_path: Path) -> None:
+    told = run(
+        tmp_path,
+        _LOGS
+        + """
+        const config = { run: "gpt" };
+        const size = { value: 200_000_000 };
+        logs.source = {
+          context: { config },
+          part: async (_, at) => ({ bytes: new Uint8Array(Math.min(1_000_000, size.value - at)), size: size.value }),
+        };
+        const part = (await logs.gathered("rank-0.log")).size;
+        const said = logs.where.textContent;
+        logs.where = {};
+        size.value = 3_000_000;
+        await logs.gathered("rank-0.log");
+        console.log(JSON.stringify([part, said, logs.where.textContent ?? ""]));""",
+    )
+    assert told[0] < 200_000_000
+    assert told[1].startswith("The file has the first ")
+    assert told[1].endswith("gpt/logs/rank-0.log")
+    assert told[2] == ""

@@ -338,3 +338,10 @@ def test_what_the_hardware_lacks_stands_under_the_headline() -> None:
         model="llama-3-8b", gpu="a100", gpus=8, strategy="zero3", offload=["optimizer"]
     )
     assert "in the host memory of a node" in repr(offloaded)
+
+
+@pytest.mark.parametrize("name", ["dp2-fsdp4", "dp2-fsdp2-tp2", "dp2-zero3x4"])
+def test_a_name_with_replicas_and_shards_stays_what_it_is(name: str) -> None:
+    form = JobForm.from_options({"model": "llama-3-8b", "gpu": "h100", "strategy": name})
+    wanted = Job.of("llama-3-8b", gpu="h100", gpus=8, strategy=name)
+    assert form.job().strategy == wanted.strategy

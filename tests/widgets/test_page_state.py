@@ -559,3 +559,52 @@ def test_the_browsers_tab_tells_of_findings_and_ends(tmp_path: Path) -> None:
     assert texts[:2] == [("", "warn"), ("", "warn")]
     assert texts[2] == ("NaN loss: gpt", "bad")
     assert texts[3:] == [("Succeeded: gpt", "good"), ("Failed: gpt", "bad")]
+
+
+def test_only_a_watched_run_reads_a_stop_file(tmp_path: Path) -> None:
+    states = ("starting", "running", "stopping", "unsupervised", "queued")
+    read = run(
+        tmp_path,
+        f"""const {{ readsFiles }} = await import("./runs.js");
+        const rows = {json.dumps([{"state": state} for state in states])};
+        console.log(JSON.stringify([...rows.map(readsFiles), readsFiles(undefined)]));""",
+    )
+    assert read == [True, True, True, False, False, False]
+
+
+def test_a_refused_stop_can_be_asked_for_again(tmp_path: Path) -> None:
+    told = run(
+        tmp_path,
+        """const { StopButton } = await import("./stop_button.js");
+        const stop = new StopButton(async () => {});
+        stop.failed("nobody asked");
+        const before = stop.note.textContent ?? "";
+        stop.phase("running", 1);
+        await stop.press();
+        await stop.press();
+        const asked = stop.action;
+        stop.failed("Not stopped: x");
+        console.log(JSON.stringify([before, asked, stop.action, stop.note.textContent]));""",
+    )
+    assert told == ["", "Stop now", "Stop", "Not stopped: x"]
+
+
+def test_two_dashboards_give_the_pages_title_back(tmp_path: Path) -> None:
+    titles = run(
+        tmp_path,
+        """Object.assign(document, { title: "lab", head: { append() {} }, addEventListener() {} });
+        const { PageMark } = await import("./page_mark.js");
+        const [one, other] = [new PageMark(), new PageMark()];
+        for (const mark of [one, other]) mark.icon.remove = () => {};
+        one.show({ text: "Succeeded: a", tone: "good" });
+        other.show({ text: "Succeeded: b", tone: "good" });
+        const titles = [document.title];
+        for (const mark of [one, other, one]) {
+          mark.restore();
+          titles.push(document.title);
+        }
+        other.show({ text: "Failed: b", tone: "bad" });
+        other.restore();
+        console.log(JSON.stringify([...titles, document.title]));""",
+    )
+    assert titles == ["✓ Succeeded: b", "lab", "lab", "lab", "lab"]

@@ -58,3 +58,23 @@ def test_what_is_ticked_is_what_a_launch_takes(queue: Queue, tmp_path: Path) -> 
     assert picker.value == ()
     with pytest.raises(TypeError, match="DevicePicker has no option"):
         DevicePicker(store=tmp_path, gpus=1)
+
+
+def test_a_store_that_is_back_is_no_problem_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = QueuePanel(store=tmp_path)
+
+    def gone(_: object) -> dict[str, object]:
+        raise OSError("gone for a moment")
+
+    with monkeypatch.context() as away:
+        away.setattr(Queue, "document", gone)
+        panel.reread()
+        assert "gone for a moment" in panel.problem
+    panel.reread()
+    assert panel.problem == ""
+    panel.problem = "what a button said"
+    panel.reread()
+    assert panel.problem == "what a button said"
+    panel.close()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
 from workbench_widgets import Launcher
+from workbench_widgets.launch.script_note import ScriptNote
 from workbench_widgets.launch.verify_note import OFFER
 
 from tests.verify.cases import CASES, SCRIPTS
@@ -57,3 +61,36 @@ def test_a_click_names_what_is_wrong_and_another_one_stops(store: Path, tmp_path
     assert "Use DistributedSampler" in note.line.value
     assert note.button.description == "Verify"
     form.close()
+
+
+class _Slow(ScriptNote):
+    """Done when it is told to."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+        super().__init__("Do", "check", "Offer")
+
+    def offered(self, request: Any) -> bool:
+        return True
+
+    def work(self, request: Any, on_progress: object) -> str:
+        self.may_end.wait(60)
+        return f"done: {request.script}"
+
+
+def _asked(script: str) -> Any:
+    return SimpleNamespace(module=None, script=script, arguments=())
+
+
+def test_a_result_stands_under_the_script_that_it_is_of() -> None:
+    note = _Slow()
+    for other in (_asked("b.py"), None):
+        note.show(_asked("a.py"))
+        thread = note.start()
+        assert thread is not None
+        note.show(other)
+        note.may_end.set()
+        thread.join(60)
+        assert note._request is other
+        assert note.layout.display == ("" if other else "none")
+        assert note.line.value != "done: a.py" or other is None

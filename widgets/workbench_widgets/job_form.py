@@ -69,10 +69,12 @@ class JobForm(Form):
         if not ranks or ranks != (self.cards if "gpus" in self.moved else ranks):
             return self
         layout = wb.Strategy.parse(name, ranks)
+        gpus = {"gpus": max(1, ranks // self["nodes"])}
+        if layout.dp_replicate > 1 and layout.dp_shard > 1:  # no control says this: the name stays
+            return replace(self, moved={**self.moved, **gpus})
         base = f"zero{layout.zero_stage}" if layout.zero_stage else "ddp"
         base = "fsdp" if base == "ddp" and layout.dp_shard > 1 else base
         degrees = {degree: getattr(layout, degree) for degree in DEGREES}
-        gpus = {"gpus": max(1, ranks // self["nodes"])}
         return replace(self, moved={**self.moved, **gpus, **degrees, "strategy": base})
 
     def plain(self, name: str, value: Any) -> Any:
@@ -204,8 +206,8 @@ class JobForm(Form):
         at_work = {axis for axis in ALONE if strategy == axis or (combines and self[axis] != 1)}
         libraries = {
             "ddp": strategy == "ddp",
-            "fsdp": strategy in ("hsdp", *SHARDED[:2]),
-            "deepspeed": strategy in SHARDED[2:],
+            "fsdp": strategy == "hsdp" or "fsdp" in str(strategy),
+            "deepspeed": "zero" in str(strategy),
             "pipeline": "pp" in at_work,
             "context": "cp" in at_work,
         }

@@ -141,7 +141,7 @@ class Tools:
         script: a file, or a recipe such as gpt; options: of the launch; arguments: the script's.
         """
         dry = self._dry_run(script, options, arguments)
-        if self._limits.allow_launch:
+        if self._limits.allow_launch and _is_run(dry):
             try:
                 dry["stopped_after_hours"] = self._limits.hours_for(_predicted(dry))
             except wb.UsageError as error:
@@ -162,6 +162,8 @@ class Tools:
         """
         self._limits.require_launch()
         dry = self._dry_run(script, options, arguments)
+        if not _is_run(dry):
+            return short(dry, leave_out=_DETAILS)
         hours = self._limits.hours_for(_predicted(dry), max_hours)
         words = [script, *(options or ()), "--max-hours", f"{hours:.12g}"]
         begun = ask("launch", [*self._store, *words, "--", *(arguments or ())])
@@ -244,6 +246,11 @@ def _client(context: Context[Any, Any]) -> str:
     params = context.session.client_params
     client = "" if params is None else f": {params.client_info.name}"
     return f"mcp{client}"[:80]
+
+
+def _is_run(dry: dict[str, Any]) -> bool:
+    """Whether a launch would start one; with --help among its arguments it shows the script's."""
+    return "predicted_hours" in dry
 
 
 def _predicted(dry: dict[str, Any]) -> PredictedRun:

@@ -46,7 +46,7 @@ def measure(
     if as_json:
         print_json(document(measurement))
     else:
-        _print(measurement, script)
+        _print(measurement, script, module=module)
 
 
 def _measured(
@@ -107,7 +107,7 @@ def _seconds(measurement: Measurement) -> float | None:
     return measured.seconds.at(measurement.workload.micro_batch) * measurement.workload.accumulate
 
 
-def _print(measurement: Measurement, script: str) -> None:
+def _print(measurement: Measurement, script: str, *, module: bool) -> None:
     workload = measurement.workload
     measured = workload.model.measured
     assert measured is not None
@@ -133,10 +133,17 @@ def _print(measurement: Measurement, script: str) -> None:
     for note in measured.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     console.print("predicted from now on, for any layout, batch and GPU:", markup=False)
-    script = shlex.quote(script)
-    for line in (
-        f"workbench memory --like {script} --gpu a100 --gpus 8 --strategy fsdp",
-        f"workbench plan --like {script} --tokens 1e9",
-        f"workbench launch {script} --dry-run",
-    ):
+    for line in commands(measurement, script, module=module):
         console.print(f"  {line}", markup=False, soft_wrap=True)
+
+
+def commands(measurement: Measurement, script: str, *, module: bool) -> tuple[str, ...]:
+    """What works now, to be typed as it stands."""
+    like = shlex.quote(measurement.script if module else script)
+    given = ["--", *measurement.arguments] if measurement.arguments else []
+    again = shlex.join([*(["-m"] if module else []), script, "--dry-run", *given])
+    return (
+        f"workbench memory --like {like} --gpu a100 --gpus 8 --strategy fsdp",
+        f"workbench plan --like {like} --tokens 1e9",
+        f"workbench launch {again}",
+    )

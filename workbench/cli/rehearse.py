@@ -15,10 +15,12 @@ from workbench.cli.live import follow
 from workbench.cli.rehearse_values import RehearseOptions, rehearsed
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import console, errors
+from workbench.errors import UsageError
 from workbench.launching.run import Run
 from workbench.rehearsing.player import Player
 from workbench.rehearsing.rehearse import Rehearsal, prepare
 from workbench.store.run_record import REHEARSED
+from workbench.store.runs import Store
 from workbench.units import format_between, format_seconds, format_usd
 
 
@@ -39,11 +41,14 @@ def rehearse(options: RehearseOptions) -> None:
         driver=True,
     )
     notes = (*([what.problem] if what.problem else []), *what.notes)
-    if options.background and os.fork():  # the child is what is watched
-        if not options.as_json:
-            errors.print(f"{REHEARSED}; watch it: workbench attach {options.name}", markup=False)
-        return
     if options.background:
+        if options.as_json:
+            raise UsageError("--background prints no JSON. Leave --json out, and look with show.")
+        how.schedule(what.cost)  # refused while someone still hears it
+        run_id = Store(options.store).next_directory(options.name).name
+        if os.fork():  # the child is what is watched
+            errors.print(f"{REHEARSED}; watch it: workbench attach {run_id}", markup=False)
+            return
         _detach()
     player = prepare(what.job, what.cost, how, store=options.store, notes=notes)
     run = Run(player.journal.paths)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,6 +27,8 @@ from workbench.estimate.cost import RunPlan, checkpoint_bytes, run_cost
 from workbench.estimate.step_time import step_time
 
 _DIFFERS = 0.01
+_BESIDE_A_PLAN = {"interruption_hours", "checkpoint_minutes", "checkpoint_seconds", "as_json"}
+"""Options of a job's cost that count beside a plan; all others it has itself."""
 _PLAN_HELP = "plans.json, as workbench plan --json writes it; without it the job of the options."
 
 
@@ -69,7 +71,13 @@ def rehearsed(options: RehearseOptions) -> CostAnswer:
     if options.what is None:
         return answer(options)
     given = [name for name in options.job if options.job[name] is not None]
-    given += [name for name in ("tokens", "steps", "epochs") if getattr(options, name) is not None]
+    given += [
+        one.name
+        for one in fields(CostOptions)
+        if one.name not in _BESIDE_A_PLAN
+        and one.default is not MISSING
+        and getattr(options, one.name) != one.default
+    ]
     if given:
         raise UsageError(
             f"{options.what} says {', '.join(given)} itself. Leave the options out, or the file."

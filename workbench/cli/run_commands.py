@@ -202,11 +202,20 @@ def logs(
         missing = "has printed nothing" if rank is not None else "has been printed"
         errors.print(f"{who} {missing} in {handle.id}.", markup=False)
     if not raw:
-        text = re.sub(r"[^\n]*\r(?![\n\r]|$)", "", text)
+        text = without_bars(text)
         text = printable(text, colours=sys.stdout.isatty(), max_line=None)
     sys.stdout.buffer.write(text.encode("utf-8", errors="replace"))
     if text and not text.endswith("\n"):
         sys.stdout.buffer.write(b"\n")
+
+
+def without_bars(text: str) -> str:
+    r"""Of each line what stood there last; a pattern that begins anywhere would take for ever.
+
+    >>> without_bars("10%\r20%\ndone")
+    '20%\ndone'
+    """
+    return re.sub(r"(?m)^[^\n]*\r(?![\n\r]|$)", "", text)
 
 
 def attach(run: RunArgument = "last", *, store: StoreOption = None) -> None:
@@ -264,6 +273,7 @@ def doctor(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
         table = Table("", "check", "found", "fix", box=None, pad_edge=False)
         for check in result["checks"]:
             mark = "[green]ok[/]" if check["ok"] else "[red]no[/]"
-            table.add_row(mark, check["name"], check["found"], check["fix"] or "")
+            cells = (check["name"], check["found"], check["fix"] or "")
+            table.add_row(mark, *map(escape, cells))
         console.print(table)
     raise typer.Exit(0 if result["ok"] else 1)

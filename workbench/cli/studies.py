@@ -87,7 +87,8 @@ def _print_tuning(tuning: Tuning, *, as_json: bool) -> None:
         print_json(tuning.document())
     else:
         console.print(tuning_table(tuning))
-        console.print(f"{tuning.best if tuning.best is not None else 'none'}: {tuning.why}.")
+        best = tuning.best if tuning.best is not None else "none"
+        console.print(f"{best}: {tuning.why}.", markup=False, soft_wrap=True)
     if tuning.best is None:
         raise typer.Exit(1)
 

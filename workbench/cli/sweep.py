@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from workbench.cli.describing import with_options
+from workbench.cli.describing import as_options, with_options
 from workbench.cli.help_pages import HelpGroup
 from workbench.cli.tables import JsonOption, badge, number, print_json
 from workbench.cli.terminal import (
@@ -26,6 +26,7 @@ from workbench.cli.terminal import (
     console,
     errors,
 )
+from workbench.describe import Strategy
 from workbench.describe.option import Group
 from workbench.errors import UsageError
 from workbench.launching.prepare.options import LaunchOptions
@@ -265,13 +266,14 @@ def _taken(now: TrialTotals, predicted: Mapping[str, Any]) -> str:
 
 
 def _short(text: str) -> str:
-    """A drawn number with the digits that people read.
+    """A drawn number with the digits that people read; a whole one with all of them.
 
     >>> _short("0.00031415926535"), _short("adamw"), _short("1e-4")
     ('0.0003142', 'adamw', '1e-4')
     """
     try:
-        return text if len(text) < 8 else f"{float(text):.4g}"
+        is_whole = text.lstrip("-").isdecimal()
+        return text if len(text) < 8 or is_whole else f"{float(text):.4g}"
     except ValueError:
         return text
 
@@ -312,7 +314,9 @@ def again(sweep: Sweep, trial: int) -> list[str]:
     words: list[str] = run["arguments"][len(run.get("layout_arguments") or []) :]
     module = ["-m", str(run["module"])] if run.get("module") else []
     target = module or [str(run.get("recipe") or run["script"])]
-    layout = ["--strategy", str(run["strategy_name"]), "--nproc", str(run["processes"])]
+    strategy = Strategy.recorded(run["strategy"])
+    layout = [*shlex.split(as_options(strategy)), "--nproc", str(run["processes"])]
+    layout += ["--cpu"] if run["device"] == "cpu" else []
     return ["workbench", "launch", *target, *layout, "--", *words]
 
 

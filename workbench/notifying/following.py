@@ -32,6 +32,8 @@ BETWEEN_SECONDS = 60.0
 """Between two messages to one target; what comes between waits and is joined. Ends go at once."""
 AGAIN_SECONDS = 3600.0
 """A finding that comes back within this is not told again."""
+KEEP_SECONDS = 600.0
+"""Between two writes of when a finding was last seen to stand."""
 RETRY_SECONDS = (2.0, 5.0, 15.0, 60.0, 300.0)
 """Waits after failures, the last one again and again."""
 GIVE_UP_SECONDS = 600.0
@@ -80,6 +82,7 @@ class Follower:
         self._restarts = int(kept.get("restarts") or 0)
         self._ended: Any = kept.get("ended_at")
         self._over_since: float | None = None
+        self._kept_at: float | None = None
 
     def look(self, now: float) -> bool:
         """Take in what is new, send what is due; False when nothing more can come.
@@ -92,9 +95,12 @@ class Follower:
             self._ended = end.get("ended_at")
             outcome = str(end.get("outcome") or "ended")
             summary = summarise(self._paths)
-            self._tell(about_end(self._name, self._paths.directory.name, outcome, summary))
+            how = about_end(self._name, self._paths.directory.name, outcome, summary)
+            self._tell(how, first=True)  # a long message is cut at its end
             changed = True
-        if changed:
+        old = self._kept_at is None or now - self._kept_at >= KEEP_SECONDS
+        if changed or (self._told and old):
+            self._kept_at = now
             self._keep()
         for box in self._boxes:
             self._deliver(box, now, last=end is not None)
@@ -159,9 +165,9 @@ class Follower:
         self._tell(about_restart(self._name, run, restarts, self._allowed))
         return True
 
-    def _tell(self, message: Message) -> None:
+    def _tell(self, message: Message, *, first: bool = False) -> None:
         for box in self._boxes:
-            box.waiting.append(_Waiting(message=message))
+            box.waiting.insert(0 if first else len(box.waiting), _Waiting(message=message))
 
     def _deliver(self, box: _Outbox, now: float, *, last: bool) -> None:
         if not box.waiting or (now < box.due and not (last and not box.failures)):

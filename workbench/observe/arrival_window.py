@@ -93,16 +93,22 @@ def read_window(document: Mapping[str, Any]) -> ArrivalWindow | None:
 
 
 def combined(windows: Iterable[ArrivalWindow]) -> ArrivalWindow | None:
-    """Several windows as one; None of nothing. Ranks that some of them leave out are left out."""
+    """Several windows as one; None of nothing. Ranks that some of them leave out are left out.
+
+    Where no two ranks would be left, the earliest windows are.
+    """
     some = list(windows)
     if not some:
         return None
+    shared = _shared(some)
+    while len(some) > 1 and len(shared) < 2:  # of many ranks each window shows some
+        some = some[1:]
+        shared = _shared(some)
     count = sum(window.steps for window in some)
 
     def mean(values: Iterable[float]) -> float:
         return sum(v * window.steps for v, window in zip(values, some, strict=True)) / count
 
-    shared = set(some[0].ranks).intersection(*(window.ranks for window in some[1:]))
     exchange = [window.exchange_seconds for window in some if window.exchange_seconds is not None]
     return ArrivalWindow(
         time=some[-1].time,
@@ -123,6 +129,10 @@ def combined(windows: Iterable[ArrivalWindow]) -> ArrivalWindow | None:
         others_queued=mean(window.others_queued for window in some),
         by_messages=all(window.by_messages for window in some),
     )
+
+
+def _shared(windows: Sequence[ArrivalWindow]) -> set[int]:
+    return set(windows[0].ranks).intersection(*(window.ranks for window in windows[1:]))
 
 
 def _combined_share(

@@ -33,7 +33,7 @@ class LogTail:
         return self._lines
 
 
-def log_lines(text: str, budget: int = 12_000) -> list[str]:
+def log_lines(text: str, budget: int = 12_000, most: int = 200) -> list[str]:
     r"""Printable lines of a log's end: escapes gone, a progress bar's ``\r`` states collapsed.
 
     >>> log_lines("10%\r50%\r100%\nok \x1b[31mred\x1b[0m")
@@ -44,7 +44,7 @@ def log_lines(text: str, budget: int = 12_000) -> list[str]:
         lines = [printable(line) for line in lines]
     while lines and not lines[-1]:
         lines.pop()
-    lines = lines[-200:]
+    lines = lines[-most:]
     while len(lines) > 1 and sum(map(len, lines)) > budget:
         lines.pop(0)
     return lines
@@ -57,5 +57,18 @@ def log_text(path: Path, tail: int | None) -> str:
             return read_file(path, _FULL_BYTES).decode("utf-8", errors="replace")
         except OSError:  # not there, a link to elsewhere, or beyond what a screen is for
             return read_tail(path, _FULL_BYTES)
+    if tail <= 0:
+        return ""
     budget = min(_TAIL_BYTES, 400 * tail)
-    return "\n".join(log_lines(read_tail(path, budget), budget)[-tail:])
+    while True:
+        lines = log_lines(read_tail(path, budget), budget, tail + 1)  # the first may be cut
+        if len(lines) > tail or budget >= min(_TAIL_BYTES, _size(path)):
+            return "\n".join(lines[-tail:])
+        budget = min(_TAIL_BYTES, 4 * budget)  # the states of a progress bar are one long line
+
+
+def _size(path: Path) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -30,10 +31,9 @@ class LoggedRows:
 
     def __iter__(self) -> Iterator[LoggedRow]:
         """The rows; to be called once."""
-        names, stream = set(self.names), LoggedStream(self._paths, self._followed)
-        stream.owners.update(self._owners)
+        names = set(self.names)
         last: LoggedRow | None = None
-        for row in _all(stream):
+        for row in self._beside_each_other():
             kept = self._replaced.left(row)
             values = {name: value for name, value in kept.items() if name in names}
             if last is not None and row.step == last.step:
@@ -44,6 +44,13 @@ class LoggedRows:
                 last = LoggedRow(step=row.step, time=row.time, values=values)
         if last is not None:
             yield last
+
+    def _beside_each_other(self) -> Iterator[LoggedRow]:
+        """The rows of each rank in their order, those of equal steps together."""
+        streams = [LoggedStream(self._paths, [rank]) for rank in self._followed]
+        for stream in streams:
+            stream.owners.update(self._owners)
+        return heapq.merge(*map(_all, streams), key=lambda row: row.step)
 
 
 def column_of(name: str, taken: Container[str]) -> str:

@@ -110,6 +110,8 @@ class _Table:
                         again.add(value, int(at))
             for field_name, old_value in old.items():
                 setattr(again, field_name, old_value)
+            if facts.nonfinite_step is not None and facts.nonfinite_step < step:
+                again.nonfinite, again.nonfinite_step = facts.nonfinite, facts.nonfinite_step
 
     def columns(self, rows: int, shown: Collection[str]) -> tuple[dict[str, list[Number]], int]:
         """At most about `rows` rows of those names, the last one as it is, and a row's stride."""

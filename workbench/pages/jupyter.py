@@ -114,11 +114,17 @@ class _Pages:
             {
                 **row,
                 "page": self.address(row["store"]),
-                "own": Path(row["store"]).is_relative_to(self.root),
+                "own": self._is_own(Path(row["store"])),
             }
             for row in rows
         ]
         return sorted(told, key=lambda row: not row["own"])
+
+    def _is_own(self, store: Path) -> bool:
+        """Below this server's folder, by its name or by where that really lies."""
+        return store.is_relative_to(self.root) or store.resolve().is_relative_to(
+            Path(self.root).resolve()
+        )
 
 
 def _folder(key: str) -> str:

@@ -28,6 +28,8 @@ def described(run: RunRecord) -> dict[str, Any]:
         if part.get("path") == (run.resumed_from or {}).get("checkpoint"):
             continue  # a fork's arguments name it
         name = f"data {part.get('option') or part.get('path')}"
+        if name in values:  # several files of one option
+            name = f"{name} {part.get('path')}"
         values[name] = (
             f"{part.get('path')}, {part.get('bytes')} bytes, {_short(part.get('sha256'))}"
         )

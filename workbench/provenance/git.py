@@ -63,8 +63,9 @@ def checkout(folder: Path, files: Collection[Path], seconds: float) -> Checkout 
     top = Path(os.fsdecode(names).rstrip("\n"))
     if not folder.resolve().is_relative_to(top):  # core.worktree leads elsewhere
         return None
-    listed = ("ls-files", "-z", "--full-name", "--", *(f":(literal){file}" for file in files))
-    tracked = _ask(git, folder, listed, deadline) or b""
+    inside = [file for file in files if file.resolve().is_relative_to(top)]  # git refuses others
+    listed = ("ls-files", "-z", "--full-name", "--", *(f":(literal){file}" for file in inside))
+    tracked = (_ask(git, folder, listed, deadline) if inside else None) or b""
     diff = _ask(git, top, _DIFF, deadline, MOST_DIFF_BYTES, filters=_filters(git, top, deadline))
     late = time.monotonic() >= deadline
     why = "git took too long" if late else f"they are larger than {MOST_DIFF_BYTES >> 20} MiB"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from workbench.errors import StorageError, StoreError, UsageError
-from workbench.recover.checkpoints import manifest_path
+from workbench.recover.checkpoints import list_checkpoints, manifest_path
 from workbench.storage.manifest import (
     PIECES,
     RemoteCheckpoint,
@@ -160,7 +160,7 @@ def _here_already(paths: RunPaths, remote: Remote, run: RemoteRun) -> PullResult
     """
     here = read_run(paths)
     same = here is not None and here.marker == run.marker
-    if same and run.attempts <= attempts_of(paths):
+    if same and run.attempts <= attempts_of(paths) and not _is_further(run, paths):
         note = f"{run.run} is in the store already and was not resumed elsewhere: it is kept."
         return _pulled(paths, remote, run, 0, [note])
     what = "an older copy of it" if same else "another run of that name"
@@ -168,6 +168,23 @@ def _here_already(paths: RunPaths, remote: Remote, run: RemoteRun) -> PullResult
         f"{paths.directory} holds {what}. Pull into another store (--store DIR), or remove that "
         f"one first: workbench delete {run.run}"
     )
+
+
+def _is_further(run: RemoteRun, paths: RunPaths) -> bool:
+    """Whether the same attempt has saved a later step there than lies here.
+
+    Checkpoints of the script's own way are left out: here they may be called otherwise.
+    """
+    if run.attempts < attempts_of(paths):
+        return False
+    there = [
+        checkpoint.step
+        for checkpoint in run.checkpoints
+        if checkpoint.step is not None
+        and (checkpoint.reported or checkpoint.path.rpartition("/")[2].startswith("step-"))
+    ]
+    here = [found.step for found in list_checkpoints(paths) if found.step is not None]
+    return max(there, default=-1) > max(here, default=-1)
 
 
 @contextlib.contextmanager

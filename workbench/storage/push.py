@@ -20,6 +20,7 @@ from workbench.storage.manifest import (
     RemoteFile,
     RemoteRun,
     read_remote_run,
+    safe_path,
     write_remote_run,
 )
 from workbench.storage.remote import Remote
@@ -95,7 +96,8 @@ class _Push:
         """What was sent of it, if it has the size and time that it had then."""
         before = self.known.get(file.path)
         about = file.place.lstat()
-        if before is None or (before.bytes, before.mtime_ns) != (about.st_size, about.st_mtime_ns):
+        now = (about.st_size, max(0, about.st_mtime_ns))
+        if before is None or (before.bytes, before.mtime_ns) != now:
             return None
         whole = all(self.there.get(digest) == size for digest, size in before.pieces)
         return before if whole else None
@@ -118,7 +120,7 @@ class _Push:
         return RemoteFile(
             path=file.path,
             bytes=sum(length for _, length in pieces),
-            mtime_ns=about.st_mtime_ns,
+            mtime_ns=max(0, about.st_mtime_ns),
             pieces=tuple(pieces),
         )
 
@@ -186,7 +188,7 @@ def push(
     )
     try:
         sent = _checkpoints(state, paths, chosen, most_of(checkpoints), notes)
-        files = (*_files(state, paths), *(file for _, files in sent for file in files))
+        files = (*_files(state, paths, notes), *(file for _, files in sent for file in files))
         state.finish()
     finally:
         state.pool.shutdown(wait=True, cancel_futures=True)
@@ -255,11 +257,28 @@ def attempts_of(paths: RunPaths) -> int:
     return max(numbers)
 
 
-def _files(state: _Push, paths: RunPaths) -> Iterator[RemoteFile]:
+def _files(state: _Push, paths: RunPaths, notes: list[str]) -> Iterator[RemoteFile]:
     """All but checkpoints; a file that goes while it is looked at is left out."""
+    taken = set[str]()
     for file in of_the_run(paths):
+        if _unfit([file], taken):
+            notes.append(f"{file.path!a} is left out: its name cannot be kept there.")
+            continue
         with contextlib.suppress(FileNotFoundError):
             yield state.file(file)
+
+
+def _unfit(files: list[LocalFile], taken: set[str]) -> str:
+    """Why a reader would refuse these names beside those `taken`; "" = it would not."""
+    for file in files:
+        try:
+            name = safe_path(file.path).lower()
+        except ValueError:
+            name = ""
+        if not name or name in taken:
+            return f"the name {file.path!a} cannot be kept there"
+        taken.add(name)
+    return ""
 
 
 def _checkpoints(
@@ -277,6 +296,7 @@ def _checkpoints(
         try:
             local = of_checkpoint(paths, checkpoint)
             problem = "" if local and all(map(state.unchanged, local)) else verify(checkpoint)
+            problem = problem or _unfit(local, set())
             if not problem:
                 sent.append((checkpoint, [state.file(file) for file in local]))
         except FileNotFoundError:

@@ -38,8 +38,9 @@ class Parameter:
     """Whether only whole numbers are drawn."""
 
     def value_of(self, text: str) -> Value:
-        """A listed value as Optuna keeps it."""
-        return _number(text) if all(_is_number(value) for value in self.values) else text
+        """A listed value as Optuna keeps it: a number, where all are and no two are equal."""
+        numbers = {_number(value) for value in self.values if _is_number(value)}
+        return _number(text) if len(numbers) == len(self.values) else text
 
     def text_of(self, value: Value) -> str:
         """A value as the script's option takes it.
@@ -56,7 +57,7 @@ class Parameter:
         """As it is typed."""
         if self.values:
             return f"{self.name}={','.join(self.values)}"
-        ends = (f"{end:g}" for end in (self.low, self.high))
+        ends = (f"{end:.12g}" for end in (self.low, self.high))
         marks = (mark for mark, on in (("log", self.log), ("int", self.integer)) if on)
         return f"{self.name}={':'.join([*ends, *marks])}"
 

@@ -45,16 +45,23 @@ pipeline = StableDiffusionPipeline.from_pretrained("THE_BASE_MODEL")
 pipeline.load_lora_weights("THIS_FOLDER")""",
     GPT: """\
 import json
+from pathlib import Path
 from safetensors.torch import load_file
 from gpt_model import GPT  # the file beside this one
 
 shape = json.load(open("config.json"))
 model = GPT(shape["layers"], shape["hidden"], shape["heads"])
-model.load_state_dict(load_file("model.safetensors"))  # bytes in, logits of bytes out""",
+weights = {}
+for file in Path(".").glob("model*.safetensors"):
+    weights |= load_file(file)
+model.load_state_dict(weights)  # bytes in, logits of bytes out""",
     TENSORS: """\
+from pathlib import Path
 from safetensors.torch import load_file
 
-weights = load_file("model.safetensors")  # names and tensors, for your own model class""",
+weights = {}  # names and tensors, for your own model class
+for file in Path(".").glob("model*.safetensors"):
+    weights |= load_file(file)""",
 }
 
 

@@ -93,7 +93,8 @@ def _messages(fields: Mapping[str, Any]) -> Example:
     name = next(name for name in ("messages", "conversations", "conversation") if fields.get(name))
     turns = _turns(fields[name], name)
     system = fields.get("system")
-    if isinstance(system, str) and system.strip() and turns[0].role != "system":
+    first = turns[0].role if turns else None
+    if isinstance(system, str) and system.strip() and first != "system":
         turns = (Turn(role="system", content=system), *turns)
     check_turns(turns)
     return Example(turns=turns)
@@ -131,7 +132,7 @@ def _turn(message: object, number: int) -> Turn:
     role = known.get("role", known.get("from"))
     content = known.get("content", known.get("value"))
     extra = {key: known[key] for key in ("tool_calls", "name", "tool_call_id") if known.get(key)}
-    if role not in _ROLES:
+    if not isinstance(role, str) or role not in _ROLES:
         raise RowError(
             f"message {number} has the role {role!r}; allowed are system, user, assistant, tool"
             if role is not None
@@ -226,7 +227,7 @@ def _preference(fields: Mapping[str, Any]) -> Example:
             prompt_turns = _turns(cast("list[Any]", prompt), "prompt")
             if good[: len(prompt_turns)] != prompt_turns:
                 good, bad = (*prompt_turns, *good), (*prompt_turns, *bad)
-        elif isinstance(prompt, str) and good[0].role == "assistant":
+        elif isinstance(prompt, str) and good[:1] and good[0].role == "assistant":
             prompt_turns = (Turn(role="user", content=prompt),)
             good, bad = (*prompt_turns, *good), (*prompt_turns, *bad)
     check_turns(good)

@@ -63,11 +63,14 @@ def _folder(path: Path) -> Source:
         split = "train" if "train" in splits else splits[0]
         notes.append(f"Of the splits {', '.join(splits)} the split {split} is read.")
         path = path / split
-    arrows = sorted(path.glob("*.arrow"))
+    # Beside them `datasets` keeps results of map, filter and shuffle: no data of their own.
+    arrows = sorted(file for file in path.glob("*.arrow") if not file.name.startswith("cache-"))
     if arrows:
         return Source(path=path, kind="arrow", files=tuple(arrows), notes=tuple(notes))
     files = [
-        file for file in sorted(path.rglob("*")) if file.suffix in _SUFFIXES and file.is_file()
+        file
+        for file in sorted(path.rglob("*"))
+        if file.suffix.lower() in _SUFFIXES and file.is_file()
     ]
     files = [file for file in files if not file.name.startswith((".", "README"))]
     train = [file for file in files if "train" in file.stem]

@@ -188,7 +188,7 @@ def _from_table(table: Path) -> tuple[dict[str, str], list[str]]:
     if table.stat().st_size > _MOST_BYTES:
         raise UsageError(f"{table} is larger than {_MOST_BYTES >> 20} MiB: split the pictures up.")
     captions, problems = dict[str, str](), list[str]()
-    lines = table.read_text(encoding="utf-8-sig", errors="replace").splitlines()
+    lines = table.read_text(encoding="utf-8-sig", errors="replace").split("\n")
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue

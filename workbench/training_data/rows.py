@@ -178,7 +178,13 @@ def _csv(path: Path) -> Iterator[Row]:
 
 
 def _records(reader: Any) -> Iterator[Row]:
-    names: list[str] = next(reader, list[str]())
+    try:
+        names: list[str] = next(reader, list[str]())
+    except csv.Error as error:
+        raise UsageError(
+            f"The header of the CSV cannot be read ({error}). If its lines end in a carriage "
+            "return alone, convert it: tr '\\r' '\\n' < FILE > NEW"
+        ) from error
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError(f"Two columns of the CSV are called {twice!r}. Rename one in its header.")

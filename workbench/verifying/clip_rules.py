@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ def before_exchange(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]
         for place, clips in enumerate(zip(*(step.clips for step in steps), strict=False)):
             norms = [float(clip["norm"]) for clip in clips]
             alike = len({(clip["kind"], clip["elements"]) for clip in clips}) == 1
+            if not all(map(math.isfinite, norms)):
+                continue  # a scaler looks for its factor, and skips the step
             if not alike or max(norms) - min(norms) <= _APART * max(norms):
                 continue
             cause, move = _why_apart(trace, steps[0], place)

@@ -133,7 +133,10 @@ def _loss_off(many: Trace, one: Trace, number: int) -> float | None:
     first, second = mean_loss(many.at(number)), mean_loss(one.at(number))
     if first is None or second is None:
         return None
-    return abs(first - second) / max(abs(second), 1e-12)
+    if first == second or (math.isnan(first) and math.isnan(second)):
+        return 0.0
+    off = abs(first - second) / max(abs(second), 1e-12)
+    return math.inf if math.isnan(off) else off
 
 
 def _gradients_off(many: Trace, one: Trace) -> tuple[str, float, float] | None:

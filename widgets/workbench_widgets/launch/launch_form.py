@@ -59,7 +59,7 @@ class LaunchForm:
         self._gpus = len(wb.detect_host().gpus)
         target = options.get("target") or next(iter(self._recipes), "")
         chosen = target if target in self._recipes else _ANY_SCRIPT
-        self._suggested = self._suggestion(chosen)
+        self._suggested = self._suggestion(chosen, cpu=bool(options.get("cpu")))
         self.what = widgets.Dropdown(options=self._targets(), value=chosen)
         self.path = ScriptPath("" if chosen == target else str(target), store=store)
         self.arguments = Arguments(options.get("arguments", self._suggested), store=store)
@@ -97,16 +97,18 @@ class LaunchForm:
         names = [(f"Recipe: {name}", name) for name in self._recipes]
         return [*names, ("A script …", _ANY_SCRIPT)]
 
-    def _suggestion(self, target: str) -> str:
+    def _suggestion(self, target: str, *, cpu: bool) -> str:
         """A recipe's own arguments for a first look on this host, as typed in a shell."""
         recipe = self._recipes.get(target)
         if recipe is None:
             return ""
-        return shlex.join(recipe.gpu_arguments if self._gpus else recipe.cpu_arguments)
+        on_gpu = bool(self._gpus) and not cpu
+        return shlex.join(recipe.gpu_arguments if on_gpu else recipe.cpu_arguments)
 
     def observe(self, changed: Any) -> None:
         """Call back on every change, after the form has adapted itself to it."""
-        self.what.observe(self._suggest, names="value")
+        for field in (self.what, self.cpu):
+            field.observe(self._suggest, names="value")
         self.path.observe(self._read, names="value")
         for field in self.inputs:
             field.observe(self._adapt, names="value")
@@ -115,7 +117,7 @@ class LaunchForm:
     def _suggest(self, _change: object) -> None:
         """Another target, other arguments, unless someone has typed their own."""
         typed = self.arguments.value != self._suggested
-        self._suggested = self._suggestion(str(self.what.value))
+        self._suggested = self._suggestion(str(self.what.value), cpu=bool(self.cpu.value))
         if not typed:
             self.arguments.value = self._suggested
         self._read()

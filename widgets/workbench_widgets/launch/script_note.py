@@ -28,6 +28,7 @@ class ScriptNote(widgets.HBox):
     def __init__(self, name: str, icon: str, offer: str) -> None:
         self._name, self._icon, self._offer = name, icon, offer
         self._request: wb.Request | None = None
+        self._latest: wb.Request | None = None
         self._thread: threading.Thread | None = None
         self._stop = threading.Event()
         self.button = widgets.Button(description=name, icon=icon)
@@ -45,6 +46,7 @@ class ScriptNote(widgets.HBox):
 
     def show(self, request: wb.Request | None) -> None:
         """Offer it for what `request` would start, where that makes sense."""
+        self._latest = request
         if self.running:
             return
         before, self._request = self._request, None
@@ -108,6 +110,7 @@ class ScriptNote(widgets.HBox):
             self.button.description, self.button.icon = self._name, self._icon
             self._thread = None
         self.ended()
+        self.show(self._latest)  # the form may have changed meanwhile
 
     def close(self) -> None:
         """Stop what is under way, and leave."""

@@ -31,6 +31,7 @@ class QueuePanel(Face):
     """
 
     _closed: threading.Event | None = None
+    _unread = False
     shown = traitlets.Dict().tag(sync=True)
     problem = traitlets.Unicode("").tag(sync=True)
 
@@ -56,8 +57,11 @@ class QueuePanel(Face):
         """Read the queue; where its store has gone, the panel says so."""
         try:
             self.refresh()
-        except wb.WorkbenchError as error:
-            self.problem = str(error)
+        except (wb.WorkbenchError, OSError) as error:
+            self._unread, self.problem = True, sentence(error)
+        else:
+            if self._unread:  # what a button said stays
+                self._unread, self.problem = False, ""
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         """A button was pressed. Runs in the kernel's main thread, so it only hands over."""

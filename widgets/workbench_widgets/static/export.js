@@ -61,7 +61,9 @@ class Export extends Calculator {
     this.drawFiles(figure.files);
     setText(this.next.text, figure.next.join("\n"));
     const { copies } = figure;
-    setText(this.copies, copies.length ? `Also copied: ${copies[0]} and ${copies.length - 1} modules that it imports.` : "");
+    const more = copies.length - 1;
+    const beside = more > 0 ? ` and ${more} ${more === 1 ? "module" : "modules"} that it imports` : "";
+    setText(this.copies, copies.length ? `Also copied: ${copies[0]}${beside}.` : "");
     this.engines.replaceChildren(...figure.engines.map((/** @type {any} */ engine) => this.row(engine, figure)));
   }
 

@@ -138,6 +138,7 @@ export class Logs {
       else if (news || this.shown !== name) this.take(logLines(this.window.text()), name);
     } finally {
       this.busy = false;
+      if (this.following && name !== this.select.value) void this.refresh(true); // another was chosen meanwhile
     }
   }
 
@@ -260,12 +261,15 @@ export class Logs {
   /** @param {string} name */
   async gathered(name) {
     const parts = [];
-    for (let at = 0; at < DOWNLOAD_MAX; ) {
+    let [at, size] = [0, 0];
+    while (at < DOWNLOAD_MAX) {
       const part = await this.source.part(`logs/${name}`, at, at + 1_000_000);
       if (!part?.bytes.length) break;
       parts.push(part.bytes);
       at += part.bytes.length;
+      size = part.size;
     }
+    if (at < size) setText(this.where, `The file has the first ${bytes(at)} of ${bytes(size)}. The whole log: ${this.source.context.config.run}/logs/${name}`);
     return new Blob(/** @type {any} */ (parts), { type: "text/plain" });
   }
 }

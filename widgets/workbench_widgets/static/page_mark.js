@@ -20,10 +20,13 @@ export function newsOf(view, now) {
   return { text: now.unwatched ? `${now.badge.text}: ${name}` : "", tone: "warn" };
 }
 
+/** The page's own title while a dashboard of it marks it. @type {string|null} */
+let own = null;
+
 export class PageMark {
   constructor() {
     this.told = /** @type {string|null} */ (null);
-    this.title = /** @type {string|null} */ (null);
+    this.marked = false;
     this.icon = element("link", { rel: "icon", type: "image/svg+xml" });
     this.looked = () => document.hidden || this.restore();
     document.addEventListener("visibilitychange", this.looked);
@@ -38,7 +41,8 @@ export class PageMark {
 
   /** @param {{text: string, tone: "good"|"warn"|"bad"}} news */
   show({ text, tone }) {
-    this.title ??= document.title;
+    own ??= document.title;
+    this.marked = true;
     document.title = `${MARKS[tone]} ${text}`;
     const disc = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 16 16"><circle cx="8" cy="8" r="7" fill="${COLOURS[tone]}"/></svg>`;
     this.icon.setAttribute("href", `data:image/svg+xml,${encodeURIComponent(disc)}`);
@@ -46,9 +50,10 @@ export class PageMark {
   }
 
   restore() {
-    if (this.title === null) return;
-    document.title = this.title;
-    this.title = null;
+    if (!this.marked) return;
+    if (own !== null) document.title = own; // null: another dashboard has given it back
+    own = null;
+    this.marked = false;
     this.icon.remove();
   }
 

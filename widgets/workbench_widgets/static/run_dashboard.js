@@ -56,7 +56,10 @@ class Dashboard {
       kernel: () => this.source.kernelLink() !== "none" && this.source.kernelLink() !== "gone",
     }, context.refusal);
     this.checkpoints = new Checkpoints((name) => this.resume(name), context.model !== null, context.refusal);
-    this.source.onResumed = (text, bad) => this.sayResume(text, bad);
+    this.source.onResumed = (text, bad) => {
+      if (bad) this.header.stop.failed(text);
+      this.sayResume(text, bad);
+    };
     this.source.onSteered = (said) => this.header.steer.say(said);
     this.source.onProfiled = (text, busy) => {
       this.header.profileNote = { text, busy };

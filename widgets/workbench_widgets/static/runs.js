@@ -15,6 +15,10 @@ import { StopButton } from "./stop_button.js";
 const MOST = 8; // one colour each
 const STARTED = 6; // the column
 const LIVE = ["queued", "starting", "running", "stopping", "unsupervised"];
+const WATCHED = ["starting", "running", "stopping"];
+
+/** Whether somebody reads a stop file in the run's directory. @param {any} row */
+export const readsFiles = (row) => WATCHED.includes(row?.state);
 
 /** @param {any} row */
 const duration = (row) =>
@@ -150,6 +154,7 @@ class RunsTable {
     const present = new Set(rows.map((row) => row.run));
     for (const run of [...this.lines.keys()].filter((key) => !present.has(key))) this.lines.delete(run);
     this.selected = this.selected.filter((run) => present.has(run));
+    this.compare();
     const opened = this.model.get("opened");
     const nodes = rows.map((row) => {
       const line = this.lines.get(row.run) ?? new Line(row, this);
@@ -168,8 +173,14 @@ class RunsTable {
     this.selected = this.selected.filter((other) => other !== run);
     if (on) this.selected = [...this.selected, run].slice(-MOST);
     this.draw();
-    const rows = this.model.get("rows") ?? [];
-    this.comparison.show(rows.filter((/** @type {any} */ row) => this.selected.includes(row.run)));
+  }
+
+  /** The curves are of the ticked rows as they stand now: a run may have ended, or be deleted. */
+  compare() {
+    const chosen = (this.model.get("rows") ?? []).filter((/** @type {any} */ row) => this.selected.includes(row.run));
+    const names = (/** @type {any[]} */ rows) => rows.map(({ run }) => run).join("\n");
+    if (names(chosen) === names(this.comparison.rows)) this.comparison.rows = chosen;
+    else void this.comparison.show(chosen);
   }
 
   /** @param {string} run */
@@ -181,8 +192,9 @@ class RunsTable {
   /** @param {string} run @param {boolean} now */
   async stop(run, now) {
     const path = this.inPlace.path(run);
+    const row = (this.model.get("rows") ?? []).find((/** @type {any} */ one) => one.run === run);
     try {
-      if (!path) throw new Error("not served");
+      if (!path || !readsFiles(row)) throw new Error("not served, or nobody reads it");
       await dropFile(`${path}/control`, now ? "stop-now" : "stop");
     } catch {
       this.model.send({ type: "stop", run, now });
@@ -194,6 +206,10 @@ class RunsTable {
     this.changed = () => this.draw();
     this.model.on("change:rows", this.changed);
     this.model.on("change:opened", this.changed);
+    this.heard = (/** @type {any} */ said) => {
+      if (said?.type === "resumed" && said.bad) this.lines.get(said.run)?.stop.failed(String(said.text ?? ""));
+    };
+    this.model.on("msg:custom", this.heard);
     this.ticking = window.setInterval(this.changed, 1000); // durations of live runs
     this.draw();
   }
@@ -201,6 +217,7 @@ class RunsTable {
   close() {
     this.model.off("change:rows", this.changed);
     this.model.off("change:opened", this.changed);
+    this.model.off("msg:custom", this.heard);
     clearInterval(this.ticking);
     this.inPlace.close();
     this.comparison.close();

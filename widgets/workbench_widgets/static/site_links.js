@@ -114,6 +114,7 @@ export class StoreLink extends Link {
   /** @param {string} run @param {any} message @param {Error} error */
   failed(run, message, error) {
     this.say(`${run}: ${error.message}`);
+    if (message.type === "stop") this.emit("msg:custom", { type: "resumed", bad: true, run, text: error.message });
   }
 
   async read() {

@@ -51,6 +51,14 @@ export class StopButton {
     this.draw();
   }
 
+  /** It was not stopped after all. @param {string} why */
+  failed(why) {
+    if (!this.requested) return;
+    this.requested = false;
+    setText(this.note, why);
+    this.draw();
+  }
+
   reset() {
     this.question.cancel();
     this.requested = false;

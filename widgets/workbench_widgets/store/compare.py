@@ -161,7 +161,8 @@ class Compare(Face):
             except (wb.WorkbenchError, OSError) as error:
                 self.send({"type": "said", "bad": True, "text": sentence(error)})
             else:
-                self.send({"type": "said", "bad": False, "text": text})
+                problem = "" if text else str(self.comparison.get("problem") or "")
+                self.send({"type": "said", "bad": bool(problem), "text": text or problem})
 
     def _on_pick(self, message: dict[str, Any]) -> str:
         runs, loss = message.get("runs"), message.get("loss")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import traitlets
 
 import workbench as wb
+from workbench.pages import actions
 from workbench.pages.run_rows import read_rows, series_message
 from workbench_widgets import assets
 from workbench_widgets.face import Face
@@ -78,7 +80,7 @@ class Runs(Face):
         elif kind == "series":
             self.send(series_message(self.store / str(run)))
         elif kind == "stop":
-            stop_in_background(str(run), self.store, now=bool(message.get("now")))
+            stop_in_background(str(run), self.store, self.send, now=bool(message.get("now")))
 
     def close(self) -> None:
         """End the widget. The runs continue."""
@@ -96,14 +98,21 @@ class Runs(Face):
         return "\n".join(lines)
 
 
-def stop_in_background(run: str, store: Path, *, now: bool) -> None:
-    """Ask a run to stop without holding up the kernel (this process ends an unwatched one)."""
+def stop_in_background(
+    run: str, store: Path, say: Callable[[dict[str, Any]], None], *, now: bool
+) -> None:
+    """Ask a run to stop without holding up the kernel (this process ends an unwatched one).
+
+    `say` is told where that is refused.
+    """
 
     def ask() -> None:
         try:
-            wb.attach(run, store).request_stop(now=now)
+            refused = actions.stop(wb.attach(run, store), now=now)
         except wb.WorkbenchError:
-            return  # gone, or not writable: its row says so
+            return  # deleted meanwhile: its row goes
+        if refused is not None:
+            say({"type": "resumed", **refused})
 
     threading.Thread(target=ask, name="workbench-stop", daemon=True).start()
 

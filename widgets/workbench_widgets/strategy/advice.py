@@ -6,7 +6,7 @@ from typing import Any
 
 import workbench as wb
 from workbench.describe import Cluster, Strategy, Workload
-from workbench.describe.job import takes_job
+from workbench.describe.job_function import takes_job
 from workbench.planning.advice import Advice, RunFacts, advise, batch_limits
 
 

@@ -47,6 +47,7 @@ class Source:
         self._starts: list[tuple[int, int, float]] = []  # attempt, steps kept, Unix seconds
         self._system, self._samples = LineReader(paths.system), 0
         ranks = range(rank_count(paths, run.processes))
+        self._may_grow = run.processes == 1
         self._stream = MetricStream(paths, len(ranks))
         self._memory = [_Memory(LineReader(paths.rank_metrics(rank))) for rank in ranks]
         self._user_metrics = [_UserMetrics(paths, rank) for rank in ranks]
@@ -84,8 +85,19 @@ class Source:
         self._progress.ended_at = None
         return kept
 
+    def _add_spawned_ranks(self) -> None:
+        """Those that the script has started since, and that have written a step."""
+        ranks = len(self._memory)
+        while self._paths.rank_metrics(ranks).exists():
+            self._memory.append(_Memory(LineReader(self._paths.rank_metrics(ranks))))
+            self._user_metrics.append(_UserMetrics(self._paths, ranks))
+            ranks += 1
+        self._stream.add_ranks(self._paths, ranks)
+
     def read(self, *, final: bool = False) -> Batch:
         """The next part, bounded. `final`: the run has ended, incomplete steps are complete."""
+        if self._may_grow:
+            self._add_spawned_ranks()
         rows = self._stream.read()
         at_end = self._stream.at_end
         if final and at_end:

@@ -53,6 +53,7 @@ class Workbench {
     this.end = null;
     /** @type {Map<string, any>} */
     this.tabs = new Map();
+    this.made = 0; // tabs: each has an id of its own, also after one was closed
     this.node = document.createElement("button");
   }
 
@@ -167,7 +168,7 @@ class Workbench {
     const content = new this.lab.components.IFrame({ sandbox: ["allow-same-origin", "allow-scripts", "allow-popups", "allow-downloads"] });
     content.url = `${page}/${hash}`;
     const tab = new this.lab.apputils.MainAreaWidget({ content });
-    tab.id = `training-workbench-runs-${this.tabs.size}`;
+    tab.id = `training-workbench-runs-${(this.made += 1)}`;
     tab.title.label = "Training runs";
     tab.title.caption = "The runs of a store and their dashboards";
     tab.title.icon = this.icon;

@@ -1,0 +1,28 @@
+"""What a tracker is fed from the run's files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from workbench.observe.trackers.progress import Progress
+from workbench.observe.trackers.source import Source
+from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
+
+
+def write(paths: RunPaths, rank: int, *losses: float) -> None:
+    with paths.rank_metrics(rank).open("a") as file:
+        for step, loss in enumerate(losses, 1):
+            file.write(json.dumps({"step": step, "time": 1000.0 + step, "loss": loss}) + "\n")
+
+
+def test_ranks_that_a_script_starts_later_are_followed(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path)
+    paths.make_folders()
+    source = Source(paths, RunRecord(processes=1), Progress(tracker="t", folder="f"))
+    assert source.read().points == []
+    write(paths, 0, 1.0, 1.0)
+    write(paths, 1, 3.0, 3.0)
+    points = [point for point in source.read(final=True).points if "loss" in str(point)]
+    assert [point.values["loss"] for point in points] == [2.0, 2.0]
