@@ -21,7 +21,7 @@ from workbench.launching.resume.attempts import Attempts
 from workbench.launching.resume.resumable import latest_words
 from workbench.launching.resume.resume import next_spec, prepared, with_described
 from workbench.launching.start.launch_spec import PORT_TAKEN
-from workbench.launching.supervise import outcome, rollback
+from workbench.launching.supervise import outcome, rollback, run_state
 from workbench.launching.supervise import supervisor as supervisor_module
 from workbench.launching.supervise.direct_stop import _end_document
 from workbench.launching.supervise.outcome import Verdict
@@ -173,6 +173,16 @@ def test_notices_are_looked_for_from_the_runs_folder(
     where: str | None, absolute: str | None
 ) -> None:
     assert Recovery(preemption=where).notices_from("/w") == absolute
+
+
+def test_a_recorded_place_that_gives_no_notice_does_not_end_the_supervisor(
+    state: RunState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_state.signal, "signal", lambda *_: None)
+    request = StopRequest(state.paths.control, "file:///tmp/notice")
+    request.listen()
+    assert request.reason is None
+    request.stop_listening()
 
 
 @pytest.mark.parametrize("where", ["file:///tmp/notice", "ftp://host/x"])

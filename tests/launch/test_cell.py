@@ -239,3 +239,9 @@ def test_a_function_runs_and_its_run_keeps_it(store: Path, tmp_path: Path) -> No
     assert told.read_text() == "(3, [0.5])"
     assert run.document["script"] == str(run.directory / "cell" / "write_down.py")
     assert not list((store / ".cells").iterdir())
+
+
+def test_a_cell_keeps_characters_that_only_text_takes_for_line_ends(tmp_path: Path) -> None:
+    source = 'x = "a\u2028b\x85c"\nassert len(x) == 5\n'
+    script = cell_script(tmp_path, source, {})
+    exec(compile(script.read_text("utf-8"), "s", "exec"), {})

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import os
+from types import SimpleNamespace
+from typing import Any, cast
 
 import torch
 from torch.utils.data import Dataset, Subset, TensorDataset
 
 from workbench.launching.capture.batches import data_mark
+from workbench.launching.capture.loaders import Loaders, _Feed
 
 ROWS = torch.arange(40.0).reshape(20, 2)
 
@@ -40,3 +43,15 @@ def test_a_class_of_the_script_is_not_asked() -> None:
     assert data_mark(Own()) is None
     assert data_mark([]) is None
     assert data_mark(None) is None
+
+
+def test_two_backward_passes_on_one_batch_are_one_batch() -> None:
+    told: list[dict[str, Any]] = []
+    recorder = SimpleNamespace(steps=9, owner=os.getpid(), note=lambda **facts: told.append(facts))
+    loaders, feed = Loaders(cast("Any", recorder)), _Feed()
+    for _ in range(2):
+        loaders.fetched(feed, 0.0, [torch.ones(4, 2)])
+        loaders.used()
+        loaders.used()
+        loaders.take()
+    assert told[-1]["samplers"][0]["batches_a_step"] == 1

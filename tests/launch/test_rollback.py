@@ -172,6 +172,12 @@ def test_what_was_logged_before_a_resume_counts_only_as_the_best() -> None:
     assert "better than 1 (step 1) in 2 values" in str(watch.reason)
 
 
+def test_data_that_two_rollbacks_leave_out_counts_once() -> None:
+    ranges = [(40, 60), (30, 65)]
+    assert [data_step(step, ranges) for step in (29, 30, 31)] == [29, 65, 66]
+    assert [data_step(step, [(2, 4), (6, 7)]) for step in range(5)] == [0, 1, 4, 5, 7]
+
+
 @pytest.mark.parametrize(
     "rule", ["eval_loss improves", "loss > ten", "tokens no better for 3", "loss no better for 0"]
 )

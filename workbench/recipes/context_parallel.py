@@ -275,7 +275,7 @@ def main(options: argparse.Namespace) -> None:
     initialise(model, options.hidden, options.seed)
     places = split(model, mesh, method=options.cp_method, length=options.seq_len)
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), fused=True)
-    data, share = read_corpus()[0].to(device), Share(0, 1, options.micro_batch)
+    data, share = read_corpus(options.seq_len)[0].to(device), Share(0, 1, options.micro_batch)
     for step in range(options.steps):
         optimizer.param_groups[0]["lr"] = learning_rate(step, options)
         key = 1_000_003 * options.seed + step

@@ -16,8 +16,11 @@ CORPUS_BYTES = 12_000_000  # an upper bound, so that start-up stays short on any
 NOT_READ = {"dist-packages", "encodings", "idlelib", "pydoc_data", "site-packages", "test", "tests"}
 
 
-def read_corpus() -> tuple[Tensor, Tensor]:
-    """The bytes to train on and those held out for validation, each uint8 [n]."""
+def read_corpus(length: int) -> tuple[Tensor, Tensor]:
+    """The bytes to train on and those held out for validation, each uint8 [n].
+
+    Leaves with a sentence where one of them is too short for a sequence of `length`.
+    """
     root, files = sysconfig.get_path("stdlib"), list[Path]()
     for folder, names, sources in os.walk(root):
         names[:] = set(names) - NOT_READ
@@ -28,6 +31,11 @@ def read_corpus() -> tuple[Tensor, Tensor]:
             (held_out if number % 20 == 19 else train).extend(path.read_bytes())
     if len(held_out) < 100_000:
         sys.exit(f"Only {len(train)} bytes of Python sources below {root}: is it zipped?")
+    if len(held_out) <= length:
+        sys.exit(
+            f"--seq-len {length}: {len(held_out):,} bytes are held out for validation. Give a "
+            "shorter one."
+        )
     return torch.frombuffer(train, dtype=torch.uint8), torch.frombuffer(held_out, dtype=torch.uint8)
 
 

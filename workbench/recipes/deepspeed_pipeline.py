@@ -133,7 +133,7 @@ def main(options: argparse.Namespace) -> None:
     grid = engine.grid
     copies = grid.get_data_parallel_world_size()
     share = Share(grid.get_data_parallel_rank(), copies, options.micro_batch)
-    data = read_corpus()[0].to(engine.device if device != "cpu" else "cpu")
+    data = read_corpus(options.seq_len)[0].to(engine.device if device != "cpu" else "cpu")
     tokens = options.micro_batch * options.accumulate * copies * options.seq_len
     since = time.perf_counter()
     for step in range(options.steps):

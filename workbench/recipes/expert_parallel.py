@@ -255,7 +255,7 @@ def main(options: argparse.Namespace) -> None:
     if rank == 0:
         held = sum(weight.numel() for weight in training.model.parameters())
         print(f"{options.parameters:,} parameters, {held:,} of them on each of {ranks} ranks")
-    data, _ = read_corpus()
+    data, _ = read_corpus(options.seq_len)
     share = Share(rank, ranks, options.micro_batch)
     since = time.perf_counter()
     for step in range(options.steps):

@@ -44,6 +44,14 @@ def _config(folder: str) -> dict[str, Any]:
         ) from error
 
 
+def _size(module: Any) -> tuple[int, int] | None:
+    """Inputs and outputs of a linear layer; GPT-2's has other names for them."""
+    for inputs, outputs in (("in_features", "out_features"), ("nx", "nf")):
+        if hasattr(module, inputs) and hasattr(module, outputs):
+            return getattr(module, inputs), getattr(module, outputs)
+    return None
+
+
 def _misfit(model: Any, config: dict[str, Any], weights: Path) -> str:
     """What of the adapter does not fit; "" = all of it does."""
     try:
@@ -52,9 +60,9 @@ def _misfit(model: Any, config: dict[str, Any], weights: Path) -> str:
     except (OSError, SafetensorError) as error:
         return f"its weights cannot be read ({str(error).splitlines()[0]})"
     sizes = {
-        name: {"A": module.in_features, "B": module.out_features}
+        name: {"A": size[0], "B": size[1]}
         for name, module in model.named_modules()
-        if hasattr(module, "in_features")
+        if (size := _size(module)) is not None
     }
     adapted: set[str] = set()
     for key, shape in shapes.items():

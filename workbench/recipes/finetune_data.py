@@ -7,7 +7,8 @@ its cache, on disk.
 # pyright: reportMissingImports=false, reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from datasets import Dataset
@@ -61,13 +62,12 @@ def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Data
     source = locate(options.data)
     form, _ = form_of_source(source)
     check_objective(options.data, form, options.objective)
-    about = {path: (path.stat().st_size, path.stat().st_mtime_ns) for path in source.files}
     with arguments.main_process_first(desc="examples"):  # the others find them in the cache
         every = Dataset.from_generator(
             rows_of,
             gen_kwargs={
                 "data": options.data,
-                "state": str(about),
+                "state": state_of(source.files, options.model),
                 "model": options.model,
                 "template": options.template,
                 "objective": options.objective,
@@ -88,6 +88,14 @@ def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Data
         return kept, None
     parts = kept.train_test_split(test_size=options.eval_share, seed=options.seed)
     return parts["train"], parts["test"]
+
+
+def state_of(data: Iterable[Path], model: str) -> str:
+    """Of the examples' files and of a model folder's tokenizer; of a hub's name none is here."""
+    kinds, folder = {".json", ".jinja", ".txt", ".model"}, Path(model).expanduser()
+    files = [*data, *sorted(path for path in folder.glob("*") if path.suffix in kinds)]
+    about = {str(path.resolve()): path.stat() for path in files}
+    return str({name: (seen.st_size, seen.st_mtime_ns) for name, seen in about.items()})
 
 
 def say(*words: str, sep: str = " ") -> None:

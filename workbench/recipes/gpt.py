@@ -151,6 +151,9 @@ def check_layout(options: argparse.Namespace, parser: Parser) -> None:
         "or --tp, --cp and --pp": options.sample_every and tp * cp * options.pp > 1,
         f"--hidden {options.hidden} is not a multiple of 16, as the 8-bit matrices of --precision "
         "fp8 need": options.precision == "fp8" and options.hidden % 16,
+        f"--micro-batch {options.micro_batch} x --seq-len {length} is not a multiple of 16, as the "
+        "8-bit matrices of --precision fp8 need": options.precision == "fp8"
+        and options.micro_batch * length % 16,
         "--precision fp8 works with data parallelism (single, ddp, fsdp): remove --tp, --cp "
         "and --pp, or use --precision bf16": options.precision == "fp8"
         and tp * cp * options.pp > 1,
@@ -194,7 +197,7 @@ class Trainer:
         self.accelerator = self.engine.accelerator
         self.checkpoints = Checkpoints(options, self.accelerator, self.engine.store)
         self.first, self.skipped = self.checkpoints.first, skipped_ranges()
-        corpus = read_corpus()
+        corpus = read_corpus(options.seq_len)
         self.training, self.validation = (part.to(self.engine.device) for part in corpus)
         self.samples = Samples(options, _bytes_of, _text_of, self.accelerator.print)
 
@@ -222,7 +225,8 @@ class Trainer:
         every = self.options.eval_every
         if asked_to("evaluate") or (step and every and step % every == 0):
             loss = self.evaluate()
-            tell(step, eval_loss=loss, eval_perplexity=math.exp(loss))
+            perplexity = math.exp(loss) if loss < 700 else math.inf  # no float holds more
+            tell(step, eval_loss=loss, eval_perplexity=perplexity)
             self.accelerator.print(f"step {step:6d} | validation loss {loss:.4f}")
 
     def save(self, step: int, recent: Sequence[Tensor] = ()) -> None:

@@ -15,6 +15,7 @@ launch`. Everything above `import torch` needs only the standard library, see gp
 
 import argparse
 import json
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -165,6 +166,8 @@ class Trainer:
             gradient_accumulation_steps=options.accumulate,
         )
         self.pairs, self.padding = encoded_pairs(options.model, options.seq_len)
+        if not self.pairs:
+            sys.exit(f"--seq-len {options.seq_len}: no pair is so short. Give a longer one.")
         model = make_model(options)
         trained = [weight for weight in model.parameters() if weight.requires_grad]
         self.trained = sum(map(Tensor.numel, trained))

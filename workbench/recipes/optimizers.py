@@ -40,6 +40,8 @@ def build(name: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
         momentum = 0.9 if name == "sgd-momentum" else 0.0
         return torch.optim.SGD(weights, lr, momentum=momentum, nesterov=momentum > 0)
     if name == "muon":
+        if not hasattr(torch.optim, "Muon"):
+            sys.exit(f"The optimizer muon needs torch 2.9 or newer; this is {torch.__version__}.")
         return Muon(model, lr)
     if name == "adamw-8bit":
         return _eight_bit(weights, lr)

@@ -12,6 +12,7 @@ schedule says in which order a rank runs their forward and backward passes, and 
 # pyright: reportPrivateUsage=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 
 import argparse
+import inspect
 import itertools
 import os
 import sys
@@ -86,6 +87,8 @@ from torch.distributed.pipelining import schedules, stage
 Loss = Callable[[Tensor, Tensor], Tensor]
 Stages = list[stage._PipelineStageBase]
 _F, _B = schedules._ComputationType.FORWARD, schedules._ComputationType.FULL_BACKWARD
+_STEP = inspect.signature(pipelining.ScheduleGPipe.step).parameters
+_QUIET = {"return_outputs": False} if "return_outputs" in _STEP else {}  # torch 2.9 has no such
 _WAY_BACK = {"FULL_BACKWARD", "SEND_B", "RECV_B", "REDUCE_GRAD"}
 
 
@@ -215,7 +218,7 @@ class Pipeline:
         self, run: Callable[..., object], inputs: Tensor | None, targets: Tensor | None
     ) -> list[Tensor]:
         losses, target = list[Tensor](), targets if self.has_last else None
-        run(*([inputs] * self.has_first), target=target, losses=losses, return_outputs=False)
+        run(*([inputs] * self.has_first), target=target, losses=losses, **_QUIET)
         return [loss.detach() for loss in losses]
 
 
@@ -249,7 +252,7 @@ def main(options: argparse.Namespace) -> None:
     )
     weights = [weight for module in modules for weight in module.parameters()]
     optimizer = torch.optim.AdamW(weights, betas=(0.9, 0.95), fused=True)
-    data, _ = read_corpus()
+    data, _ = read_corpus(options.seq_len)
     share = Share(0, 1, options.micro_batch * options.accumulate)
     since = time.perf_counter()
     for step in range(options.steps):

@@ -15,10 +15,14 @@ def data_step(step: int, ranges: Sequence[tuple[int, int]]) -> int:
 
     >>> [data_step(step, [(2, 4)]) for step in range(4)]
     [0, 1, 4, 5]
+    >>> data_step(30, [(40, 60), (30, 65)])
+    65
     """
+    done = 0
     for first, last in sorted(ranges):
-        if step >= first:
-            step += last - first
+        begin, done = max(first, done), max(done, last)  # what two share counts once
+        if last > begin and step >= begin:
+            step += last - begin
     return step
 
 

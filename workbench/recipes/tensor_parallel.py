@@ -140,7 +140,7 @@ def main(options: argparse.Namespace) -> None:
     if main_rank:
         print(f"{options.parameters:,} parameters, {held:,} of them on each of {options.tp} ranks")
     optimizer = torch.optim.AdamW(weights, betas=(0.9, 0.95), fused=True)
-    data, _ = read_corpus()
+    data, _ = read_corpus(options.seq_len)
     share = Share(0, 1, options.micro_batch)
     autocast = torch.autocast(device.type, torch.bfloat16, enabled=options.precision == "bf16")
     since = time.perf_counter()

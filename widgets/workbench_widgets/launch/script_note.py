@@ -63,11 +63,11 @@ class ScriptNote(widgets.HBox):
             return None
         self._stop.clear()
         self.button.description, self.button.icon = "Stop", "stop"
-        self._thread = threading.Thread(
+        thread = self._thread = threading.Thread(
             target=self._run, args=(request,), name=f"workbench-{self._name.lower()}", daemon=True
         )
-        self._thread.start()
-        return self._thread
+        thread.start()
+        return thread  # `_thread` is gone when it has ended
 
     def offered(self, request: wb.Request) -> bool:
         """Whether what `request` would start has a use for it."""

@@ -86,8 +86,8 @@ class Loaders:
         feed = self._last
         if feed is None:
             return
-        self._batches += 1
         if feed.batches:
+            self._batches += 1  # a second backward pass on one batch is none more
             self._used = together(self._used, feed.batches.popleft())
         if not feed.trains:
             feed.trains = True

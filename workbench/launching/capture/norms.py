@@ -24,9 +24,11 @@ def patch(recorder: Recorder, torch: Any) -> None:
         return
 
     @functools.wraps(scale)
-    def clip_grads_with_norm_(parameters: Any, max_norm: Any, total_norm: Any, *rest: Any) -> Any:
+    def clip_grads_with_norm_(
+        parameters: Any, max_norm: Any, total_norm: Any, *rest: Any, **named: Any
+    ) -> Any:
         recorder.grad_norm(total_norm)
-        return scale(parameters, max_norm, total_norm, *rest)
+        return scale(parameters, max_norm, total_norm, *rest, **named)
 
     torch.nn.utils.clip_grads_with_norm_ = clip_grads_with_norm_
 

@@ -173,7 +173,10 @@ class Recorder:
     def step(self, lr: float | None, optimizer: Any = None) -> None:
         """An optimizer step ended. A second optimizer without a backward of its own is no step."""
         self._losses.in_step = self._losses.evaluated = False
-        if self.held or self._backward_at is None or os.getpid() != self.owner:
+        if self.held or os.getpid() != self.owner:
+            return
+        if self._backward_at is None:
+            self._optimizer_at = None  # of one that steps after the step's end
             return
         if self._logs_steps and optimizer is not None:  # told just before its first backward
             self._logs_steps, self._backward_at = False, None
@@ -183,6 +186,7 @@ class Recorder:
         entered, self._backward_at, self._grad_norm = self._backward_at, None, None
         self._losses.clear()
         if not self._leads(optimizer):
+            self._optimizer_at = None
             return
         self.steps += 1
         record = self._record(entered, lr)

@@ -57,7 +57,7 @@ def cell_script(
         raise UsageError("\n".join(_sentence(n, line, namespace) for n, line in lacking.items()))
     taken = taken_source(list(include), namespace) if include else ""
     first = [_PRELUDE, f"from {_TAKEN} import {', '.join(include)}" if include else ""]
-    lines = body.splitlines()
+    lines = re.split(r"\r\n|\r|\n", body.rstrip("\r\n"))  # as Python has its lines
     for node in tree.body:  # has to be a file's first statement
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
             first.insert(0, ast.unparse(node))

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.errors import UsageError
 from workbench.launching.log import guarded, log
 from workbench.launching.resume.attempts import Attempts
 from workbench.launching.stop_ladder import StopLadder
@@ -48,7 +49,11 @@ class StopRequest:
         if self._preemption is not None and self._poller is None:
             from workbench.recover.preemption import Poller  # noqa: PLC0415  (an HTTP client)
 
-            self._poller = Poller(self._preemption, self.take_notice)
+            try:
+                self._poller = Poller(self._preemption, self.take_notice)
+            except UsageError as error:  # a record of an earlier version: the run goes on
+                log(f"no notices are looked for: {error}")
+                return
             self._poller.start()
 
     def stop_listening(self) -> None:

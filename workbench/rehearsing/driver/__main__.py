@@ -28,7 +28,8 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=8, help=f"1 to {MOST_CARDS}")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
     given = parser.parse_args()
-    command = [word for word in given.command if word != "--"] or [os.environ.get("SHELL", "sh")]
+    words: list[str] = given.command  # the first -- is ours, others are the command's own
+    command = words[words[:1] == ["--"] :] or [os.environ.get("SHELL", "sh")]
     try:
         _become(command, given.gpu, given.count)
     except WorkbenchError as error:

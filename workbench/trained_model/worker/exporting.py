@@ -17,7 +17,12 @@ from workbench.errors import HostError, UsageError, WorkbenchError
 from workbench.recipes.dtypes import DTYPES
 from workbench.trained_model.worker.names import matched, without_prefix
 from workbench.trained_model.worker.recipe_files import HOME, recipe_module
-from workbench.trained_model.worker.tensors import SavedTensors, Tensors, open_tensors
+from workbench.trained_model.worker.tensors import (
+    SafetensorsFiles,
+    SavedTensors,
+    Tensors,
+    open_tensors,
+)
 from workbench.trained_model.worker.writing import SINGLE, Progress, full_or, write
 from workbench.units import format_bytes
 
@@ -195,8 +200,9 @@ def _check_memory(job: _Export) -> None:
     base = job.request["base"]
     if not base or not Path(base).is_dir():
         return
-    size = sum(file.stat().st_size for file in Path(base).glob("*.safetensors"))
-    needed, free = 2.2 * size, psutil.virtual_memory().available
+    shapes = SafetensorsFiles(sorted(Path(base).glob("*.safetensors"))).shapes.values()
+    needed = 4.4 * sum(torch.Size(shape).numel() for shape in shapes)  # fp32, and room to merge
+    free = psutil.virtual_memory().available
     if needed > free:
         raise HostError(
             f"Merging needs about {format_bytes(needed)} of memory and {format_bytes(free)} are "

@@ -40,6 +40,7 @@ _MEANINGS = {
         "The hub has no room for {it}",
         "delete what you no longer need there, or export less: --dtype bf16 or --adapter",
     ),
+    429: ("The hub asks to wait: too many requests", "the same command again, in an hour"),
     _FAILING: (
         "The hub fails",
         "the same command again, later; what has arrived is not sent again",
