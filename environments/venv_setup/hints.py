@@ -59,9 +59,9 @@ def _not_found(missing: str, lines: Sequence[str], broken: Sequence[str]) -> str
     if offered == "none":
         return (
             f"The package index answered and has no {name} for this Python and platform: check "
-            "pip's index settings (pip config list), or try another Python: make PYTHON=…"
+            "pip's index settings (pip config list), or try another Python: make venv PYTHON=…"
         )
     return (
         f"The package index has other versions of {name}; is this Python too old or too new? "
-        "Try another: make PYTHON=…"
+        "Try another: make venv PYTHON=…"
     )

@@ -99,3 +99,7 @@ def test_a_finding_has_an_id_and_a_command() -> None:
     verify = finding("`workbench checkpoints --verify` names it.")
     assert verify.next_command("r-1") == "workbench checkpoints r-1 --verify"
     assert finding("`workbench doctor` lists them").next_command("r-1") == "workbench doctor"
+    for text in ("workbench push r-1 s3://b/runs", "workbench node '/my runs/r-1' --rank 1"):
+        assert finding(f"See: {text}").next_command("r-1") == text
+    for text in ("let the workbench choose a port.", "Run workbench verify on the script: it"):
+        assert finding(text).next_command("r-1") == "workbench logs r-1 --tail 40"

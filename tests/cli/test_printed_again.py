@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,6 +15,7 @@ from workbench.cli.measuring import commands
 from workbench.cli.rehearse_values import RehearseOptions, rehearsed
 from workbench.cli.run_commands import without_bars
 from workbench.cli.sweep import _short, again
+from workbench.cli.terminal import typed
 from workbench.measuring.measure import Measurement
 from workbench.sweeping import Sweep
 
@@ -62,6 +64,22 @@ def test_what_was_measured_is_named_as_it_was_started() -> None:
     assert commands(made, "my train.py", module=False)[2] == (
         "workbench launch 'my train.py' --dry-run"
     )
+
+
+def test_a_measurement_in_another_store_is_looked_for_there() -> None:
+    made = cast("Measurement", SimpleNamespace(script="train.py", arguments=()))
+    lines = commands(made, "train.py", module=False, store="/my runs")
+    assert all(line.startswith("WORKBENCH_STORE='/my runs' workbench ") for line in lines)
+
+
+def test_the_store_is_named_unless_it_is_the_usual_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WORKBENCH_STORE", raising=False)
+    assert typed(tmp_path / "runs", "stop", "a") == "workbench stop a"
+    other = tmp_path / "my runs"
+    assert shlex.split(typed(other, "stop", "a"))[-2:] == ["--store", str(other)]
 
 
 def test_whole_numbers_are_shown_whole() -> None:

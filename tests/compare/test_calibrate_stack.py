@@ -62,7 +62,13 @@ def test_figures_are_read_as_people_write_them(text: str, figures: dict[str, flo
     assert read_figures(text) == figures
 
 
-@pytest.mark.parametrize("text", ["fast", "9100", "tokens_per_second=much", "mfu=", "3 apples"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("fast", "9100", "tokens_per_second=much", "mfu=", "3 apples"),
+        *("1.234.567 tokens/s", "peak_gib=61..2", "peak_gib=."),
+    ],
+)
 def test_what_is_not_a_figure_is_refused(text: str) -> None:
     with pytest.raises(wb.UsageError, match=r"is not a figure\. Give NAME=NUMBER"):
         read_figures(text)

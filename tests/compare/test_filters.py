@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 import workbench as wb
 from tests.compare.made_runs import make_run
 from workbench.compare import deletion, index
-from workbench.compare.filters import choose
+from workbench.compare.filters import choose, conditions
+from workbench.observe.rows import COLUMNS
 from workbench.store import processes
 from workbench.store.labels import change_labels
 
@@ -142,3 +144,23 @@ def test_a_run_with_a_living_process_stays(store: wb.Store) -> None:
         child.kill()
         child.communicate()
     assert deletion.delete(store, "good").run == "good"
+
+
+def test_every_column_can_be_asked_for() -> None:
+    for name in COLUMNS:
+        assert conditions(f"{name}=1")[0].field == name
+
+
+def test_another_deletion_may_empty_the_trash_meanwhile(
+    store: wb.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = shutil.rmtree
+
+    def raced(path: Path, *, ignore_errors: bool = False) -> None:
+        real(path, ignore_errors=True)
+        if not ignore_errors:
+            raise FileNotFoundError(2, "No such file or directory")
+
+    monkeypatch.setattr(deletion.shutil, "rmtree", raced)
+    deletion.delete(store, "bad")
+    assert not (store.root / "bad").exists()

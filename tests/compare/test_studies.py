@@ -23,6 +23,7 @@ from workbench.compare.studies.bench import Bench
 from workbench.compare.studies.study import Study, StudyStoppedError, studies
 from workbench.compare.studies.trial import Trial, TrialResult
 from workbench.compare.studies.tuning import Accumulate, BatchSize, Workers, batch_size, sweep
+from workbench.errors import HostError
 from workbench.launching.prepare.options import LaunchOptions
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
@@ -205,3 +206,18 @@ def test_a_script_says_where_its_number_goes(store: Path) -> None:
 @pytest.mark.parametrize("broken", [None, [], {"label": "x"}, {"splits": [[1, 2]]}, "text"])
 def test_a_damaged_trial_is_run_again(broken: object) -> None:
     assert TrialResult.read(broken) is None
+
+
+def test_a_refused_trial_is_asked_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(why: str) -> None:
+        def refuse(*_: object) -> None:
+            raise HostError(why)
+
+        monkeypatch.setattr(Study, "_start", refuse)
+
+    first, trial = Study(bench(store), "scale"), Trial(label="a", processes=1)
+    refused("pip install x")
+    assert first.run(trial).problem == "pip install x"
+    refused("something else")
+    again = Study(replace(bench(store), resume=first.id), "scale")
+    assert again.run(trial).problem == "something else"

@@ -34,7 +34,7 @@ def test_a_torch_for_the_cpu_on_a_node_with_gpus(put: Callable[[Pod], Placed]) -
     facts = {"torch": "2.13.0+cpu", "cuda": None, "available": False, "gpus": 0, "archs": []}
     torch, gpus = doctor._check_torch(facts), doctor._check_gpus(facts)
     assert "this torch has no CUDA. Install a torch that fits" in torch["fix"]
-    assert "whl/cu126 make demo" in torch["fix"]
+    assert "whl/cu126 python3 environments/setup_venv.py --rebuild" in torch["fix"]
     assert gpus["fix"] == "No rank could use the 8 GPUs: see the torch check."
 
 

@@ -140,3 +140,9 @@ def test_the_help_says_whose_files_no_parser_of_theirs_has_read() -> None:
     assert sorted(unproven) == sorted(one.trainer for one in FORMATS if not one.parsed_by)
     proven = parsed.partition(".")[0].split(", ")
     assert sorted(proven) == sorted(one.trainer for one in FORMATS if one.parsed_by)
+
+
+def test_calibration_counts_for_a_configuration_too(recipe: Path, store: Path) -> None:
+    words = ["memory", "--config", str(recipe), "--gpu", "h100", "--calibration", "nonsense"]
+    error = CliRunner().invoke(app, words).exception
+    assert isinstance(error, wb.UsageError | wb.UnknownNameError)

@@ -331,3 +331,36 @@ def test_odd_values_are_refused_or_left_out_never_a_crash(one: Format) -> None:
             except wb.UsageError:
                 continue
             assert job.strategy.world_size == 4
+
+
+def test_json_may_stand_in_the_place_of_a_file() -> None:
+    text = json.dumps({"zero_optimization": {"stage": 2}, "wandb": "x" * 300})
+    words = ["--model_name_or_path", "gpt2", "--deepspeed", text]
+    assert read_command_line(words, "transformers").values["zero_stage"] == 2
+    for wrong in ("x" * 300, "{zero"):
+        with pytest.raises(wb.UsageError):
+            read_command_line(
+                ["--model_name_or_path", "gpt2", "--deepspeed", wrong], "transformers"
+            )
+
+
+def test_prefixed_keys_of_fsdp_config_count(tmp_path: Path) -> None:
+    text = "model_name_or_path: gpt2\nmax_length: 512\nfsdp: full_shard auto_wrap\n"
+    text += "fsdp_config: {fsdp_version: 1, fsdp_offload_params: true}\n"
+    job = read(tmp_path, "sft.yaml", text, gpus=4)
+    assert (job.strategy.engine, job.strategy.offload) == ("fsdp1", ("optimizer", "parameters"))
+
+
+@pytest.mark.parametrize(
+    ("line", "precision"), [("", "bf16"), ("bf16: false\n", "fp32"), ("fp16: true\n", "fp16")]
+)
+def test_trl_computes_in_bf16_unless_told_otherwise(
+    tmp_path: Path, line: str, precision: str
+) -> None:
+    text = f"model_name_or_path: gpt2\nmax_length: 512\n{line}"
+    assert read(tmp_path, "sft.yaml", text).workload.precision == precision
+
+
+def test_a_global_batch_is_divided_by_the_given_strategy_s_ranks(tmp_path: Path) -> None:
+    job = read(tmp_path, "p.sh", MEGATRON, strategy="fsdp", gpus=8, nodes=2)
+    assert (job.workload.micro_batch, job.workload.accumulate) == (1, 8)

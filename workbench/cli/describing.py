@@ -329,7 +329,8 @@ def describe(description: Description) -> Job:
             raise UsageError("--config and --like both say what is trained. Leave one out.")
         from workbench.trainer_configs import job_from_config  # noqa: PLC0415  (the mappings)
 
-        return job_from_config(description.config, **values)
+        job = job_from_config(description.config, **values)
+        return calibrated(job, description.calibration)
     model = values.pop("model", None)
     if description.like is not None:
         if model is not None:

@@ -105,7 +105,9 @@ def _say_that_the_queue_waits() -> None:
     if files.stands_still:
         count = len(files.waiting()) + len(files.starting())
         many = "1 run waits" if count == 1 else f"{count} runs wait"
-        more = "" if root is None else f" --store {root}"
+        import shlex  # noqa: PLC0415  (no use for it in --help)
+
+        more = "" if root is None else f" --store {shlex.quote(root)}"
         typer.echo(
             f"note: {many} in the queue and nothing starts them. Start the queue: "
             f"workbench queue start{more}",

@@ -125,6 +125,7 @@ def _for_trainer(options: ExportOptions) -> None:
         console.print(text, markup=False, soft_wrap=True)
     if options.out is not None:
         console.print(f"wrote {', '.join(made.files)} to {options.out}", markup=False)
+        console.print(f"  cd {shlex.quote(str(options.out))}", markup=False, soft_wrap=True)
     console.print(f"  {shlex.join(made.command)}", markup=False, soft_wrap=True)
 
 
@@ -148,7 +149,7 @@ def _show(made: Export, out: Path | None, written: list[Path]) -> None:
         console.print(f"write them with: --out {slug(made.job)}", markup=False, soft_wrap=True)
     else:
         console.print(f"wrote {len(written)} files to {out}", markup=False, soft_wrap=True)
-        console.print(f"  cd {out}", markup=False, soft_wrap=True)
+        console.print(f"  cd {shlex.quote(str(out))}", markup=False, soft_wrap=True)
     for line in made.next:
         console.print(f"  {line}", markup=False, soft_wrap=True)
 

@@ -21,6 +21,7 @@ from workbench.cli.terminal import (
     errors,
     exit_with,
     stay,
+    typed,
 )
 from workbench.compare.profile.tracing import traced_from_the_start
 from workbench.describe.option import Group
@@ -80,7 +81,9 @@ def _show_help(target: str, *, run: bool, as_json: bool) -> None:
     reading = read_options(what.path, recipe=what.recipe, module=what.module, run=run)
     note = reading.note
     if reading.can_run and not run:
-        note = f"{note} To see all: workbench launch {target} --help-script. {WHAT_IT_DOES}"
+        words = ["-m", what.module] if what.module else [target]
+        more = shlex.join([*words, "--help-script"])
+        note = f"{note} To see all: workbench launch {more}. {WHAT_IT_DOES}"
     if as_json:
         print_json(
             {
@@ -211,15 +214,18 @@ def _not_known(checked: wb.Request) -> str:
     script, here = checked.script, Path.cwd()
     shown = script.relative_to(here) if script.is_relative_to(here) else script
     target = [str(shown)] if checked.module is None else ["-m", checked.module]
-    typed = shlex.join([*target, *(["--", *checked.arguments] if checked.arguments else [])])
-    return f"memory and step time of this script are not measured yet: workbench measure {typed}"
+    arguments = ["--", *checked.arguments] if checked.arguments else []
+    line = typed(checked.store.root, "measure", *target)
+    line = shlex.join([*shlex.split(line), *arguments])
+    return f"memory and step time of this script are not measured yet: {line}"
 
 
 def _print_next_steps(run: wb.Run) -> None:
     for node in range(1, int(run.document.get("nodes") or 1)):
         line = node_command(run.directory, node)
         console.print(f"run on machine {node}:   {line}", markup=False, soft_wrap=True)
-    queued = (f"attach {run.id}", f"queue drop {run.id}", "queue list")
-    started = tuple(f"{verb} {run.id}" for verb in ("attach", "logs", "stop"))
+    queued = (("attach", run.id), ("queue", "drop", run.id), ("queue", "list"))
+    started = tuple((verb, run.id) for verb in ("attach", "logs", "stop"))
     for words in queued if run.state == "queued" else started:
-        console.print(f"  workbench {words}", markup=False)
+        line = typed(run.directory.parent, *words)
+        console.print(f"  {line}", markup=False, soft_wrap=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -46,7 +48,7 @@ def measure(
     if as_json:
         print_json(document(measurement))
     else:
-        _print(measurement, script, module=module)
+        _print(measurement, script, module=module, store=launch.store)
 
 
 def _measured(
@@ -107,7 +109,9 @@ def _seconds(measurement: Measurement) -> float | None:
     return measured.seconds.at(measurement.workload.micro_batch) * measurement.workload.accumulate
 
 
-def _print(measurement: Measurement, script: str, *, module: bool) -> None:
+def _print(
+    measurement: Measurement, script: str, *, module: bool, store: str | Path | None
+) -> None:
     workload = measurement.workload
     measured = workload.model.measured
     assert measured is not None
@@ -133,17 +137,22 @@ def _print(measurement: Measurement, script: str, *, module: bool) -> None:
     for note in measured.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     console.print("predicted from now on, for any layout, batch and GPU:", markup=False)
-    for line in commands(measurement, script, module=module):
+    for line in commands(measurement, script, module=module, store=store):
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
-def commands(measurement: Measurement, script: str, *, module: bool) -> tuple[str, ...]:
+def commands(
+    measurement: Measurement, script: str, *, module: bool, store: str | Path | None = None
+) -> tuple[str, ...]:
     """What works now, to be typed as it stands."""
+    where = ""
+    if store is not None:  # estimates look in the usual store alone
+        where = f"WORKBENCH_STORE={shlex.quote(os.path.abspath(store))} "  # noqa: PTH100
     like = shlex.quote(measurement.script if module else script)
     given = ["--", *measurement.arguments] if measurement.arguments else []
     again = shlex.join([*(["-m"] if module else []), script, "--dry-run", *given])
     return (
-        f"workbench memory --like {like} --gpu a100 --gpus 8 --strategy fsdp",
-        f"workbench plan --like {like} --tokens 1e9",
-        f"workbench launch {again}",
+        f"{where}workbench memory --like {like} --gpu a100 --gpus 8 --strategy fsdp",
+        f"{where}workbench plan --like {like} --tokens 1e9",
+        f"{where}workbench launch {again}",
     )

@@ -23,6 +23,7 @@ from workbench.cli.terminal import (
     errors,
     exit_with,
     stay,
+    typed,
 )
 from workbench.describe import Cluster
 from workbench.describe.option import Group
@@ -159,7 +160,8 @@ def _submit(checked: wb.Request, limits: slurm_run.Limits, *, wait: bool, as_jso
         console.print(f"submitted {run.id} in {run.directory}", markup=False, soft_wrap=True)
         console.print(sentence, markup=False)
         for verb in ("attach", "show", "stop"):
-            console.print(f"  workbench {verb} {run.id}", markup=False)
+            line = typed(run.directory.parent, verb, run.id)
+            console.print(f"  {line}", markup=False, soft_wrap=True)
     if wait:
         _stay(run, quiet=as_json)
         document |= run.summary()

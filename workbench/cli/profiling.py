@@ -20,6 +20,7 @@ from workbench.cli.terminal import (
     StoreOption,
     console,
     errors,
+    typed,
 )
 from workbench.compare.profile import tracing
 from workbench.compare.profile.analysis import read_profile
@@ -85,7 +86,8 @@ def profile(options: ProfileOptions) -> None:
         if options.nsys:
             console.print(f"Nsight Systems writes {_nsys(run)} when the run ends.", markup=False)
         if run.status.live:
-            console.print(f"The run continues; to stop it: workbench stop {run.id}", markup=False)
+            line = typed(run.directory.parent, "stop", run.id)
+            console.print(f"The run continues; to stop it: {line}", markup=False, soft_wrap=True)
     if not result.ranks:
         raise typer.Exit(1)
 
@@ -151,5 +153,6 @@ def _progress(run: wb.Run, *, quiet: bool) -> Generator[Callable[[str], None]]:
                 yield lambda text: status.update(f"waiting for the traces: {text}")
     except KeyboardInterrupt:
         sentence = "stopped waiting; the run continues and keeps its traces. To stop it:"
-        errors.print(f"{sentence} workbench stop {run.id}", markup=False, soft_wrap=True)
+        line = typed(run.directory.parent, "stop", run.id)
+        errors.print(f"{sentence} {line}", markup=False, soft_wrap=True)
         raise typer.Exit(0) from None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from itertools import groupby
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,11 +14,12 @@ from rich.table import Table
 from workbench.cli.describing import with_options
 from workbench.cli.help_pages import HelpGroup
 from workbench.cli.tables import JsonOption, print_json
-from workbench.cli.terminal import StoreOption, console
+from workbench.cli.terminal import StoreOption, console, typed
 from workbench.launching.prepare.options import PRIORITY
 from workbench.observe.devices import Device
 from workbench.queueing import Queue
 from workbench.queueing.queue import QueuedRun
+from workbench.store.runs import Store
 from workbench.units import format_bytes, format_column, format_seconds, format_usd
 
 queue = typer.Typer(
@@ -30,9 +32,12 @@ _QueuedArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run
 _SAID = {
     "empty": "Nothing waits. File a run: workbench launch … --queue",
     "serving": "What is next starts when its devices are free.",
-    "paused": "The queue is paused. Start it: workbench queue start",
-    "waiting": "Runs wait and nothing starts them. Start the queue: workbench queue start",
+    "paused": "The queue is paused. Start it:",
+    "waiting": "Runs wait and nothing starts them. Start the queue:",
 }
+
+
+_TO_START = {"paused", "waiting"}
 
 
 @queue.command("list")
@@ -41,7 +46,7 @@ def show(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
 
     Nothing is started.
     """
-    _show(Queue(store), as_json=as_json)
+    _show(Queue(store), Store(store).root, as_json=as_json)
 
 
 @queue.command()
@@ -57,7 +62,7 @@ def move(
     """Give a run that waits another place or priority."""
     place = Queue(store)
     place.move(run, position, priority=priority)
-    _show(place, as_json=as_json)
+    _show(place, Store(store).root, as_json=as_json)
 
 
 @queue.command()
@@ -71,7 +76,8 @@ def drop(run: _QueuedArgument, *, store: StoreOption = None, as_json: JsonOption
         print_json({"run": dropped.id, "outcome": dropped.outcome})
         return
     console.print(f"{dropped.id} no longer waits; its record stays.", markup=False)
-    console.print(f"  workbench rerun {dropped.id}", markup=False)
+    line = typed(Store(store).root, "rerun", dropped.id)
+    console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 @queue.command()
@@ -82,7 +88,7 @@ def pause(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """
     place = Queue(store)
     place.pause()
-    _show(place, as_json=as_json)
+    _show(place, Store(store).root, as_json=as_json)
 
 
 @queue.command()
@@ -93,7 +99,7 @@ def start(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """
     place = Queue(store)
     place.start()
-    _show(place, as_json=as_json)
+    _show(place, Store(store).root, as_json=as_json)
 
 
 @queue.command()
@@ -112,10 +118,10 @@ def slots(
     """
     place = Queue(store)
     place.set_slots(number)
-    _show(place, as_json=as_json)
+    _show(place, Store(store).root, as_json=as_json)
 
 
-def _show(place: Queue, *, as_json: bool) -> None:
+def _show(place: Queue, root: Path, *, as_json: bool) -> None:
     if as_json:
         print_json(place.document())
         return
@@ -127,7 +133,8 @@ def _show(place: Queue, *, as_json: bool) -> None:
     for job in jobs:
         if job.problem:
             console.print(f"{job.run}: {job.problem}", markup=False, soft_wrap=True)
-    console.print(_SAID[place.state], markup=False, soft_wrap=True)
+    more = f" {typed(root, 'queue', 'start')}" if place.state in _TO_START else ""
+    console.print(f"{_SAID[place.state]}{more}", markup=False, soft_wrap=True)
 
 
 def _device_table(devices: tuple[Device, ...]) -> Table:

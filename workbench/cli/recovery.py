@@ -24,6 +24,7 @@ from workbench.cli.terminal import (
     StoreOption,
     WaitOption,
     console,
+    typed,
 )
 from workbench.describe.option import Group
 from workbench.launching.prepare.acceptance import accept
@@ -68,7 +69,8 @@ def resume(  # noqa: PLR0913 - a command's options are its arguments
     """
     if leads_to_pushed(run):
         if dry_run:
-            raise wb.UsageError(f"A dry run needs the run here. First: workbench pull {run}")
+            words = ["workbench", "pull", run, *(["--store", store] if store else [])]
+            raise wb.UsageError(f"A dry run needs the run here. First: {shlex.join(words)}")
         run = pull_with_bar(run, store).run
     before = wb.attach(run, store)
     if dry_run:
@@ -114,7 +116,8 @@ def adopt(
     if adopted:
         console.print(f"{handle.id} is supervised again: {status.state}", markup=False)
     elif accepted:
-        console.print(f"Start it: workbench resume {handle.id}", markup=False, soft_wrap=True)
+        line = typed(handle.directory.parent, "resume", handle.id)
+        console.print(f"Start it: {line}", markup=False, soft_wrap=True)
     else:
         console.print(f"{handle.id} does not need a supervisor: {status.state}", markup=False)
 
@@ -138,10 +141,11 @@ def checkpoints(
     else:
         console.print(_checkpoint_table(saved, verified=verify))
         problem = "" if handle.status.live else handle.why_not_resumable()
-        line = problem or f"resume with: workbench resume {handle.id}"
+        root = handle.directory.parent
+        line = problem or f"resume with: {typed(root, 'resume', handle.id)}"
         console.print(line, markup=False, soft_wrap=True)
         if not verify:
-            line = f"to check every byte: workbench checkpoints {handle.id} --verify"
+            line = f"to check every byte: {typed(root, 'checkpoints', handle.id, '--verify')}"
             console.print(line, markup=False, soft_wrap=True)
     if any(checkpoint.problem for checkpoint in saved) and verify:
         raise typer.Exit(1)

@@ -14,7 +14,7 @@ from workbench.cli.describing import with_options
 from workbench.cli.live import follow
 from workbench.cli.rehearse_values import RehearseOptions, rehearsed
 from workbench.cli.tables import print_json
-from workbench.cli.terminal import console, errors
+from workbench.cli.terminal import console, errors, typed
 from workbench.errors import UsageError
 from workbench.launching.run import Run
 from workbench.rehearsing.player import Player
@@ -45,9 +45,10 @@ def rehearse(options: RehearseOptions) -> None:
         if options.as_json:
             raise UsageError("--background prints no JSON. Leave --json out, and look with show.")
         how.schedule(what.cost)  # refused while someone still hears it
-        run_id = Store(options.store).next_directory(options.name).name
+        place = Store(options.store).next_directory(options.name)
         if os.fork():  # the child is what is watched
-            errors.print(f"{REHEARSED}; watch it: workbench attach {run_id}", markup=False)
+            line = typed(place.parent, "attach", place.name)
+            errors.print(f"{REHEARSED}; watch it: {line}", markup=False, soft_wrap=True)
             return
         _detach()
     player = prepare(what.job, what.cost, how, store=options.store, notes=notes)

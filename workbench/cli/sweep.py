@@ -136,7 +136,8 @@ def _show_prepared(prepared: PreparedSweep) -> None:
 
 def _predicted_lines(predicted: Prediction) -> list[str]:
     if predicted.hours is None or predicted.wall_hours is None:
-        return ["predicted: n/a; a trial's steps or step time are not known: workbench measure"]
+        lacks = "a trial's steps or step time are not known: workbench measure SCRIPT"
+        return [f"predicted: n/a; {lacks}"]
     low, high = predicted.trial_hours_low or 0.0, predicted.trial_hours_high or 0.0
     hour = _hours(low) if high < 1.01 * low else format_between(3600 * low, 3600 * high)
     lines = [f"predicted: {hour} a trial; all trials to their end {_both(predicted, 1.0)}"]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext, suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -18,6 +20,7 @@ from workbench.describe.option import declared
 from workbench.errors import WorkbenchError
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.run import Run
+from workbench.store.runs import default_root
 
 
 class _Console(Console):
@@ -67,6 +70,19 @@ DropOption = Annotated[list[str] | None, typer.Option(help=_DROP_HELP, metavar="
 PREEMPTED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, try again later
 
 
+def typed(root: Path, *words: str) -> str:
+    """``workbench WORDS`` to be typed as it stands, with the store `root` unless it is the usual.
+
+    >>> typed(Path("/my runs"), "stop", "gpt-ddp")
+    "workbench stop gpt-ddp --store '/my runs'"
+    """
+    usual: Path | None = None
+    with suppress(WorkbenchError):
+        usual = default_root()
+    where = [] if root == usual else ["--store", str(root)]
+    return shlex.join(["workbench", *words, *where])
+
+
 def stay(run: Run, *, quiet: bool, passes_on_sigterm: bool = False) -> None:
     """Wait for the run's end, showing it unless `quiet`.
 
@@ -80,8 +96,10 @@ def stay(run: Run, *, quiet: bool, passes_on_sigterm: bool = False) -> None:
             else:
                 follow(run, console)
     except KeyboardInterrupt:
-        hint = f"detached; the run continues. To stop it: workbench stop {run.id}"
-        errors.print(hint, markup=False)
+        stop = typed(run.directory.parent, "stop", run.id)
+        errors.print(
+            f"detached; the run continues. To stop it: {stop}", markup=False, soft_wrap=True
+        )
         raise typer.Exit(0) from None
 
 

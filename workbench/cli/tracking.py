@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +15,7 @@ from workbench.store.layout import RunPaths
 
 _LOOK = {
     "tensorboard": "tensorboard --logdir {place}",
-    "mlflow": "mlflow ui --backend-store-uri sqlite:///{place}/mlflow.db",
+    "mlflow": "mlflow ui --backend-store-uri sqlite:///{place}/mlflow.db  # pip install mlflow",
     "trackio": "TRACKIO_DIR={place} trackio show",
     "wandb": "wandb sync {place}/wandb/offline-run-*",
 }
@@ -39,4 +40,5 @@ def track(
     console.print(f"{handle.id} is in {to}: {place}", markup=False, soft_wrap=True)
     look = _LOOK.get(to)
     if look is not None:
-        console.print(f"view it with: {look.format(place=place)}", markup=False, soft_wrap=True)
+        line = look.format(place=shlex.quote(str(place)))
+        console.print(f"view it with: {line}", markup=False, soft_wrap=True)

@@ -101,7 +101,10 @@ def delete(store: Store, run: str) -> Size:
         trash = _trash(paths.directory.parent)
         gone = trash / f"{paths.directory.name}-{uuid.uuid4().hex[:8]}"
         paths.directory.rename(gone)
-        shutil.rmtree(gone)
+        try:
+            shutil.rmtree(gone)
+        except FileNotFoundError:  # another deletion emptied the folder meanwhile
+            shutil.rmtree(gone, ignore_errors=True)
     except OSError as error:
         raise StoreError(f"{run} cannot be deleted: {error.strerror or error}") from error
     _empty(trash)

@@ -28,7 +28,7 @@ _ORDERS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_CONDITION = re.compile(r"([A-Za-z_]+)(<=|>=|!=|=|<|>|~)(.*)", re.DOTALL)
+_CONDITION = re.compile(r"([A-Za-z_]\w*)(<=|>=|!=|=|<|>|~)(.*)", re.DOTALL | re.ASCII)
 _UNKNOWN = ("", "n/a", "none")
 
 

@@ -54,7 +54,7 @@ def why_no_cuda() -> str | None:
 _NO_ROCM = (
     "torch is not built for ROCm, and this host has AMD GPUs: no rank could use them. Install a "
     "ROCm build (in the repository: WORKBENCH_TORCH_INDEX=https://download.pytorch.org/whl/rocm6.4 "
-    "make demo)."
+    "python3 environments/setup_venv.py --rebuild)."
 )
 
 
@@ -65,7 +65,8 @@ def torch_that_fits() -> str:
     driver = (cuda_version() or "").partition(".")[0]
     return (
         "Install a torch that fits (in the repository: WORKBENCH_TORCH_INDEX="
-        f"https://download.pytorch.org/whl/{_wheels(int(driver or 12))} make demo)."
+        f"https://download.pytorch.org/whl/{_wheels(int(driver or 12))} "
+        "python3 environments/setup_venv.py --rebuild)."
     )
 
 

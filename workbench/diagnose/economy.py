@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shlex
 import time
 from collections.abc import Iterator
 from statistics import fmean, median
@@ -118,7 +119,7 @@ def mirror(evidence: Evidence) -> Iterator[Finding]:
         evidence=f"{problem} {last}.",
         cause="The address, the credentials in the environment or the network refuse the copy.",
         next="Training continues, and the copy is tried again. See why at once: "
-        f"workbench push {evidence.paths.directory.name} {state.url}",
+        f"workbench push {evidence.paths.directory.name} {shlex.quote(state.url)}",
     )
 
 

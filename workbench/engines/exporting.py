@@ -123,7 +123,8 @@ def _check_secrets(job: EngineJob) -> None:
     if redact_arguments(words) != list(words) or any(HIDDEN in word for word in words):
         raise UsageError(
             "An argument is a secret, and the files would hold it. Let the script read it from a "
-            "variable and name that as a secret; the variables of a run become secrets by name."
+            "variable, launch it once with --env NAME=…, and export that run: such variables go as "
+            "secrets."
         )
     hidden = redact_environment(job.environment)
     secret_names = [name for name, value in job.environment.items() if hidden[name] != value]
@@ -137,7 +138,7 @@ def _check_secrets(job: EngineJob) -> None:
         if hide_known(text) != text:
             raise UsageError(
                 f"The job's {job_field.name.replace('_', ' ')} holds a secret. Read it from a "
-                "variable there and name that as a secret."
+                "variable there, launch it once with --env NAME=…, and export that run."
             )
 
 
@@ -202,8 +203,8 @@ def _secret_notes(copies: Mapping[str, Path], engine: str) -> Iterator[str]:
             hidden = engine == "kubeflow"
             how = "is [redacted] in the config map" if hidden else "goes along as it is"
             yield (
-                f"{name}, line {where}: what looks like a secret {how}. Read it from a variable "
-                "and name that as a secret."
+                f"{name}, line {where}: what looks like a secret {how}. Read it from a variable, "
+                "launch it once with --env NAME=…, and export that run."
             )
 
 

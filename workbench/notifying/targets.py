@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import stat
 import sys
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ ALL, NONE = "all", "none"
 """What a run may be told instead of names."""
 Level = Literal["error", "warning", "note", "none"]
 LEVELS: tuple[Level, ...] = get_args(Level)
-INSTALL = f"Install it: {sys.executable} -m pip install apprise"
+INSTALL = f"Install it: {shlex.quote(sys.executable)} -m pip install apprise"
 """What to do where Apprise is missing."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 

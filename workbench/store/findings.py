@@ -18,7 +18,11 @@ Severity = Literal["error", "warning", "note"]
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 HANGS = frozenset({"hang", "deadlock", "stopped-rank", "gil-held"})
 """Kinds after which nothing continues by itself."""
-_COMMAND = re.compile(r"workbench ([a-z]+)((?: (?:--[a-z-]+|[\w.-]*\d[\w-]*|last|RUN)(?!\w))*)")
+_OF_A_RUN = "adopt|attach|checkpoints|diagnose|doctor|logs|metrics|profile|rerun|resume|show|stop"
+_COMMAND = re.compile(
+    rf"workbench ({_OF_A_RUN})\b((?: (?:--[a-z-]+|[\w.-]*\d[\w-]*|last|RUN)(?!\w))*)"
+)
+_WHOLE = re.compile(r"workbench (?:node|push) .+")  # these end the sentence
 EXIT_HANG = "exit-hang"
 """The training is over, and a process does not end."""
 CERTAIN_HANGS = frozenset({"stopped-rank", EXIT_HANG})
@@ -78,6 +82,9 @@ class Finding:
 
     def next_command(self, run: str) -> str:
         """The command that `next` names, with the run's id; else the one that shows more."""
+        whole = _WHOLE.search(self.next)
+        if whole is not None:
+            return whole[0]
         named = _COMMAND.search(self.next)
         if named is not None:
             verb, rest = named[1], re.sub(r" (last|RUN)\b", "", named[2])

@@ -140,7 +140,8 @@ def _named(every: list[StackMeasurement], name: str) -> StackMeasurement:
     if fits[0].version != __version__:
         raise UsageError(
             f"{fits[0].name} was measured beside the predictions of version {fits[0].version}; "
-            f"this is {__version__}. Repeat: workbench calibrate --from {fits[0].name}"
+            f"this is {__version__}. State its figures again: workbench calibrate --model M … "
+            "--measured step_seconds=S. Or leave it out: --calibration none."
         )
     return fits[0]
 

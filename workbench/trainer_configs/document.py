@@ -24,6 +24,10 @@ class Document:
     def get(self, key: str) -> Any:
         """The value of a dotted key; None = not there. The key is known from now on."""
         self.known.add(key)
+        return self.peek(key)
+
+    def peek(self, key: str) -> Any:
+        """The same; neither the key nor what lies below it is known by that."""
         inner: Any = self.values
         for part in key.split("."):
             if not isinstance(inner, Mapping):

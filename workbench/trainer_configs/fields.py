@@ -139,8 +139,9 @@ def job_options(
         strategy = _strategy(read, given, document)
         read |= _batches(read, given, strategy, document)
     else:
+        chosen = _given_strategy(read, given)
         read = {name: value for name, value in read.items() if name not in scopes()}
-        read |= _batches(read, given, None, document)
+        read |= _batches(read, given, chosen, document)
     kept = {name: value for name, value in read.items() if name in options()}
     made = kept | {name: value for name, value in given.items() if value is not None}
     if strategy is not None:
@@ -235,6 +236,18 @@ def named_strategy(
     return Strategy.parse(name, world)
 
 
+def _given_strategy(read: Mapping[str, Any], given: Mapping[str, Any]) -> Strategy | None:
+    """The strategy that is given beside a file; None where its ranks are not known."""
+    strategy = given["strategy"]
+    if isinstance(strategy, Strategy):
+        return strategy
+    try:
+        ranks = Strategy.ranks_of(str(strategy)) or _world(read, given)
+        return None if ranks is None else Strategy.parse(str(strategy), ranks)
+    except (UsageError, ValueError):
+        return None
+
+
 def _batches(
     read: Mapping[str, Any], given: Mapping[str, Any], strategy: Strategy | None, document: Document
 ) -> dict[str, Any]:
@@ -249,6 +262,8 @@ def _batches(
         return batches
     if int(micro) < 1:
         raise UsageError(f"{document.name}: the micro-batch is {micro}; allowed: 1 or more.")
+    if strategy is None and local is None:
+        return batches  # over how many ranks a global batch is divided is not known
     ranks = 1 if strategy is None else strategy.data_ranks
     whole = read.get("global_batch")
     if whole is None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os.path
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -159,19 +161,30 @@ def format_of(trainer: str) -> Format:
 def _read(document: Document, trainer: str | None, folder: Path) -> TrainerConfig:
     chosen = _chosen(document, trainer)
     for key in chosen.documents:
-        named = document.get(key)
+        named = document.peek(key)
         if isinstance(named, str) and not is_off(named) and not is_on(named):
-            document.put(key, read_file(_beside(folder, named)))
+            document.put(key, _inner(document, folder, key, named))
     values = read_document(document, chosen)
     return TrainerConfig(
         format=chosen, trainer=trainer or chosen.trainer, document=document, values=values
     )
 
 
+def _inner(document: Document, folder: Path, key: str, named: str) -> dict[str, Any]:
+    """The values of a file that a key names, or of the JSON that stands in its place."""
+    if not named.lstrip().startswith("{"):
+        return read_file(_beside(folder, named))
+    try:
+        return cast("dict[str, Any]", json.loads(named))
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{document.name}: {key} is not JSON: {error}.") from error
+
+
 def _beside(folder: Path, named: str) -> Path:
     """A file that a configuration names: relative to where it is started, or to itself."""
     path = Path(named).expanduser()
-    return path if path.is_absolute() or path.exists() else folder / path
+    # os.path.exists: a name that no file can have is no error
+    return path if path.is_absolute() or os.path.exists(path) else folder / path  # noqa: PTH110
 
 
 def _chosen(document: Document, trainer: str | None) -> Format:
@@ -217,7 +230,7 @@ def read_document(document: Document, chosen: Format) -> dict[str, Any]:
     chosen.spell_anew(document)
     _refuse_adapters(document, chosen)
     for one, other in chosen.conflicts:
-        if is_stated(document.get(one)) and is_stated(document.get(other)):
+        if is_stated(document.peek(one)) and is_stated(document.peek(other)):
             raise UsageError(
                 f"{document.name}: {one} and {other} contradict each other. Leave one of them out."
             )

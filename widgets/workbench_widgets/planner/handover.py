@@ -20,7 +20,9 @@ def launch_terms(plan: Plan) -> dict[str, Any]:
     target = "gpt" if strategy.tp * strategy.cp * strategy.pp > 1 else "train.py"
     options = _options(strategy)
     given = f", options={options!r}" if options else ""
-    call = f'"{target}", strategy="{strategy.name}", processes={plan.gpus}{given}'
+    many = f', nodes={plan.nodes}, address="ADDRESS"' if plan.nodes > 1 else ""
+    each = plan.gpus // plan.nodes
+    call = f'"{target}", strategy="{strategy.name}", processes={each}{many}{given}'
     settings = [
         f"wb.launch({call})",
         f"micro_batch = {workload.micro_batch}",
@@ -29,8 +31,6 @@ def launch_terms(plan: Plan) -> dict[str, Any]:
         f'precision = "{workload.precision}"',
         f'optimizer = "{workload.optimizer}"',
     ]
-    if plan.nodes > 1:
-        settings.append(f"nodes = {plan.nodes}, {plan.gpus // plan.nodes} processes on each")
     return {"settings": settings, "lacks": lacks, "here": not lacks}
 
 

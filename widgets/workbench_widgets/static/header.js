@@ -104,7 +104,7 @@ export class Header {
     if ((view.attempt ?? 0) !== this.drawnAttempt) this.profileNote = { text: "", busy: false };
     this.drawnAttempt = view.attempt ?? 0;
     const held = focusedElement() === this.stop.button;
-    this.stop.phase(view.phase, this.drawnAttempt, this.unreachable(now));
+    this.stop.phase(view.phase, this.drawnAttempt, this.unreachable(now, view.run));
     if (held && this.stop.button.hidden) this.name.focus({ preventScroll: true }); // not lost with the button
     this.resume.node.hidden = !resumable(view);
     this.resume.refuse(this.refusal || whyNot(view, false, this.kernel()));
@@ -124,11 +124,11 @@ export class Header {
     this.drawBanner(view, now);
   }
 
-  /** Why Stop would reach nobody from here; "" when it can. @param {RunState} now */
-  unreachable(now) {
+  /** Why Stop would reach nobody from here; "" when it can. @param {RunState} now @param {string} run */
+  unreachable(now, run) {
     if (this.refusal) return this.refusal;
     if (now.followed || now.ended || this.kernel()) return "";
-    return "No kernel is connected to stop this run. Run the cell again, or use `workbench stop` in a terminal.";
+    return `No kernel is connected to stop this run. Run the cell again, or use "workbench stop ${run}" in a terminal.`;
   }
 
   /** @param {any} view */

@@ -103,7 +103,7 @@ export class Samples {
       ]));
     }
     const left = found.steps_left_out;
-    setText(this.note, left ? `${count(left)} steps between are left out here: workbench metrics --samples prints all.` : "");
+    setText(this.note, left ? `${count(left)} steps between are left out here: workbench metrics ${view.run} --samples prints all.` : "");
     this.note.hidden = !left;
   }
 }

@@ -79,11 +79,12 @@ def _figure(word: str) -> tuple[str, float]:
         match = re.fullmatch(r"([\d.,]+)\s*(\D.*)", word)
         number, unit = (match[1], match[2].strip().lower()) if match else ("", "")
         name = next((name for text, name in _UNITS.items() if re.fullmatch(text, unit)), "")
-    if not name or not re.fullmatch(r"[\d.,]+(?:e[+-]?\d+)?", number):
+    plain = number.replace(",", "")
+    if not name or not re.fullmatch(r"(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?", plain):
         raise UsageError(
             f"{word!r} is not a figure. Give NAME=NUMBER with a name of {', '.join(FIGURES)}."
         )
-    return name, float(number.replace(",", ""))
+    return name, float(plain)
 
 
 def of_figures(job: Job, figures: Mapping[str, float], name: str | None = None) -> StackMeasurement:

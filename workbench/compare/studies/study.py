@@ -113,7 +113,7 @@ class Study:
         key = self.bench.key(trial)
         self._here += 1
         for kept in self.results:
-            if kept.key == key and kept.outcome != "failed":
+            if kept.key == key and kept.outcome not in {"failed", "refused"}:
                 return _with(kept, label=trial.label)  # weak and strong begin with the same run
         result = self._measured(trial, key)
         self.results = [kept for kept in self.results if kept.key != key] + [result]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,8 +36,8 @@ def check(name: str) -> None:
     if missing:
         raise UsageError(
             f"The tracker {name} needs {' and '.join(missing)}, not installed here. Install it: "
-            f"{sys.executable} -m pip install {' '.join(missing)} (all four trackers come with "
-            "training-workbench[trackers])."
+            f"{shlex.quote(sys.executable)} -m pip install {' '.join(missing)} (all four trackers "
+            "come with training-workbench[trackers])."
         )
 
 
