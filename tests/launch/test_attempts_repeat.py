@@ -147,7 +147,8 @@ def test_the_hook_stays_before_a_path_that_a_resume_gives() -> None:
 
 
 def test_a_resume_that_gives_a_path_keeps_the_hook_for_good(old_store: Path) -> None:
-    CliRunner().invoke(app, ["adopt", "stopped", "--store", str(old_store)])
+    adopted = CliRunner().invoke(app, ["adopt", "stopped", "--store", str(old_store)])
+    assert adopted.exit_code == 0, adopted.exception
     paths = RunPaths(old_store / "stopped")
     asked = prepared(paths, None, ["--steps", 20], (), {"environment": {"PYTHONPATH": "/mine"}})  # type: ignore[list-item]
     run, start, words, changes = asked

@@ -52,6 +52,7 @@ def test_an_optimizer_that_this_torch_lacks_is_refused(monkeypatch: pytest.Monke
         optimizers.build("muon", torch.nn.Linear(2, 2), 0.1)
 
 
+@pytest.mark.slow  # reads the whole standard library
 def test_pairs_that_are_all_too_long_are_none() -> None:
     assert pairs.encoded_pairs(None, 1)[0] == []
 
