@@ -351,16 +351,6 @@ def test_prefixed_keys_of_fsdp_config_count(tmp_path: Path) -> None:
     assert (job.strategy.engine, job.strategy.offload) == ("fsdp1", ("optimizer", "parameters"))
 
 
-@pytest.mark.parametrize(
-    ("line", "precision"), [("", "bf16"), ("bf16: false\n", "fp32"), ("fp16: true\n", "fp16")]
-)
-def test_trl_computes_in_bf16_unless_told_otherwise(
-    tmp_path: Path, line: str, precision: str
-) -> None:
-    text = f"model_name_or_path: gpt2\nmax_length: 512\n{line}"
-    assert read(tmp_path, "sft.yaml", text).workload.precision == precision
-
-
 def test_a_global_batch_is_divided_by_the_given_strategy_s_ranks(tmp_path: Path) -> None:
     job = read(tmp_path, "p.sh", MEGATRON, strategy="fsdp", gpus=8, nodes=2)
     assert (job.workload.micro_batch, job.workload.accumulate) == (1, 8)

@@ -194,7 +194,7 @@ class RunsTable {
     const path = this.inPlace.path(run);
     const row = (this.model.get("rows") ?? []).find((/** @type {any} */ one) => one.run === run);
     try {
-      if (!path || !readsFiles(row)) throw new Error("not served, or nobody reads it");
+      if (!path || !readsFiles(row)) throw new Error("not served, or not watched");
       await dropFile(`${path}/control`, now ? "stop-now" : "stop");
     } catch {
       this.model.send({ type: "stop", run, now });

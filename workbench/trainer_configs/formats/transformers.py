@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from workbench.describe.workload import LORA_TARGETS
-from workbench.trainer_configs.document import Document, is_on
+from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
 from workbench.trainer_configs.formats import deepspeed
 from workbench.trainer_configs.rules import ANY, Choice, Names, Number, below, texts
@@ -315,33 +315,9 @@ TRANSFORMERS = Format(
         ),
     ),
 )
-
-
-def _spell_trl_anew(document: Document) -> None:
-    """As `spell_anew`; without a word on it TRL computes in bf16 (trl/trainer/base_config.py)."""
-    spell_anew(document)
-    if document.peek("bf16") is None and not is_on(document.peek("fp16")):
-        document.put("bf16", value=True)
-
-
-_TRL_PRECISION = replace(
-    PRECISION,
-    rows=tuple(
-        ((False, *keys[1:]) if keys[:2] == (None, None) else keys, values)
-        for keys, values in PRECISION.rows
-    ),
-)
-_TRL_GROUPS = (
-    *_GROUPS[:-1],
-    replace(
-        _GROUPS[-1],
-        rules=tuple(_TRL_PRECISION if rule is PRECISION else rule for rule in _GROUPS[-1].rules),
-    ),
-)
 TRL = replace(
     TRANSFORMERS,
     trainer="trl",
-    spell_anew=_spell_trl_anew,
     others=("unsloth",),
     syntax="yaml",
     file="sft.yaml",
@@ -352,7 +328,7 @@ TRL = replace(
     ),
     parsed_by="",
     groups=(
-        *_TRL_GROUPS,
+        *_GROUPS,
         Group(
             source="huggingface/trl trl/trainer/sft_config.py 1.9",
             rules=(
