@@ -68,7 +68,7 @@ def test_what_was_measured_is_named_as_it_was_started() -> None:
 
 def test_a_measurement_in_another_store_is_looked_for_there() -> None:
     made = cast("Measurement", SimpleNamespace(script="train.py", arguments=()))
-    lines = commands(made, "train.py", module=False, store="/my runs")
+    lines = commands(made, "train.py", module=False, root=Path("/my runs"))
     assert all(line.startswith("WORKBENCH_STORE='/my runs' workbench ") for line in lines)
 
 

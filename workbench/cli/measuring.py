@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -24,6 +23,7 @@ from workbench.launching.prepare.targets import MODULE
 from workbench.measuring.measure import USUAL_TIMEOUT, ProbeError
 from workbench.measuring.measure import measure as run_probes
 from workbench.store.measurements import Measurement
+from workbench.store.runs import Store
 from workbench.units import format_bytes, format_seconds
 
 
@@ -48,7 +48,8 @@ def measure(
     if as_json:
         print_json(document(measurement))
     else:
-        _print(measurement, script, module=module, store=launch.store)
+        root = None if launch.store is None else Store(launch.store).root
+        _print(measurement, script, module=module, root=root)
 
 
 def _measured(
@@ -109,9 +110,7 @@ def _seconds(measurement: Measurement) -> float | None:
     return measured.seconds.at(measurement.workload.micro_batch) * measurement.workload.accumulate
 
 
-def _print(
-    measurement: Measurement, script: str, *, module: bool, store: str | Path | None
-) -> None:
+def _print(measurement: Measurement, script: str, *, module: bool, root: Path | None) -> None:
     workload = measurement.workload
     measured = workload.model.measured
     assert measured is not None
@@ -137,17 +136,17 @@ def _print(
     for note in measured.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     console.print("predicted from now on, for any layout, batch and GPU:", markup=False)
-    for line in commands(measurement, script, module=module, store=store):
+    for line in commands(measurement, script, module=module, root=root):
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 def commands(
-    measurement: Measurement, script: str, *, module: bool, store: str | Path | None = None
+    measurement: Measurement, script: str, *, module: bool, root: Path | None = None
 ) -> tuple[str, ...]:
     """What works now, to be typed as it stands."""
     where = ""
-    if store is not None:  # estimates look in the usual store alone
-        where = f"WORKBENCH_STORE={shlex.quote(os.path.abspath(store))} "  # noqa: PTH100
+    if root is not None:  # estimates look in the usual store alone
+        where = f"WORKBENCH_STORE={shlex.quote(str(root))} "
     like = shlex.quote(measurement.script if module else script)
     given = ["--", *measurement.arguments] if measurement.arguments else []
     again = shlex.join([*(["-m"] if module else []), script, "--dry-run", *given])
