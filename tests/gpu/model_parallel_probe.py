@@ -17,7 +17,7 @@ from model_parallel import ModelParallel
 def main() -> None:
     options = gpt.parse_options(sys.argv[2:])
     engine = ModelParallel(options)
-    data, _ = (part.to(engine.device) for part in corpus.read_corpus())
+    data, _ = (part.to(engine.device) for part in corpus.read_corpus(options.seq_len))
     losses = list[float]()
     for number in range(options.steps):
         batch = corpus.micro_batch(data, engine.share, options.seq_len, key=number, index=0, of=1)

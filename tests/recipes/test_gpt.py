@@ -24,11 +24,11 @@ TINY = ("--layers", "1", "--hidden", "32", "--seq-len", "32", "--warmup", "2", "
 
 
 def test_corpus_is_there_and_the_same_each_time():
-    training, validation = corpus.read_corpus()
+    training, validation = corpus.read_corpus(128)
     assert 1_000_000 < len(training) + len(validation) < corpus.CORPUS_BYTES + 1_000_000
     assert 0.01 < len(validation) / len(training) < 0.15
     assert bytes(training[:1_000_000].tolist()).count(b"import ") > 100
-    again = corpus.read_corpus()
+    again = corpus.read_corpus(128)
     assert torch.equal(training, again[0])
     assert torch.equal(validation, again[1])
 

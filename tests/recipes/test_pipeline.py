@@ -72,7 +72,7 @@ def alone():
     initialise(model, setting.HIDDEN, 0)
     optimizer = torch.optim.AdamW(model.parameters(), lr=setting.RATE)
     losses = []
-    for inputs, targets in setting.batches(read_corpus()[0]):
+    for inputs, targets in setting.batches(read_corpus(setting.LENGTH)[0]):
         loss = cross_entropy(model(inputs), targets)
         loss.backward()
         optimizer.step()
