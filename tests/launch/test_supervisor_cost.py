@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,12 +35,15 @@ from workbench.store.run_record import RunRecord
 MARKER = "c0ffee" * 5
 RANKS = 2
 _opened: list[str] = []
+_lookers: list[str] = []  # who listed all processes
 _counting: list[int] = []  # the thread whose files count
 
 
 def _note(event: str, arguments: tuple[Any, ...]) -> None:
     if threading.get_ident() in _counting and event in {"open", "os.listdir", "os.scandir"}:
         _opened.append(str(arguments[0]))
+        if _opened[-1] == "/proc":
+            _lookers.append("".join(traceback.format_stack(limit=9)[:-1]))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -121,6 +125,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched
 
 def opened(watched: Watched, seconds: int, steps: int = 40) -> list[str]:
     _opened.clear()
+    _lookers.clear()
     _counting.append(threading.get_ident())
     try:
         for _ in range(seconds):
@@ -140,7 +145,7 @@ def test_a_look_opens_few_files_and_none_of_other_processes(watched: Watched) ->
     of_processes = [path.split("/")[2] for path in files if path.startswith("/proc/")]
     read = {pid for pid in of_processes if pid.isdecimal()}
     assert not others & read, f"{len(read)} processes were read, {sorted(others & read)[:20]}"
-    assert files.count("/proc") <= 5
+    assert files.count("/proc") <= 5, "\n".join(_lookers)
     own = [path for path in files if not path.startswith("/proc/")]
     assert len(own) < 20 * 40, Counter(own).most_common(20)
 
