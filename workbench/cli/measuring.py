@@ -48,7 +48,8 @@ def measure(
     if as_json:
         print_json(document(measurement))
     else:
-        root = None if launch.store is None else Store(launch.store).root
+        given = launch.store
+        root = (given if isinstance(given, Store) else Store(given)).root if given else None
         _print(measurement, script, module=module, root=root)
 
 
