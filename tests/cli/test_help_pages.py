@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -127,11 +128,13 @@ def test_ctrl_c_while_a_run_stops_says_that_it_goes_on(
         raise KeyboardInterrupt
 
     run = SimpleNamespace(id="gpt-2", status=SimpleNamespace(live=True), document={})
-    run.stop = interrupted
+    run.directory, run.stop = Path("runs/gpt-2").absolute(), interrupted
     monkeypatch.setattr(run_commands.wb, "attach", lambda *_: run)
     result = command("stop", "gpt-2")
     assert result.code == 130
     assert result.err == "gpt-2 was asked to stop and is stopping: workbench show gpt-2\n"
+    run.directory = Path("/my runs/gpt-2")
+    assert command("stop", "gpt-2").err.endswith("show gpt-2 --store '/my runs'\n")
 
 
 def test_a_plan_that_a_trainer_lacks_is_no_end(

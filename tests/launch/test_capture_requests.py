@@ -110,7 +110,8 @@ def test_a_rank_that_ended_well_is_not_lost(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as peer:
         start, end = (tmp_path / "metrics" / f"rank-1.{kind}.json" for kind in ("start", "end"))
         process = processes.identify(peer.pid)
-        start.write_text(json.dumps({"process": process}))
+        record = {"process": process, "hostname": os.uname().nodename}
+        start.write_text(json.dumps(record))
         assert not requests._peer_lost()
         peer.communicate(b"\n")
     assert requests._peer_lost()  # killed, for all that is known
@@ -120,3 +121,14 @@ def test_a_rank_that_ended_well_is_not_lost(tmp_path: Path) -> None:
     assert not requests._peer_lost()
     os.utime(end, (1, 1))  # of an attempt before
     assert requests._peer_lost()
+    # Of a rank on another machine, or in another container, only its end is known.
+    for other in (
+        {**record, "hostname": "another"},
+        {**record, "process": {**record["process"], "boot_id": "another"}},
+    ):
+        start.write_text(json.dumps(other))
+        os.utime(start, (2, 2))
+        assert not requests._peer_lost()
+        end.write_text(json.dumps({"ok": False}))
+        assert requests._peer_lost()
+        os.utime(end, (1, 1))

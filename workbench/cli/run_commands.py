@@ -31,6 +31,7 @@ from workbench.cli.terminal import (
     console,
     errors,
     stay,
+    typed,
 )
 from workbench.compare.lineage import origin
 from workbench.engines.slurm_run import cancel_waiting, settle
@@ -88,8 +89,9 @@ def _show_series(handle: wb.Run) -> None:
         console.print()
         console.print(series_table(series[:_SERIES_SHOWN]))
     if len(series) > _SERIES_SHOWN:
-        more = f"{len(series) - _SERIES_SHOWN} more: workbench metrics {handle.id} --list"
-        console.print(more, markup=False)
+        line = typed(handle.directory.parent, "metrics", handle.id, "--list")
+        more = f"{len(series) - _SERIES_SHOWN} more: {line}"
+        console.print(more, markup=False, soft_wrap=True)
 
 
 @with_options
@@ -246,7 +248,8 @@ def stop(
         try:
             result = handle.stop(now=now)
         except KeyboardInterrupt:
-            hint = f"{handle.id} was asked to stop and is stopping: workbench show {handle.id}"
+            line = typed(handle.directory.parent, "show", handle.id)
+            hint = f"{handle.id} was asked to stop and is stopping: {line}"
             errors.print(hint, markup=False, soft_wrap=True)
             raise typer.Exit(130) from None
     if as_json:

@@ -19,6 +19,7 @@ from workbench.cli.terminal import (
     console,
     errors,
     sigterm_as_interrupt,
+    typed,
 )
 from workbench.launching.resume import arrival
 from workbench.storage.pull import PullResult
@@ -109,7 +110,7 @@ def pull_with_bar(url: str, store: str | None) -> PullResult:
 
 def _next(pulled: PullResult) -> str:
     why = wb.Run(RunPaths(pulled.directory)).why_not_resumable()
-    return why or f"resume with: workbench resume {pulled.run}"
+    return why or f"resume with: {typed(pulled.directory.parent, 'resume', pulled.run)}"
 
 
 @contextmanager

@@ -25,6 +25,7 @@ from workbench.cli.terminal import (
     YesOption,
     console,
     errors,
+    typed,
 )
 from workbench.describe import Strategy
 from workbench.describe.option import Group
@@ -166,7 +167,9 @@ def _show_started(made: Sweep, *, as_json: bool) -> None:
         return
     console.print(f"started {made.name} in {made.directory}", markup=False, soft_wrap=True)
     for verb in ("show", "stop", "best"):
-        console.print(f"  workbench sweep {verb} {made.name}", markup=False)
+        console.print(
+            f"  {typed(made.root, 'sweep', verb, made.name)}", markup=False, soft_wrap=True
+        )
 
 
 @sweep.command("list")
@@ -244,7 +247,8 @@ def _show(sweep: Sweep) -> None:
     console.print(table)
     console.print(_taken(so_far(trials, plan.trials), plan.predicted or {}), markup=False)
     if best is not None:
-        console.print(f"The best: workbench sweep best {sweep.name}", markup=False)
+        line = typed(sweep.root, "sweep", "best", sweep.name)
+        console.print(f"The best: {line}", markup=False, soft_wrap=True)
 
 
 def _taken(now: TrialTotals, predicted: Mapping[str, Any]) -> str:
@@ -285,9 +289,8 @@ def best(name: _NAME = "last", *, store: StoreOption = None, as_json: JsonOption
     chosen_sweep = find(name, store)
     row = chosen_sweep.best()
     if row is None:
-        raise UsageError(
-            f"No trial of {chosen_sweep.name} has finished: workbench sweep show {name}"
-        )
+        line = typed(chosen_sweep.root, "sweep", "show", chosen_sweep.name)
+        raise UsageError(f"No trial of {chosen_sweep.name} has finished: {line}")
     command = again(chosen_sweep, row.number)
     if as_json:
         print_json(
@@ -306,7 +309,8 @@ def best(name: _NAME = "last", *, store: StoreOption = None, as_json: JsonOption
     console.print(f"{chosen_sweep.plan.metric} {number(row.value, 6)}, run {row.run}", markup=False)
     console.print(f"  {shlex.join(command)}", markup=False, soft_wrap=True)
     for verb in ("show", "export-model"):
-        console.print(f"  workbench {verb} {row.run}", markup=False)
+        line = typed(chosen_sweep.root, verb, str(row.run))
+        console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 def again(sweep: Sweep, trial: int) -> list[str]:
@@ -339,4 +343,5 @@ def _after(sweep: Sweep, *, as_json: bool) -> None:
         return
     more = f": {sweep.message}" if sweep.message else ""
     console.print(f"{sweep.name} is {sweep.state}{more}", markup=False, soft_wrap=True)
-    console.print(f"  workbench sweep show {sweep.name}", markup=False)
+    line = typed(sweep.root, "sweep", "show", sweep.name)
+    console.print(f"  {line}", markup=False, soft_wrap=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from workbench.estimate.context import RankContext
 from workbench.estimate.elements import cast_elements
+from workbench.estimate.flops import backward_share, recomputed_share
 from workbench.estimate.inventory import (
     adapters_bytes,
     attention_bytes,
@@ -73,14 +74,12 @@ def stage_blocks(context: RankContext, stage: Stage) -> StageBlocks:
         inventory.values(), key=lambda block: block.live + block.backward, default=_NO_BLOCK
     )
     kept = sum(count * inventory[moe].total for moe, count in kinds)
-    strategy, trained = context.strategy, context.workload.trained_layers
+    strategy = context.strategy
     if strategy.recompute == "full":
         boundaries = sum(count * inventory[moe].boundary for moe, count in kinds)
-        layers = strategy.recompute_layers
-        share = 1.0 if layers is None else min(1.0, layers / max(1, stage.layers))
+        share = recomputed_share(strategy, stage.layers)
         kept = share * boundaries + (1 - share) * kept
-    # Nothing is kept below the first trained block.
-    above = 1.0 if trained is None else min(1.0, trained / max(1, stage.layers))
+    above = backward_share(context.workload, stage.layers)
     card = min(kept, 2 * largest.boundary) if "activations" in strategy.offload else kept
     return StageBlocks(largest=largest, kept=card * above, on_host=kept * above - card * above)
 

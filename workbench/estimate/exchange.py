@@ -17,6 +17,7 @@ from workbench.describe.counting import block_linears
 from workbench.estimate.communication import DEEPSPEED_BUCKET
 from workbench.estimate.context import StateWidths
 from workbench.estimate.fitted import fitted
+from workbench.estimate.flops import backward_share
 from workbench.estimate.network import Group, Groups, Links
 from workbench.estimate.rank import Rank
 
@@ -86,10 +87,11 @@ def _sharded(
         gather /= workload.accumulate
         root /= workload.accumulate
     ahead = _exposed(gather, forward / layers, strategy)
-    behind = _exposed(again + reduced, backward / layers, strategy)
+    entered = layers * backward_share(workload, layers)
+    behind = _exposed(again + reduced, backward / entered, strategy) if entered else 0.0
     return Exchange(
         forward=layers * ahead + root,
-        backward=layers * behind + (0.0 if frozen else 2 * root if syncs else root),
+        backward=entered * behind + (0.0 if frozen else 2 * root if syncs else root),
         once=reduced + gather,
     )
 

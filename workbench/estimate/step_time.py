@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workload
 from workbench.describe.job_function import takes_job
@@ -19,7 +20,12 @@ from workbench.estimate.block_time import BlockTime, block_time, computing, head
 from workbench.estimate.context import RankContext
 from workbench.estimate.exchange import exchange, host_seconds
 from workbench.estimate.fitted import fitted
-from workbench.estimate.flops import model_flops, recompute_flops
+from workbench.estimate.flops import (
+    backward_share,
+    model_flops,
+    recompute_flops,
+    recomputed_share,
+)
 from workbench.estimate.measured_time import RANGE as ROOFLINE
 from workbench.estimate.measured_time import RANGE_TEXT, measured_block
 from workbench.estimate.memory import check_layout
@@ -144,27 +150,20 @@ class StageTime:
 
 
 def _stage_time(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> StageTime:
-    context, stage = rank.context, rank.stage
-    blocks: list[tuple[int, BlockTime]] = [
-        (count, block_time(context, gpu, network, peers, moe=moe))
-        for moe, count in ((False, stage.dense), (True, stage.moe))
-        if count
-    ]
-    if stage.head:
-        blocks.append((1, head_time(context, gpu, network, peers)))
-    if context.model.measured is not None:
-        blocks = [(1, measured_block(context, context.model.measured, gpu))]
-    forward = sum(count * sum(block.forward) for count, block in blocks)
-    backward = sum(count * sum(block.backward) for count, block in blocks)
+    context = rank.context
+    blocks = _blocks(rank, gpu, network, peers)
+    forward = sum(block.forward * sum(block.time.forward) for block in blocks)
+    backward = sum(block.backward * sum(block.time.backward) for block in blocks)
     slower = 1 / gpu.stack_efficiency - 1
-    lost = slower * sum(count * computing(block.forward) for count, block in blocks)
-    lost_back = slower * sum(count * computing(block.backward) for count, block in blocks)
+    lost = slower * sum(block.forward * computing(block.time.forward) for block in blocks)
+    lost_back = slower * sum(block.backward * computing(block.time.backward) for block in blocks)
     forward, backward = forward + lost, backward + lost_back
-    launches = sum(count * block.launches for count, block in blocks)
+    launches = sum(block.forward * block.time.launches for block in blocks)
+    again = sum(block.backward * block.time.launches * block.again for block in blocks)
     per_launch = 0.0 if context.kernels.cuda_graphs else fitted("launch_seconds")
     host = host_seconds(rank, launches * per_launch)
-    again = fitted("backward_launches") + (context.strategy.recompute == "full")
-    busy, busy_back = max(forward, host), max(backward, again * host)
+    host_back = again / launches * host if launches else 0.0
+    busy, busy_back = max(forward, host), max(backward, host_back)
     exposed = exchange(rank, network, peers, forward=busy, backward=busy_back)
     parts = _block_parts(blocks)
     parts[STACK] = lost + lost_back
@@ -172,7 +171,7 @@ def _stage_time(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> Stag
     parts[f"{COMMUNICATION}: sharded weights"] = exposed.forward + exposed.backward
     send = _send_seconds(context, network, peers)
     parts[f"{COMMUNICATION}: pipeline"] = send
-    moved = _offload_seconds(context, rank.elements.trained, gpu, forward + backward)
+    moved = _offload_seconds(rank, gpu, forward + backward)
     parts["offload traffic"] = moved
     fixed = optimizer_seconds(rank, gpu)
     return StageTime(
@@ -183,11 +182,50 @@ def _stage_time(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> Stag
     )
 
 
-def _block_parts(blocks: list[tuple[int, BlockTime]]) -> dict[str, float]:
+class Blocks(NamedTuple):
+    """Equal blocks of a stage."""
+
+    forward: float
+    """Those that forward goes through; a share of one is a mean."""
+    backward: float
+    """Those that backward goes through."""
+    again: float
+    """Operations that the host launches in backward for each of forward."""
+    time: BlockTime
+
+
+def _blocks(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> list[Blocks]:
+    """The stage's blocks and head; apart, those that repeat forward and those that do not."""
+    context, stage = rank.context, rank.stage
+    strategy, again = context.strategy, fitted("backward_launches")
+    full = strategy.recompute == "full"
+    if context.model.measured is not None:
+        return [Blocks(1, 1, again + full, measured_block(context, context.model.measured, gpu))]
+    share, above = (
+        recomputed_share(strategy, stage.layers),
+        backward_share(context.workload, stage.layers),
+    )
+    blocks = list[Blocks]()
+    for moe, count in ((False, stage.dense), (True, stage.moe)):
+        if count and share > 0:
+            time = block_time(context, gpu, network, peers, moe=moe)
+            blocks.append(Blocks(count * share, count * share * above, again + full, time))
+        if count and share < 1:
+            plain = replace(context, strategy=replace(strategy, recompute="none"))
+            time = block_time(plain, gpu, network, peers, moe=moe)
+            rest = count * (1 - share)
+            blocks.append(Blocks(rest, rest * above, again, time))
+    if stage.head:
+        blocks.append(Blocks(1, 1, again + full, head_time(context, gpu, network, peers)))
+    return blocks
+
+
+def _block_parts(blocks: list[Blocks]) -> dict[str, float]:
     return {
         part: sum(
-            count * (getattr(block.forward, name) + getattr(block.backward, name))
-            for count, block in blocks
+            block.forward * getattr(block.time.forward, name)
+            + block.backward * getattr(block.time.backward, name)
+            for block in blocks
         )
         for part, name in _PARTS.items()
     }
@@ -245,15 +283,17 @@ def _send_seconds(context: RankContext, network: Links, peers: Groups) -> float:
     return 2 * hop * chunks * (fitted("chunks_left") if chunks > 1 else 1.0)
 
 
-def _offload_seconds(context: RankContext, trained: int, gpu: Machine, busy: float) -> float:
+def _offload_seconds(rank: Rank, gpu: Machine, busy: float) -> float:
     """Weights fetched for forward and backward, gradients and activations sent to the host."""
+    context, layers = rank.context, rank.stage.layers
     total, c, offload = 0.0, context.width.compute, context.strategy.offload
     if "parameters" in offload:
         moved = 2 * c + (4 if context.trains else 0)  # a trained weight's fp32 gradient goes back
-        total += moved * trained / context.strategy.shard_ranks / gpu.host_bytes
+        total += moved * rank.elements.trained / context.strategy.shard_ranks / gpu.host_bytes
     if "activations" in offload:
-        model, tokens = context.model, context.workload.tokens / context.strategy.cp
-        total += 2 * c * tokens * model.hidden * model.layers / gpu.host_bytes
+        kept = layers * backward_share(context.workload, layers)
+        tokens = context.workload.tokens / context.strategy.cp
+        total += 2 * c * tokens * context.model.hidden * kept / gpu.host_bytes
     return max(fitted("offload_left") * total, total - fitted("offload_beside") * busy)
 
 
@@ -267,6 +307,8 @@ def _repeated_flops(workload: Workload, strategy: Strategy) -> float:
         if count:
             again = recompute_flops(workload, strategy, moe=moe)
             total += count * sum(again.values())
+    stage = model.layers // strategy.pp
+    total *= recomputed_share(strategy, stage) * backward_share(workload, stage)
     ranks = strategy.data_ranks * strategy.tp * strategy.cp
     return total * workload.accumulate * ranks
 

@@ -46,6 +46,11 @@ class Sweep:
         return self._files.name
 
     @property
+    def root(self) -> Path:
+        """The store's folder."""
+        return self._files.root
+
+    @property
     def directory(self) -> Path:
         """Its folder."""
         return self._files.folder

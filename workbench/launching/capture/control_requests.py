@@ -16,7 +16,7 @@ import threading
 import time
 from typing import Any
 
-from . import profiling
+from . import profiling, starts
 from . import steering as steering_of
 from .flight_recorder import FlightRecorder
 from .recorder import Recorder
@@ -84,17 +84,23 @@ class ControlRequests:
     def _peer_lost(self) -> bool:
         """Whether a rank of this attempt is gone: nothing can continue without it.
 
-        One that ended well, for example at the stop step, is not lost: this one may be saving.
+        One that ended well, for example at the stop step, is not lost: this one may be saving. Of
+        a rank on another machine only its end is known; its numbers name other processes here.
         """
-        folder = os.path.dirname(self._stack)
+        folder, here = os.path.dirname(self._stack), starts.identity()["boot_id"]
         for name in os.listdir(folder):
             if name.startswith("rank-") and name.endswith(".start.json"):
                 with contextlib.suppress(OSError, ValueError, KeyError):
                     start = os.path.join(folder, name)
                     with open(start, encoding="utf-8") as file:
-                        process = json.load(file)["process"]
-                    alive = _lives(process["pid"], process["start_ticks"])
-                    if not alive and not _ended_well(start):
+                        record = json.load(file)
+                    process = record["process"]
+                    if (process["boot_id"], record["hostname"]) == (here, os.uname().nodename):
+                        alive = _lives(process["pid"], process["start_ticks"])
+                        lost = not alive and _ended_well(start) is not True
+                    else:
+                        lost = _ended_well(start) is False
+                    if lost:
                         return True
         return False
 
@@ -202,14 +208,17 @@ def _end_by_sigterm() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _ended_well(start: str) -> bool:
-    """Whether the rank of this start record has left an end without an error since."""
+def _ended_well(start: str) -> bool | None:
+    """Whether the end that the rank of this start record has left is without an error; None = none.
+
+    An end that is older than the start is one of an attempt before.
+    """
     end = start.removesuffix(".start.json") + ".end.json"
     with contextlib.suppress(OSError, ValueError, KeyError):
         with open(end, encoding="utf-8") as file:
             well = json.load(file)["ok"] is True
-        return well and os.stat(end).st_mtime_ns >= os.stat(start).st_mtime_ns
-    return False
+        return well if os.stat(end).st_mtime_ns >= os.stat(start).st_mtime_ns else None
+    return None
 
 
 def _lives(pid: int, start_ticks: int) -> bool:
