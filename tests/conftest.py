@@ -17,6 +17,7 @@ import workbench as wb
 from workbench.launching.multinode.node_spec import marker_of
 from workbench.launching.warm import client
 from workbench.store import processes
+from workbench.store.files import read_json
 from workbench.store.run_record import RunRecord
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -110,6 +111,17 @@ def start(store: Path) -> Callable[..., wb.Run]:
         return wb.launch(target, list(arguments), cpu=True, store=store, warm=warm, **options)
 
     return start_run
+
+
+def rank_pid(directory: Path, rank: int) -> int:
+    """The process of a rank as its run tells it: a moment after the rank's first steps are seen."""
+
+    def pid() -> int | None:
+        ranks = (read_json(directory / "state.json") or {}).get("ranks") or {}
+        return ranks.get(str(rank), {}).get("pid")
+
+    until(pid, 60, f"the process of rank {rank}")
+    return pid() or 0
 
 
 def until(

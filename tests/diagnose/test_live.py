@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import workbench as wb
-from tests.conftest import allowed, until
+from tests.conftest import allowed, rank_pid, until
 from tests.faults.matrix import record
 from workbench.store.files import read_json
 
@@ -39,7 +39,7 @@ def test_four_ways_to_stand_still_and_one_to_be_at_work(start: Start) -> None:
     validates = troubled(start, "validation", "--seconds", "25", "--steps", "100")
     stopped = troubled(start, "none")
     begun(stopped)
-    pid = read_json(stopped.directory / "state.json")["ranks"]["1"]["pid"]
+    pid = rank_pid(stopped.directory, 1)
     os.kill(pid, signal.SIGSTOP)
     began = time.monotonic()
     until(lambda: "stopped-rank" in standing(stopped), 60, "the stopped rank")

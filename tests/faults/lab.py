@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import workbench as wb
-from tests.conftest import until
+from tests.conftest import rank_pid, until
 from workbench.launching.resume.attempts import read_attempts
 from workbench.recover.policy import Recovery
 from workbench.store import processes
@@ -61,9 +61,8 @@ class Lab:
 
     def signal(self, who: str | int, number: int = signal.SIGKILL) -> float:
         """Signal the supervisor, the launcher, or a rank; returns the moment."""
-        state = self.state()
-        process = state["ranks"][str(who)] if isinstance(who, int) else state[who]
-        os.kill(process["pid"], number)
+        here = self.run.directory
+        os.kill(rank_pid(here, who) if isinstance(who, int) else self.state()[who]["pid"], number)
         return time.monotonic()
 
     def ended(self, since: float, seconds: float = PATIENCE) -> float:

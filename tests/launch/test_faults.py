@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from tests.conftest import SCRIPTS, allowed, until
+from tests.conftest import SCRIPTS, allowed, rank_pid, until
 from tests.faults.matrix import record
 from workbench.store import processes
 from workbench.store.files import read_json
@@ -80,7 +80,7 @@ def test_stop_now_with_sigterm_ignored_and_a_runaway_grandchild(start: Start) ->
 def test_stop_of_a_stopped_rank(start: Start) -> None:
     """A process in state T never sees SIGTERM; torchrun alone would wait 30 s for it."""
     run = begun(start("raw_ddp.py", LONG))
-    os.kill(state(run)["ranks"]["1"]["pid"], signal.SIGSTOP)
+    os.kill(rank_pid(run.directory, 1), signal.SIGSTOP)
     began = time.monotonic()
     assert run.stop(now=True)["processes_left"] == 0
     assert time.monotonic() - began < allowed(15)
