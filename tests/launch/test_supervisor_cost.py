@@ -11,6 +11,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,10 @@ def _note(event: str, arguments: tuple[Any, ...]) -> None:
             _lookers.append("".join(traceback.format_stack(limit=9)[:-1]))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def hook() -> None:
-    sys.addaudithook(_note)  # there is no way to take it back
+@cache
+def _hook() -> None:
+    """Once per process: there is no way to take it back, and a module's tests may come in parts."""
+    sys.addaudithook(_note)
 
 
 class Clock:
@@ -124,6 +126,7 @@ def watched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Watched
 
 
 def opened(watched: Watched, seconds: int, steps: int = 40) -> list[str]:
+    _hook()
     _opened.clear()
     _lookers.clear()
     _counting.append(threading.get_ident())
