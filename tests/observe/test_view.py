@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from pathlib import Path
 from typing import Any
 
@@ -227,6 +228,14 @@ def test_unknown_is_null_never_zero(tmp_path: Path) -> None:
 )
 def test_log_lines(text: str, lines: list[str]) -> None:
     assert log_lines(text) == lines
+
+
+@pytest.mark.parametrize("last", [10, 1251, 50_000, 1_250_000])
+def test_the_last_tick_of_a_chart_is_whole(last: int) -> None:
+    text = chart("loss", [Line(name="x", x=[1, last], y=[2, 1])], x_label="step", y_label="")
+    places = re.findall(r'<text class="tick" x="([0-9.]+)" y="202" [^>]*>([^<]+)<', text)
+    assert len(places) > 2
+    assert all(float(x) + 3.2 * len(tick) < 640 for x, tick in places)  # 6.1 px a digit of 11 px
 
 
 def test_svg_chart_escapes_and_skips_gaps() -> None:

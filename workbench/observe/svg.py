@@ -14,6 +14,7 @@ from dataclasses import dataclass
 Number = float | int | None
 _WIDTH, _HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 34
+_CHARACTER = 7  # width of a digit of the ticks, at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,10 +78,11 @@ def chart(
             f'text-anchor="end">{tick:.6g}</text>'
         )
     for tick in ticks(x_low, x_high):
-        left, _ = place(tick, y_low)
+        text = f"{tick:.6g}"
+        left = min(place(tick, y_low)[0], _WIDTH - len(text) * _CHARACTER / 2)  # whole, inside
         body.append(
             f'<text class="tick" x="{left:.1f}" y="{_HEIGHT - _BOTTOM + 16}" '
-            f'text-anchor="middle">{tick:.6g}</text>'
+            f'text-anchor="middle">{text}</text>'
         )
     for line in lines:
         for path in _paths(line, place):
