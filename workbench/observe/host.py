@@ -47,6 +47,7 @@ class HostSampler:
             if fields is not None and int(fields[19]) == process["start_ticks"]:
                 rss[process["pid"]] = int(fields[21]) * PAGE_BYTES
                 ticks[process["pid"]] = int(fields[11]) + int(fields[12])
+        most = max(ticks, key=ticks.__getitem__, default=os.getpid())  # a rank, not its launcher
         network, memory_total = _network_bytes(), host_memory_bytes()
         shared = _use(SHARED_MEMORY)
         run_cpu = net = None
@@ -78,7 +79,7 @@ class HostSampler:
             "net_bytes_per_second": None if net is None else round(net),
             "gpus": [],
             "processor_joules": self._energy.joules(),
-            "cpu_refused_share": self._limit.refused_share(next(iter(ticks), os.getpid())),
+            "cpu_refused_share": self._limit.refused_share(most),
         }
         if self._detailed and run_cpu is not None:
             line["cores"] = [round(percent) for percent in psutil.cpu_percent(None, percpu=True)]
