@@ -190,6 +190,33 @@ def test_axolotl(tmp_path: Path) -> None:
     assert not [note for note in job.notes if "understood" in note]
 
 
+@pytest.mark.parametrize(
+    ("text", "resharded", "offload", "noted"),
+    [
+        ("fsdp: [full_shard, auto_wrap]", True, (), False),
+        ("fsdp: [hybrid_shard, auto_wrap]", True, (), True),
+        ("fsdp: [shard_grad_op, offload]", False, ("optimizer", "parameters"), False),
+        (
+            "fsdp_version: 1\nfsdp_config:\n  fsdp_sharding_strategy: SHARD_GRAD_OP",
+            False,
+            (),
+            False,
+        ),
+        ("fsdp: full_shard\nfsdp_config:\n  sharding_strategy: HYBRID_SHARD", True, (), True),
+    ],
+)
+def test_axolotls_words_of_fsdp(
+    tmp_path: Path, text: str, *, resharded: bool, offload: tuple[str, ...], noted: bool
+) -> None:
+    plain = f"base_model: NousResearch/Llama-3.2-1B\nbf16: true\n{text}\n"
+    job = read(tmp_path, "axolotl.yaml", plain, gpus=8)
+    assert job.strategy.dp_shard == 8
+    assert job.strategy.engine == "fsdp1"
+    assert job.strategy.keeps_gathered_weights is not resharded
+    assert tuple(sorted(job.strategy.offload)) == offload
+    assert any("hybrid_shard" in note for note in job.notes) is noted
+
+
 def test_llama_factory_and_its_deepspeed_file(tmp_path: Path) -> None:
     (tmp_path / "ds_z2.json").write_text(json.dumps(ZERO2))
     job = read(tmp_path, "sft.yaml", LLAMA_FACTORY, gpus=8)

@@ -35,13 +35,30 @@ def spell_anew(document: Document) -> None:
     for switch, name in _SWITCHES.items():
         if document.get(switch) is True and document.get("attn_implementation") is None:
             document.put("attn_implementation", name)
-    if "full_shard" in texts(document.get("fsdp")) and document.get("fsdp_version") is None:
-        document.put("fsdp_version", 1)  # the default where only `fsdp` was given
-        document.put("fsdp_config.reshard_after_forward", value=True)
+    _spell_sharding_anew(document)
     if document.get("adapter") == "qlora":
         document.put("adapter", "lora")
     if str(document.get("bf16")) in {"auto", "full"}:
         document.put("bf16", value=True)
+
+
+def _spell_sharding_anew(document: Document) -> None:
+    """The words of ``fsdp`` and FSDP1's strategy: what is sharded, and when weights are freed."""
+    words = texts(document.get("fsdp"))
+    if any(word in words for word in transformers.SHARDING_WORDS):
+        if document.get("fsdp_version") is None:
+            document.put("fsdp_version", 1)  # the default where only `fsdp` was given
+        if "offload" in words:
+            document.put("fsdp_config.offload_params", value=True)
+    if document.get("fsdp_version") != 1:
+        return
+    named = str(document.get("fsdp_config.sharding_strategy") or "").lower()
+    known = [word for word in (named, *words) if word in transformers.SHARDING_WORDS]
+    kind = known[0] if known else "full_shard"
+    if document.get("fsdp_config.reshard_after_forward") is None:
+        document.put("fsdp_config.reshard_after_forward", transformers.SHARDING_WORDS[kind])
+    if kind == "hybrid_shard":
+        document.notes.append("hybrid_shard is read as full_shard over all GPUs")
 
 
 AXOLOTL = Format(

@@ -201,7 +201,7 @@ HARMLESS = (
 )
 
 
-_LEGACY = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True}
+SHARDING_WORDS = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True}
 """Words in ``fsdp`` -> whether gathered weights are freed after forward."""
 
 
@@ -214,7 +214,7 @@ def spell_anew(document: Document) -> None:
             document.move(key, key.replace(".fsdp_", "."))
     document.move("fsdp_config.offload_params", "fsdp_config.cpu_offload")
     words = texts(document.get("fsdp"))
-    sharded = next((word for word in words if word in _LEGACY), None)
+    sharded = next((word for word in words if word in SHARDING_WORDS), None)
     if sharded is None:
         return
     values: dict[str, object] = {"fsdp": "full_shard auto_wrap"}
@@ -224,7 +224,7 @@ def spell_anew(document: Document) -> None:
     if version is None:
         values["fsdp_config.version"] = 2
     if document.get("fsdp_config.reshard_after_forward") is None:
-        kind = sharded if str(version) == "1" else _LEGACY[sharded]
+        kind = sharded if str(version) == "1" else SHARDING_WORDS[sharded]
         values["fsdp_config.reshard_after_forward"] = kind
     if sharded == "hybrid_shard":
         document.notes.append("fsdp=hybrid_shard is read as full_shard over all GPUs")
