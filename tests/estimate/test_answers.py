@@ -300,6 +300,13 @@ def test_logits_are_blamed_where_they_are_the_peak() -> None:
     assert "Best remedy: chunked loss" in said[0] or "Best remedy: fused loss" in said[0]
 
 
+def test_a_strategy_that_needs_more_ranks_takes_no_answer_from_the_others() -> None:
+    found = wb.fewest_gpus(workload(), "h100", ["hsdp", "fsdp"])
+    assert {one.strategy.name for one in found} >= {"hsdp", "fsdp"}
+    with pytest.raises(wb.UnknownNameError, match="nope"):
+        wb.fewest_gpus(workload(), "h100", ["nope"])
+
+
 def test_one_gpu_comes_before_many() -> None:
     options = wb.fewest_gpus(workload(), "h100")
     counts = [option.gpus for option in options]

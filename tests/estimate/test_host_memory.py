@@ -9,6 +9,7 @@ import pytest
 import workbench as wb
 from workbench.describe import Cluster, Model, Strategy, Workload
 from workbench.describe.accelerators import accelerators
+from workbench.planning.pick import pick
 from workbench.units import GIB
 
 LLAMA = Model.catalog("llama-3-8b")
@@ -80,3 +81,25 @@ def test_where_nobody_chose_the_card_decides(gpu: str) -> None:
     assert "has no bf16 matmuls: fp16 is assumed" in job.notes[0]
     assert wb.Job.of("gpt2", gpu=gpu, precision="fp32").workload.precision == "fp32"
     assert wb.Job.of("gpt2", gpu="a100").workload.precision == "bf16"
+
+
+def test_fsdp_takes_its_gradients_to_the_host_with_its_states() -> None:
+    layout = Strategy.parse("fsdp", 8).with_options(offload=("optimizer", "parameters"))
+    found = wb.training_memory(WORK, layout, NODE).host_bytes or 0
+    assert found == pytest.approx(16 * LLAMA.parameters, rel=0.01)
+
+
+def test_activations_of_every_micro_batch_in_flight_are_on_the_host() -> None:
+    layout = Strategy.parse("pp", 4).with_options(offload=("activations",), schedule="gpipe")
+    one, four = (
+        wb.training_memory(replace(WORK, accumulate=count), layout, NODE).host_bytes or 0
+        for count in (1, 4)
+    )
+    assert four == pytest.approx(4 * one, rel=0.01)
+
+
+def test_a_layout_whose_offload_the_host_cannot_hold_is_not_picked() -> None:
+    small = replace(Cluster.rented("rtx-4090", 1), memory_bytes=32 * GIB)
+    with pytest.raises(wb.UsageError):
+        pick("fit", WORK, small, 1)
+    assert pick("fit", WORK, replace(small, memory_bytes=512 * GIB), 1).strategy.offload

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import workbench as wb
 from workbench.describe import Cluster, Conditions, Model, Strategy, Workload
 from workbench.errors import UsageError
 from workbench.estimate.fitted import using
@@ -119,6 +120,27 @@ def test_nothing_goes_backward_below_the_first_trained_block(name: str) -> None:
     assert seconds[0] < seconds[1] < seconds[2] == pytest.approx(seconds[3])
     assert steps[0].model_flops > steps[3].model_flops / 3  # the whole forward, and the head
     assert steps[1].model_flops == pytest.approx((steps[0].model_flops + steps[3].model_flops) / 2)
+
+
+def test_a_job_without_a_known_gpu_is_refused_in_a_sentence() -> None:
+    job = wb.Job.of("gpt2", cpu=True, gpus=2, strategy="ddp")
+    with pytest.raises(UsageError, match="GPUs of the catalog"):
+        wb.step_time(job)
+
+
+def test_offloaded_activations_cross_the_bus_twice() -> None:
+    layout = Strategy.parse("fsdp", 8).with_options(offload=("activations",))
+    none, full = (
+        step_time(WORK, layout.with_options(recompute=kind), NODE) for kind in ("none", "full")
+    )
+    assert none.parts["offload traffic"] > 5 * full.parts["offload traffic"]
+
+
+def test_the_experts_part_of_recompute_is_of_no_use_without_experts() -> None:
+    layout = Strategy.parse("fsdp", 8)
+    moe = layout.with_options(recompute="selective", recompute_parts=("moe",))
+    plain = wb.training_memory(WORK, layout, NODE).allocated_bytes
+    assert wb.training_memory(WORK, moe, NODE).allocated_bytes == plain
 
 
 def test_a_stage_sends_the_activations_of_its_own_blocks_to_the_host() -> None:
@@ -283,7 +305,7 @@ def test_what_cannot_be_timed_is_refused() -> None:
     strategy = Strategy.parse("single", 1)
     with pytest.raises(UsageError, match="no bf16 matmuls"):
         step_time(WORK, strategy, Cluster.rented("v100-sxm2-32", 1))
-    with pytest.raises(UsageError, match="not in the catalog"):
+    with pytest.raises(UsageError, match="GPUs of the catalog"):
         step_time(WORK, strategy, Cluster(name="laptop"))
     with pytest.raises(UsageError, match="heads"):
         step_time(WORK, Strategy(name="x", tp=3), Cluster.rented("h100", 3))

@@ -30,6 +30,7 @@ from workbench.planning.advice import (
     scaled_rate,
     zero_savings,
 )
+from workbench.planning.market import RANK_HOST_BYTES
 
 parse, rented = wb.Strategy.parse, wb.Cluster.rented
 
@@ -261,9 +262,14 @@ class TestMachine:
         assert plain.verdict == "Cores, memory and network suffice."
         assert plain.numbers["gathered_checkpoint_bytes"] == 12 * job().model.parameters
         assert plain.steps[0].startswith("Save sharded")
-        layout = parse("fsdp", 8).with_options(offload=("optimizer",))
+        layout = parse("fsdp", 8).with_options(offload=("optimizer", "parameters"))
         moved = instance_sanity(job(), layout, self.offer())
-        assert moved.verdict == "Too little: 119 GiB of host memory, 139 needed."
+        on_host = wb.training_memory(job(), layout, rented("h100", 8)).host_bytes or 0
+        needed = on_host + 8 * RANK_HOST_BYTES
+        assert needed > 16 * job().model.parameters  # gradients are there, too
+        assert moved.verdict == (
+            f"Too little: 119 GiB of host memory, {needed / 2**30:.0f} needed."
+        )
         large = self.offer(memory_bytes=2 * 2**40)
         assert instance_sanity(job(), layout, large).steps == ()
 

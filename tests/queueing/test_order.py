@@ -82,6 +82,17 @@ def test_a_forecast_is_unknown_after_a_run_of_unknown_length() -> None:
     assert forecast(asked[:1], {}, {"0": 5.0, "1": None}, 0.0)[0].start is None
 
 
+def test_a_shared_run_frees_no_device_that_another_holds() -> None:
+    shared = DeviceRequest(run="shared", count=1, allowed=("0",), share=True)
+    alone = DeviceRequest(run="next", count=1, allowed=("0",))
+    seconds = {"shared": 10.0, "next": 5.0}
+    assert [turn.start for turn in forecast([shared, alone], seconds, {"0": 1000.0}, 0.0)] == [
+        0.0,
+        1000.0,
+    ]
+    assert forecast([shared, alone], seconds, {"0": None}, 0.0)[1].start is None
+
+
 @given(
     st.lists(st.integers(0, 3), min_size=1, max_size=6).map(lambda one: sorted(one, reverse=True)),
     st.integers(0, 5),

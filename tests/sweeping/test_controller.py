@@ -237,6 +237,16 @@ def test_three_first_failures_end_it_with_the_reason(tmp_path: Path) -> None:
     assert len(world.state) <= 1
 
 
+def test_failures_before_a_resume_do_not_end_it_again(tmp_path: Path) -> None:
+    world = World()
+    world.refused = {0, 1, 2}
+    first = controlled(tmp_path, world)
+    assert any(first.turn() for _ in range(4))
+    again = controlled(tmp_path, world)
+    again.resumed()
+    assert [again.turn() for _ in range(3)] == [None] * 3
+
+
 def test_a_failed_trial_does_not_end_it(tmp_path: Path) -> None:
     world, ended = World(), None
     controller = controlled(tmp_path, world)

@@ -233,6 +233,8 @@ def result_text(what: str, value: Any) -> str:
     """A result of a row for people."""
     if value is None:
         return UNKNOWN
+    if isinstance(value, str):  # a rehearsal is told as one
+        return escape(value)
     unit = RESULTS[what]
     if unit in _UNIT_TEXT:
         return _UNIT_TEXT[unit](value)

@@ -98,7 +98,7 @@ def _block(context: RankContext, *, moe: bool) -> BlockMemory:
     if context.model.dropout:
         inventory["dropout masks"] = 2 * context.residual
     return BlockMemory(
-        saved=_after_selective(context, inventory),
+        saved=_after_selective(context, inventory, moe=moe),
         boundary=context.residual_bytes * context.residual,
         live=sum(inventory.values()),
         backward=_backward(context, inventory, moe=moe),
@@ -132,7 +132,9 @@ def _module(context: RankContext) -> StageBlocks:
     return StageBlocks(largest=block, kept=kept)
 
 
-def _after_selective(context: RankContext, inventory: dict[str, float]) -> dict[str, float]:
+def _after_selective(
+    context: RankContext, inventory: dict[str, float], *, moe: bool
+) -> dict[str, float]:
     """The inventory without what selective recompute makes again."""
     if context.strategy.recompute != "selective":
         return inventory
@@ -141,7 +143,7 @@ def _after_selective(context: RankContext, inventory: dict[str, float]) -> dict[
         return _every_second_matmul(context)
     if "attention" in parts:
         kept["scores"] = 0.0
-    if "mlp" in parts or "moe" in parts:
+    if "mlp" in parts or ("moe" in parts and moe):
         kept["mlp"] = 0.0
     if "norm" in parts:
         kept["norms"] = context.model.norms_per_block * context.width.compute * context.residual

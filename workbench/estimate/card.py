@@ -78,21 +78,21 @@ def host_bytes(ranks: Sequence[Rank], where: Cluster | str) -> int | None:
     strategy = ranks[0].context.strategy
     if not strategy.offload or strategy.deepspeed.offload_device == "nvme":
         return None
-    offloaded = max(_offloaded_bytes(rank) for rank in ranks)
+    offloaded = max(offloaded_bytes(rank) for rank in ranks)
     on_node = len(where.gpus) if isinstance(where, Cluster) and where.gpus else strategy.world_size
     return offloaded * min(strategy.world_size, on_node) or None
 
 
-def _offloaded_bytes(rank: Rank) -> int:
+def offloaded_bytes(rank: Rank) -> int:
     """What one rank keeps in host memory because of `strategy.offload`.
 
-    Weights, master copy, optimizer states and activations as they would be on the card, and
-    DeepSpeed's gradients where they follow their optimizer. Staging buffers come on top.
+    Weights, master copy, optimizer states and activations as they would be on the card, and the
+    gradients that follow their optimizer. Staging buffers come on top.
     """
-    strategy, states = rank.context.strategy, rank.states
-    # DeepSpeed from stage 2 keeps the gradients beside the optimizer that it moved.
-    follows = "optimizer" in strategy.offload and strategy.zero_stage in {2, 3}
-    return round(states.on_host + states.gradients * follows + max(0.0, rank.blocks.on_host))
+    states = rank.states
+    gradients = states.gradients * rank.context.gradients_leave
+    activations = rank.stage.in_flight * max(0.0, rank.blocks.on_host)
+    return round(states.on_host + gradients + activations)
 
 
 def remarks(job: Job, offloaded: int | None) -> tuple[str, ...]:

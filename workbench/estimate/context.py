@@ -81,6 +81,14 @@ class RankContext:
         return self.strategy.zero_stage is None and self.strategy.shard_ranks > 1
 
     @property
+    def gradients_leave(self) -> bool:
+        """Whether gradients go to the host: DeepSpeed's from stage 2, FSDP's with all states."""
+        offload, stage = self.strategy.offload, self.strategy.zero_stage
+        if self.is_fsdp:
+            return "parameters" in offload
+        return "optimizer" in offload and stage in {2, 3}
+
+    @property
     def upcasts_norms(self) -> bool:
         """Whether norms are RMSNorms in plain PyTorch, which work on an fp32 copy."""
         return self.kernels.norm == "upcast" and self.model.norm.startswith("rmsnorm")

@@ -223,7 +223,7 @@ def _gradients(rank: Rank) -> _Gradients:
     everything: float = rank.states.gradients
     if strategy.reduces_once and workload.accumulate > 1:
         everything = rank.states.gradients_unsharded
-    if _gradients_leave(context):
+    if context.gradients_leave:
         everything = 0.0
     plain = strategy.shard_ranks == 1 and strategy.zero_stage is None
     views = strategy.ddp.bucket_views and strategy.dp_replicate > 1 and plain
@@ -240,14 +240,6 @@ def _ties(rank: Rank) -> bool:
     """Whether embedding and head share one matrix on this rank."""
     stage, elements = rank.stage, rank.elements
     return stage.head and stage.embedding and elements.root_all < 1.5 * elements.head_matrix
-
-
-def _gradients_leave(context: RankContext) -> bool:
-    """DeepSpeed from stage 2 moves gradients to its offloaded optimizer, FSDP moves all or none."""
-    strategy = context.strategy
-    if context.is_fsdp:
-        return "parameters" in strategy.offload
-    return "optimizer" in strategy.offload and strategy.zero_stage in {2, 3}
 
 
 def _late_gradients(rank: Rank, everything: float) -> float:

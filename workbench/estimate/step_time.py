@@ -116,11 +116,11 @@ def step_time(
 def _check(workload: Workload, strategy: Strategy, cluster: Cluster) -> Accelerator:
     """The cluster's accelerator; a UsageError where there is nothing to compute."""
     check_layout(workload, strategy)
-    accelerator = cluster.accelerator
+    accelerator: Accelerator | None = getattr(cluster, "accelerator", None)  # a job's may be "cpu"
     if accelerator is None:
         raise UsageError(
-            "The cluster's accelerator is not in the catalog, so its rates are unknown. "
-            "Describe it with Cluster.rented(gpu, ...)."
+            "The time of a step is known for GPUs of the catalog. This machine has none, or it is "
+            "not known: describe it with gpu=..., or with Cluster.rented(gpu, ...)."
         )
     if strategy.world_size > cluster.world_size:
         raise UsageError(
@@ -285,15 +285,13 @@ def _send_seconds(context: RankContext, network: Links, peers: Groups) -> float:
 
 def _offload_seconds(rank: Rank, gpu: Machine, busy: float) -> float:
     """Weights fetched for forward and backward, gradients and activations sent to the host."""
-    context, layers = rank.context, rank.stage.layers
+    context = rank.context
     total, c, offload = 0.0, context.width.compute, context.strategy.offload
     if "parameters" in offload:
         moved = 2 * c + (4 if context.trains else 0)  # a trained weight's fp32 gradient goes back
         total += moved * rank.elements.trained / context.strategy.shard_ranks / gpu.host_bytes
     if "activations" in offload:
-        kept = layers * backward_share(context.workload, layers)
-        tokens = context.workload.tokens / context.strategy.cp
-        total += 2 * c * tokens * context.model.hidden * kept / gpu.host_bytes
+        total += 2 * max(0.0, rank.blocks.on_host) / gpu.host_bytes
     return max(fitted("offload_left") * total, total - fitted("offload_beside") * busy)
 
 

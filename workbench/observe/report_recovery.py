@@ -182,7 +182,7 @@ def _number(row: Mapping[str, Any], name: str) -> float | None:
 
 def _clock(at: float) -> str:
     try:
-        return time.strftime("%H:%M:%S", time.localtime(at))
+        return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at))
     except (OverflowError, ValueError, OSError):
         return "n/a"
 

@@ -45,7 +45,7 @@ class Limits:
     gpus: tuple[str, ...] = ()
     """Only these accelerators: an id, or a family's name (h100: every form factor); empty = all."""
     regions: tuple[str, ...] = ()
-    """Only regions whose name contains one of these; offers without a region are kept."""
+    """Only regions whose name contains one of these; an unknown region is in none of them."""
     max_gpus: int | None = None
     """Most GPUs; None = `MOST`."""
     spot: bool = False
@@ -86,7 +86,7 @@ class Limits:
         if not every:
             raise UsageError("There are no offers to plan with. Give offers, or a price file.")
         providers = {provider.lower() for provider in self.providers}
-        for name in providers - {offer.provider for offer in every}:
+        for name in providers - {offer.provider.lower() for offer in every}:
             raise UnknownNameError.near("provider", name, {offer.provider for offer in every})
         regions = {offer.region for offer in every if offer.region}
         for word in self.regions:
@@ -96,7 +96,7 @@ class Limits:
         left = tuple(
             offer
             for offer in every
-            if (not providers or offer.provider in providers)
+            if (not providers or offer.provider.lower() in providers)
             and (not gpus or offer.gpu in gpus)
             and self._in_region(offer.region)
         )
@@ -114,7 +114,9 @@ class Limits:
             for word, names in (("at", providers), ("of", gpus), ("in", set(self.regions)))
             if names
         ]
-        there = {offer.gpu for offer in every if not providers or offer.provider in providers}
+        there = {
+            offer.gpu for offer in every if not providers or offer.provider.lower() in providers
+        }
         return f"No offer {' '.join(named)}. There is: {', '.join(sorted(there))}."
 
 

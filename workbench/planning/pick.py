@@ -127,7 +127,9 @@ def _weighed(workload: Workload, strategy: Strategy, cluster: Cluster, order: in
     if cluster.accelerator is not None and strategy.world_size <= cluster.world_size:
         speed = step_time(workload, strategy, cluster).tokens_per_second
     if cluster.gpus:
-        has, needs, fits = estimate.card_bytes, estimate.on_card_bytes, estimate.fits is not False
+        has, needs = estimate.card_bytes, estimate.on_card_bytes
+        on_host, host = estimate.host_bytes, cluster.memory_bytes
+        fits = estimate.fits is not False and not (on_host and host and on_host > host)
     else:
         share = cluster.memory_bytes and cluster.memory_bytes // strategy.world_size
         has, needs = share, estimate.total_bytes

@@ -97,12 +97,12 @@ def _winner(
     ranked: Sequence[PricedCandidate], limits: Limits, factor: float, worse: Worse
 ) -> PricedCandidate | None:
     """The first plan with the worse number."""
-    best: tuple[tuple[float, int, float], PricedCandidate] | None = None
+    best: tuple[tuple[float, float, int], PricedCandidate] | None = None
     for plan in ranked:
         usd, hours = worse(plan, factor)
         if limits.over_budget(usd) or limits.too_late(hours):
             continue
-        rank = (round(usd, 6), plan.candidate.gpus, hours)
+        rank = (round(usd, 6), hours, plan.candidate.gpus)
         if best is None or rank < best[0]:
             best = rank, plan
     return best and best[1]

@@ -170,9 +170,8 @@ class SearchContext:
         if known is None:
             work = self.work(layout.micro_batches[0], layout.accumulate(layout.micro_batches[0]))
             ranks = ranks_of(work, choice.strategy)
-            follows = "parameters" in choice.strategy.offload
             known = max(
-                float(rank.states.on_host + rank.states.gradients * follows)
+                float(rank.states.on_host + rank.states.gradients * rank.context.gradients_leave)
                 for rank in (ranks[0], ranks[-1])
             )
             self._host[key] = known

@@ -112,7 +112,9 @@ def forecast(
         end = None if start is None or length is None else start + length
         turns.append(Turn(run=request.run, start=start, end=end))
         if not request.impossible:
-            free |= dict.fromkeys(taken, end)
+            for name in taken:  # others may hold it for longer
+                later = (free[name], end) if request.share else (end,)
+                free[name] = None if None in later else max(map(_late, later))
     return turns
 
 

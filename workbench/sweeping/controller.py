@@ -76,6 +76,13 @@ class Controller:
         self._plan, self._trials, self._host = plan, trials, host
         self._stop_asked, self._at = stop_asked, at
         self._fresh = True
+        self._before: frozenset[int] = frozenset()
+
+    def resumed(self) -> None:
+        """The sweep had ended, and its user has it continue: what failed before counts no more."""
+        self._before = frozenset(
+            trial.number for trial in self._trials.every() if trial.state == "failed"
+        )
 
     def turn(self) -> tuple[str, str] | None:
         """Do what is due; outcome and message once the sweep has ended."""
@@ -203,10 +210,14 @@ class Controller:
 
     def _hopeless(self, trials: list[Trial]) -> str:
         """Why a sweep is ended early; "" = it is not."""
-        ended = [trial for trial in trials if trial.state != "open"]
+        if any(trial.state == "finished" for trial in trials):
+            return ""
+        ended = [
+            trial for trial in trials if trial.state != "open" and trial.number not in self._before
+        ]
         first = ended[:_FIRST_FAILURES]
         missing = next((trial for trial in first if "It recorded no" in trial.why), None)
-        if missing is not None and not any(trial.state == "finished" for trial in ended):
+        if missing is not None:
             return f"Trial {missing.number}: {missing.why}"
         if len(first) < _FIRST_FAILURES or any(trial.state != "failed" for trial in first):
             return ""
@@ -228,8 +239,11 @@ def serve(
         return None
     try:
         myself = processes.identify(os.getpid())
+        had_ended = files.end.exists()
         files.end.unlink(missing_ok=True)
         controller, ended = make(), None
+        if had_ended:
+            controller.resumed()
         while ended is None:
             try:
                 if read_json(files.controller) != myself:  # one that came second wrote its own

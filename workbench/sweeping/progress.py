@@ -15,7 +15,7 @@ from workbench.sweeping.plan import SweepPlan
 from workbench.sweeping.study import Trial
 
 ENDED = ("finished", "pruned", "failed")
-_WAITING = ("open", "queued")
+_AT_WORK = ("starting", "running", "stopping", "unsupervised")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,14 +99,14 @@ def so_far(trials: Sequence[TrialRow], planned: int) -> TrialTotals:
     """What they have taken together."""
     counts = Counter(trial.state for trial in trials)
     ended = sum(counts[state] for state in ENDED)
-    waiting = planned - len(trials) + sum(counts[state] for state in _WAITING)
+    running = sum(counts[state] for state in _AT_WORK)
     bills = [trial.usd for trial in trials if trial.usd is not None]
     return TrialTotals(
         finished=counts["finished"],
         pruned=counts["pruned"],
         failed=counts["failed"],
-        running=planned - ended - waiting,
-        waiting=waiting,
+        running=running,
+        waiting=planned - ended - running,
         hours=sum(trial.hours or 0.0 for trial in trials),
         usd=sum(bills) if bills else None,
     )

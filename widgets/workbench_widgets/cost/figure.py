@@ -113,7 +113,10 @@ def _spot(cost: RunCost) -> dict[str, Any]:
 
 
 def _offers(needed: Cluster | str, chosen: Offer, *, spot: bool) -> list[dict[str, Any]]:
-    """Machines with enough of these GPUs, by price; one row per provider and machine."""
+    """Machines with enough of these GPUs, by price; one row for each name of a provider.
+
+    Some names stand for several sizes: the cheapest is the one that is taken by that name.
+    """
     if not isinstance(needed, Cluster) or needed.accelerator is None:
         return []
     gpu, count = needed.accelerator, len(needed.gpus)
@@ -123,9 +126,9 @@ def _offers(needed: Cluster | str, chosen: Offer, *, spot: bool) -> list[dict[st
 
     offers = [offer for offer in prices.offers(gpu=gpu.id) if offer.gpus >= count]
     offers.sort(key=lambda offer: (price(offer) is None, price(offer) or 0.0))
-    seen: dict[tuple[str, str, int], Offer] = {}
+    seen: dict[tuple[str, str], Offer] = {}
     for offer in offers:
-        seen.setdefault((offer.provider, offer.name, offer.gpus), offer)
+        seen.setdefault((offer.provider, offer.name), offer)
     return [
         {
             "provider": offer.provider,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from workbench.describe import Accelerator, Cluster, Strategy, Workload
 from workbench.describe.job import Job
-from workbench.errors import UsageError
+from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
 from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
@@ -214,7 +214,12 @@ def _first_count(
 
 def _layouts(name: str, count: int) -> Iterator[Strategy]:
     if name != "fsdp+tp":
-        yield Strategy.parse(name, count)
+        try:
+            yield Strategy.parse(name, count)
+        except UnknownNameError:
+            raise
+        except UsageError:  # hsdp needs four
+            return
         return
     for tp in (2, 4, 8):
         if count % tp == 0 and count > tp:

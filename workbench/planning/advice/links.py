@@ -44,7 +44,7 @@ def nvlink_or_pcie(
     )
     accelerator = cluster.accelerator
     assert accelerator is not None, "step_time has checked it"
-    here = slow if cluster.link == "pcie" else fast
+    here = step_time(workload, strategy, cluster, conditions)
     waiting = here.exposed_seconds / here.step_seconds
     penalty = slow.step_seconds / fast.step_seconds - 1
     return _NVLINK_OR_PCIE.advice(

@@ -8,12 +8,14 @@ from dataclasses import replace
 from workbench.describe import Cluster, Conditions, Offer, Strategy, Workload, prices
 from workbench.describe.checks import require_above
 from workbench.errors import UsageError
+from workbench.estimate.card import offloaded_bytes
 from workbench.estimate.interruptions import (
     HOUR,
     checkpoint_interval,
     daly_interval,
     expected_wall_seconds,
 )
+from workbench.estimate.rank import ranks_of
 from workbench.estimate.step_time import step_time
 from workbench.planning.advice.value import Advice, Rule
 from workbench.planning.market import RANK_HOST_BYTES
@@ -156,10 +158,9 @@ def _host_bytes(workload: Workload, strategy: Strategy, gpus: int) -> tuple[int,
     count = workload.model.parameters
     gather = 0 if workload.lora_rank else _STATE_BYTES * count
     needed = gpus * RANK_HOST_BYTES
-    if "optimizer" in strategy.offload and not workload.lora_rank:
-        ranks = min(gpus, strategy.world_size)
-        split = strategy.tp * strategy.pp * strategy.shard_ranks
-        needed += _STATE_BYTES * count * ranks // split
+    if strategy.offload and strategy.deepspeed.offload_device != "nvme":
+        most = max(map(offloaded_bytes, ranks_of(workload, strategy)))
+        needed += most * min(gpus, strategy.world_size)
     return gather, needed
 
 
