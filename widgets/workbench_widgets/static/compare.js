@@ -4,6 +4,7 @@
 import { element } from "./dom.js";
 import { known } from "./format.js";
 import { Overlay } from "./overlay.js";
+import { tokensOf } from "./scales.js";
 
 /** @typedef {import("./loader.js").Context} Context */
 
@@ -28,16 +29,10 @@ function clock(view) {
 
 /** The curve of a view. @param {any} view @returns {import("./overlay.js").Curve} */
 function curveOf(view) {
-  const { step = [], time = [], loss = [], tokens_per_second: rates = [], step_seconds: lengths = [] } = view.series ?? {};
+  const { step = [], time = [], loss = [] } = view.series ?? {};
   const seconds = time.map(clock(view));
   const price = view.usd_per_hour;
-  /** @type {number|null} */
-  let total = 0; // once a rate is unknown, so is every sum after it
-  const tokens = step.map((/** @type {number} */ at, /** @type {number} */ index) => {
-    const more = rates[index] * lengths[index] * (at - (step[index - 1] ?? 0));
-    total = total !== null && known(rates[index]) && known(lengths[index]) ? total + more : null;
-    return total === null ? null : Math.round(total);
-  });
+  const tokens = tokensOf(view.series ?? {}).map((sum) => (sum === null ? null : Math.round(sum)));
   const usd = seconds.map((/** @type {number} */ at) => (known(price) ? (at * price) / 3600 : null));
   return { run: view.run, name: view.name, step, tokens, seconds, usd, loss };
 }

@@ -114,8 +114,13 @@ class Face {
     this.differences = this.besidePanel();
     this.shell = element("div", { class: "wb-root wbx" }, this.choice(), this.overlay.node, this.differences);
     this.onMessage = (/** @type {any} */ message) => {
-      if (message?.type === "said") this.say(message.text, message.bad);
+      if (message?.type !== "said") return;
+      if (message.bad) this.asked = null;
+      this.say(message.text, message.bad);
     };
+    /** What was asked for and is not answered yet: the next tick adds to it. @type {string[]|null} */
+    this.asked = null;
+    this.answered = () => (this.asked = null);
     this.redraw = () => this.draw();
     this.besides = () => this.drawBeside();
   }
@@ -166,6 +171,7 @@ class Face {
   pick(runs) {
     if (runs.length > this.most) return this.say(`At most ${this.most} runs can be compared.`, true), this.draw();
     const loss = this.loss.value === "" ? null : Number(this.loss.value);
+    this.asked = runs;
     this.model.send({ type: "pick", runs, loss });
   }
 
@@ -199,8 +205,10 @@ class Face {
       element("input", { type: "checkbox", "aria-label": `Compare ${row.name}`, "data-key": `tick ${row.run}` })
     );
     check.checked = picked.includes(row.run);
-    check.addEventListener("change", () =>
-      this.pick(check.checked ? [...picked, row.run] : picked.filter((run) => run !== row.run)));
+    check.addEventListener("change", () => {
+      const others = (this.asked ?? this.model.get("picked") ?? []).filter((/** @type {string} */ run) => run !== row.run);
+      this.pick(check.checked ? [...others, row.run] : others);
+    });
     const { state, text } = badge({ phase: row.outcome ? "ended" : row.state, outcome: row.outcome ?? null, rehearsal: row.rehearsal });
     const edit = element("button", { type: "button", class: "wb-button", "aria-label": `Edit ${row.name}`, "data-key": `edit ${row.run}` }, "Edit");
     edit.addEventListener("click", () => {
@@ -243,6 +251,7 @@ class Face {
     addCompareStyle();
     this.root.append(this.shell);
     for (const name of ["rows", "picked", "listed"]) this.model.on(`change:${name}`, this.redraw);
+    this.model.on("change:picked", this.answered);
     this.model.on("change:comparison", this.besides);
     this.model.on("msg:custom", this.onMessage);
     this.endTheme = watchTheme(this.besides);
@@ -252,6 +261,7 @@ class Face {
 
   close() {
     for (const name of ["rows", "picked", "listed"]) this.model.off(`change:${name}`, this.redraw);
+    this.model.off("change:picked", this.answered);
     this.model.off("change:comparison", this.besides);
     this.model.off("msg:custom", this.onMessage);
     this.endTheme?.();

@@ -20,7 +20,8 @@ export class Curves {
     this.changed = changed;
     this.options = { by: "step", logLoss: false, smoothing: config.smoothing, clip: false };
     this.baseline = new Baseline(source, changed);
-    this.bar = new ChartBar(this.options, changed, [this.baseline.node]);
+    this.axes = "";
+    this.bar = new ChartBar(this.options, () => this.chosen(), [this.baseline.node]);
     this.own = [
       this.add(new Panel("Loss", { area: "loss", empty: traces.WAITING }), traces.loss),
       this.add(new Panel("Learning rate", { empty: "Not reported by the script" }), traces.learningRate),
@@ -103,6 +104,17 @@ export class Curves {
     const wanted = [...titles.map((title) => /** @type {Curve} */ (this.logged.get(title)).panel.node), this.note];
     if (wanted.some((node, at) => this.box.children[at] !== node)) this.box.replaceChildren(...wanted);
     this.box.hidden = !titles.length && !text;
+  }
+
+  /** Another scale shows all of each curve again, as its axes do. */
+  chosen() {
+    const { by, logLoss, clip } = this.options;
+    const axes = `${by} ${logLoss} ${clip}`;
+    if (axes !== this.axes) {
+      for (const curve of [...this.own, ...this.logged.values()]) [curve.detail, curve.wanted] = [null, ""];
+    }
+    this.axes = axes;
+    this.changed();
   }
 
   /** What was zoomed into, in full, where the view has only every so many steps.

@@ -179,8 +179,11 @@ class RunsTable {
   compare() {
     const chosen = (this.model.get("rows") ?? []).filter((/** @type {any} */ row) => this.selected.includes(row.run));
     const names = (/** @type {any[]} */ rows) => rows.map(({ run }) => run).join("\n");
-    if (names(chosen) === names(this.comparison.rows)) this.comparison.rows = chosen;
-    else void this.comparison.show(chosen);
+    const before = this.comparison.rows;
+    if (names(chosen) !== names(before)) return void this.comparison.show(chosen);
+    this.comparison.rows = chosen;
+    const resumed = chosen.some((/** @type {any} */ row, /** @type {number} */ at) => !row.outcome && before[at].outcome);
+    if (resumed && !this.comparison.node.hidden) void this.comparison.refresh();
   }
 
   /** @param {string} run */

@@ -36,7 +36,7 @@ export function secondsAtWork(view) {
 
 /** Tokens consumed up to each row, null from where a rate is unknown. @param {any} series
  * @returns {(number|null)[]} */
-function tokensOf(series) {
+export function tokensOf(series) {
   let total = /** @type {number|null} */ (0);
   let before = 0;
   return (series.step ?? []).map((/** @type {number} */ step, /** @type {number} */ at) => {

@@ -155,7 +155,7 @@ class SweepPanel {
       { title: "Trial", key: (/** @type {any} */ trial) => trial.number, text: (/** @type {any} */ trial) => count(trial.number) },
       { title: "State", key: (/** @type {any} */ trial) => trial.state, node: (/** @type {any} */ trial) => badge(trial.state), words: true },
       ...shown.names.map((/** @type {string} */ name) => ({
-        title: name,
+        title: [shown.metric, "Trial", "State", "Steps", "Pruned"].includes(name) ? `${name} (option)` : name,
         key: (/** @type {any} */ trial) => (known(Number(trial.values[name])) ? Number(trial.values[name]) : trial.values[name]),
         text: (/** @type {any} */ trial) => short(String(trial.values[name] ?? "n/a")),
       })),
