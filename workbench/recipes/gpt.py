@@ -70,8 +70,8 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     complete_gpt(parser, options)
     if options.static_graph and options.accumulate > 1:
         parser.error(
-            "--static-graph fails in DDP's reducer with --accumulate above 1 (micro-steps without "
-            "exchange have another graph): remove one of them"
+            "--static-graph fails in DDP's reducer with --accumulate above 1 (its first micro-step "
+            "exchanges nothing): remove one of them"
         )
     check_layout(options, parser)
     options.minutes = options.minutes or (None if options.steps else 2.0)
