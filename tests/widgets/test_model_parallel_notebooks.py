@@ -177,7 +177,12 @@ def test_pipeline_runs_are_one_curve(run) -> None:
     )
     assert fast[0] < fast[1]  # "no pipeline"
     assert 8 < slow[0] / slow[1] < 11  # "nearly ten times as fast"
-    said.has(*[rf"^{fabric} +pp4-fsdp2-tp4 .* fits True$" for fabric in ("8x400 infiniband", "100 ethernet")])
+    said.has(
+        *[
+            rf"^{fabric} +pp4-fsdp2-tp4 .* fits True$"
+            for fabric in ("8x400 infiniband", "100 ethernet")
+        ]
+    )
 
 
 class Tables:
