@@ -83,6 +83,25 @@ def test_where_nobody_chose_the_card_decides(gpu: str) -> None:
     assert wb.Job.of("gpt2", gpu="a100").workload.precision == "bf16"
 
 
+@pytest.mark.parametrize("frozen", [{"lora_rank": 16}, {"trained_layers": 1}])
+def test_frozen_experts_are_held_once_however_they_are_spread(frozen: dict[str, int]) -> None:
+    work = replace(WORK, model=Model.catalog("mixtral-8x7b"), precision="bf16-pure", **frozen)
+    weights = [
+        8 * wb.training_memory(work, Strategy.parse(name, 8)).parts["parameters"]
+        for name in ("fsdp", "fsdp8-ep2", "fsdp8-ep8")
+    ]
+    assert weights == pytest.approx([weights[0]] * 3, rel=0.01)
+    assert weights[0] == pytest.approx(2 * work.model.parameters, rel=0.02)
+
+
+def test_frozen_weights_on_the_host_are_fetched_for_forward_and_backward() -> None:
+    layout = Strategy.parse("zero3", 8).with_options(offload=("optimizer", "parameters"))
+    work = replace(WORK, lora_rank=16)
+    node = Cluster.rented("a100", 8)
+    full, lora = (wb.step_time(one, layout, node).parts["offload traffic"] for one in (WORK, work))
+    assert full / 4 < lora < full
+
+
 def test_fsdp_takes_its_gradients_to_the_host_with_its_states() -> None:
     layout = Strategy.parse("fsdp", 8).with_options(offload=("optimizer", "parameters"))
     found = wb.training_memory(WORK, layout, NODE).host_bytes or 0

@@ -26,7 +26,7 @@ from workbench.errors import UsageError
 from workbench.store.names import check_local
 
 _WHAT = "A run (id, prefix, name or 'last'), a recipe, or a script; --trainer: or plans.json."
-_LISTED = ("model", "trainer", "gpus")
+_LISTED = ("model", "trainer", "gpu", "gpus", "nodes")
 
 
 @dataclass(frozen=True, kw_only=True)

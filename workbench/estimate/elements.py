@@ -44,6 +44,8 @@ class Elements:
     """Frozen elements in linear layers (may be quantized)."""
     frozen_other: int = 0
     """Frozen elements elsewhere."""
+    frozen_experts: int = 0
+    """Of `frozen_linear`, those of this rank's routed experts."""
     adapters: int = 0
     """Elements of LoRA adapters."""
     largest_linear: int = 0
@@ -156,6 +158,7 @@ def _elements(
         head_matrix=head,
         frozen_linear=int(linear * (1 - share)) if trained else linear,
         frozen_other=frozen if trained else block + experts - linear + root,
+        frozen_experts=int(experts * (1 - share)) if trained else experts,
         adapters=_adapters(model, training, blocks, head=last) // tp,
         largest_linear=max(
             (

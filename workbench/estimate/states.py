@@ -88,13 +88,16 @@ def states(context: RankContext, elements: Elements) -> States:
         per_state = measured.optimizer_bytes
     if measured is not None and measured.precision == workload.precision:
         frozen = float(measured.frozen_bytes)
+    frozen_experts = elements.frozen_experts * width.quantized  # a part of `frozen`
 
     def sharded(among: int, per_element: float, adapter: float, frozen_bytes: float = 0) -> int:
-        experts = elements.experts / max(1, among // expert_ways if among > 1 else 1)
+        of_experts = max(1, among // expert_ways if among > 1 else 1)
+        apart = frozen_experts if frozen_bytes else 0.0
         return int(
-            (base / among + experts) * per_element
+            (base / among + elements.experts / of_experts) * per_element
             + elements.adapters / among * adapter
-            + frozen_bytes / among
+            + (frozen_bytes - apart) / among
+            + apart / of_experts
         )
 
     flat = float(_frozen_gradient_bytes(context, elements))

@@ -288,8 +288,11 @@ def _offload_seconds(rank: Rank, gpu: Machine, busy: float) -> float:
     context = rank.context
     total, c, offload = 0.0, context.width.compute, context.strategy.offload
     if "parameters" in offload:
+        elements, width = rank.elements, context.width
         moved = 2 * c + (4 if context.trains else 0)  # a trained weight's fp32 gradient goes back
-        total += moved * rank.elements.trained / context.strategy.shard_ranks / gpu.host_bytes
+        frozen = elements.frozen_linear * width.quantized + elements.frozen_other * width.frozen
+        fetched = moved * elements.trained + 2 * frozen
+        total += fetched / context.strategy.shard_ranks / gpu.host_bytes
     if "activations" in offload:
         total += 2 * max(0.0, rank.blocks.on_host) / gpu.host_bytes
     return max(fitted("offload_left") * total, total - fitted("offload_beside") * busy)
