@@ -108,10 +108,8 @@ def states(context: RankContext, elements: Elements) -> States:
     weights = sharded(ways.weights, width.weight, width.adapter, frozen)
     master = sharded(ways.optimizer, width.master, 0)
     optimizer = sharded(ways.optimizer, per_state, per_adapter)
-    weights_away, optimizer_away = (
-        "parameters" in strategy.offload,
-        "optimizer" in strategy.offload,
-    )
+    weights_away = "parameters" in strategy.offload
+    optimizer_away = "optimizer" in strategy.offload
     return States(
         weights=0 if weights_away else weights,
         master=0 if optimizer_away else master,
