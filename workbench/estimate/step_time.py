@@ -201,10 +201,8 @@ def _blocks(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> list[Blo
     full = strategy.recompute == "full"
     if context.model.measured is not None:
         return [Blocks(1, 1, again + full, measured_block(context, context.model.measured, gpu))]
-    share, above = (
-        recomputed_share(strategy, stage.layers),
-        backward_share(context.workload, stage.layers),
-    )
+    share = recomputed_share(strategy, stage.layers)
+    above = backward_share(context.workload, stage.layers)
     blocks = list[Blocks]()
     for moe, count in ((False, stage.dense), (True, stage.moe)):
         if count and share > 0:
