@@ -102,6 +102,21 @@ def _strategy(chance: random.Random, name: str) -> Strategy:
     )
 
 
+def offloaded(seed: int = SEED, count: int = 12) -> list[Pair]:
+    """Pairs whose blocks keep what backward needs in host memory; sequences long enough to count."""
+    chance = random.Random(seed)
+    chosen = [pair for pair in pairs(seed) if pair[1].name in {"single", "fsdp"}]
+    return [
+        (
+            replace(work, seq_len=2 * work.seq_len, attention="sdpa"),
+            how.with_options(
+                offload=("activations",), recompute=chance.choice(["none", "none", "full"])
+            ),
+        )
+        for work, how in chance.sample(chosen, count)
+    ]
+
+
 def describe(pair: Pair) -> str:
     """One line that says which case it is."""
     work, how = pair

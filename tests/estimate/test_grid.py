@@ -9,7 +9,7 @@ import statistics
 
 import pytest
 
-from tests.estimate.grid import COUNTS, EXACT, Pair, errors, pairs
+from tests.estimate.grid import COUNTS, EXACT, Pair, errors, offloaded, pairs
 
 
 def test_the_grid_is_large_and_repeats_itself() -> None:
@@ -36,3 +36,14 @@ def test_the_closed_form_meets_the_simulation(exact) -> None:
     assert statistics.median(sizes) <= 0.01
     assert len(beyond) <= share * len(lines), beyond
     assert max(sizes) <= worst, beyond
+
+
+@pytest.mark.full
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_offloaded_activations_meet_the_simulation() -> None:
+    """One operation's tensors come back to the card at a time, not a whole block's."""
+    lines = errors(offloaded())
+    sizes = [abs(line[0]) for line in lines]
+    assert statistics.median(sizes) <= 0.02
+    assert max(sizes) <= 0.08, max(lines, key=lambda line: abs(line[0]))

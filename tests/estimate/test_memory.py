@@ -55,6 +55,19 @@ def test_fsdp_against_the_exact_simulation(model: Model, recompute: str, gib: fl
     )
 
 
+def test_offloaded_activations_come_back_one_operation_at_a_time() -> None:
+    """The MLP's product: its two factors, its gradient and theirs are on the card at once."""
+    asked = work(LLAMA_8B, seq_len=65_536, loss="fused")
+    plain = Strategy.parse("fsdp", 8)
+    moved = plain.with_options(offload=("activations",))
+    inner = 2 * asked.tokens * LLAMA_8B.mlp_hidden
+    blocks = training_memory(asked, moved).parts["activations: blocks"]
+    assert 5 * inner <= blocks <= 7 * inner
+    whole = training_memory(asked, moved.with_options(recompute="full"))
+    assert whole.parts["activations: blocks"] > 1.3 * blocks  # all of a block is made again
+    assert training_memory(asked, plain).allocated_bytes > 5 * whole.allocated_bytes
+
+
 @pytest.mark.parametrize(
     ("precision", "optimizer", "per_parameter"),
     [

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from workbench.estimate.context import RankContext
 from workbench.estimate.elements import cast_elements
@@ -36,6 +37,8 @@ class BlockMemory:
     """Everything one block holds while it is recomputed or run: `saved` without any recompute."""
     backward: float
     """Gradients and scratch alive at the worst moment of the block's backward, beyond `live`."""
+    backward_from_host: float
+    """The same where `saved` is in host memory: with what the worst operation fetches from there."""
     norm_backward: float
     """Scratch of one norm's backward on the residual stream, beyond everything saved."""
     casts: float
@@ -48,7 +51,13 @@ class BlockMemory:
 
 
 _NO_BLOCK = BlockMemory(
-    saved={}, boundary=0.0, live=0.0, backward=0.0, norm_backward=0.0, casts=0.0
+    saved={},
+    boundary=0.0,
+    live=0.0,
+    backward=0.0,
+    backward_from_host=0.0,
+    norm_backward=0.0,
+    casts=0.0,
 )
 
 
@@ -97,11 +106,17 @@ def _block(context: RankContext, *, moe: bool) -> BlockMemory:
         inventory["adapters"] = adapters
     if context.model.dropout:
         inventory["dropout masks"] = 2 * context.residual
+    saved, gradients = _after_selective(context, inventory, moe=moe), _gradients(context, moe=moe)
+    flow = _residual_gradients(context)
+    in_attention = gradients.attention + _of_scores(context, inventory)
+    fetched = _fetched(context, inventory, saved, moe=moe)
     return BlockMemory(
-        saved=_after_selective(context, inventory, moe=moe),
+        saved=saved,
         boundary=context.residual_bytes * context.residual,
         live=sum(inventory.values()),
-        backward=_backward(context, inventory, moe=moe),
+        backward=max(gradients.mlp, in_attention - inventory["mlp"]) + flow,
+        backward_from_host=max(gradients.mlp + fetched.mlp, in_attention + fetched.attention)
+        + flow,
         norm_backward=_norm_backward(context),
         casts=2.0 * cast_elements(context, moe=moe) if context.autocast else 0.0,
     )
@@ -127,6 +142,7 @@ def _module(context: RankContext) -> StageBlocks:
         live=live,
         norm_backward=0.0,
         backward=live / 2,  # gradients of what the block's widest operation keeps
+        backward_from_host=live,
         casts=0.0,
     )
     return StageBlocks(largest=block, kept=kept)
@@ -168,8 +184,15 @@ def _norm_backward(context: RankContext) -> float:
     return (20 if context.upcasts_norms else 2 * context.residual_bytes) * context.residual
 
 
-def _backward(context: RankContext, inventory: dict[str, float], *, moe: bool) -> float:
-    """Gradients alive at the worst moment of a block's backward: in the MLP or in attention."""
+class _Operations(NamedTuple):
+    """Bytes of the worst operation in backward of a block's two halves."""
+
+    mlp: float
+    attention: float
+
+
+def _gradients(context: RankContext, *, moe: bool) -> _Operations:
+    """Gradients alive at the worst operation of each half, those of the scores left out."""
     model, c, tokens = context.model, context.width.compute, context.tokens
     tp = context.strategy.tp
     # Beyond what is saved: the product's gradient; in eager mode also those of both its factors,
@@ -180,15 +203,45 @@ def _backward(context: RankContext, inventory: dict[str, float], *, moe: bool) -
         in_mlp = pieces * c * rows * model.expert_hidden + 2 * c * rows * model.hidden
     else:
         in_mlp = pieces * c * model.mlp_hidden * tokens / tp
-    in_mlp /= context.mlp_slices(tokens)
-    width = model.query_width + model.key_width + model.value_width + model.attention_width
-    in_attention = c * tokens * width / tp
+    return _Operations(
+        in_mlp / context.mlp_slices(tokens), c * tokens * _attention_width(context) / tp
+    )
+
+
+def _attention_width(context: RankContext) -> int:
+    model = context.model
+    return model.query_width + model.key_width + model.value_width + model.attention_width
+
+
+def _of_scores(context: RankContext, inventory: Mapping[str, float]) -> float:
+    """What attention's own backward adds: gradients of the scores, or flash's fp32 dq."""
     if context.workload.attention == "eager":
         # Gradients of the probabilities and of the scores; a low-precision copy of the
         # probabilities has been let go of by then.
-        in_attention += (1 if context.softmax_in_fp32 else 2) * inventory["scores"]
-    else:
-        in_attention += 4 * tokens * model.query_width / tp  # flash: fp32 dq
-    residual = 2 * context.residual_bytes * context.residual
-    gathered = 2 * c * context.gathered if context.gathered > context.residual else 0.0
-    return max(in_mlp, in_attention - inventory["mlp"]) + residual + gathered
+        return (1 if context.softmax_in_fp32 else 2) * inventory["scores"]
+    return 4 * context.tokens * context.model.query_width / context.strategy.tp
+
+
+def _residual_gradients(context: RankContext) -> float:
+    """Gradients of the residual stream beside those of any operation."""
+    gathered = context.gathered if context.gathered > context.residual else 0.0
+    return 2 * context.residual_bytes * context.residual + 2 * context.width.compute * gathered
+
+
+def _fetched(
+    context: RankContext, inventory: Mapping[str, float], saved: Mapping[str, float], *, moe: bool
+) -> _Operations:
+    """What the worst operation of each half reads of the tensors that are in host memory.
+
+    The product's two factors with the product's gradient, which `_gradients` counts in the place of
+    the product; attention's inputs, result and scores. A half that is recomputed is on the card.
+    """
+    model, c, tokens = context.model, context.width.compute, context.tokens
+    inner = model.mlp_hidden * tokens / context.strategy.tp
+    if moe:
+        inner = tokens * model.experts_per_token * model.expert_hidden
+    mlp = (3 if model.gated_mlp else 2) * c * inner / context.mlp_slices(tokens)
+    if not saved.get("mlp"):
+        mlp = inventory["mlp"]
+    attention = c * tokens * _attention_width(context) / context.strategy.tp
+    return _Operations(mlp, attention + inventory["scores"])

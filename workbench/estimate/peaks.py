@@ -106,10 +106,11 @@ def _block_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Pa
     context, working = rank.context, _working(rank)
     head = rank.stage.head * context.width.weight * rank.elements.head_matrix
     made = float(head) if context.trains and not context.is_fsdp else 0.0
+    waits = 0.0 if _fetches(rank) else rank.blocks.kept
     for flying, before in _micro_batches(rank, gradients):
         alive = _states(rank) | {
             "gradients": min(everything, max(before, made)),
-            "activations: blocks": flying * rank.blocks.kept + rank.casts + working,
+            "activations: blocks": flying * waits + rank.casts + working,
             "activations: outside": rank.waiting,
             "logits and loss": rank.loss.kept,
             "communication buffers": float(rank.buffers.first_backward),
@@ -126,6 +127,8 @@ def _second_block(rank: Rank, gradients: _Gradients, first: Parts) -> Parts:
     """What differs one block later: its gradients are being reduced, its activations are gone."""
     context, block = rank.context, rank.blocks.largest
     gone = block.boundary if context.strategy.recompute == "full" else block.total
+    if _fetches(rank):
+        gone = 0.0  # it was in host memory
     made, more = 0.0, 0.0
     if context.is_fsdp:  # gathered gradients are among the buffers; one block's shard is there
         largest, ranks = rank.elements.largest_block, context.strategy.shard_ranks
@@ -143,7 +146,15 @@ def _second_block(rank: Rank, gradients: _Gradients, first: Parts) -> Parts:
 def _working(rank: Rank) -> float:
     """What a block's backward holds beyond everything saved."""
     block, again = rank.blocks.largest, rank.context.strategy.recompute == "full"
+    if _fetches(rank):
+        return block.backward_from_host
     return block.backward + (block.live if again else 0.0)
+
+
+def _fetches(rank: Rank) -> bool:
+    """Whether a block's own saved tensors come back from host memory, one operation at a time."""
+    strategy = rank.context.strategy
+    return "activations" in strategy.offload and strategy.recompute != "full"
 
 
 def _end_of_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Parts]]:
@@ -153,6 +164,7 @@ def _end_of_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, P
     block = rank.blocks.largest
     again = rank.context.strategy.recompute == "full"
     own = block.live if again else min(block.total, rank.blocks.kept)
+    working = block.backward_from_host if _fetches(rank) else own + block.backward
     others = max(0.0, rank.stage.in_flight - 1) * rank.blocks.kept
     rest = _states(rank) | {
         "activations: outside": rank.waiting,
@@ -164,7 +176,7 @@ def _end_of_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, P
         rest
         | {
             "gradients": everything - late,
-            "activations: blocks": others + own + block.backward,
+            "activations: blocks": others + working,
             "dequantisation": rank.dequantised,
         },
     )

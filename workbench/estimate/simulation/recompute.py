@@ -45,6 +45,41 @@ def apply_recompute(trainee: Trainee, strategy: Strategy) -> None:
             _part(block, part)
 
 
+def offload_activations(trainee: Trainee, strategy: Strategy) -> None:
+    """Keep what each block saves for backward in host memory, its weights left out.
+
+    A saved tensor leaves the card when it is saved and comes back, as a tensor of its own, when the
+    operation that needs it runs in backward (TRL's and torchtune's OffloadActivations; torch's
+    `save_on_cpu` moves the weights too).
+    """
+    if "activations" not in strategy.offload:
+        return
+    for block in blocks_of(trainee):
+        if getattr(block, "gradient_checkpointing", False):  # around it: its input is what moves
+            again = block._gradient_checkpointing_func  # noqa: SLF001  (transformers' own hook)
+            block._gradient_checkpointing_func = partial(_on_host, again)  # noqa: SLF001
+        else:
+            block.forward = partial(_on_host, block.forward)
+
+
+def _on_host(forward: Any, *args: Any, **kwargs: Any) -> Any:
+    with torch.autograd.graph.saved_tensors_hooks(_leave, _come_back):
+        return forward(*args, **kwargs)
+
+
+def _leave(tensor: Any) -> Any:
+    if isinstance(tensor, torch.nn.Parameter):
+        return tensor
+    return tensor.size(), tensor.stride(), tensor.dtype
+
+
+def _come_back(packed: Any) -> Any:
+    if isinstance(packed, torch.Tensor):
+        return packed
+    size, stride, dtype = packed
+    return torch.empty_strided(size, stride, dtype=dtype)
+
+
 def _checkpoint_block(block: Any, function: Any) -> None:
     block.gradient_checkpointing = True
     block._gradient_checkpointing_func = function  # noqa: SLF001  (transformers' own hook)

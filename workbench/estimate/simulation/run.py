@@ -18,7 +18,7 @@ from workbench.estimate.simulation.allocator import replay, smallest_card
 from workbench.estimate.simulation.build import blocks_of, build
 from workbench.estimate.simulation.patches import apply_patches
 from workbench.estimate.simulation.quantized import quantize
-from workbench.estimate.simulation.recompute import apply_recompute
+from workbench.estimate.simulation.recompute import apply_recompute, offload_activations
 from workbench.estimate.simulation.step import Report, Stage, Training, watch_loss_backward
 from workbench.estimate.simulation.support import refuse_unsupported, uses_autocast
 from workbench.estimate.simulation.trace import Trace, peak, timeline
@@ -104,6 +104,7 @@ def _lay_out(workload: Workload, strategy: Strategy, stage: Stage, layers: int) 
     if strategy.tp > 1 and mesh is not None:
         layouts.split_tensors(trainee, strategy, mesh["tensor"])
     apply_recompute(trainee, strategy)
+    offload_activations(trainee, strategy)
     if strategy.dp_shard > 1 and mesh is not None:
         layouts.shard(trainee, workload, strategy, mesh)
     return trainee

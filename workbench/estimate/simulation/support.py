@@ -26,7 +26,7 @@ _STRATEGY = {
     *("name", "dp_replicate", "dp_shard", "tp", "pp", "reshard_after_forward", "schedule"),
     *("sequence_parallel", "recompute", "recompute_parts", "recompute_layers", "bucket_views"),
     *("sync_every_micro_batch", "offload_device", "gather_bucket", "reduce_bucket"),
-    "live_parameters",
+    *("live_parameters", "offload"),
 }
 _MODEL = {
     *("name", "layers", "hidden", "heads", "mlp_hidden", "vocab", "kind", "kv_heads", "head_dim"),
@@ -71,6 +71,7 @@ def refuse_unsupported(workload: Workload, strategy: Strategy) -> None:
 
 def _of_layout(workload: Workload, strategy: Strategy) -> dict[str, bool]:
     casts = workload.kernels.separate_casts
+    moved = [part for part in strategy.offload if part != "activations"]
     return {
         "DeepSpeed's and Megatron's ZeRO engines work on real memory; the closed form has their "
         "buckets, and fsdp and fsdp-grad-op shard what zero3 and zero2 shard": bool(
@@ -78,7 +79,7 @@ def _of_layout(workload: Workload, strategy: Strategy) -> dict[str, bool]:
         ),
         "context-parallel attention is not built here": strategy.cp > 1,
         "expert parallelism is not built here": strategy.ep > 1,
-        f"offload of {' and '.join(strategy.offload)} is not built here": bool(strategy.offload),
+        f"offload of {' and '.join(moved)} is not built here": bool(moved),
         "kernels.separate_casts contradicts the precision and the layout": casts
         not in {None, uses_autocast(workload, strategy)},
         "gathering inputs again in backward is Megatron's": strategy.sequence_parallel
