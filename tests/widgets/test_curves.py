@@ -11,11 +11,15 @@ import pytest
 from tests.observe.test_series import say
 from tests.observe.test_view import now, run_document
 from tests.widgets.test_page_state import run
-from workbench.observe.curves import read_curve
+from workbench.observe.curves import Curve, read_curve
+from workbench.observe.rows import row
 from workbench.observe.view import ViewBuilder
+from workbench.observe.work_clock import told_attempts
 from workbench.pages.questions import QUESTIONS
+from workbench.pages.run_rows import series_message
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
+from workbench.store.schema import BY_HAND
 
 ATTEMPTS = [
     {"event": "start", "attempt": 1, "time": 1000.0, "first_step": 0},
@@ -49,10 +53,10 @@ def paths(tmp_path: Path) -> RunPaths:
     return made
 
 
-def view_of(paths: RunPaths) -> dict[str, Any]:
+def view_of(paths: RunPaths, **more: Any) -> dict[str, Any]:
     builder = ViewBuilder(paths, RunRecord.of(json.loads(paths.run.read_text())))
     builder.read(final=True)
-    data = builder.encoded(now(attempts=ATTEMPTS, started_at=1000.0))
+    data = builder.encoded(now(**{"attempts": ATTEMPTS, "started_at": 1000.0, **more}))
     paths.view.write_bytes(data)
     return json.loads(data)
 
@@ -75,6 +79,56 @@ def test_scales_are_those_of_the_engine(paths: RunPaths, tmp_path: Path) -> None
     assert seen["tokens"] == pytest.approx(curve.tokens, rel=0.02)
     assert seen["step"] == list(curve.step)
     assert seen["back"] == pytest.approx(120)
+
+
+def many_attempts(paths: RunPaths, count: int) -> list[dict[str, Any]]:
+    """So many attempts of ten steps, with pauses of 5 to 60 seconds and one of three hours."""
+    lines, rows, at, step = list[dict[str, Any]](), list[dict[str, Any]](), 1000.0, 0
+    for attempt in range(1, count + 1):
+        why = BY_HAND if attempt in {3, count} else None
+        lines.append({"event": "start", "attempt": attempt, "time": at, "why": why})
+        for _ in range(10):
+            at, step = at + 1, step + 1
+            rows.append({"step": step, "time": at, "step_seconds": 1.0, "loss": 4 / step})
+        lines.append({"event": "end", "attempt": attempt, "time": at})
+        at += 10_800 if attempt == 4 else 5 + attempt * 7 % 56
+    paths.attempts.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    for rank in range(2):
+        paths.rank_metrics(rank).write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return lines
+
+
+@pytest.mark.parametrize("count", [20, 45, 120])
+def test_every_attempt_counts_however_often_a_run_restarted(
+    paths: RunPaths, tmp_path: Path, count: int
+) -> None:
+    told = told_attempts(many_attempts(paths, count))
+    view = view_of(paths, **told)
+    curve = read_curve(paths)
+    script = f"""
+        import {{ curveOf }} from "./compare.js";
+        import {{ secondsAtWork, scaleOf }} from "./scales.js";
+        const view = {json.dumps(view)};
+        const {{attempts_before, ...older}} = view;
+        console.log(JSON.stringify({{time: view.series.time.map(secondsAtWork(view)), compared: curveOf(view),
+          usd: view.series.step.map(scaleOf(view, "usd").of), older: scaleOf(older, "time").known}}));
+    """
+    seen = run(tmp_path, script)
+    assert (told["attempts_before"] is None) == (count == 20)
+    assert seen["older"] == (count == 20)  # a view without them does not guess
+    # The 30 longest pauses stand where they were: what is left of the others is spread.
+    assert seen["time"] == pytest.approx(curve.seconds, abs=0.01 if count < 100 else 30)
+    assert seen["time"][-1] == pytest.approx(10 * count)
+    assert seen["compared"]["seconds"] == seen["time"]
+    assert seen["compared"]["usd"] == pytest.approx(seen["usd"])
+    message = series_message(paths.directory)["view"]
+    assert message["attempts_before"] == view["attempts_before"]
+
+
+def test_starts_by_hand_are_counted_among_those_left_out(paths: RunPaths) -> None:
+    view_of(paths, **told_attempts(many_attempts(paths, 45)))
+    paths.state.write_text(json.dumps({"restarts": 44}))
+    assert row(paths, Curve())["restarts"] == 42
 
 
 def test_validation_stands_on_the_loss_and_groups_have_panels(

@@ -16,12 +16,15 @@ export const SCALES = [
   { by: "usd", name: "Cost" },
 ];
 
-/** Seconds at work until a Unix time: pauses between attempts left out. @param {any} view
- * @returns {(time: number) => number} */
+/** Seconds at work until a Unix time: pauses between attempts left out; null where a view has not what its earlier
+ * attempts took. @param {any} view @returns {(time: number) => number|null} */
 export function secondsAtWork(view) {
   const lines = view.attempts ?? [];
   const of = (/** @type {string} */ event) =>
     lines.filter((/** @type {any} */ line) => line.event === event && known(line.time)).map((/** @type {any} */ line) => line.time);
+  const earlier = view.attempts_before?.clock ?? [];
+  const first = lines.find((/** @type {any} */ line) => line.event === "start");
+  if (first?.attempt > 1 && !earlier.length) return () => null;
   const ends = of("end");
   const starts = of("start").sort((/** @type {number} */ one, /** @type {number} */ two) => one - two);
   if (!starts.length) starts.push(view.started_at ?? 0);
@@ -30,8 +33,10 @@ export function secondsAtWork(view) {
     const last = Math.max(...ends.filter((/** @type {number} */ end) => end >= at && end <= next));
     return [at, Number.isFinite(last) ? last : next];
   });
+  const before = through(earlier.map((/** @type {number[]} */ [time]) => time), earlier.map((/** @type {number[]} */ [, seconds]) => seconds));
+  const [begun, until] = [earlier[0]?.[0] ?? 0, earlier.at(-1)?.[0] ?? 0];
   return (time) => intervals.reduce((/** @type {number} */ sum, /** @type {number[]} */ [start, end]) =>
-    sum + Math.max(0, Math.min(time, end) - start), 0);
+    sum + Math.max(0, Math.min(time, end) - start), before(Math.max(begun, Math.min(time, until))) ?? 0);
 }
 
 /** Tokens consumed up to each row, null from where a rate is unknown. @param {any} series
