@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, final
@@ -53,7 +54,7 @@ def intervals(lines: Sequence[Mapping[str, Any]]) -> list[Interval]:
     """
     starts, ends = _times(lines, "start"), _times(lines, "end")
     found: list[Interval] = []
-    for at, following in zip(starts, [*starts[1:], None], strict=True):
+    for at, following in itertools.zip_longest(starts, starts[1:]):
         last = len(ends) if following is None else bisect_right(ends, following)
         end = ends[last - 1] if last and ends[last - 1] >= at else following
         found.append((at, end))
