@@ -181,6 +181,42 @@ def test_outliers_log_scale_and_csv(paths: RunPaths, tmp_path: Path) -> None:
     assert seen["rule"] == pytest.approx(100 / 60, rel=0.05)  # where attempt 2 began, in minutes
 
 
+def test_csv_has_the_values_under_their_names_and_smoothed_ones_beside_them(
+    paths: RunPaths, tmp_path: Path
+) -> None:
+    key = "made/a<b & c"
+    say(paths, 1, *((step, {key: 1 / step}) for step in range(1, 201)))
+    script = f"""
+        import {{ loss }} from "./traces.js";
+        import {{ figure, figures }} from "./logged_traces.js";
+        import {{ utilisation }} from "./device_traces.js";
+        import {{ along, before, csvOf }} from "./curve_options.js";
+        import {{ scaleOf }} from "./scales.js";
+        {OPTIONS}
+        options.smoothing = 0.6;
+        const view = {json.dumps(view_of(paths))};
+        const draw = (drawing, clip) => along(drawing, view, scaleOf(view, "step"), {{...options, clip}});
+        const lines = (drawing) => csvOf(drawing).split("\\n");
+        const drawn = draw(loss(view, options), false);
+        const outside = (given) => draw(loss(view, given), true).chips.map((one) => one.text).filter((text) => text.includes("outside"));
+        const [title] = [...figures(view)].find(([, series]) => series.some((one) => one.name === {json.dumps(key)}));
+        const logged = figure(view, options, title);
+        const device = {{device: "cuda", started_at: 0, devices: [{{id: "gpu0", series: {{time: [0, 4], util: [7, 9]}}}}]}};
+        console.log(JSON.stringify({{loss: lines(drawn), logged: lines(draw(logged, false)).slice(0, 2),
+          behind: lines(before(drawn, drawn, "a<b", theme, "step"))[0], plotly: logged.traces.map((one) => one.name),
+          outside: [outside(options), outside({{...options, smoothing: 0}})], device: lines(utilisation(device, options))}}));
+    """
+    seen = run(tmp_path, script)
+    smooth = " (exponential moving average, weight 0.6)"
+    assert seen["loss"][0] == f'"optimizer step","eval_loss","loss","loss{smooth}"'
+    assert [float(text) for text in seen["loss"][77].split(",")[2:]] == [50.0, pytest.approx(20.0, 0.01)]  # fmt: skip
+    assert seen["logged"][0] == f'"optimizer step","{key}","{key}{smooth}"'
+    assert seen["behind"].startswith(f'"optimizer step","eval_loss · a<b","loss · a<b","loss{smooth} · a<b",')  # fmt: skip
+    assert "made/a&lt;b &amp; c" in seen["plotly"]  # plotly.js reads markup
+    assert seen["outside"][0] == seen["outside"][1] != []  # a point and its smoothed one are one
+    assert seen["device"][:3] == ['"running time, s","gpu0"', "0,7", "4,9"]
+
+
 def test_a_baseline_lies_behind_with_its_difference(paths: RunPaths, tmp_path: Path) -> None:
     script = f"""
         import {{ loss }} from "./traces.js";

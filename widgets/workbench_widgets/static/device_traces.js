@@ -8,7 +8,7 @@
  */
 
 import { byteUnit, bytes, known, number, percent, plotText } from "./format.js";
-import { median } from "./lines.js";
+import { called, median } from "./lines.js";
 import { lastKnown, line, someKnown } from "./traces.js";
 
 /** Seconds since the start in the unit that suits the run's length.
@@ -82,9 +82,9 @@ function overTime(view, lines, suffix, yaxis, say, what) {
     axis = time.axis;
     size = time.size;
     const hovertemplate = `${plotText(source.name)} %{y:.4~g}${suffix}<extra></extra>`;
-    if (!many) return line(time.x, source.y, source.color, { hovertemplate });
+    if (!many) return line(time.x, source.y, source.color, { ...called(source.name), hovertemplate });
     const thin = { opacity: 0.8, line: { color: source.color, width: 1.1 } };
-    return line(time.x, source.y, source.color, { name: source.name, hoverinfo: "none", ...thin });
+    return line(time.x, source.y, source.color, { name: plotText(source.name), ...called(source.name), hoverinfo: "none", ...thin });
   });
   const latest = lines.map((line) => `${line.name} ${say(lastKnown(line.y))}`);
   const part = partOf(view);

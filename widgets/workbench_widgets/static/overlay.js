@@ -3,10 +3,10 @@
 
 import { element } from "./dom.js";
 import { number, plotText, seconds, short, usd } from "./format.js";
+import { called, someKnown, smooth } from "./lines.js";
 import { lossControls } from "./loss_controls.js";
 import { Panel } from "./panel.js";
 import { readTheme, watchTheme } from "./theme.js";
-import { someKnown, smooth } from "./traces.js";
 
 /** @typedef {import("./loader.js").Context} Context
  * @typedef {{run: string, name: string, step: any[], tokens: any[], seconds: any[], usd: any[], loss: any[]}} Curve
@@ -92,9 +92,11 @@ export class Overlay {
   /** @param {Curve} curve @param {string} color @param {string} dash @param {string} family */
   trace(curve, color, dash, family) {
     const hovertemplate = `${plotText(curve.name)} %{y:.4~g}<extra></extra>`;
-    const y = smooth(curve.loss, this.options.smoothing);
+    const { smoothing } = this.options;
+    const y = smooth(curve.loss, smoothing);
+    const name = smoothing > 0 ? called(curve.name, curve.loss, smoothing) : called(curve.name);
     const line = { color, dash, width: 2 };
-    return { type: "scatter", mode: "lines", x: curve[this.axis.column], y, line, hovertemplate, hoverlabel: { font: { family } } };
+    return { type: "scatter", mode: "lines", x: curve[this.axis.column], y, line, ...name, hovertemplate, hoverlabel: { font: { family } } };
   }
 
   close() {
