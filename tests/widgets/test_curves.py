@@ -266,3 +266,33 @@ def test_a_window_of_a_long_run_reads_no_more_than_it_holds(paths: RunPaths) -> 
     assert len(whole["series"]["step"]) <= 1600
     assert max(whole["series"]["loss_max"]) == 6.0
     assert QUESTIONS["window"](paths, {"first": 1, "last": 10**6}) is None  # the view has it
+
+
+@pytest.mark.parametrize(("nodes", "ranks"), [(1, 8), (4, 2)])
+def test_memory_of_one_node_is_beside_the_prediction_of_its_own_ranks(
+    tmp_path: Path, nodes: int, ranks: int
+) -> None:
+    series = {"time": [0, 4], "run_rss_bytes": [3e9, 4e9]}
+    view = {
+        **{"device": "cpu", "started_at": 0, "nodes": nodes, "processes": 8, "world_size": 8},
+        **{"predicted": {"memory": {"total_bytes": 1e9}}, "host": {"series": series}},
+    }
+    cards = [
+        {"id": f"gpu{at}", "series": {"time": [0, 4], "memory_bytes": [5e8, 6e8]}} for at in "01"
+    ]
+    script = f"""
+        import {{ memory }} from "./device_traces.js";
+        {OPTIONS}
+        const view = {json.dumps(view)};
+        const seen = (one) => {{
+          const {{traces, chips}} = memory(one, options);
+          return {{y: traces.at(-1).y[0] / traces[0].y.at(-1), chips: chips.map((chip) => chip.text)}};
+        }};
+        console.log(JSON.stringify({{cpu: seen(view), gpu: seen({{...view, device: "cuda", devices: {json.dumps(cards)}}})}}));
+    """
+    seen = run(tmp_path, script)
+    assert seen["cpu"]["y"] == pytest.approx(ranks / 4)  # predicted of its ranks / measured 4 GB
+    assert seen["gpu"]["y"] == pytest.approx(1 / 0.6)  # one rank's beside each device
+    assert seen["cpu"]["chips"][0] == "whole run, launcher included"
+    assert (f"node 0 of {nodes}" in seen["cpu"]["chips"]) == (nodes > 1)
+    assert seen["cpu"]["chips"][-1].startswith("ranks of node 0," if nodes > 1 else "ranks,")

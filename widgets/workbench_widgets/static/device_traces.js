@@ -123,7 +123,8 @@ export function memory(view, { theme }) {
     { name: "this run", column: "run_rss_bytes" },
   ]);
   const perRank = view.predicted?.memory?.total_bytes;
-  const copies = onHost ? (view.world_size ?? view.processes) : 1;
+  const nodes = view.nodes > 1 ? view.nodes : 1; // the host's reading is of node 0, which has its share of the ranks
+  const copies = onHost ? (view.world_size ?? view.processes) / nodes : 1;
   const predicted = known(perRank) && lines.length ? perRank * copies : null;
   const largest = Math.max(predicted ?? 0, ...lines.flatMap((line) => line.y.filter(known)));
   const unit = byteUnit(largest);
@@ -137,9 +138,10 @@ export function memory(view, { theme }) {
   const shown = range(peaks, say);
   const drawing = { ...overTime(view, scaled, ` ${unit.name}`, yaxis, say, "Memory"), value: shown === "n/a" ? shown : `peak ${shown}` };
   if (predicted === null) return drawing;
-  // On the host the readings are of the whole run, the prediction is of its ranks: say so.
+  // On the host the readings are of all that runs there, the prediction is of its ranks: say so.
+  const here = nodes > 1 ? " of node 0" : "";
   const names = onHost
-    ? ["whole run, launcher included", `ranks, predicted ${bytes(predicted)}`]
+    ? ["whole run, launcher included", `ranks${here}, predicted ${bytes(predicted)}`]
     : ["measured", `predicted ${bytes(predicted)}`];
   return withPrediction(drawing, predicted / unit.bytes, names, theme);
 }
@@ -151,9 +153,8 @@ function withPrediction(drawing, y, [measured, latest], theme) {
   const ends = [Math.min(...times), Math.max(...times)];
   const dashed = { line: { color: theme.ink, width: 1.4, dash: "dash" }, mode: "lines" };
   const hover = drawing.readings ? { hoverinfo: "skip" } : { hovertemplate: `${latest}<extra></extra>` };
-  const chips = drawing.chips?.length
-    ? drawing.chips
-    : [{ text: measured, color: theme.series[0] }];
+  const named = drawing.traces.length > 1 && drawing.chips?.length; // each line has its chip
+  const chips = named ? (drawing.chips ?? []) : [{ text: measured, color: theme.series[0] }, ...(drawing.chips ?? [])];
   return {
     ...drawing,
     traces: [...drawing.traces, line(ends, [y, y], theme.ink, { ...dashed, ...hover })],
