@@ -274,8 +274,13 @@ def test_memory_of_one_node_is_beside_the_prediction_of_its_own_ranks(
 ) -> None:
     series = {"time": [0, 4], "run_rss_bytes": [3e9, 4e9]}
     view = {
-        **{"device": "cpu", "started_at": 0, "nodes": nodes, "processes": 8, "world_size": 8},
-        **{"predicted": {"memory": {"total_bytes": 1e9}}, "host": {"series": series}},
+        "device": "cpu",
+        "started_at": 0,
+        "nodes": nodes,
+        "processes": 8,
+        "world_size": 8,
+        "predicted": {"memory": {"total_bytes": 1e9}},
+        "host": {"series": series},
     }
     cards = [
         {"id": f"gpu{at}", "series": {"time": [0, 4], "memory_bytes": [5e8, 6e8]}} for at in "01"
