@@ -125,6 +125,43 @@ def test_every_attempt_counts_however_often_a_run_restarted(
     assert message["attempts_before"] == view["attempts_before"]
 
 
+@pytest.mark.parametrize("unknown", [None, 150])
+def test_tokens_go_on_after_steps_without_a_duration_and_end_where_they_are_unknown(
+    paths: RunPaths, tmp_path: Path, unknown: int | None
+) -> None:
+    document = json.loads(paths.run.read_text())
+    paths.run.write_text(json.dumps(document | {"tokens_per_step": None}))
+    for rank in range(2):
+        rows = [json.loads(line) for line in paths.rank_metrics(rank).read_text().splitlines()]
+        for step in (1, 101):  # the first of an attempt
+            del rows[step - 1]["step_seconds"]
+        if unknown:
+            del rows[unknown - 1]["tokens"]
+        paths.rank_metrics(rank).write_text("".join(json.dumps(one) + "\n" for one in rows))
+    view = view_of(paths)
+    curve = read_curve(paths)
+    script = f"""
+        import {{ tokensOf, scaleOf }} from "./scales.js";
+        import {{ along }} from "./curve_options.js";
+        import {{ loss }} from "./traces.js";
+        {OPTIONS}
+        const view = {json.dumps(view)};
+        const scale = scaleOf(view, "tokens");
+        view.checkpoints = [{{step: 120}}, {{step: 180}}];
+        const drawn = along(loss(view, options), view, scale, options);
+        console.log(JSON.stringify({{tokens: tokensOf(view.series), places: view.series.step.map(scale.of), missing: scale.missing,
+          known: scale.known, marks: drawn.layout.annotations.filter((one) => one.text === "▴").length}}));
+    """
+    seen = run(tmp_path, script)
+    each = 2 * 2048
+    upto = (unknown or 201) - 1
+    assert list(curve.tokens) == [at * each for at in range(1, upto + 1)] + [None] * (200 - upto)
+    assert seen["tokens"] == list(curve.tokens) == seen["places"]
+    assert seen["known"]
+    assert seen["missing"] == ("Known up to where a step's tokens are not: step 150" if unknown else "")  # fmt: skip
+    assert seen["marks"] == (1 if unknown else 2)  # none stands where no place is known
+
+
 def test_starts_by_hand_are_counted_among_those_left_out(paths: RunPaths) -> None:
     view_of(paths, **told_attempts(many_attempts(paths, 45)))
     paths.state.write_text(json.dumps({"restarts": 44}))

@@ -115,21 +115,38 @@ def _filled(series: Mapping[str, list[Number]]) -> dict[str, list[Number]]:
 
 
 def _tokens(series: Mapping[str, Sequence[Number]], run: RunRecord) -> list[Number]:
-    """Tokens consumed up to each row: counted where a step's are known, else from the rates."""
+    """Tokens consumed up to each row: counted where a step's are known, else from the rates.
+
+    None from where those of a step are unknown, as their sum is then.
+    """
     per_step = run.tokens_per_step
     if per_step:
         return [None if step is None else step * per_step for step in series["step"]]
     total: float | None = 0.0
     before, totals = 0.0, list[Number]()
-    columns = (series["step"], series["tokens_per_second"], series["step_seconds"])
-    for step, rate, seconds in zip(*columns, strict=True):
-        if total is None or step is None or rate is None or seconds is None:
+    for step, tokens in zip(series["step"], _tokens_per_step(series), strict=True):
+        if total is None or step is None or tokens is None:
             total = None
         else:
-            total += rate * seconds * (step - before)
+            total += tokens * (step - before)
             before = step
         totals.append(None if total is None else round(total))
     return totals
+
+
+def _tokens_per_step(series: Mapping[str, Sequence[Number]]) -> list[Number]:
+    """Of each row. The first step of an attempt has no duration: it has as many as the next."""
+    columns = zip(series["tokens_per_second"], series["step_seconds"], strict=True)
+    measured = [
+        (seconds is not None, None if rate is None or seconds is None else rate * seconds)
+        for rate, seconds in columns
+    ]
+    near = next((tokens for timed, tokens in reversed(measured) if timed), None)
+    found = list[Number]()
+    for timed, tokens in reversed(measured):
+        near = tokens if timed else near
+        found.append(near)
+    return found[::-1]
 
 
 def _from_metrics(paths: RunPaths, run: RunRecord) -> tuple[dict[str, list[Number]], int]:

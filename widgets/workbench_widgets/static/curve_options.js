@@ -21,6 +21,7 @@ export const curvesOf = (drawing) => drawing.traces.filter((trace) => trace.hove
 export function along(drawing, view, scale, options) {
   if (!drawing.steps) return drawing;
   const place = (/** @type {any} */ step) => (known(step) ? scale.of(step) : step);
+  const placed = (/** @type {any} */ mark) => !(known(mark.x ?? mark.x0) && place(mark.x ?? mark.x0) === null);
   const moved = (/** @type {any} */ trace) => ({ ...trace, ...("x" in trace && { x: place(trace.x) }), ...("x0" in trace && { x0: place(trace.x0), x1: place(trace.x1) }) });
   const traces = scale.by === "step" ? drawing.traces : drawing.traces.map((trace) => ({ ...trace, x: trace.x.map(place) }));
   const { yaxis = {}, xaxis = {}, shapes = [], annotations = [] } = drawing.layout ?? {};
@@ -41,8 +42,8 @@ export function along(drawing, view, scale, options) {
       ...drawing.layout,
       xaxis: { ...xaxis, ...title, ...scale.axis },
       yaxis: { ...y, ...(range && { range: range.ends, autorange: false }) },
-      shapes: shapes.map(moved),
-      annotations: annotations.map(moved),
+      shapes: shapes.filter(placed).map(moved),
+      annotations: annotations.filter(placed).map(moved),
       uirevision: `${scale.by} ${options.logLoss} ${options.clip}`,
     },
     chips: range?.outside ? [...(drawing.chips ?? []), { text: `${range.outside} outside`, color: "transparent" }] : drawing.chips,

@@ -7,7 +7,7 @@
  * @typedef {import("./traces.js").Options} Options
  */
 
-import { byteUnit, bytes, known, number, percent, plotText } from "./format.js";
+import { byteUnit, bytes, known, number, percent, plotText, timeUnit } from "./format.js";
 import { called, median } from "./lines.js";
 import { lastKnown, line, someKnown } from "./traces.js";
 
@@ -15,7 +15,7 @@ import { lastKnown, line, someKnown } from "./traces.js";
  * @param {any} view @param {number[]} times */
 function sinceStart(view, times) {
   const length = Math.max(0, ...times.map((time) => time - view.started_at));
-  const [unit, size] = length > 2 * 3600 ? ["h", 3600] : length > 180 ? ["min", 60] : ["s", 1];
+  const [unit, size] = timeUnit(length);
   const x = times.map((time) => (time - view.started_at) / size);
   return { x, size, axis: { ticksuffix: ` ${unit}` } };
 }
