@@ -5,15 +5,16 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from typing import Any, final
+from typing import Any, cast, final
 
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
-from workbench.store.schema import BY_HAND, AttemptsBefore
+from workbench.store.schema import BY_HAND, AttemptLine, AttemptsBefore
 
 _TOLD = 40  # lines of attempts in the view
 _PAUSES = 30  # between attempts that the view has no room for
 _LEFT_OUT = ("given_up", "rollback")
+_OF_ARGUMENTS = ("attempt", "event", "time", "arguments")
 Interval = tuple[float, float | None]
 
 
@@ -79,7 +80,17 @@ def _before(lines: Sequence[Mapping[str, Any]], first: int) -> AttemptsBefore:
     by_hand = [line for line in starts if str(line.get("why")).startswith(BY_HAND)]
     until = float(lines[first]["time"])
     knees = _knees([one for one in intervals(lines) if one[0] < until], until)
-    return {"count": len(starts), "by_hand": len(by_hand), "clock": knees}
+    given = [line for line in starts if line.get("arguments")]
+    same = itertools.takewhile(
+        lambda line: line["arguments"] == given[-1]["arguments"], given[::-1]
+    )
+    own = [{name: line.get(name) for name in _OF_ARGUMENTS} for line in same]
+    return {
+        "count": len(starts),
+        "by_hand": len(by_hand),
+        "arguments": cast("AttemptLine | None", own[-1] if own else None),
+        "clock": knees,
+    }
 
 
 def _knees(attempts: Sequence[Interval], until: float) -> list[list[float]]:

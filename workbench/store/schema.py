@@ -296,6 +296,7 @@ class AttemptsBefore(TypedDict):
 
     count: int
     by_hand: int  # of them, those that someone asked for
+    arguments: AttemptLine | None  # the start since which the script had its latest own ones
     # [Unix time, seconds at work until then]: straight lines between them, from the first start to
     # that of the first attempt in the view. Pauses are level; of very many the longest
     clock: list[list[float]]
