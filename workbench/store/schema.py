@@ -291,7 +291,7 @@ class LabelsDoc(TypedDict, total=False):
     changed_at: float
 
 
-class AttemptsBefore(TypedDict):
+class AttemptsBefore(TypedDict, total=False):
     """``attempts_before`` of the view: what the attempts come to that it has no room for."""
 
     count: int
