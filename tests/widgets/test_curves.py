@@ -150,7 +150,7 @@ def test_tokens_go_on_after_steps_without_a_duration_and_end_where_they_are_unkn
         view.checkpoints = [{{step: 120}}, {{step: 180}}];
         const drawn = along(loss(view, options), view, scale, options);
         console.log(JSON.stringify({{tokens: tokensOf(view.series), places: view.series.step.map(scale.of), missing: scale.missing,
-          known: scale.known, marks: drawn.layout.annotations.filter((one) => one.text === "▴").length}}));
+          known: scale.known, chips: drawn.chips.map((one) => one.text), marks: drawn.layout.annotations.filter((one) => one.text === "▴").length}}));
     """
     seen = run(tmp_path, script)
     each = 2 * 2048
@@ -158,7 +158,8 @@ def test_tokens_go_on_after_steps_without_a_duration_and_end_where_they_are_unkn
     assert list(curve.tokens) == [at * each for at in range(1, upto + 1)] + [None] * (200 - upto)
     assert seen["tokens"] == list(curve.tokens) == seen["places"]
     assert seen["known"]
-    assert seen["missing"] == ("Known up to where a step's tokens are not: step 150" if unknown else "")  # fmt: skip
+    assert seen["missing"] == ("Tokens are known up to step 149" if unknown else "")
+    assert seen["chips"].count(seen["missing"]) == (1 if unknown else 0)
     assert seen["marks"] == (1 if unknown else 2)  # none stands where no place is known
 
 

@@ -29,6 +29,7 @@ export function along(drawing, view, scale, options) {
   const range = options.clip ? clipped(drawing, options.logLoss) : null;
   const y = { ...yaxis, type: options.logLoss ? "log" : "linear" };
   if (options.logLoss || range) delete y.rangemode;
+  const notes = [...(range?.outside ? [`${range.outside} outside`] : []), ...(title && scale.known && scale.missing ? [scale.missing] : [])];
   const { timeOf, stepAt } = moments(view);
   return {
     ...drawing,
@@ -46,7 +47,7 @@ export function along(drawing, view, scale, options) {
       annotations: annotations.filter(placed).map(moved),
       uirevision: `${scale.by} ${options.logLoss} ${options.clip}`,
     },
-    chips: range?.outside ? [...(drawing.chips ?? []), { text: `${range.outside} outside`, color: "transparent" }] : drawing.chips,
+    chips: notes.length ? [...(drawing.chips ?? []), ...notes.map((text) => ({ text, color: "transparent" }))] : drawing.chips,
   };
 }
 

@@ -80,7 +80,7 @@ export class Curves {
       let drawing = along(curve.draw(shown, options), view, scale, this.options);
       if (curve.detail?.part) drawing = { ...drawing, chips: [...(drawing.chips ?? []), { text: `${curve.detail.part} alone`, color: "transparent" }] };
       if (other && !scaleThere.known) {
-        drawing = { ...drawing, chips: [...(drawing.chips ?? []), { text: `${this.baseline.name}: no ${scale.title}`, color: "transparent" }] };
+        if (drawing.layout?.xaxis?.title) drawing = { ...drawing, chips: [...(drawing.chips ?? []), { text: `${this.baseline.name}: no ${scale.title}`, color: "transparent" }] };
       } else if (other) {
         drawing = before(drawing, along(curve.draw(other, options), other, scaleThere, this.options), this.baseline.name, theme, this.options.by);
       }

@@ -79,7 +79,7 @@ function missing(by, view, steps, raw) {
   if (by === "step" || raw.every(known)) return steps.length || by === "step" ? "" : "Not known of this run yet";
   if (by !== "tokens") return "This run was recorded without what its earlier attempts took";
   if (!known(raw[0])) return "The tokens of this run's steps are unknown";
-  return `Known up to where a step's tokens are not: step ${count(steps[raw.findIndex((value) => !known(value))])}`;
+  return `Tokens are known up to step ${count(steps[raw.findIndex((value) => !known(value)) - 1])}`;
 }
 
 /** @param {any} view @param {string} by @returns {Scale} */
