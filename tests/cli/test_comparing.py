@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import workbench as wb
 from tests.cli.conftest import Command
 from tests.compare.made_runs import make_run
+from workbench.observe.work_clock import told_attempts
 from workbench.store.layout import RunPaths
 
 
@@ -100,6 +102,20 @@ def test_show_says_what_people_and_resumes_said(command: Command, root: Path) ->
         "from step 491 (no step repeated): resumed by hand",
     ):
         assert words in shown
+
+
+def test_show_says_of_how_many_attempts_it_has_no_lines(command: Command, root: Path) -> None:
+    lines = list[dict[str, Any]]()
+    for attempt in range(1, 31):
+        begun = {"attempt": attempt, "event": "start", "time": 1.7e9 + attempt, "first_step": 0}
+        words = {"arguments": ["--minutes", "0.3"]} if attempt in {5, 8} else {}
+        ended = {"attempt": attempt, "event": "end", "time": 1.7e9 + attempt, "last_step": 0}
+        lines += [begun | words, ended]
+    change_view(root, "quick", **told_attempts(lines))
+    shown = command("show", "quick", "--store", str(root), columns=300).out
+    assert "the first 10 are not listed" in shown
+    assert shown.count("from step 0") == 20
+    assert "from attempt 5 on: --minutes 0.3" in shown
 
 
 def test_stop_ends_its_sentences(command: Command, root: Path) -> None:

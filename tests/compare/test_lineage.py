@@ -38,6 +38,14 @@ def test_records_that_name_each_other_in_a_circle_are_all_listed() -> None:
     assert sorted(one.row["run"] for one in trees(rows)) == ["a", "b", "c", "d"]
 
 
+def test_thousands_of_runs_may_each_have_begun_from_the_last() -> None:
+    chain = [row(str(at), str(at - 1) if at else None, at=float(at)) for at in range(2000)]
+    for rows in (chain, chain[::-1]):
+        found = trees(rows)
+        assert [one.row["run"] for one in found] == [str(at) for at in range(2000)]
+        assert [one.depth for one in found] == list(range(2000))
+
+
 def test_a_rerun_of_a_fork_is_the_forks_child() -> None:
     again = {**row("c", "a"), "rerun_of": "b"}
     assert drawn([row("a"), row("b", "a"), again]) == ["a", "└ b", "  └ c"]

@@ -56,6 +56,28 @@ def test_all_of_it_is_told(paths: RunPaths) -> None:
     assert '<td class="wide">n/a</td>' in text  # the checkpoint of unknown size and time
 
 
+@pytest.mark.parametrize(
+    ("length", "unit", "end"), [(100, "seconds", 100), (3000, "minutes", 50), (72_000, "hours", 20)]
+)
+def test_hardware_is_drawn_along_time_in_the_dashboards_units(
+    paths: RunPaths, length: int, unit: str, end: int
+) -> None:
+    times = [1e9, 1e9 + length / 2, 1e9 + length]
+    host = {"series": {"time": times, "cpu_percent": [5, 6, 7], "run_rss_bytes": [1, None, 3]}}
+    names = ("util", "memory_bytes", "temperature_c", "power_w")
+    card = {"id": "gpu0", "series": {"time": times, **{key: [1, 2, 3] for key in names}}}
+    text = write(paths, started_at=1e9, host=host, devices=[card], nodes=2)
+    charts = re.findall(r"<figure>.*?</figure>", text)
+    assert len(charts) == 6
+    assert all(f">{unit} since the start<" in chart for chart in charts)
+    ticks = [float(tick) for tick in re.findall(r'y="202" [^>]*>([^<]+)<', charts[0])]
+    assert ticks[-1] == end
+    assert "all processes of the run on node 0" in text
+    spread = {f"{name}{part}": [1, 2, 3] for name in names for part in ("_low", "", "_high")}
+    text = write(paths, started_at=1e9, device_spread={"time": times, **spread})
+    assert text.count(f">{unit} since the start<") == 4
+
+
 def test_foreign_text_is_inert_and_no_script_is_in_it(paths: RunPaths) -> None:
     bad = dict.fromkeys(("kind", "cause", "evidence", "next"), HOSTILE)
     paths.findings.write_text(json.dumps({"findings": [{**finding("x", HOSTILE), **bad}]}))

@@ -73,7 +73,7 @@ def test_ticked_runs_are_set_beside_each_other(store: wb.Store) -> None:
     face = Compare(store=store.root, runs=["run-0"])
     assert face.comparison == {}
     assert [row["run"] for row in face.rows] == ["run-2", "run-1", "run-0"]
-    assert told(face, {"type": "pick", "runs": ["run-0", "run-1", "run-1", "../x"]})["bad"] is False
+    assert told(face, {"type": "pick", "runs": ["run-0", "run-1", "run-1"]})["bad"] is False
     assert face.picked == ["run-0", "run-1"]
     assert len(face.comparison["curves"]["run-1"]["loss"]) == 60
     assert face.comparison["reach"]["chosen"] == "highest last loss"
@@ -83,6 +83,25 @@ def test_ticked_runs_are_set_beside_each_other(store: wb.Store) -> None:
     assert reach["runs"]["run-0"]["step"] < reach["runs"]["run-1"]["step"]
     assert "run-0: loss 3.0 at step" in repr(face)
     face.close()
+
+
+def test_runs_that_are_not_there_are_named_and_nothing_changes(store: wb.Store) -> None:
+    face = Compare(store=store.root, runs=["run-0", "run-1"])
+    with pytest.raises(wb.RunNotFoundError, match=r"run-9.*Did you mean run-"):
+        face.pick(["run-0", "run-9"], loss=3.0)
+    with pytest.raises(wb.RunNotFoundError, match=r"No runs 'x', '\.\./y' in "):
+        face.pick(["x", "run-2", "../y"])
+    with pytest.raises(wb.RunNotFoundError, match=r"No runs 'x', 'y' in "):
+        Compare(store=store.root, runs=["x", "y"])
+    said = told(face, {"type": "pick", "runs": ["run-0", "old", "../x"]})
+    assert (said["bad"], said["text"]) == (True, "Not listed here: 'old', '../x'. Press Refresh.")
+    assert face.picked == ["run-0", "run-1"]
+    face.pick(["old", "run-2"])  # by hand, also what the table does not show
+    assert face.picked == ["old", "run-2"]
+    for number in range(3, 11):
+        make_run(store.root, f"run-{number}", steps=5)
+    with pytest.raises(wb.UsageError, match="11 runs given"):
+        face.pick([f"run-{number}" for number in range(11)])
 
 
 def test_a_name_that_another_run_has_too_gives_way_to_the_id(store: wb.Store) -> None:

@@ -11,11 +11,15 @@ import pytest
 from tests.observe.test_series import say
 from tests.observe.test_view import now, run_document
 from tests.widgets.test_page_state import run
-from workbench.observe.curves import read_curve
+from workbench.observe.curves import Curve, read_curve
+from workbench.observe.rows import row
 from workbench.observe.view import ViewBuilder
+from workbench.observe.work_clock import told_attempts
 from workbench.pages.questions import QUESTIONS
+from workbench.pages.run_rows import series_message
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
+from workbench.store.schema import BY_HAND
 
 ATTEMPTS = [
     {"event": "start", "attempt": 1, "time": 1000.0, "first_step": 0},
@@ -49,10 +53,10 @@ def paths(tmp_path: Path) -> RunPaths:
     return made
 
 
-def view_of(paths: RunPaths) -> dict[str, Any]:
+def view_of(paths: RunPaths, **more: Any) -> dict[str, Any]:
     builder = ViewBuilder(paths, RunRecord.of(json.loads(paths.run.read_text())))
     builder.read(final=True)
-    data = builder.encoded(now(attempts=ATTEMPTS, started_at=1000.0))
+    data = builder.encoded(now(**{"attempts": ATTEMPTS, "started_at": 1000.0, **more}))
     paths.view.write_bytes(data)
     return json.loads(data)
 
@@ -75,6 +79,94 @@ def test_scales_are_those_of_the_engine(paths: RunPaths, tmp_path: Path) -> None
     assert seen["tokens"] == pytest.approx(curve.tokens, rel=0.02)
     assert seen["step"] == list(curve.step)
     assert seen["back"] == pytest.approx(120)
+
+
+def many_attempts(paths: RunPaths, count: int) -> list[dict[str, Any]]:
+    """So many attempts of ten steps, with pauses of 5 to 60 seconds and one of three hours."""
+    lines, rows, at, step = list[dict[str, Any]](), list[dict[str, Any]](), 1000.0, 0
+    for attempt in range(1, count + 1):
+        why = BY_HAND if attempt in {3, count} else None
+        lines.append({"event": "start", "attempt": attempt, "time": at, "why": why})
+        for _ in range(10):
+            at, step = at + 1, step + 1
+            rows.append({"step": step, "time": at, "step_seconds": 1.0, "loss": 4 / step})
+        lines.append({"event": "end", "attempt": attempt, "time": at})
+        at += 10_800 if attempt == 4 else 5 + attempt * 7 % 56
+    paths.attempts.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    for rank in range(2):
+        paths.rank_metrics(rank).write_text("".join(json.dumps(one) + "\n" for one in rows))
+    return lines
+
+
+@pytest.mark.parametrize("count", [20, 45, 120])
+def test_every_attempt_counts_however_often_a_run_restarted(
+    paths: RunPaths, tmp_path: Path, count: int
+) -> None:
+    told = told_attempts(many_attempts(paths, count))
+    view = view_of(paths, **told)
+    curve = read_curve(paths)
+    script = f"""
+        import {{ curveOf }} from "./compare.js";
+        import {{ secondsAtWork, scaleOf }} from "./scales.js";
+        const view = {json.dumps(view)};
+        const {{attempts_before, ...older}} = view;
+        console.log(JSON.stringify({{time: view.series.time.map(secondsAtWork(view)), compared: curveOf(view),
+          usd: view.series.step.map(scaleOf(view, "usd").of), older: scaleOf(older, "time").known}}));
+    """
+    seen = run(tmp_path, script)
+    assert (told["attempts_before"] is None) == (count == 20)
+    assert seen["older"] == (count == 20)  # a view without them does not guess
+    # The 30 longest pauses stand where they were: what is left of the others is spread.
+    assert seen["time"] == pytest.approx(curve.seconds, abs=0.01 if count < 100 else 30)
+    assert seen["time"][-1] == pytest.approx(10 * count)
+    assert seen["compared"]["seconds"] == seen["time"]
+    assert seen["compared"]["usd"] == pytest.approx(seen["usd"])
+    message = series_message(paths.directory)["view"]
+    assert message["attempts_before"] == view["attempts_before"]
+
+
+@pytest.mark.parametrize("unknown", [None, 150])
+def test_tokens_go_on_after_steps_without_a_duration_and_end_where_they_are_unknown(
+    paths: RunPaths, tmp_path: Path, unknown: int | None
+) -> None:
+    document = json.loads(paths.run.read_text())
+    paths.run.write_text(json.dumps(document | {"tokens_per_step": None}))
+    for rank in range(2):
+        rows = [json.loads(line) for line in paths.rank_metrics(rank).read_text().splitlines()]
+        for step in (1, 101):  # the first of an attempt
+            del rows[step - 1]["step_seconds"]
+        if unknown:
+            del rows[unknown - 1]["tokens"]
+        paths.rank_metrics(rank).write_text("".join(json.dumps(one) + "\n" for one in rows))
+    view = view_of(paths)
+    curve = read_curve(paths)
+    script = f"""
+        import {{ tokensOf, scaleOf }} from "./scales.js";
+        import {{ along }} from "./curve_options.js";
+        import {{ loss }} from "./traces.js";
+        {OPTIONS}
+        const view = {json.dumps(view)};
+        const scale = scaleOf(view, "tokens");
+        view.checkpoints = [{{step: 120}}, {{step: 180}}];
+        const drawn = along(loss(view, options), view, scale, options);
+        console.log(JSON.stringify({{tokens: tokensOf(view.series), places: view.series.step.map(scale.of), missing: scale.missing,
+          known: scale.known, chips: drawn.chips.map((one) => one.text), marks: drawn.layout.annotations.filter((one) => one.text === "▴").length}}));
+    """
+    seen = run(tmp_path, script)
+    each = 2 * 2048
+    upto = (unknown or 201) - 1
+    assert list(curve.tokens) == [at * each for at in range(1, upto + 1)] + [None] * (200 - upto)
+    assert seen["tokens"] == list(curve.tokens) == seen["places"]
+    assert seen["known"]
+    assert seen["missing"] == ("Tokens are known up to step 149" if unknown else "")
+    assert seen["chips"].count(seen["missing"]) == (1 if unknown else 0)
+    assert seen["marks"] == (1 if unknown else 2)  # none stands where no place is known
+
+
+def test_starts_by_hand_are_counted_among_those_left_out(paths: RunPaths) -> None:
+    view_of(paths, **told_attempts(many_attempts(paths, 45)))
+    paths.state.write_text(json.dumps({"restarts": 44}))
+    assert row(paths, Curve())["restarts"] == 42
 
 
 def test_validation_stands_on_the_loss_and_groups_have_panels(
@@ -127,6 +219,42 @@ def test_outliers_log_scale_and_csv(paths: RunPaths, tmp_path: Path) -> None:
     assert seen["rule"] == pytest.approx(100 / 60, rel=0.05)  # where attempt 2 began, in minutes
 
 
+def test_csv_has_the_values_under_their_names_and_smoothed_ones_beside_them(
+    paths: RunPaths, tmp_path: Path
+) -> None:
+    key = "made/a<b & c"
+    say(paths, 1, *((step, {key: 1 / step}) for step in range(1, 201)))
+    script = f"""
+        import {{ loss }} from "./traces.js";
+        import {{ figure, figures }} from "./logged_traces.js";
+        import {{ utilisation }} from "./device_traces.js";
+        import {{ along, before, csvOf }} from "./curve_options.js";
+        import {{ scaleOf }} from "./scales.js";
+        {OPTIONS}
+        options.smoothing = 0.6;
+        const view = {json.dumps(view_of(paths))};
+        const draw = (drawing, clip) => along(drawing, view, scaleOf(view, "step"), {{...options, clip}});
+        const lines = (drawing) => csvOf(drawing).split("\\n");
+        const drawn = draw(loss(view, options), false);
+        const outside = (given) => draw(loss(view, given), true).chips.map((one) => one.text).filter((text) => text.includes("outside"));
+        const [title] = [...figures(view)].find(([, series]) => series.some((one) => one.name === {json.dumps(key)}));
+        const logged = figure(view, options, title);
+        const device = {{device: "cuda", started_at: 0, devices: [{{id: "gpu0", series: {{time: [0, 4], util: [7, 9]}}}}]}};
+        console.log(JSON.stringify({{loss: lines(drawn), logged: lines(draw(logged, false)).slice(0, 2),
+          behind: lines(before(drawn, drawn, "a<b", theme, "step"))[0], plotly: logged.traces.map((one) => one.name),
+          outside: [outside(options), outside({{...options, smoothing: 0}})], device: lines(utilisation(device, options))}}));
+    """
+    seen = run(tmp_path, script)
+    smooth = " (exponential moving average, weight 0.6)"
+    assert seen["loss"][0] == f'"optimizer step","eval_loss","loss","loss{smooth}"'
+    assert [float(text) for text in seen["loss"][77].split(",")[2:]] == [50.0, pytest.approx(20.0, 0.01)]  # fmt: skip
+    assert seen["logged"][0] == f'"optimizer step","{key}","{key}{smooth}"'
+    assert seen["behind"].startswith(f'"optimizer step","eval_loss · a<b","loss · a<b","loss{smooth} · a<b",')  # fmt: skip
+    assert "made/a&lt;b &amp; c" in seen["plotly"]  # plotly.js reads markup
+    assert seen["outside"][0] == seen["outside"][1] != []  # a point and its smoothed one are one
+    assert seen["device"][:3] == ['"running time, s","gpu0"', "0,7", "4,9"]
+
+
 def test_a_baseline_lies_behind_with_its_difference(paths: RunPaths, tmp_path: Path) -> None:
     script = f"""
         import {{ loss }} from "./traces.js";
@@ -176,3 +304,38 @@ def test_a_window_of_a_long_run_reads_no_more_than_it_holds(paths: RunPaths) -> 
     assert len(whole["series"]["step"]) <= 1600
     assert max(whole["series"]["loss_max"]) == 6.0
     assert QUESTIONS["window"](paths, {"first": 1, "last": 10**6}) is None  # the view has it
+
+
+@pytest.mark.parametrize(("nodes", "ranks"), [(1, 8), (4, 2)])
+def test_memory_of_one_node_is_beside_the_prediction_of_its_own_ranks(
+    tmp_path: Path, nodes: int, ranks: int
+) -> None:
+    series = {"time": [0, 4], "run_rss_bytes": [3e9, 4e9]}
+    view = {
+        "device": "cpu",
+        "started_at": 0,
+        "nodes": nodes,
+        "processes": 8,
+        "world_size": 8,
+        "predicted": {"memory": {"total_bytes": 1e9}},
+        "host": {"series": series},
+    }
+    cards = [
+        {"id": f"gpu{at}", "series": {"time": [0, 4], "memory_bytes": [5e8, 6e8]}} for at in "01"
+    ]
+    script = f"""
+        import {{ memory }} from "./device_traces.js";
+        {OPTIONS}
+        const view = {json.dumps(view)};
+        const seen = (one) => {{
+          const {{traces, chips}} = memory(one, options);
+          return {{y: traces.at(-1).y[0] / traces[0].y.at(-1), chips: chips.map((chip) => chip.text)}};
+        }};
+        console.log(JSON.stringify({{cpu: seen(view), gpu: seen({{...view, device: "cuda", devices: {json.dumps(cards)}}})}}));
+    """
+    seen = run(tmp_path, script)
+    assert seen["cpu"]["y"] == pytest.approx(ranks / 4)  # predicted of its ranks / measured 4 GB
+    assert seen["gpu"]["y"] == pytest.approx(1 / 0.6)  # one rank's beside each device
+    assert seen["cpu"]["chips"][0] == "whole run, launcher included"
+    assert (f"node 0 of {nodes}" in seen["cpu"]["chips"]) == (nodes > 1)
+    assert seen["cpu"]["chips"][-1].startswith("ranks of node 0," if nodes > 1 else "ranks,")

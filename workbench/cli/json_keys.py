@@ -17,7 +17,8 @@ _SHOW = (
     f"{_RUN} message rehearsal exit_code failed_rank strategy processes world_size device script "
     "steps steps_redone loss_first loss_last nonfinite_step step_seconds_median "
     f"{_SPEED} throughput_upper_bound peak_memory_bytes predicted comparison usd_so_far energy "
-    "restarts attempts elapsed_seconds started_at ended_at dir command findings read_only"
+    "restarts attempts attempts_before elapsed_seconds started_at ended_at dir command "
+    "findings read_only"
 )
 _STARTED = "run dir command config_files"
 _MEMORY = (

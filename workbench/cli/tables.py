@@ -220,8 +220,11 @@ def _attempts(summary: dict[str, Any]) -> str:
     ends = {
         attempt["attempt"]: attempt for attempt in summary["attempts"] if attempt["event"] == "end"
     }
+    before: dict[str, Any] = summary.get("attempts_before") or {}
     lines = [str(summary["restarts"] + 1)]
-    for start in starts[1:]:
+    if before:
+        lines.append(f"the first {before.get('count')} are not listed")
+    for start in starts if before else starts[1:]:
         end = ends.get(start["attempt"] - 1)
         again = f" ({_repeated(end['last_step'] - start['first_step'])})" if end else ""
         lines.append(f"from step {start['first_step']}{again}: {start.get('why') or 'n/a'}")
@@ -241,7 +244,9 @@ def _arguments(summary: dict[str, Any]) -> str:
     """The script's arguments where a resume gave others, and from which attempt on."""
     words: list[str] = []
     since = 0
-    for attempt in summary["attempts"]:
+    before: dict[str, Any] = summary.get("attempts_before") or {}
+    earlier = [before["arguments"]] if before.get("arguments") else []
+    for attempt in [*earlier, *summary["attempts"]]:
         given: list[str] = attempt.get("arguments") or words
         if given != words:
             words, since = given, attempt["attempt"]

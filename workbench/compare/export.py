@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import HostError, StoreError
-from workbench.observe.curves import Clock, TokenCount
+from workbench.observe.curves import TokenCount
 from workbench.observe.events import MetricStream
 from workbench.observe.logged import LoggedRow
 from workbench.observe.logged_rows import LoggedRows, column_of, joined
 from workbench.observe.rank_count import rank_count
+from workbench.observe.work_clock import Clock
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run

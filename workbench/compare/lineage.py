@@ -65,14 +65,20 @@ def trees(rows: Iterable[Mapping[str, Any]]) -> list[Branch]:
     A tree stands where the first of its runs stood.
     """
     every = {str(row["run"]): row for row in rows}
-    root = {run: _root(run, every) for run in every}
+    root = _roots(every)
     children: dict[str, list[str]] = {}
     for run, row in every.items():
         if root[run] != run:
             children.setdefault(str(parent_of(row)), []).append(run)
     branches: list[Branch] = []
-    for run in dict.fromkeys(root.values()):
-        _add(run, every, children, branches, prefix="", below="", depth=0)
+    waiting = [(run, "", "", 0) for run in reversed(dict.fromkeys(root.values()))]
+    while waiting:  # no recursion: runs that go on from one another may be thousands
+        run, prefix, below, depth = waiting.pop()
+        branches.append(Branch(row=every[run], depth=depth, prefix=prefix))
+        own = sorted(children.get(run, ()), key=lambda child: every[child].get("created_at") or 0.0)
+        for child in reversed(own):
+            sign, line = ("└ ", "  ") if child == own[-1] else ("├ ", "│ ")
+            waiting.append((child, f"{below}{sign}", f"{below}{line}", depth + 1))
     return branches
 
 
@@ -101,37 +107,23 @@ def origin(run: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _root(run: str, every: Mapping[str, Mapping[str, Any]]) -> str:
-    """Records may name each other in a circle: each run of one is a root then."""
-    seen, now = [run], parent_of(every[run])
-    while now is not None and now in every:
-        if now in seen:
-            return run
-        seen.append(now)
-        now = parent_of(every[now])
-    return seen[-1]
+def _roots(every: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The root of each run's tree.
 
-
-def _add(
-    run: str,
-    every: Mapping[str, Mapping[str, Any]],
-    children: Mapping[str, list[str]],
-    branches: list[Branch],
-    *,
-    prefix: str,
-    below: str,
-    depth: int,
-) -> None:
-    branches.append(Branch(row=every[run], depth=depth, prefix=prefix))
-    own = sorted(children.get(run, ()), key=lambda child: every[child].get("created_at") or 0.0)
-    for child in own:
-        last = child == own[-1]
-        _add(
-            child,
-            every,
-            children,
-            branches,
-            prefix=f"{below}{'└ ' if last else '├ '}",
-            below=f"{below}{'  ' if last else '│ '}",
-            depth=depth + 1,
-        )
+    Records may name each other in a circle: each run of one, or that leads to one, is a root then.
+    """
+    roots: dict[str, str] = {}
+    circular: set[str] = set()
+    for run in every:
+        passed: dict[str, None] = {}
+        now: str | None = run
+        while now is not None and now in every and now not in roots and now not in passed:
+            passed[now] = None
+            now = parent_of(every[now])
+        if now in passed or now in circular:
+            circular.update(passed)
+            roots.update({one: one for one in passed})
+        elif passed:
+            root = next(reversed(passed)) if now is None else roots.get(now, next(reversed(passed)))
+            roots.update(dict.fromkeys(passed, root))
+    return roots

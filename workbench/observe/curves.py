@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, cast
+from typing import Any
 
 from workbench.observe.events import MetricStream, StepRow, metric_bytes
 from workbench.observe.rank_count import rank_count
 from workbench.observe.thinning import Number, Rule, ThinnedTable
-from workbench.store.files import LineReader, read_json
+from workbench.observe.work_clock import Clock
+from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
@@ -25,7 +26,6 @@ _RULES: dict[str, Rule] = {
     "loss_max": "max",
     "step_seconds": "mean",
 }
-Interval = tuple[float, float | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,21 +115,38 @@ def _filled(series: Mapping[str, list[Number]]) -> dict[str, list[Number]]:
 
 
 def _tokens(series: Mapping[str, Sequence[Number]], run: RunRecord) -> list[Number]:
-    """Tokens consumed up to each row: counted where a step's are known, else from the rates."""
+    """Tokens consumed up to each row: counted where a step's are known, else from the rates.
+
+    None from where those of a step are unknown, as their sum is then.
+    """
     per_step = run.tokens_per_step
     if per_step:
         return [None if step is None else step * per_step for step in series["step"]]
     total: float | None = 0.0
     before, totals = 0.0, list[Number]()
-    columns = (series["step"], series["tokens_per_second"], series["step_seconds"])
-    for step, rate, seconds in zip(*columns, strict=True):
-        if total is None or step is None or rate is None or seconds is None:
+    for step, tokens in zip(series["step"], _tokens_per_step(series), strict=True):
+        if total is None or step is None or tokens is None:
             total = None
         else:
-            total += rate * seconds * (step - before)
+            total += tokens * (step - before)
             before = step
         totals.append(None if total is None else round(total))
     return totals
+
+
+def _tokens_per_step(series: Mapping[str, Sequence[Number]]) -> list[Number]:
+    """Of each row. The first step of an attempt has no duration: it has as many as the next."""
+    columns = zip(series["tokens_per_second"], series["step_seconds"], strict=True)
+    measured = [
+        (seconds is not None, None if rate is None or seconds is None else rate * seconds)
+        for rate, seconds in columns
+    ]
+    near = next((tokens for timed, tokens in reversed(measured) if timed), None)
+    found = list[Number]()
+    for timed, tokens in reversed(measured):
+        near = tokens if timed else near
+        found.append(near)
+    return found[::-1]
 
 
 def _from_metrics(paths: RunPaths, run: RunRecord) -> tuple[dict[str, list[Number]], int]:
@@ -164,40 +181,3 @@ class TokenCount:
         if self._total is not None:
             self._total = None if row.tokens is None else self._total + row.tokens
         return self._total
-
-
-class Clock:
-    """Seconds that a run was at work, of a time of day: pauses between attempts left out."""
-
-    def __init__(self, attempts: Sequence[Interval]) -> None:
-        self._attempts = attempts
-
-    @classmethod
-    def read(cls, paths: RunPaths, started_at: float) -> Clock:
-        """From the run's attempts; one attempt from `started_at` on where none were written."""
-        lines, reader = list[dict[str, Any]](), LineReader(paths.attempts)
-        while block := reader.read():
-            lines += block
-        starts = [_time(line) for line in lines if line.get("event") == "start"]
-        ends = [_time(line) for line in lines if line.get("event") == "end"]
-        begun = sorted(at for at in starts if at is not None) or [started_at]
-        intervals: list[Interval] = []
-        for at, following in zip(begun, [*begun[1:], None], strict=True):
-            before = [
-                end for end in ends if end is not None and at <= end <= (following or float("inf"))
-            ]
-            intervals.append((at, max(before, default=following)))
-        return cls(intervals)
-
-    def active(self, at: float) -> float:
-        """Seconds at work until the Unix time `at`."""
-        total = 0.0
-        for start, end in self._attempts:
-            if at > start:
-                total += (at if end is None else min(at, end)) - start
-        return round(total, 3)
-
-
-def _time(line: Mapping[str, Any]) -> float | None:
-    at = line.get("time")
-    return float(cast("float", at)) if isinstance(at, int | float) else None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import html
+import math
 import shlex
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.observe.emissions import energy_text
@@ -19,7 +20,7 @@ from workbench.observe.report_samples import STYLE as SAMPLES_STYLE
 from workbench.observe.report_samples import samples
 from workbench.observe.series import Series, figures, shown_series
 from workbench.observe.summary import predicted_memory
-from workbench.observe.svg import Line, Mark, chart
+from workbench.observe.svg import Line, Mark, Number, chart
 from workbench.store.actions import step_marks
 from workbench.store.files import read_json, read_tail, write_text_atomic
 from workbench.store.layout import RunPaths
@@ -302,43 +303,53 @@ def _step_columns(view: dict[str, Any]) -> tuple[str, ...]:
 
 def _hardware_charts(view: dict[str, Any], start: float) -> list[str]:
     spread: dict[str, list[float | None]] = view.get("device_spread") or {}
+    devices: list[dict[str, Any]] = view.get("devices", [])
+    host = view.get("host", {}).get("series", {"time": []})
+    clocks = [device["series"] for device in devices] if not spread else [spread]
+    label, since = _running_time([*clocks, host], start)
 
     def lines(column: str, scale: float = 1.0) -> list[Line]:
+        named = [(device["id"], device["series"], column) for device in devices]
         if spread:
-            return [
-                Line(
-                    name=name,
-                    x=[time_ - start for time_ in spread["time"] if time_ is not None],
-                    y=[None if value is None else value / scale for value in spread[column + end]],
-                    css=f"c{number}",
-                )
-                for number, (name, end) in enumerate(
-                    (("highest", "_high"), ("median", ""), ("lowest", "_low"))
-                )
-            ]
+            ends = (("highest", "_high"), ("median", ""), ("lowest", "_low"))
+            named = [(name, spread, column + end) for name, end in ends]
         return [
             Line(
-                name=device["id"],
-                x=[time_ - start for time_ in device["series"]["time"]],
-                y=[None if value is None else value / scale for value in device["series"][column]],
-                css=f"c{index % 8}",
+                name=name,
+                x=since(series["time"]),
+                y=[None if value is None else value / scale for value in series[key]],
+                css=f"c{number % _LINES}",
             )
-            for index, device in enumerate(view.get("devices", []))
+            for number, (name, series, key) in enumerate(named)
         ]
 
-    host = view.get("host", {}).get("series", {"time": []})
-    at = [time_ - start for time_ in host["time"]]
+    node = " on node 0" if (view.get("nodes") or 1) > 1 else ""
     memory = [None if value is None else value / GIB for value in host.get("run_rss_bytes", [])]
-    cpu = [Line(name="host CPU", x=at, y=host.get("cpu_percent", []))]
-    rss = [Line(name="all processes of the run", x=at, y=memory)]
+    at = since(host["time"])
+    cpu = [Line(name=f"host CPU{node}", x=at, y=host.get("cpu_percent", []))]
+    rss = [Line(name=f"all processes of the run{node}", x=at, y=memory)]
     return [
-        chart("GPU utilisation", lines("util"), x_label="seconds", y_label="% of time busy"),
-        chart("GPU memory", lines("memory_bytes", GIB), x_label="seconds", y_label="GiB"),
-        chart("GPU temperature", lines("temperature_c"), x_label="seconds", y_label="°C"),
-        chart("GPU power", lines("power_w"), x_label="seconds", y_label="W"),
-        chart("Processor", cpu, x_label="seconds", y_label="%"),
-        chart("Host memory", rss, x_label="seconds", y_label="GiB"),
+        chart("GPU utilisation", lines("util"), x_label=label, y_label="% of time busy"),
+        chart("GPU memory", lines("memory_bytes", GIB), x_label=label, y_label="GiB"),
+        chart("GPU temperature", lines("temperature_c"), x_label=label, y_label="°C"),
+        chart("GPU power", lines("power_w"), x_label=label, y_label="W"),
+        chart("Processor", cpu, x_label=label, y_label="%"),
+        chart("Host memory", rss, x_label=label, y_label="GiB"),
     ]
+
+
+def _running_time(
+    tables: Sequence[Mapping[str, Any]], start: float
+) -> tuple[str, Callable[[Sequence[Number]], list[Number]]]:
+    """Name of the time axis, and what puts Unix times on it: in the unit that the dashboard has."""
+    length = max((at - start for table in tables for at in table["time"] if at), default=0.0)
+    units = (("hours", 3600, 7200), ("minutes", 60, 180), ("seconds", 1, -math.inf))
+    unit, size = next((unit, size) for unit, size, above in units if length > above)
+
+    def since(times: Sequence[Number]) -> list[Number]:
+        return [None if at is None else (at - start) / size for at in times]
+
+    return f"{unit} since the start", since
 
 
 def _log(paths: RunPaths, rank: int) -> str:

@@ -25,7 +25,7 @@ from workbench.store.record import read_run
 from workbench.store.row_schema import ListedRun, Row
 from workbench.store.run_record import OriginDoc, RunRecord, SweepDoc
 from workbench.store.runs import Store
-from workbench.store.schema import BY_HAND, SCHEMA_VERSION
+from workbench.store.schema import BY_HAND, SCHEMA_VERSION, AttemptsBefore
 from workbench.units import UNKNOWN
 
 ENERGY = ("kwh", "tokens_per_joule", "co2e_grams")
@@ -102,7 +102,9 @@ def _restarts(summary: Mapping[str, Any]) -> int:
     by_hand = [
         attempt for attempt in summary["attempts"] if str(attempt.get("why")).startswith(BY_HAND)
     ]
-    return max(0, summary["restarts"] - len(by_hand))
+    before: AttemptsBefore | None = summary["attempts_before"]
+    earlier = before.get("by_hand", 0) if before else 0
+    return max(0, summary["restarts"] - len(by_hand) - earlier)
 
 
 def _memory_ratio(summary: Mapping[str, Any]) -> float | None:

@@ -116,6 +116,7 @@ def summarise(paths: RunPaths) -> dict[str, Any]:
         "energy": view.get("energy"),
         "restarts": state.get("restarts", 0),
         "attempts": view.get("attempts", []),
+        "attempts_before": view.get("attempts_before"),
         "elapsed_seconds": view.get("elapsed_seconds"),
         "started_at": state.get("started_at") or run.created_at or None,
         "ended_at": ended.get("ended_at"),

@@ -15,7 +15,6 @@ from workbench.store.layout import RunPaths
 from workbench.store.run_record import REHEARSED, RunRecord
 from workbench.store.schema import SCHEMA_VERSION, ExitDoc, ProcessDoc
 
-_TOLD = 40  # lines of attempts in the view
 NOT_RESUMABLE = "A rehearsal trains nothing, so there is nothing to resume."
 
 
@@ -64,13 +63,6 @@ class Journal:
         line = {"attempt": attempt.number, "event": event, "time": round(self.began + at, 3)}
         self.attempts.append({**line, **more})
         append_line(self.paths.attempts, json.dumps(self.attempts[-1]).encode())
-
-    def told_attempts(self) -> list[dict[str, Any]]:
-        """The latest, as the view has them."""
-        return [
-            {name: value for name, value in line.items() if name != "given_up"}
-            for line in self.attempts[-_TOLD:]
-        ]
 
     def rented(self, plan: Schedule, before: float, upto: float) -> None:
         """Machines that were rented or released between two moments."""

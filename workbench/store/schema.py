@@ -291,6 +291,17 @@ class LabelsDoc(TypedDict, total=False):
     changed_at: float
 
 
+class AttemptsBefore(TypedDict, total=False):
+    """``attempts_before`` of the view: what the attempts come to that it has no room for."""
+
+    count: int
+    by_hand: int  # of them, those that someone asked for
+    arguments: AttemptLine | None  # the start since which the script had its latest own ones
+    # [Unix time, seconds at work until then]: straight lines between them, from the first start to
+    # that of the first attempt in the view. Pauses are level; of very many the longest
+    clock: list[list[float]]
+
+
 class ViewDoc(TypedDict):
     """``view.json``: all that the charts need, bounded however long the run."""
 
@@ -377,7 +388,8 @@ class ViewDoc(TypedDict):
     lines_skipped: int  # malformed metric lines
     findings: list[dict[str, Any]]  # findings.Finding documents, worst first
     attempt: int
-    attempts: list[dict[str, Any]]  # the latest AttemptLines
+    attempts: list[dict[str, Any]]  # the latest AttemptLines, from a start on
+    attempts_before: AttemptsBefore | None  # of those that are left out; null = none are
     # {"step", "path", "name", "bytes", "saved_at", "kind", "sealed", "problem"}, newest first
     checkpoints: list[dict[str, Any]]
     ranks_hidden: int  # ranks that the view has no room for; ``ranks`` are the extreme ones

@@ -53,9 +53,9 @@ export class ChartBar {
   /** Scales that this run has no figures for are off, and say why. @param {any} view */
   draw(view) {
     for (const { by, button } of this.scales) {
-      const missing = by === "usd" ? "The price of this run is unknown: set WORKBENCH_USD_PER_HOUR before the launch" : "Not known of this run yet";
-      button.disabled = !scaleOf(view, by).known;
-      button.title = button.disabled ? missing : "";
+      const { known, missing } = scaleOf(view, by);
+      button.disabled = !known;
+      button.title = missing;
     }
     if (this.scales.find((scale) => scale.by === this.options.by)?.button.disabled && view.steps > 1) this.scales[0].button.click();
   }

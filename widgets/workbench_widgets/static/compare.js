@@ -4,36 +4,20 @@
 import { element } from "./dom.js";
 import { known } from "./format.js";
 import { Overlay } from "./overlay.js";
-import { tokensOf } from "./scales.js";
+import { secondsAtWork, tokensOf } from "./scales.js";
 
 /** @typedef {import("./loader.js").Context} Context */
 
 const REFRESH_MS = 3000;
 
-/** Seconds at work until a time of day: pauses between attempts are left out.
- * @param {any} view @returns {(at: number) => number} */
-function clock(view) {
-  /** @type {[number, number][]} */
-  const pauses = [];
-  /** @type {number|null} */
-  let ended = null;
-  for (const line of view.attempts ?? []) {
-    if (line.event === "start" && ended !== null) pauses.push([ended, line.time]);
-    ended = line.event === "end" ? line.time : null;
-  }
-  return (at) => {
-    const paused = pauses.map(([from, to]) => Math.max(0, Math.min(at, to) - from));
-    return at - view.started_at - paused.reduce((sum, pause) => sum + pause, 0);
-  };
-}
-
 /** The curve of a view. @param {any} view @returns {import("./overlay.js").Curve} */
-function curveOf(view) {
+export function curveOf(view) {
   const { step = [], time = [], loss = [] } = view.series ?? {};
-  const seconds = time.map(clock(view));
+  const atWork = secondsAtWork(view);
+  const seconds = time.map((/** @type {any} */ at) => (known(at) ? atWork(at) : null));
   const price = view.usd_per_hour;
   const tokens = tokensOf(view.series ?? {}).map((sum) => (sum === null ? null : Math.round(sum)));
-  const usd = seconds.map((/** @type {number} */ at) => (known(price) ? (at * price) / 3600 : null));
+  const usd = seconds.map((/** @type {any} */ at) => (known(price) ? (at * price) / 3600 : null));
   return { run: view.run, name: view.name, step, tokens, seconds, usd, loss };
 }
 

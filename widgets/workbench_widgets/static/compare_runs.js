@@ -115,7 +115,10 @@ class Face {
     this.shell = element("div", { class: "wb-root wbx" }, this.choice(), this.overlay.node, this.differences);
     this.onMessage = (/** @type {any} */ message) => {
       if (message?.type !== "said") return;
-      if (message.bad) this.asked = null;
+      if (message.bad && this.asked) {
+        this.asked = null;
+        this.draw(); // what was ticked in vain
+      }
       this.say(message.text, message.bad);
     };
     /** What was asked for and is not answered yet: the next tick adds to it. @type {string[]|null} */

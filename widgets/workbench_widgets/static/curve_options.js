@@ -8,7 +8,7 @@
  * @typedef {import("./theme.js").Theme} Theme
  */
 
-import { known, number } from "./format.js";
+import { known, number, plotText } from "./format.js";
 import { moments } from "./scales.js";
 
 const INSIDE = 0.98; // of the points are shown when outliers are cut off
@@ -21,6 +21,7 @@ export const curvesOf = (drawing) => drawing.traces.filter((trace) => trace.hove
 export function along(drawing, view, scale, options) {
   if (!drawing.steps) return drawing;
   const place = (/** @type {any} */ step) => (known(step) ? scale.of(step) : step);
+  const placed = (/** @type {any} */ mark) => !(known(mark.x ?? mark.x0) && place(mark.x ?? mark.x0) === null);
   const moved = (/** @type {any} */ trace) => ({ ...trace, ...("x" in trace && { x: place(trace.x) }), ...("x0" in trace && { x0: place(trace.x0), x1: place(trace.x1) }) });
   const traces = scale.by === "step" ? drawing.traces : drawing.traces.map((trace) => ({ ...trace, x: trace.x.map(place) }));
   const { yaxis = {}, xaxis = {}, shapes = [], annotations = [] } = drawing.layout ?? {};
@@ -28,10 +29,12 @@ export function along(drawing, view, scale, options) {
   const range = options.clip ? clipped(drawing, options.logLoss) : null;
   const y = { ...yaxis, type: options.logLoss ? "log" : "linear" };
   if (options.logLoss || range) delete y.rangemode;
+  const notes = [...(range?.outside ? [`${range.outside} outside`] : []), ...(title && scale.known && scale.missing ? [scale.missing] : [])];
   const { timeOf, stepAt } = moments(view);
   return {
     ...drawing,
     traces,
+    along: scale.title,
     readings: (x) => readAt(view, scale, x),
     say: drawing.say ?? ((value) => number(value, 5)),
     timeAt: (x) => { const step = scale.back(x); return step === null ? null : timeOf(step); },
@@ -40,11 +43,11 @@ export function along(drawing, view, scale, options) {
       ...drawing.layout,
       xaxis: { ...xaxis, ...title, ...scale.axis },
       yaxis: { ...y, ...(range && { range: range.ends, autorange: false }) },
-      shapes: shapes.map(moved),
-      annotations: annotations.map(moved),
+      shapes: shapes.filter(placed).map(moved),
+      annotations: annotations.filter(placed).map(moved),
       uirevision: `${scale.by} ${options.logLoss} ${options.clip}`,
     },
-    chips: range?.outside ? [...(drawing.chips ?? []), { text: `${range.outside} outside`, color: "transparent" }] : drawing.chips,
+    chips: notes.length ? [...(drawing.chips ?? []), ...notes.map((text) => ({ text, color: "transparent" }))] : drawing.chips,
   };
 }
 
@@ -55,10 +58,10 @@ function readAt(view, scale, x) {
   return scale.by === "step" ? here : `${here} · ${scale.say(x)}`;
 }
 
-/** The range that holds nearly all points, and how many lie outside; null where none would.
+/** The range that holds nearly all points, each counted once whether or not a smoothed line is drawn with it, and how many lie outside; null where none would.
  * @param {Drawing} drawing @param {boolean} log @returns {{ends: number[], outside: number}|null} */
 export function clipped(drawing, log) {
-  const values = drawing.traces.filter((trace) => trace.line?.width !== 0).flatMap((trace) => trace.y.filter((/** @type {any} */ y) => known(y) && (!log || y > 0)));
+  const values = curvesOf(drawing).flatMap((trace) => (trace.called?.raw ?? trace.y).filter((/** @type {any} */ y) => known(y) && (!log || y > 0)));
   if (values.length < 10) return null;
   const sorted = values.sort((value, two) => value - two);
   const cut = Math.floor(((1 - INSIDE) / 2) * sorted.length);
@@ -82,6 +85,9 @@ export function valueAt(trace, x) {
   return null;
 }
 
+/** What a curve of another run is called. @param {{name: string, raw?: any[], smoothed?: string}|undefined} own @param {string} run */
+const against = (own, run) => (own ? { ...own, name: `${own.name} · ${run}`, ...(own.smoothed && { smoothed: `${own.smoothed} · ${run}` }) } : null);
+
 /** Another run's curves behind the live ones, thin, and how far the live one is from it now.
  * @param {Drawing} live @param {Drawing} other drawn in the same way @param {string} name @param {Theme} theme
  * @param {string} scale such as "step"
@@ -93,7 +99,7 @@ export function before(live, other, name, theme, scale) {
     const pair = own.find((mine) => mine.name === trace.name);
     const color = pair?.line?.color ?? theme.muted;
     const line = { color, width: 1, dash: "dot" };
-    return { type: "scatter", mode: "lines", x: trace.x, y: trace.y, opacity: 0.7, connectgaps: Boolean(trace.connectgaps), line, name: `${trace.name} · ${name}`, hoverinfo: "none" };
+    return { type: "scatter", mode: "lines", x: trace.x, y: trace.y, opacity: 0.7, connectgaps: Boolean(trace.connectgaps), line, name: `${trace.name} · ${plotText(name)}`, called: against(trace.called, name), hoverinfo: "none" };
   });
   const main = own.at(-1) ?? null;
   const same = main && curvesOf(other).find((trace) => trace.name === main.name);
@@ -112,13 +118,25 @@ export function before(live, other, name, theme, scale) {
   };
 }
 
+/** The columns of a drawing: its curves' own values, and beside them what was made smoother. @param {Drawing} drawing
+ * @returns {{name: string, x: any[], y: any[]}[]} */
+function columnsOf(drawing) {
+  const named = drawing.traces.filter((trace) => trace.hoverinfo !== "skip" && (trace.called?.name ?? trace.name));
+  return named.flatMap(({ name, called, x, y }) => [
+    { name: called?.name ?? name, x, y: called?.raw ?? y },
+    ...(called?.smoothed ? [{ name: called.smoothed, x, y }] : []),
+  ]);
+}
+
 /** All curves of a drawing as CSV: a line per place. @param {Drawing} drawing */
 export function csvOf(drawing) {
-  const curves = curvesOf(drawing);
+  const curves = columnsOf(drawing);
   const places = [...new Set(curves.flatMap((curve) => curve.x))].filter(known).sort((curve, two) => curve - two);
   const columns = curves.map((curve) => new Map(curve.x.map((/** @type {any} */ x, /** @type {number} */ at) => [x, curve.y[at]])));
   const quote = (/** @type {string} */ text) => `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
-  const head = [drawing.layout?.xaxis?.title?.text ?? "x", ...curves.map((curve) => curve.name)].map(quote);
+  const { title, ticksuffix = "" } = drawing.layout?.xaxis ?? {};
+  const place = drawing.along ?? title?.text ?? (ticksuffix ? "running time" : "x");
+  const head = [ticksuffix ? `${place}, ${ticksuffix.trim()}` : place, ...curves.map((curve) => curve.name)].map(quote);
   const rows = places.map((x) => [x, ...columns.map((column) => column.get(x) ?? "")].join(","));
   return [head.join(","), ...rows].join("\n") + "\n";
 }

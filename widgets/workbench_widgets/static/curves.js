@@ -79,7 +79,9 @@ export class Curves {
       const shown = curve.detail ? { ...view, ...curve.detail } : view;
       let drawing = along(curve.draw(shown, options), view, scale, this.options);
       if (curve.detail?.part) drawing = { ...drawing, chips: [...(drawing.chips ?? []), { text: `${curve.detail.part} alone`, color: "transparent" }] };
-      if (other && scaleThere) {
+      if (other && !scaleThere.known) {
+        if (drawing.layout?.xaxis?.title) drawing = { ...drawing, chips: [...(drawing.chips ?? []), { text: `${this.baseline.name}: no ${scale.title}`, color: "transparent" }] };
+      } else if (other) {
         drawing = before(drawing, along(curve.draw(other, options), other, scaleThere, this.options), this.baseline.name, theme, this.options.by);
       }
       curve.panel.draw(drawing, theme, Plotly, lazy);

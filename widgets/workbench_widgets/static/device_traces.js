@@ -7,15 +7,15 @@
  * @typedef {import("./traces.js").Options} Options
  */
 
-import { byteUnit, bytes, known, number, percent, plotText } from "./format.js";
-import { median } from "./lines.js";
+import { byteUnit, bytes, known, number, percent, plotText, timeUnit } from "./format.js";
+import { called, median } from "./lines.js";
 import { lastKnown, line, someKnown } from "./traces.js";
 
 /** Seconds since the start in the unit that suits the run's length.
  * @param {any} view @param {number[]} times */
 function sinceStart(view, times) {
   const length = Math.max(0, ...times.map((time) => time - view.started_at));
-  const [unit, size] = length > 2 * 3600 ? ["h", 3600] : length > 180 ? ["min", 60] : ["s", 1];
+  const [unit, size] = timeUnit(length);
   const x = times.map((time) => (time - view.started_at) / size);
   return { x, size, axis: { ticksuffix: ` ${unit}` } };
 }
@@ -82,9 +82,9 @@ function overTime(view, lines, suffix, yaxis, say, what) {
     axis = time.axis;
     size = time.size;
     const hovertemplate = `${plotText(source.name)} %{y:.4~g}${suffix}<extra></extra>`;
-    if (!many) return line(time.x, source.y, source.color, { hovertemplate });
+    if (!many) return line(time.x, source.y, source.color, { ...called(source.name), hovertemplate });
     const thin = { opacity: 0.8, line: { color: source.color, width: 1.1 } };
-    return line(time.x, source.y, source.color, { name: source.name, hoverinfo: "none", ...thin });
+    return line(time.x, source.y, source.color, { name: plotText(source.name), ...called(source.name), hoverinfo: "none", ...thin });
   });
   const latest = lines.map((line) => `${line.name} ${say(lastKnown(line.y))}`);
   const part = partOf(view);
@@ -123,7 +123,8 @@ export function memory(view, { theme }) {
     { name: "this run", column: "run_rss_bytes" },
   ]);
   const perRank = view.predicted?.memory?.total_bytes;
-  const copies = onHost ? (view.world_size ?? view.processes) : 1;
+  const nodes = view.nodes > 1 ? view.nodes : 1; // the host's reading is of node 0, which has its share of the ranks
+  const copies = onHost ? (view.world_size ?? view.processes) / nodes : 1;
   const predicted = known(perRank) && lines.length ? perRank * copies : null;
   const largest = Math.max(predicted ?? 0, ...lines.flatMap((line) => line.y.filter(known)));
   const unit = byteUnit(largest);
@@ -137,9 +138,10 @@ export function memory(view, { theme }) {
   const shown = range(peaks, say);
   const drawing = { ...overTime(view, scaled, ` ${unit.name}`, yaxis, say, "Memory"), value: shown === "n/a" ? shown : `peak ${shown}` };
   if (predicted === null) return drawing;
-  // On the host the readings are of the whole run, the prediction is of its ranks: say so.
+  // On the host the readings are of all that runs there, the prediction is of its ranks: say so.
+  const here = nodes > 1 ? " of node 0" : "";
   const names = onHost
-    ? ["whole run, launcher included", `ranks, predicted ${bytes(predicted)}`]
+    ? ["whole run, launcher included", `ranks${here}, predicted ${bytes(predicted)}`]
     : ["measured", `predicted ${bytes(predicted)}`];
   return withPrediction(drawing, predicted / unit.bytes, names, theme);
 }
@@ -151,9 +153,8 @@ function withPrediction(drawing, y, [measured, latest], theme) {
   const ends = [Math.min(...times), Math.max(...times)];
   const dashed = { line: { color: theme.ink, width: 1.4, dash: "dash" }, mode: "lines" };
   const hover = drawing.readings ? { hoverinfo: "skip" } : { hovertemplate: `${latest}<extra></extra>` };
-  const chips = drawing.chips?.length
-    ? drawing.chips
-    : [{ text: measured, color: theme.series[0] }];
+  const named = drawing.traces.length > 1 && drawing.chips?.length; // each line has its chip
+  const chips = named ? (drawing.chips ?? []) : [{ text: measured, color: theme.series[0] }, ...(drawing.chips ?? [])];
   return {
     ...drawing,
     traces: [...drawing.traces, line(ends, [y, y], theme.ink, { ...dashed, ...hover })],

@@ -90,6 +90,10 @@ export function bytes(value) {
   return `${(value / unit.bytes).toLocaleString("en", { maximumSignificantDigits: 3 })} ${unit.name}`;
 }
 
+/** The unit in which a time axis of that many seconds reads best, and its size. @param {number} length
+ * @returns {[string, number]} */
+export const timeUnit = (length) => (length > 2 * 3600 ? ["h", 3600] : length > 180 ? ["min", 60] : ["s", 1]);
+
 /** 95 -> "1:35", 4000 -> "1:06:40", from two days on 200000 -> "2 d 07:33". @param {unknown} value */
 export function seconds(value) {
   if (!known(value) || value < 0) return UNKNOWN;

@@ -29,6 +29,13 @@ export function line(x, y, color, more = {}) {
   return { type: "scatter", mode: "lines", x, y, line: { color, width: 1.6 }, ...few, ...more };
 }
 
+/** What a curve is called where no markup is read; of a smoothed one also its raw values and how they were smoothed.
+ * @param {string} name @param {any[]} [raw] @param {number} [weight] as of `smooth`
+ * @returns {{called: {name: string, raw?: any[], smoothed?: string}}} */
+export const called = (name, raw, weight) => ({
+  called: { name, ...(raw && { raw, smoothed: `${name} (exponential moving average, weight ${weight})` }) },
+});
+
 /** The area between two columns, for what the thinning hid.
  * @param {any[]} x @param {any[]} low @param {any[]} high @param {string} color */
 export function band(x, low, high, color) {

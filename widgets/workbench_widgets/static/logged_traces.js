@@ -6,7 +6,7 @@
  */
 
 import { known, number, plotText } from "./format.js";
-import { band, line, someKnown, smooth } from "./lines.js";
+import { band, called, line, someKnown, smooth } from "./lines.js";
 import { fade } from "./theme.js";
 
 const LOSS = "Loss";
@@ -39,7 +39,7 @@ export function validation(view, { theme }) {
   const curves = series.map((/** @type {any} */ entry, /** @type {number} */ at) => {
     const { step, mean } = points(view.logged, entry);
     const color = theme.series[(at + 1) % theme.series.length];
-    return line(step, mean, color, { name: plotText(entry.name), mode: "lines+markers", marker: { size: 5, color }, hoverinfo: "none" });
+    return line(step, mean, color, { name: plotText(entry.name), ...called(entry.name), mode: "lines+markers", marker: { size: 5, color }, hoverinfo: "none" });
   });
   const chips = series.map((/** @type {any} */ entry, /** @type {number} */ at) => ({ text: `${entry.name} ${number(entry.last)}`, color: curves[at].line.color }));
   return { curves, chips };
@@ -51,12 +51,12 @@ export function figure(view, { theme, smoothing }, title) {
   const traces = series.flatMap((entry, at) => {
     const color = theme.series[at % theme.series.length];
     const gaps = { connectgaps: !entry.nonfinite };
-    const raw = { name: plotText(entry.name), hoverinfo: "none", ...gaps };
+    const raw = { name: plotText(entry.name), ...called(entry.name), hoverinfo: "none", ...gaps };
     const range = series.length === 1 && entry.stride > 1 && someKnown(entry.low) ? band(entry.step, entry.low, entry.high, color) : [];
     const few = entry.step.length < 40 ? { mode: "lines+markers", marker: { size: 4, color } } : {};
     if (!(smoothing > 0) || entry.step.length < 40) return [...range, line(entry.step, entry.mean, color, { ...raw, ...few })];
     const faint = { line: { color: fade(color, 0.3), width: 1.2 }, hoverinfo: "skip", ...gaps };
-    return [...range, line(entry.step, entry.mean, color, faint), line(entry.step, smooth(entry.mean, smoothing), color, { ...raw, line: { color, width: 2 } })];
+    return [...range, line(entry.step, entry.mean, color, faint), line(entry.step, smooth(entry.mean, smoothing), color, { ...raw, ...called(entry.name, entry.mean, smoothing), line: { color, width: 2 } })];
   });
   const broken = series.filter((entry) => entry.nonfinite > 0);
   const chips = series.map((entry, at) => ({ text: `${shorter(entry.name, title)} ${number(entry.last)}`, color: theme.series[at % theme.series.length] }));

@@ -3,6 +3,7 @@
 
 import { element, focusedElement, setText } from "./dom.js";
 import { bytes, known, plotText } from "./format.js";
+import { called } from "./lines.js";
 import { look } from "./memory_bars.js";
 import { Panel } from "./panel.js";
 import { fade, readTheme, watchTheme } from "./theme.js";
@@ -116,6 +117,7 @@ function drawing(timeline, theme) {
     mode: "lines",
     stackgroup: "memory",
     name: plotText(name),
+    ...called(name),
     x: timeline.event,
     y: values.map((value) => value / scale),
     line: { width: 0.6, color: colors[at].line, shape: "hv" },

@@ -2,11 +2,11 @@
 /** The loss curves of several runs in one chart, along steps, tokens, time or dollars. */
 
 import { element } from "./dom.js";
-import { number, plotText, seconds, short, usd } from "./format.js";
+import { known, number, plotText, seconds, short, timeUnit, usd } from "./format.js";
+import { called, someKnown, smooth } from "./lines.js";
 import { lossControls } from "./loss_controls.js";
 import { Panel } from "./panel.js";
 import { readTheme, watchTheme } from "./theme.js";
-import { someKnown, smooth } from "./traces.js";
 
 /** @typedef {import("./loader.js").Context} Context
  * @typedef {{run: string, name: string, step: any[], tokens: any[], seconds: any[], usd: any[], loss: any[]}} Curve
@@ -16,7 +16,7 @@ import { someKnown, smooth } from "./traces.js";
 const AXES = [
   { name: "Steps", column: "step", title: "optimizer step", text: short },
   { name: "Tokens", column: "tokens", title: "tokens", text: short },
-  { name: "Time", column: "seconds", title: "running time in seconds", text: seconds },
+  { name: "Time", column: "seconds", title: "running time", text: seconds },
   { name: "Dollars", column: "usd", title: "US dollars", text: usd },
 ];
 // Ten runs, eight colours: the last two are dashed.
@@ -63,12 +63,14 @@ export class Overlay {
     const { axis, curves } = this;
     const shown = curves.map((curve, index) => ({ curve, color: theme.series[index % 8], dash: DASHES[index < 8 ? 0 : 1] }));
     const drawn = shown.filter(({ curve }) => someKnown(curve[axis.column]));
+    const inTime = axis.column === "seconds";
+    const [unit, size] = inTime ? timeUnit(Math.max(0, ...drawn.flatMap(({ curve }) => curve.seconds.filter(known)))) : ["", 1];
     const missing = shown.filter((curve) => !drawn.includes(curve)).map(({ curve }) => curve.name);
     const last = (/** @type {Curve} */ curve) => number(smooth(curve.loss, this.options.smoothing).filter((value) => value !== null).at(-1));
     const without = missing.length ? ` Unknown along ${axis.name.toLowerCase()}: ${missing.join(", ")}.` : "";
     this.panel.draw(
       {
-        traces: drawn.map((item) => this.trace(item.curve, item.color, item.dash, theme.font)),
+        traces: drawn.map((item) => this.trace(item.curve, item.color, item.dash, theme.font, size)),
         value: "",
         label: `${this.what} along ${axis.name.toLowerCase()}: ${curves.map((curve) => `${curve.name} ${last(curve)}`).join(", ")}.${without}`,
         chips: shown.map(({ curve, color, dash }) => ({
@@ -78,7 +80,7 @@ export class Overlay {
         })),
         empty: drawn.length ? undefined : curves.length ? `Unknown along ${axis.name.toLowerCase()}` : undefined,
         layout: {
-          xaxis: { title: { text: axis.title } },
+          xaxis: { title: { text: axis.title }, ...(inTime && { ticksuffix: ` ${unit}` }) },
           yaxis: { type: this.options.logLoss ? "log" : "linear" },
           uirevision: `${axis.column} ${this.options.logLoss} ${this.what}`,
         },
@@ -89,12 +91,16 @@ export class Overlay {
     if (drawn.length === 0 && this.panel.drawn) this.Plotly.purge(this.panel.plot);
   }
 
-  /** @param {Curve} curve @param {string} color @param {string} dash @param {string} family */
-  trace(curve, color, dash, family) {
+  /** @param {Curve} curve @param {string} color @param {string} dash @param {string} family
+   * @param {number} size of a unit of the axis */
+  trace(curve, color, dash, family, size) {
     const hovertemplate = `${plotText(curve.name)} %{y:.4~g}<extra></extra>`;
-    const y = smooth(curve.loss, this.options.smoothing);
+    const { smoothing } = this.options;
+    const y = smooth(curve.loss, smoothing);
+    const name = smoothing > 0 ? called(curve.name, curve.loss, smoothing) : called(curve.name);
     const line = { color, dash, width: 2 };
-    return { type: "scatter", mode: "lines", x: curve[this.axis.column], y, line, hovertemplate, hoverlabel: { font: { family } } };
+    const x = curve[this.axis.column].map((at) => (known(at) ? at / size : at));
+    return { type: "scatter", mode: "lines", x, y, line, ...name, hovertemplate, hoverlabel: { font: { family } } };
   }
 
   close() {

@@ -94,7 +94,8 @@ export class Panel {
     const { drawing, theme, Plotly } = this.next;
     this.next = null;
     this.paintedAt = performance.now();
-    Plotly.react(this.plot, drawing.traces, layout(theme, drawing.layout, width, height), PLOT_CONFIG);
+    const data = drawing.traces.map(({ called: _, ...trace }) => trace); // plotly.js knows no such key
+    Plotly.react(this.plot, data, layout(theme, drawing.layout, width, height), PLOT_CONFIG);
     this.drawing = drawing;
     this.theme = theme;
     this.Plotly = Plotly;
@@ -109,8 +110,8 @@ export class Panel {
       if (!readings || !points.length) return;
       const inOrder = [...points].sort((one, other) => one.curveNumber - other.curveNumber);
       const lines = inOrder.map((/** @type {any} */ { curveNumber, y }) => {
-        const { name, line } = traces[curveNumber] ?? {};
-        return { name, color: line?.color, value: y };
+        const { name, called, line } = traces[curveNumber] ?? {};
+        return { name: called?.name ?? name, color: line?.color, value: y };
       });
       this.readings.show(readings(points[0].x), lines, say);
     });

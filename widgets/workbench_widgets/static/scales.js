@@ -3,11 +3,11 @@
  * What the charts over the steps are drawn along: steps, time at work, tokens or dollars. The same sums as the
  * engine's curves (workbench/observe/curves.py). No DOM here.
  *
- * @typedef {{by: string, title: string, known: boolean, of: (step: number) => number|null,
+ * @typedef {{by: string, title: string, known: boolean, missing: string, of: (step: number) => number|null,
  *   back: (x: number) => number|null, say: (x: number) => string, axis: any}} Scale
  */
 
-import { count, known, seconds as clock, short, usd } from "./format.js";
+import { count, known, seconds as clock, short, timeUnit, usd } from "./format.js";
 
 export const SCALES = [
   { by: "step", name: "Step" },
@@ -16,12 +16,15 @@ export const SCALES = [
   { by: "usd", name: "Cost" },
 ];
 
-/** Seconds at work until a Unix time: pauses between attempts left out. @param {any} view
- * @returns {(time: number) => number} */
+/** Seconds at work until a Unix time: pauses between attempts left out; null where a view has not what its earlier
+ * attempts took. @param {any} view @returns {(time: number) => number|null} */
 export function secondsAtWork(view) {
   const lines = view.attempts ?? [];
   const of = (/** @type {string} */ event) =>
     lines.filter((/** @type {any} */ line) => line.event === event && known(line.time)).map((/** @type {any} */ line) => line.time);
+  const earlier = view.attempts_before?.clock ?? [];
+  const first = lines.find((/** @type {any} */ line) => line.event === "start");
+  if (first?.attempt > 1 && !earlier.length) return () => null;
   const ends = of("end");
   const starts = of("start").sort((/** @type {number} */ one, /** @type {number} */ two) => one - two);
   if (!starts.length) starts.push(view.started_at ?? 0);
@@ -30,20 +33,24 @@ export function secondsAtWork(view) {
     const last = Math.max(...ends.filter((/** @type {number} */ end) => end >= at && end <= next));
     return [at, Number.isFinite(last) ? last : next];
   });
+  const before = through(earlier.map((/** @type {number[]} */ [time]) => time), earlier.map((/** @type {number[]} */ [, seconds]) => seconds));
+  const [begun, until] = [earlier[0]?.[0] ?? 0, earlier.at(-1)?.[0] ?? 0];
   return (time) => intervals.reduce((/** @type {number} */ sum, /** @type {number[]} */ [start, end]) =>
-    sum + Math.max(0, Math.min(time, end) - start), 0);
+    sum + Math.max(0, Math.min(time, end) - start), before(Math.max(begun, Math.min(time, until))) ?? 0);
 }
 
-/** Tokens consumed up to each row, null from where a rate is unknown. @param {any} series
+/** Tokens consumed up to each row, null from where those of a step are unknown: the sum is then, too. The first step
+ * of an attempt has no duration, so no rate: it consumed as many as the next one. @param {any} series
  * @returns {(number|null)[]} */
 export function tokensOf(series) {
-  let total = /** @type {number|null} */ (0);
-  let before = 0;
-  return (series.step ?? []).map((/** @type {number} */ step, /** @type {number} */ at) => {
-    const [rate, each] = [series.tokens_per_second?.[at], series.step_seconds?.[at]];
-    // The first step has no duration of its own: it consumed as many tokens as the next one.
-    const [rateHere, eachHere] = at === 0 && !known(rate) ? [series.tokens_per_second?.[1], series.step_seconds?.[1]] : [rate, each];
-    total = total !== null && known(rateHere) && known(eachHere) ? total + rateHere * eachHere * (step - before) : null;
+  const { step: steps = [], tokens_per_second: rates = [], step_seconds: durations = [] } = series;
+  const timed = steps.map((/** @type {any} */ _, /** @type {number} */ at) => at).filter((/** @type {number} */ at) => known(durations[at]));
+  let place = 0; // in `timed`
+  let [total, before] = [/** @type {number|null} */ (0), 0];
+  return steps.map((/** @type {number} */ step, /** @type {number} */ at) => {
+    while (timed[place] < at && place < timed.length - 1) place += 1;
+    const [rate, duration] = [rates[timed[place]], durations[timed[place]]];
+    total = total !== null && known(rate) && known(duration) ? total + rate * duration * (step - before) : null;
     before = step;
     return total;
   });
@@ -65,6 +72,16 @@ function through(x, y) {
   };
 }
 
+/** Why a scale has no places, or not all; "" where it has. @param {string} by @param {any} view @param {number[]} steps
+ * @param {any[]} raw */
+function missing(by, view, steps, raw) {
+  if (by === "usd" && !known(view.usd_per_hour)) return "The price of this run is unknown: set WORKBENCH_USD_PER_HOUR before the launch";
+  if (by === "step" || raw.every(known)) return steps.length || by === "step" ? "" : "Not known of this run yet";
+  if (by !== "tokens") return "This run was recorded without what its earlier attempts took";
+  if (!known(raw[0])) return "The tokens of this run's steps are unknown";
+  return `Tokens are known up to step ${count(steps[raw.findIndex((value) => !known(value)) - 1])}`;
+}
+
 /** @param {any} view @param {string} by @returns {Scale} */
 export function scaleOf(view, by) {
   const series = view.series ?? {};
@@ -75,19 +92,18 @@ export function scaleOf(view, by) {
   const raw = by === "tokens" ? tokensOf(series) : times.map((/** @type {number} */ time) => (known(time) ? atWork(time) : null));
   const rows = steps.map((/** @type {number} */ _, /** @type {number} */ at) => at).filter((/** @type {number} */ at) => known(steps[at]) && known(raw[at]));
   const length = Math.max(0, ...rows.map((/** @type {number} */ at) => raw[at]));
-  const [unit, size] = length > 2 * 3600 ? ["h", 3600] : length > 180 ? ["min", 60] : ["s", 1];
+  const [unit, size] = timeUnit(length);
   const factor = by === "time" ? 1 / size : by === "usd" ? (price ?? 0) / 3600 : 1;
   const [x, y] = [[0, ...rows.map((/** @type {number} */ at) => steps[at])], [0, ...rows.map((/** @type {number} */ at) => raw[at] * factor)]];
-  const of = through(x, y);
-  const back = through(y, x);
-  const there = rows.length > 0;
-  if (by === "time") {
-    return { by, title: "running time", known: there, of, back, say: (at) => clock(at * size), axis: { ticksuffix: ` ${unit}` } };
-  }
-  if (by === "tokens") return { by, title: "tokens", known: there, of, back, say: (at) => `${short(at)} tokens`, axis: { tickformat: "~s" } };
-  if (by === "usd") return { by, title: "dollars", known: there && known(price), of, back, say: usd, axis: { tickprefix: "$" } };
+  const along = through(x, y);
+  const last = by === "tokens" && raw.at(-1) === null ? /** @type {number} */ (x.at(-1)) : Infinity; // none is guessed
+  const there = rows.length > 0 && (by !== "usd" || known(price));
+  const all = { by, known: there, missing: missing(by, view, steps, raw), of: (/** @type {number} */ step) => (step > last ? null : along(step)), back: through(y, x) };
+  if (by === "time") return { ...all, title: "running time", say: (at) => clock(at * size), axis: { ticksuffix: ` ${unit}` } };
+  if (by === "tokens") return { ...all, title: "tokens", say: (at) => `${short(at)} tokens`, axis: { tickformat: "~s" } };
+  if (by === "usd") return { ...all, title: "dollars", say: usd, axis: { tickprefix: "$" } };
   const same = (/** @type {number} */ at) => at;
-  return { by: "step", title: "optimizer step", known: true, of: same, back: same, say: (at) => `step ${count(at)}`, axis: {} };
+  return { ...all, by: "step", title: "optimizer step", known: true, of: same, back: same, say: (at) => `step ${count(at)}`, axis: {} };
 }
 
 /** A step's Unix time, and the step of a Unix time: what panels of different axes share.

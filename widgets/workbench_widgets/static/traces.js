@@ -6,7 +6,7 @@
  * @typedef {import("./theme.js").Theme} Theme
  * @typedef {{traces: any[], value: string, label: string, layout?: any,
  *   chips?: {text: string, color: string, dash?: boolean}[], hidden?: boolean, empty?: string,
- *   readings?: (x: number) => string, say?: (value: any) => string, steps?: boolean,
+ *   readings?: (x: number) => string, say?: (value: any) => string, steps?: boolean, along?: string,
  *   timeAt?: (x: number) => number|null, placeOf?: (time: number) => number|null,
  *   delta?: {text: string, title: string}|"", unit?: (value: any) => string}} Drawing
  * @typedef {{theme: Theme, logLoss: boolean, smoothing: number}} Options
@@ -14,7 +14,7 @@
 
 import { known, number, plotText, short, shortSeconds } from "./format.js";
 import { validation } from "./logged_traces.js";
-import { band, lastKnown, line, smooth, someKnown } from "./lines.js";
+import { band, called, lastKnown, line, smooth, someKnown } from "./lines.js";
 import { fade } from "./theme.js";
 
 export { lastKnown, line, smooth, someKnown } from "./lines.js";
@@ -35,12 +35,12 @@ export function loss(view, options) {
   const thinned = view.stride > 1 && someKnown(low);
   const traces = thinned ? band(step, low, high, theme.accent) : [];
   const rawColor = smoothing > 0 ? fade(theme.accent, 0.38) : theme.accent;
-  const unseen = smoothing > 0 ? { hoverinfo: "skip" } : { name: "loss", hoverinfo: "none" };
+  const unseen = smoothing > 0 ? { hoverinfo: "skip" } : { name: "loss", ...called("loss"), hoverinfo: "none" };
   traces.push(line(step, raw, rawColor, unseen));
   const chips = [{ text: thinned ? `mean of ${view.stride} steps, range` : "raw", color: rawColor }];
   if (smoothing > 0) {
     const width = { line: { color: theme.accent, width: 2.4 } };
-    traces.push(line(step, smoothed, theme.accent, { ...width, name: "loss", hoverinfo: "none" }));
+    traces.push(line(step, smoothed, theme.accent, { ...width, name: "loss", ...called("loss", raw, smoothing), hoverinfo: "none" }));
     chips.push({ text: "smoothed", color: theme.accent });
   }
   const validated = validation(view, options);
@@ -141,10 +141,11 @@ function overSteps(view, { theme, smoothing }, column, how) {
   const values = series[column] ?? [];
   const peak = how.peak && view.stride > 1 ? series[how.peak] : undefined;
   const traces = someKnown(peak) ? band(step, values, peak, how.color) : [];
-  const shown = { name: how.what.toLowerCase(), hoverinfo: "none" };
+  const name = how.what.toLowerCase();
+  const shown = { name, ...called(name), hoverinfo: "none" };
   const smoothed = how.smooth && smoothing > 0;
   traces.push(line(step, values, smoothed ? fade(how.color, 0.35) : how.color, smoothed ? { hoverinfo: "skip" } : shown));
-  if (smoothed) traces.push(line(step, smooth(values, smoothing), how.color, { ...shown, line: { color: how.color, width: 2.2 } }));
+  if (smoothed) traces.push(line(step, smooth(values, smoothing), how.color, { ...shown, ...called(name, values, smoothing), line: { color: how.color, width: 2.2 } }));
   const value = how.say(how.last ?? lastKnown(values));
   const drawn = someKnown(values) ? traces : [];
   const empty = emptySentence(view);

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -71,23 +71,41 @@ class Compare(Face):
         self._filter: dict[str, Any] = {"where": where, "archived": False, "sort": None}
         self._loss: float | None = None
         self._shown = _LOSS
-        picked = list(dict.fromkeys(self.store.find(run).directory.name for run in runs))
-        if len(picked) > MOST:
-            raise wb.UsageError(f"{len(picked)} runs given; 2 to {MOST} can be compared.")
         super().__init__(
             store_config(self.store.root, face="compare_runs.js", most=MOST),
-            picked=picked,
+            picked=self._found(runs),
             **self._list(),
         )
         self._set_beside()
 
     def pick(self, runs: Sequence[str], loss: float | None = None) -> None:
-        """Set these runs beside each other; `loss` is the one whose cost is asked for."""
+        """Set these runs beside each other; `loss` is the one whose cost is asked for.
+
+        Raises:
+            RunNotFoundError: some are not in the store; nothing is changed then.
+            UsageError: they are more than 10.
+        """
         with self._working:
-            known = {row["run"] for row in self.rows} | set(self.picked)  # a filter hides some
+            self.picked = self._found(runs)
             self._loss = loss
-            self.picked = [run for run in dict.fromkeys(runs) if run in known][:MOST]
             self._set_beside()
+
+    def _found(self, runs: Sequence[str]) -> list[str]:
+        """Ids of runs that are given by id or name, each once."""
+        found: dict[str, None] = {}
+        unknown: dict[str, wb.RunNotFoundError] = {}
+        for run in runs:
+            try:
+                found[self.store.find(run).directory.name] = None
+            except wb.RunNotFoundError as error:
+                unknown[run] = error
+        if len(unknown) == 1:
+            raise next(iter(unknown.values()))
+        if unknown:
+            raise wb.RunNotFoundError(f"No runs {_quoted(unknown)} in {self.store.root}.")
+        if len(found) > MOST:
+            raise wb.UsageError(f"{len(found)} runs given; 2 to {MOST} can be compared.")
+        return list(found)
 
     def show(self, name: str) -> None:
         """Draw the curves of what the runs logged as `name`; ``"loss"`` is the training loss."""
@@ -168,8 +186,11 @@ class Compare(Face):
         runs, loss = message.get("runs"), message.get("loss")
         if isinstance(runs, list):
             number = isinstance(loss, int | float) and not isinstance(loss, bool)
-            wanted = loss if number else None
-            self.pick([str(run) for run in runs], wanted)
+            wanted = [str(run) for run in runs]
+            listed = {row["run"] for row in self.rows} | set(self.picked)  # a filter hides some
+            if strange := dict.fromkeys(run for run in wanted if run not in listed):
+                raise wb.RunNotFoundError(f"Not listed here: {_quoted(strange)}. Press Refresh.")
+            self.pick(wanted, loss if number else None)
         return ""
 
     def _on_list(self, message: dict[str, Any]) -> str:
@@ -242,6 +263,10 @@ class Compare(Face):
             step = "never" if not reached else f"at step {reached['step']}"
             lines.append(f"  {run}: loss {target['loss']} {step}")
         return "\n".join(lines)
+
+
+def _quoted(runs: Iterable[str]) -> str:
+    return ", ".join(map(repr, runs))
 
 
 def _logged(store: wb.Store, run: str) -> dict[str, Series]:

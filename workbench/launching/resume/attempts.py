@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.launching.log import guarded, log
+from workbench.observe.work_clock import told_attempts
 from workbench.store.cut_lines import cut_after
 from workbench.store.files import LineReader, append_line, parse_line, read_json, read_tail
 from workbench.store.layout import RunPaths
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
 _CONTROL = ("stop-at", "terminating", "dump", "steer")
 _WISHES = ("stop", "stop-now", "preempt")
-_TOLD = 20  # attempts in the view
 _END_BYTES = 4096
 _UNSEEN = "Its end was not seen: every process was gone."
 
@@ -36,6 +36,7 @@ class Attempts:
         self.lines = read_attempts(paths)
         self._ended = read_json(paths.exit) or {}  # gone by the time that the next one begins
         self._least = _attempts_elsewhere(paths)
+        self._told, self._told_lines = told_attempts(self.lines), len(self.lines)
 
     @property
     def number(self) -> int:
@@ -80,11 +81,11 @@ class Attempts:
         last = self.lines[-1] if self.lines else None
         return max(0.0, time.time() - last["time"]) if last and last["event"] == "start" else 0.0
 
-    def latest(self) -> list[dict[str, Any]]:
-        """What the view reports them."""
-        latest = self.lines[-2 * _TOLD :]
-        left_out = {"given_up", "rollback"}
-        return [{key: line[key] for key in line if key not in left_out} for line in latest]
+    def told(self) -> dict[str, Any]:
+        """What the view has of them: see `workbench.observe.work_clock.told_attempts`."""
+        if self._told_lines != len(self.lines):
+            self._told, self._told_lines = told_attempts(self.lines), len(self.lines)
+        return self._told
 
     def take_over(self) -> None:
         """Before the next attempt is waited for: what was asked of an earlier supervisor is done.

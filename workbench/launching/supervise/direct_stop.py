@@ -249,7 +249,7 @@ def _close_view(paths: RunPaths, end: ExitDoc, attempts: Attempts, steps: int) -
         **{name: end[name] for name in OF_THE_END},
         "eta_seconds": None,
         "steps": max(steps, int(view.get("steps") or 0)),
-        "attempts": attempts.latest(),
+        **attempts.told(),
         "seq": int(view.get("seq") or 0) + 1,
         "written_at": round(time.time(), 3),
     }

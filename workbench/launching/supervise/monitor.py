@@ -245,7 +245,7 @@ class RunMonitor:
             "world_size": self._state.world_size,
             "restarts": self._state.restarts,
             "attempt": self._attempts.number,
-            "attempts": self._attempts.latest(),
+            **self._attempts.told(),
             "checkpoints": [saved.document() for saved in self._checkpoints[:_CHECKPOINTS]],
             "findings": [
                 finding.answer(self._paths.directory.name) for finding in self.findings[:_FINDINGS]

@@ -1,0 +1,118 @@
+"""Seconds that a run was at work, and what its view tells of its attempts."""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any, cast, final
+
+from workbench.store.files import LineReader
+from workbench.store.layout import RunPaths
+from workbench.store.schema import BY_HAND, AttemptLine, AttemptsBefore
+
+_TOLD = 40  # lines of attempts in the view
+_PAUSES = 30  # between attempts that the view has no room for
+_LEFT_OUT = ("given_up", "rollback")
+_OF_ARGUMENTS = ("attempt", "event", "time", "arguments")
+Interval = tuple[float, float | None]
+
+
+@final
+class Clock:
+    """Seconds that a run was at work, of a time of day: pauses between attempts left out."""
+
+    def __init__(self, attempts: Sequence[Interval]) -> None:
+        """`attempts`: Unix seconds of start and end, in order; the last one's may be None."""
+        self._starts = [start for start, _ in attempts]
+        self._ends = [end for _, end in attempts]
+        self._before = [0.0]
+        for start, end in attempts[:-1]:
+            self._before.append(self._before[-1] + (start if end is None else end) - start)
+
+    @classmethod
+    def read(cls, paths: RunPaths, started_at: float) -> Clock:
+        """From the run's attempts; one attempt from `started_at` on where none were written."""
+        lines, reader = list[dict[str, Any]](), LineReader(paths.attempts)
+        while block := reader.read():
+            lines += block
+        return cls(intervals(lines) or [(started_at, None)])
+
+    def active(self, at: float) -> float:
+        """Seconds at work until the Unix time `at`."""
+        index = bisect_right(self._starts, at) - 1
+        if index < 0:
+            return 0.0
+        end = self._ends[index]
+        now = at if end is None else min(at, end)
+        return round(self._before[index] + now - self._starts[index], 3)
+
+
+def intervals(lines: Sequence[Mapping[str, Any]]) -> list[Interval]:
+    """Start and end of each attempt, in Unix seconds, from lines of attempts.jsonl.
+
+    An attempt whose end is not known lasted until the next start; the last one lasts.
+    """
+    starts, ends = _times(lines, "start"), _times(lines, "end")
+    found: list[Interval] = []
+    for at, following in itertools.zip_longest(starts, starts[1:]):
+        last = len(ends) if following is None else bisect_right(ends, following)
+        end = ends[last - 1] if last and ends[last - 1] >= at else following
+        found.append((at, end))
+    return found
+
+
+def told_attempts(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The view's ``attempts``, the latest lines from a start on, and ``attempts_before``."""
+    first = max(0, len(lines) - _TOLD)
+    while first and first < len(lines) - 1 and lines[first].get("event") != "start":
+        first += 1
+    told = [
+        {name: value for name, value in line.items() if name not in _LEFT_OUT}
+        for line in lines[first:]
+    ]
+    return {"attempts": told, "attempts_before": _before(lines, first) if first else None}
+
+
+def _before(lines: Sequence[Mapping[str, Any]], first: int) -> AttemptsBefore:
+    """What the lines before `first` come to."""
+    starts = [line for line in lines[:first] if line.get("event") == "start"]
+    by_hand = [line for line in starts if str(line.get("why")).startswith(BY_HAND)]
+    until = float(lines[first]["time"])
+    knees = _knees([one for one in intervals(lines) if one[0] < until], until)
+    given = [line for line in starts if line.get("arguments")]
+    same = itertools.takewhile(
+        lambda line: line["arguments"] == given[-1]["arguments"], given[::-1]
+    )
+    own = [{name: line.get(name) for name in _OF_ARGUMENTS} for line in same]
+    return {
+        "count": len(starts),
+        "by_hand": len(by_hand),
+        "arguments": cast("AttemptLine | None", own[-1] if own else None),
+        "clock": knees,
+    }
+
+
+def _knees(attempts: Sequence[Interval], until: float) -> list[list[float]]:
+    """Unix time and seconds at work where a pause begins or ends, from the first start to `until`.
+
+    Of very many pauses the shortest are left out: the line between the others holds their sum.
+    """
+    if not attempts:
+        return []
+    pauses, total = list[tuple[float, float, float]](), 0.0
+    nexts = [*(start for start, _ in attempts[1:]), until]
+    for (start, end), following in zip(attempts, nexts, strict=True):
+        ended = following if end is None else min(end, following)
+        total += ended - start
+        pauses.append((ended, following, total))
+    longest = sorted(pauses, key=lambda pause: pause[0] - pause[1])[:_PAUSES]
+    points = [(attempts[0][0], 0.0), (until, total)]
+    points += [(at, seconds) for *ends, seconds in longest for at in ends]
+    return [[round(at, 3), round(seconds, 3)] for at, seconds in sorted(set(points))]
+
+
+def _times(lines: Sequence[Mapping[str, Any]], event: str) -> list[float]:
+    """When lines of that event were written, in order."""
+    times = (line.get("time") for line in lines if line.get("event") == event)
+    return sorted(float(at) for at in times if isinstance(at, int | float))
