@@ -21,6 +21,7 @@ from workbench.describe import (
 )
 from workbench.describe.workload import OPTIMIZERS, PRECISIONS
 from workbench.estimate.memory import training_memory
+from workbench.estimate.rank import ranks_of
 from workbench.units import GIB
 
 LLAMA_1B = Model.catalog("llama-3.2-1b")
@@ -302,3 +303,17 @@ def test_fsdp_in_a_pipeline_keeps_weights_and_gradients_until_the_step() -> None
     assert more == pytest.approx(whole, rel=0.1)
     assert not Strategy.parse("zero1x4-pp2", 8).reduces_once
     assert not Strategy.parse("fsdp", 8).keeps_gathered_weights
+
+
+@pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b", "deepseek-v3"])
+@pytest.mark.parametrize("last", [0, 3, 9, None])
+@pytest.mark.parametrize("stages", [1, 4])
+def test_the_last_blocks_are_those_of_the_model(name: str, last: int | None, stages: int) -> None:
+    """Not of each stage: the stages together train what one device trains."""
+    asked = work(Model.catalog(name), trained_layers=last, accumulate=stages)
+    one = ranks_of(asked, Strategy(name="single"))[0].elements
+    split = [rank.elements for rank in ranks_of(asked, Strategy.parse("pp", stages))]
+    for field in ("block", "experts", "frozen_linear", "frozen_experts"):
+        assert sum(getattr(each, field) for each in split) == getattr(one, field), field
+    if last == 3 and stages == 4:
+        assert [bool(each.block) for each in split] == [False, False, False, True]

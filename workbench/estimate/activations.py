@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 from workbench.estimate.context import RankContext
 from workbench.estimate.elements import cast_elements
-from workbench.estimate.flops import backward_share, recomputed_share
 from workbench.estimate.inventory import (
     adapters_bytes,
     attention_bytes,
@@ -38,7 +37,7 @@ class BlockMemory:
     backward: float
     """Gradients and scratch alive at the worst moment of the block's backward, beyond `live`."""
     backward_from_host: float
-    """The same where `saved` is in host memory: with what the worst operation fetches from there."""
+    """The same where `saved` is in host memory: with what the operation fetches from there."""
     norm_backward: float
     """Scratch of one norm's backward on the residual stream, beyond everything saved."""
     casts: float
@@ -77,20 +76,18 @@ def stage_blocks(context: RankContext, stage: Stage) -> StageBlocks:
     """What the blocks of `stage` keep, recompute and offload taken into account."""
     if context.model.traced is not None:
         return _module(context)
-    kinds = [(moe, count) for moe, count in ((False, stage.dense), (True, stage.moe)) if count]
-    inventory = {moe: _block(context, moe=moe) for moe, _ in kinds}
+    inventory = {kind.moe: _block(context, moe=kind.moe) for kind in stage.kinds}
     largest = max(
         inventory.values(), key=lambda block: block.live + block.backward, default=_NO_BLOCK
     )
-    kept = sum(count * inventory[moe].total for moe, count in kinds)
+    kept = sum(kind.trained * inventory[kind.moe].total for kind in stage.kinds)
     strategy = context.strategy
     if strategy.recompute == "full":
-        boundaries = sum(count * inventory[moe].boundary for moe, count in kinds)
-        share = recomputed_share(strategy, stage.layers)
+        boundaries = sum(kind.trained * inventory[kind.moe].boundary for kind in stage.kinds)
+        share = stage.recomputed(strategy)
         kept = share * boundaries + (1 - share) * kept
-    above = backward_share(context.workload, stage.layers)
     card = min(kept, 2 * largest.boundary) if "activations" in strategy.offload else kept
-    return StageBlocks(largest=largest, kept=card * above, on_host=kept * above - card * above)
+    return StageBlocks(largest=largest, kept=card, on_host=kept - card)
 
 
 def _block(context: RankContext, *, moe: bool) -> BlockMemory:

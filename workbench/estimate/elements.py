@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from workbench.describe import Model, Strategy, Traced
-from workbench.describe.counting import Linear, block_linears, weight_counts
+from workbench.describe.counting import Linear, WeightCounts, block_linears, weight_counts
 from workbench.estimate.context import RankContext
-from workbench.estimate.stages import Stage
+from workbench.estimate.stages import BlockKind, Stage
 
 REPLICATED = frozenset({"router", "q_a", "kv_a"})  # never split by tensor parallelism
 LORA_LAYERS = {
@@ -71,13 +71,16 @@ class _Training(NamedTuple):
 
     lora_rank: int
     lora_targets: tuple[str, ...]
-    trained_layers: int | None
+    everything: bool
+    """Not the last blocks and the head alone."""
 
 
 def rank_elements(context: RankContext, stage: Stage) -> Elements:
     """Weights of one rank of `stage` after tensor and expert parallelism."""
     workload = context.workload
-    training = _Training(workload.lora_rank, workload.lora_targets, workload.trained_layers)
+    last = workload.trained_layers
+    everything = last is None or last >= workload.model.layers
+    training = _Training(workload.lora_rank, workload.lora_targets, everything)
     return _elements(context.model, training, _split(context.strategy), stage.content)
 
 
@@ -113,57 +116,58 @@ def _share(linear: Linear, model: Model, split: _Split) -> int:
     return linear.elements // split.tp
 
 
+class _BlockElements(NamedTuple):
+    """Elements of one block on one rank."""
+
+    linear: int
+    """Linear layers, experts among them."""
+    experts: int
+    norms: int
+
+
 @functools.lru_cache(maxsize=4096)
 def _elements(
-    model: Model, training: _Training, split: _Split, content: tuple[int, int, bool, bool]
+    model: Model,
+    training: _Training,
+    split: _Split,
+    content: tuple[tuple[BlockKind, ...], bool, bool],
 ) -> Elements:
     if model.traced is not None:
         return _of_module(model.traced)
-    dense, moe_blocks, embedding, last = content
-    counts, tp, trained = weight_counts(model), split.tp, not training.lora_rank
-    blocks = {moe: count for moe, count in ((False, dense), (True, moe_blocks)) if count}
-    shares = {
-        moe: [
-            (linear.name.startswith("expert_"), _share(linear, model, split)) for linear in linears
-        ]
-        for moe, linears in counts.linears.items()
-        if moe in blocks
+    kinds, embedding, last = content
+    counts, tp = weight_counts(model), split.tp
+    blocks = {
+        kind.moe: _block(model, counts.linears[kind.moe], counts.block_norms, split)
+        for kind in kinds
     }
-    linear = sum(blocks[moe] * sum(size for _, size in sizes) for moe, sizes in shares.items())
-    experts = sum(
-        blocks[moe] * sum(size for expert, size in sizes if expert) for moe, sizes in shares.items()
-    )
-    block = linear - experts + counts.block_norms * sum(blocks.values())
-    share = 1.0
-    if training.trained_layers is not None:
-        share = min(1.0, training.trained_layers / max(1, sum(blocks.values())))
+    linear = sum(kind.blocks * blocks[kind.moe].linear for kind in kinds)
+    experts = sum(kind.blocks * blocks[kind.moe].experts for kind in kinds)
+    norms = sum(kind.blocks * blocks[kind.moe].norms for kind in kinds)
     head = model.logit_width * model.hidden // tp if last else 0
-    root = 0
-    if embedding:
-        vision = model.kind == "vision"
-        root = model.extra_parameters + counts.embedding // (1 if vision else tp)
-    if last:
-        root += counts.final_norm + (counts.head - counts.final_norm) // tp
-        root += head if model.tied_embeddings and not embedding else 0  # the last stage's copy
-    frozen = int((block + experts - linear) * (1 - share)) + (root - head if share < 1 else 0)
+    root = _root(model, counts, tp, embedding=embedding, last=last, head=head)
+    own = not training.lora_rank  # else only the adapters learn
+    root_trained = (root if training.everything else head) if own else 0
+    trained = {kind.moe: kind.trained * own for kind in kinds}
+    learned_linear = sum(trained[moe] * block.linear for moe, block in blocks.items())
+    learned_experts = sum(trained[moe] * block.experts for moe, block in blocks.items())
+    learned_norms = sum(trained[moe] * block.norms for moe, block in blocks.items())
     return Elements(
-        block=int(block * share) if trained else 0,
-        experts=int(experts * share) if trained else 0,
-        root=(root if share == 1 else head) if trained else 0,
+        block=learned_linear - learned_experts + learned_norms,
+        experts=learned_experts,
+        root=root_trained,
         largest_block=max(  # a last stage may hold the head alone (nanotron balances by FLOPs)
-            (sum(size for _, size in sizes) + counts.block_norms for sizes in shares.values()),
-            default=0,
+            (block.linear + block.norms for block in blocks.values()), default=0
         ),
         root_all=root,
         head_matrix=head,
-        frozen_linear=int(linear * (1 - share)) if trained else linear,
-        frozen_other=frozen if trained else block + experts - linear + root,
-        frozen_experts=int(experts * (1 - share)) if trained else experts,
-        adapters=_adapters(model, training, blocks, head=last) // tp,
+        frozen_linear=linear - learned_linear,
+        frozen_other=norms - learned_norms + root - root_trained,
+        frozen_experts=experts - learned_experts,
+        adapters=_adapters(model, training, kinds, head=last) // tp,
         largest_linear=max(
             (
                 linear.inputs * linear.outputs // (1 if linear.name in REPLICATED else tp)
-                for moe in shares
+                for moe in blocks
                 for linear in counts.linears[moe]
             ),
             default=0,
@@ -171,13 +175,38 @@ def _elements(
     )
 
 
-def _adapters(model: Model, training: _Training, blocks: dict[bool, int], *, head: bool) -> int:
+def _block(model: Model, linears: tuple[Linear, ...], norms: int, split: _Split) -> _BlockElements:
+    sizes = [
+        (linear.name.startswith("expert_"), _share(linear, model, split)) for linear in linears
+    ]
+    return _BlockElements(
+        sum(size for _, size in sizes), sum(size for expert, size in sizes if expert), norms
+    )
+
+
+def _root(
+    model: Model, counts: WeightCounts, tp: int, *, embedding: bool, last: bool, head: int
+) -> int:
+    """Elements of embedding, final norm and head on this rank."""
+    root = 0
+    if embedding:
+        vision = model.kind == "vision"
+        root = model.extra_parameters + counts.embedding // (1 if vision else tp)
+    if last:
+        root += counts.final_norm + (counts.head - counts.final_norm) // tp
+        root += head if model.tied_embeddings and not embedding else 0  # the last stage's copy
+    return root
+
+
+def _adapters(
+    model: Model, training: _Training, kinds: tuple[BlockKind, ...], *, head: bool
+) -> int:
     rank, targets = training.lora_rank, training.lora_targets
     names = {name for target in targets for name in LORA_LAYERS.get(target, ())}
     elements = sum(
-        count * (linear.inputs + linear.outputs) * linear.copies
-        for moe, count in blocks.items()
-        for linear in block_linears(model, moe=moe)
+        kind.blocks * (linear.inputs + linear.outputs) * linear.copies
+        for kind in kinds
+        for linear in block_linears(model, moe=kind.moe)
         if linear.name in names
     )
     if "head" in targets and head:

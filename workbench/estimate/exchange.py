@@ -17,7 +17,6 @@ from workbench.describe.counting import block_linears
 from workbench.estimate.communication import DEEPSPEED_BUCKET
 from workbench.estimate.context import StateWidths
 from workbench.estimate.fitted import fitted
-from workbench.estimate.flops import backward_share
 from workbench.estimate.network import Group, Groups, Links
 from workbench.estimate.rank import Rank
 
@@ -87,7 +86,7 @@ def _sharded(
         gather /= workload.accumulate
         root /= workload.accumulate
     ahead = _exposed(gather, forward / layers, strategy)
-    entered = layers * backward_share(workload, layers)
+    entered = rank.stage.trained
     behind = _exposed(again + reduced, backward / entered, strategy) if entered else 0.0
     return Exchange(
         forward=layers * ahead + root,

@@ -111,15 +111,20 @@ def model_flops(workload: Workload) -> dict[str, float]:
         return {"module": model.measured.flops(workload.micro_batch)}
     if model.traced is not None:
         return {"module": 6.0 * model.parameters * workload.tokens}
-    backward = backward_share(workload, model.layers)
-    passes = 1.0 + (1.0 if workload.lora_rank else 2.0) * backward
+    per_pass = 1.0 if workload.lora_rank else 2.0
+    trained = model.layers if workload.trained_layers is None else workload.trained_layers
     parts = {"attention projections": 0.0, "MLP": 0.0, "experts": 0.0, "adapters": 0.0}
-    for moe, count in ((False, model.layers - model.moe_layers), (True, model.moe_layers)):
+    routed = min(trained, model.moe_layers)  # the last blocks
+    dense = min(trained - routed, model.layers - model.moe_layers)
+    for moe, count, back in (
+        (False, model.layers - model.moe_layers, dense),
+        (True, model.moe_layers, routed),
+    ):
         for product in block_products(workload, ONE, moe=moe) if count else ():
-            parts[_part(product.name)] += count * passes * product.flops
+            parts[_part(product.name)] += (count + per_pass * back) * product.flops
             parts["adapters"] += count * adapter_flops(product)
-    scores = (1.0 + 2.0 * backward) * attention_flops(workload)
-    parts["attention scores"] = model.layers * scores
+    passes = model.layers + 2.0 * (dense + routed)
+    parts["attention scores"] = passes * attention_flops(workload)
     parts["head"] = (2.0 if workload.lora_rank else 3.0) * head_product(workload, 1, 1).flops
     return {name: flops for name, flops in parts.items() if flops}
 
@@ -149,20 +154,6 @@ def flops_per_token(model: Model, seq_len: int, *, causal: bool = True) -> float
     matmul = active_parameters(model) - table - positions
     width = (model.query_width + model.attention_width) / 2
     return 6.0 * matmul + (6.0 if causal else 12.0) * model.layers * seq_len * width
-
-
-def backward_share(workload: Workload, layers: int) -> float:
-    """Share of a stage's `layers` blocks that backward enters: none below the trained ones."""
-    trained = workload.trained_layers
-    return 1.0 if trained is None else min(1.0, trained / max(1, layers))
-
-
-def recomputed_share(strategy: Strategy, layers: int) -> float:
-    """Share of a stage's `layers` blocks to which the strategy's recompute applies."""
-    some = strategy.recompute_layers
-    if strategy.recompute != "full" or some is None:
-        return 1.0
-    return min(1.0, some / max(1, layers))
 
 
 def recompute_flops(workload: Workload, strategy: Strategy, *, moe: bool) -> Mapping[str, float]:

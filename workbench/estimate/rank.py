@@ -106,5 +106,5 @@ def ranks_of(workload: Workload, strategy: Strategy) -> tuple[Rank, ...]:
     context = rank_context(workload, strategy)
     return tuple(
         Rank(context=context, stage=stage)
-        for stage in stages(workload.model, strategy, workload.accumulate)
+        for stage in stages(workload.model, strategy, workload.accumulate, workload.trained_layers)
     )

@@ -8,10 +8,22 @@ zero-bubble (ZB-H1, arXiv 2401.10241) min(p, m) on every stage.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from workbench.describe import Model, Strategy
 from workbench.describe.counting import block_linears
 from workbench.errors import UsageError
+
+
+class BlockKind(NamedTuple):
+    """Equal blocks of a stage."""
+
+    moe: bool
+    """Whether they have routed experts."""
+    blocks: int
+    """How many."""
+    trained: int
+    """Those that backward enters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +42,10 @@ class Stage:
     """Holds final norm, head and loss."""
     in_flight: float
     """Micro-batches whose activations are alive at most, in units of this stage."""
+    trained_dense: int
+    """Dense blocks that backward enters: the last ones of the model."""
+    trained_moe: int
+    """Blocks with routed experts that backward enters."""
 
     @property
     def layers(self) -> int:
@@ -37,15 +53,40 @@ class Stage:
         return self.dense + self.moe
 
     @property
-    def content(self) -> tuple[int, int, bool, bool]:
+    def trained(self) -> int:
+        """Blocks of both kinds that backward enters."""
+        return self.trained_dense + self.trained_moe
+
+    @property
+    def kinds(self) -> tuple[BlockKind, ...]:
+        """The kinds of block that it holds."""
+        dense = BlockKind(moe=False, blocks=self.dense, trained=self.trained_dense)
+        routed = BlockKind(moe=True, blocks=self.moe, trained=self.trained_moe)
+        return tuple(kind for kind in (dense, routed) if kind.blocks)
+
+    @property
+    def content(self) -> tuple[tuple[BlockKind, ...], bool, bool]:
         """What it holds: stages of equal content differ in nothing but `in_flight`."""
-        return self.dense, self.moe, self.embedding, self.head
+        return self.kinds, self.embedding, self.head
+
+    def recomputed(self, strategy: Strategy) -> float:
+        """Share of the blocks backward enters to which recompute applies.
+
+        `recompute_layers` are the first blocks of a stage, those that are trained the last ones.
+        """
+        some = strategy.recompute_layers
+        if strategy.recompute != "full" or some is None:
+            return 1.0
+        return min(1.0, max(0, some - (self.layers - self.trained)) / max(1, self.trained))
 
 
-def stages(model: Model, strategy: Strategy, accumulate: int) -> tuple[Stage, ...]:
+def stages(
+    model: Model, strategy: Strategy, accumulate: int, trained_layers: int | None = None
+) -> tuple[Stage, ...]:
     """All pipeline stages of `model` under `strategy` with `accumulate` micro-batches.
 
-    Blocks are dealt as evenly as possible, the earlier stages taking the remainder.
+    Blocks are dealt as evenly as possible, the earlier stages taking the remainder. Backward enters
+    the last `trained_layers` blocks of the model; None = all.
 
     Raises:
         UsageError: more stages than blocks, or virtual stages that do not fit.
@@ -55,21 +96,38 @@ def stages(model: Model, strategy: Strategy, accumulate: int) -> tuple[Stage, ..
         if strategy.pp > 1 or strategy.tp > 1:
             raise UsageError("A traced module can be estimated for data parallelism only.")
         layers = model.layers if model.measured is not None else 0
-        return (Stage(index=0, dense=layers, moe=0, embedding=True, head=True, in_flight=1),)
-    kinds = [False] * (model.layers - model.moe_layers) + [True] * model.moe_layers
-    chunks: list[list[bool]] = []
+        return (
+            Stage(
+                index=0,
+                dense=layers,
+                moe=0,
+                embedding=True,
+                head=True,
+                in_flight=1,
+                trained_dense=layers,
+                trained_moe=0,
+            ),
+        )
+    below = 0 if trained_layers is None else max(0, model.layers - trained_layers)
+    blocks = [
+        (number >= model.layers - model.moe_layers, number >= below)
+        for number in range(model.layers)
+    ]
+    chunks: list[list[tuple[bool, bool]]] = []
     start = 0
     for size in chunk_sizes(model.layers, strategy, head_blocks=_head_blocks(model)):
-        chunks.append(kinds[start : start + size])
+        chunks.append(blocks[start : start + size])
         start += size
     result: list[Stage] = []
     for index in range(strategy.pp):
-        mine = [kind for part in range(index, parts, strategy.pp) for kind in chunks[part]]
+        mine = [block for part in range(index, parts, strategy.pp) for block in chunks[part]]
         result.append(
             Stage(
                 index=index,
-                dense=mine.count(False),
-                moe=mine.count(True),
+                dense=sum(not moe for moe, _ in mine),
+                moe=sum(moe for moe, _ in mine),
+                trained_dense=mine.count((False, True)),
+                trained_moe=mine.count((True, True)),
                 embedding=index == 0,
                 head=index == strategy.pp - 1,
                 in_flight=_in_flight(strategy, index, accumulate),

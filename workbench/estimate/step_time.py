@@ -20,12 +20,7 @@ from workbench.estimate.block_time import BlockTime, block_time, computing, head
 from workbench.estimate.context import RankContext
 from workbench.estimate.exchange import exchange, host_seconds
 from workbench.estimate.fitted import fitted
-from workbench.estimate.flops import (
-    backward_share,
-    model_flops,
-    recompute_flops,
-    recomputed_share,
-)
+from workbench.estimate.flops import model_flops, recompute_flops
 from workbench.estimate.measured_time import RANGE as ROOFLINE
 from workbench.estimate.measured_time import RANGE_TEXT, measured_block
 from workbench.estimate.memory import check_layout
@@ -35,6 +30,7 @@ from workbench.estimate.pipeline.time import pipeline_seconds
 from workbench.estimate.rank import Rank, ranks_of
 from workbench.estimate.rates import Machine, machine
 from workbench.estimate.stack_factor import calibrated
+from workbench.estimate.stages import stages
 from workbench.estimate.time_range import time_range
 from workbench.estimate.timing import COMMUNICATION, STACK, StepTime
 
@@ -201,18 +197,17 @@ def _blocks(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> list[Blo
     full = strategy.recompute == "full"
     if context.model.measured is not None:
         return [Blocks(1, 1, again + full, measured_block(context, context.model.measured, gpu))]
-    share = recomputed_share(strategy, stage.layers)
-    above = backward_share(context.workload, stage.layers)
+    share = stage.recomputed(strategy)
     blocks = list[Blocks]()
-    for moe, count in ((False, stage.dense), (True, stage.moe)):
-        if count and share > 0:
+    for moe, count, trained in stage.kinds:
+        twice = trained * share
+        if twice:
             time = block_time(context, gpu, network, peers, moe=moe)
-            blocks.append(Blocks(count * share, count * share * above, again + full, time))
-        if count and share < 1:
+            blocks.append(Blocks(twice, twice, again + full, time))
+        if twice < count:
             plain = replace(context, strategy=replace(strategy, recompute="none"))
             time = block_time(plain, gpu, network, peers, moe=moe)
-            rest = count * (1 - share)
-            blocks.append(Blocks(rest, rest * above, again, time))
+            blocks.append(Blocks(count - twice, trained - twice, again, time))
     if stage.head:
         blocks.append(Blocks(1, 1, again + full, head_time(context, gpu, network, peers)))
     return blocks
@@ -302,12 +297,10 @@ def _repeated_flops(workload: Workload, strategy: Strategy) -> float:
         again = model.measured.forward.flops.at(workload.micro_batch)
         return again * workload.accumulate * strategy.data_ranks * (strategy.recompute == "full")
     total = 0.0
-    for moe, count in ((False, model.layers - model.moe_layers), (True, model.moe_layers)):
-        if count:
+    for stage in stages(model, strategy, workload.accumulate, workload.trained_layers):
+        for moe, _, trained in stage.kinds if model.traced is None else ():
             again = recompute_flops(workload, strategy, moe=moe)
-            total += count * sum(again.values())
-    stage = model.layers // strategy.pp
-    total *= recomputed_share(strategy, stage) * backward_share(workload, stage)
+            total += stage.recomputed(strategy) * trained * sum(again.values())
     ranks = strategy.data_ranks * strategy.tp * strategy.cp
     return total * workload.accumulate * ranks
 

@@ -54,6 +54,7 @@ def offload_activations(trainee: Trainee, strategy: Strategy) -> None:
     """
     if "activations" not in strategy.offload:
         return
+    block: Any
     for block in blocks_of(trainee):
         if getattr(block, "gradient_checkpointing", False):  # around it: its input is what moves
             again = block._gradient_checkpointing_func  # noqa: SLF001  (transformers' own hook)
