@@ -74,3 +74,45 @@ def test_every_kernel_starts_and_drains() -> None:
     assert gaps == pytest.approx(3 * 2e-6 * (launches - products) * WORK.model.layers)
     fused = replace(tiny, kernels=replace(tiny.kernels, norm="fused", compiled=True))
     assert pointwise(fused, 4e-6) < pointwise(tiny, 4e-6)
+
+
+def test_experts_are_gathered_by_the_ranks_that_hold_them() -> None:
+    """Mixtral is 96 % experts: with ep 8 in one node no rank gathers any, with ep 2 half of them."""
+    work = Workload(model=Model.catalog("mixtral-8x7b"), seq_len=4096, precision="bf16")
+
+    def gathered(name: str) -> float:
+        strategy = Strategy.parse(name, 8).with_options(overlap_gradients=False)
+        node = replace(CLUSTER, nodes=1)
+        return step_time(work, strategy, node).parts["exposed communication: sharded weights"]
+
+    assert 0.02 < gathered("fsdp8-ep8") / gathered("fsdp") < 0.1
+    assert gathered("fsdp8-ep2") / gathered("fsdp") == pytest.approx(
+        0.5 * 3 / 4 / (7 / 8), rel=0.15
+    )
+
+
+def test_a_stage_that_keeps_its_weights_gathers_them_once_whatever_the_micro_batches() -> None:
+    """The first micro-batch waits for them all: nothing is spread over the others."""
+    strategy = Strategy.parse("fsdp16-pp2", 32)
+    assert strategy.keeps_gathered_weights
+
+    def once(accumulate: int) -> dict[str, float]:
+        return step_time(replace(WORK, accumulate=accumulate), strategy, CLUSTER).parts
+
+    few, many = once(4), once(16)
+    assert many[GRADIENTS] == pytest.approx(few[GRADIENTS])
+    assert many[GRADIENTS] > 2 * 8e9 / 2 * 15 / 16 / CLUSTER.network.bytes_per_second / 2
+
+
+def test_gradients_reduced_once_wait_in_the_last_micro_batch_alone() -> None:
+    """Without a reduction in each micro-batch, one more of them costs no communication."""
+    each = Strategy.parse("fsdp-grad-op", 32).with_options(sync_every_micro_batch=True)
+    last = each.with_options(sync_every_micro_batch=False)
+
+    def communication(strategy: Strategy, accumulate: int) -> float:
+        parts = step_time(replace(WORK, accumulate=accumulate), strategy, CLUSTER).parts
+        return parts.get("exposed communication: sharded weights", 0.0) + parts[GRADIENTS]
+
+    assert communication(last, 1) == pytest.approx(communication(each, 1))
+    more = communication(last, 9) - communication(last, 1)
+    assert more < 0.6 * (communication(each, 9) - communication(each, 1))

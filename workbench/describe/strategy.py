@@ -228,6 +228,11 @@ class Strategy:
         return self.tp if self.ep == 1 else self.expert_tp
 
     @property
+    def expert_ways(self) -> int:
+        """How much smaller the data-parallel group of one expert is than that of dense weights."""
+        return max(1, self.ep * self.expert_tp // self.tp) if self.ep > 1 else 1
+
+    @property
     def shard_ranks(self) -> int:
         """Ranks over which sharded states are spread: FSDP and ZeRO count context ranks too."""
         return self.dp_shard * self.cp

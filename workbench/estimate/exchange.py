@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
@@ -64,35 +65,82 @@ def _sharded(
     backward: float,
 ) -> Exchange:
     context, elements = rank.context, rank.elements
-    workload, strategy, width = context.workload, context.strategy, context.width
+    strategy, width = context.strategy, context.width
     frozen = not context.trains
     per_weight = width.quantized if frozen else width.compute
-    layers = max(1, rank.stage.layers)
-    weights = elements.block + elements.experts + elements.frozen_linear + elements.frozen_other
-    block = max(0.0, weights - (elements.root_all if frozen else 0)) / layers
-    pieces = _pieces(rank)
-    gather = pieces * network.gather_seconds(per_weight * block / pieces, peers.shard)
-    root = network.gather_seconds(width.compute * elements.root_all, peers.shard)
-    reduced = 0.0 if frozen else network.gather_seconds(_reduced(workload) * block, peers.shard)
-    if peers.replicate.size > 1 and not frozen:
-        part = _reduced(workload) * block / strategy.shard_ranks
-        reduced += network.reduce_seconds(part, peers.replicate)
-    keeps = strategy.keeps_gathered_weights and strategy.zero_stage != 3
-    once = keeps and strategy.pp > 1  # a stage that keeps its weights gathers them once per step
-    syncs = not strategy.reduces_once
-    reduced = reduced if syncs else reduced / workload.accumulate
-    again = 0.0 if keeps else gather
-    if once:
-        gather /= workload.accumulate
-        root /= workload.accumulate
-    ahead = _exposed(gather, forward / layers, strategy)
-    entered = rank.stage.trained
-    behind = _exposed(again + reduced, backward / entered, strategy) if entered else 0.0
-    return Exchange(
-        forward=layers * ahead + root,
-        backward=entered * behind + (0.0 if frozen else 2 * root if syncs else root),
-        once=reduced + gather,
+    layers, entered = max(1, rank.stage.layers), rank.stage.trained
+    block = _block(rank)
+    gather = sum(
+        part.pieces * network.gather_seconds(per_weight * part.elements / part.pieces, part.group)
+        for part in _parts(block, rank, peers)
     )
+    root = network.gather_seconds(width.compute * elements.root_all, peers.shard)
+    reduced = 0.0 if frozen else _reduce_seconds(block, rank, network, peers)
+    keeps = strategy.keeps_gathered_weights and strategy.zero_stage != 3
+    ahead = layers * _exposed(gather, forward / layers, strategy) + root
+    again = 0.0 if keeps else gather
+    beside = backward / entered if entered else 0.0
+    behind = entered * _exposed(again + reduced, beside, strategy)
+    reduce_root = 0.0 if frozen else root
+    once = reduced + gather
+    if strategy.reduces_once:  # in the last micro-batch alone
+        without = entered * _exposed(again, beside, strategy)
+        once += behind - without + reduce_root
+        behind, reduce_root = without, 0.0
+    if keeps and strategy.pp > 1:  # a stage that keeps its weights gathers them once per step
+        once += ahead
+        ahead = 0.0
+    return Exchange(
+        forward=ahead,
+        backward=behind + reduce_root + (0.0 if frozen else root),
+        once=once,
+    )
+
+
+class _BlockWeights(NamedTuple):
+    """Elements of the mean block of a stage on one rank."""
+
+    dense: float
+    experts: float
+
+
+class _Part(NamedTuple):
+    """What of a block one group of ranks gathers."""
+
+    elements: float
+    pieces: float
+    """Collectives that it takes."""
+    group: Group
+
+
+def _block(rank: Rank) -> _BlockWeights:
+    elements, layers = rank.elements, max(1, rank.stage.layers)
+    experts = elements.experts + elements.frozen_experts
+    weights = elements.block + elements.experts + elements.frozen_linear + elements.frozen_other
+    frozen_root = elements.root_all - elements.root
+    return _BlockWeights(max(0.0, weights - experts - frozen_root) / layers, experts / layers)
+
+
+def _parts(block: _BlockWeights, rank: Rank, peers: Groups) -> list[_Part]:
+    """Dense weights among all ranks, experts among those that hold the same ones."""
+    dense, experts = _pieces(rank)
+    if rank.context.strategy.ep == 1 or not block.experts:
+        return [_Part(block.dense + block.experts, dense + experts, peers.shard)]
+    return [
+        _Part(block.dense, dense, peers.shard),
+        _Part(block.experts, max(1.0, experts), peers.expert_shard),
+    ]
+
+
+def _reduce_seconds(block: _BlockWeights, rank: Rank, network: Links, peers: Groups) -> float:
+    """Gradients of a block, to the ranks that hold their shards and then between the replicas."""
+    size, total = _reduced(rank.context.workload), 0.0
+    for part in _parts(block, rank, peers):
+        total += network.gather_seconds(size * part.elements, part.group)
+        if peers.replicate.size > 1:
+            own = size * part.elements / part.group.size
+            total += network.reduce_seconds(own, peers.replicate)
+    return total
 
 
 def host_seconds(rank: Rank, launches: float) -> float:
@@ -102,18 +150,21 @@ def host_seconds(rank: Rank, launches: float) -> float:
     """
     if rank.context.ways.weights == 1:
         return launches
-    pieces = _pieces(rank) if rank.context.strategy.zero_stage == 3 else 0.0
+    pieces = sum(_pieces(rank)) if rank.context.strategy.zero_stage == 3 else 0.0
     return fitted("wrapped") * launches + pieces * rank.stage.layers * fitted("zero3_piece_seconds")
 
 
-def _pieces(rank: Rank) -> float:
-    """Collectives per block: FSDP gathers a block at once, ZeRO-3 one module after another."""
+def _pieces(rank: Rank) -> tuple[float, float]:
+    """Collectives per block, for dense weights and for experts.
+
+    FSDP gathers a block at once, ZeRO-3 one module after another.
+    """
     model, strategy, moe = rank.context.model, rank.context.strategy, bool(rank.stage.moe)
     if strategy.zero_stage != 3:
-        return 1.0
+        return 1.0, 0.0
     linears = len(block_linears(model, moe=moe))
     experts = model.experts / strategy.ep * (3 if model.gated_mlp else 2) if moe else 0
-    return linears + 2 + experts
+    return linears + 2.0, experts
 
 
 def _exposed(communication: float, compute: float, strategy: Strategy) -> float:

@@ -179,6 +179,8 @@ class Groups:
     ep: Group
     expert_data: Group
     """Ranks that hold the same experts."""
+    expert_shard: Group
+    """Those of them over which the experts' states are sharded."""
     stage_crosses_nodes: bool
     """Whether neighbouring pipeline stages lie in different nodes."""
 
@@ -196,5 +198,6 @@ def groups(strategy: Strategy, network: Links) -> Groups:
         data=network.group(s.data_ranks * s.cp, s.tp),
         ep=network.group(s.ep, s.expert_split),
         expert_data=network.group(max(1, stage // experts), experts),
+        expert_shard=network.group(max(1, s.shard_ranks // s.expert_ways), experts),
         stage_crosses_nodes=s.world_size > network.domain,
     )

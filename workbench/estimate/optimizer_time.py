@@ -8,7 +8,6 @@ from workbench.estimate.elements import Elements
 from workbench.estimate.fitted import fitted
 from workbench.estimate.rank import Rank
 from workbench.estimate.rates import Machine
-from workbench.estimate.states import expert_ways_of
 
 # Bytes read and written per trained element with fp32 states: weight, gradient, two moments.
 TRAFFIC = {
@@ -34,7 +33,7 @@ def optimizer_seconds(rank: Rank, gpu: Machine) -> dict[str, float]:
     context, elements = rank.context, rank.elements
     workload, strategy = context.workload, context.strategy
     width, ways = context.width, context.ways.optimizer
-    expert_ways = max(1, ways // expert_ways_of(strategy))
+    expert_ways = max(1, ways // strategy.expert_ways)
     mine = (elements.block + elements.root + elements.adapters) / ways
     mine += elements.experts / expert_ways
     products = 0.0

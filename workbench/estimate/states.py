@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.describe import Strategy
 from workbench.estimate.context import RankContext
 from workbench.estimate.elements import Elements
 
@@ -77,7 +76,7 @@ def states(context: RankContext, elements: Elements) -> States:
         per_state *= 1 + elements.root / max(1, base + elements.experts)
     if width.adapter == 2 and halved:
         per_adapter /= 2
-    expert_ways = expert_ways_of(strategy)
+    expert_ways = strategy.expert_ways
     quantized = width.quantized < width.frozen
     other = 4 if quantized and context.kernels.fp32_unquantized else width.frozen
     frozen = elements.frozen_linear * width.quantized + elements.frozen_other * other
@@ -140,11 +139,6 @@ def _unsplit_gradient(context: RankContext, elements: Elements) -> int:
     if not split or not context.trains:
         return 0
     return max(0, elements.root - elements.head_matrix) * (strategy.tp - 1)
-
-
-def expert_ways_of(strategy: Strategy) -> int:
-    """How much smaller the data-parallel group of the experts is."""
-    return max(1, strategy.ep * strategy.expert_tp // strategy.tp) if strategy.ep > 1 else 1
 
 
 def _foreach_lists(context: RankContext) -> int:
