@@ -6,6 +6,7 @@ import pytest
 
 import workbench as wb
 from workbench.describe import catalog
+from workbench.errors import UsageError
 from workbench.estimate.inference import cache_bytes_per_token
 
 GIB = 2**30
@@ -73,3 +74,18 @@ def test_nonsense_is_refused(options: dict[str, object], sentence: str) -> None:
     values: dict[str, object] = {"seq_len": 128, **options}
     with pytest.raises(wb.UsageError, match=sentence):
         wb.inference_memory(catalog.model("llama-3-8b"), **values)
+
+
+def test_a_model_may_be_named_and_its_positions_count() -> None:
+    named = wb.inference_memory("llama-3-8b", 8192, 4)
+    assert named.parts == wb.inference_memory(catalog.model("llama-3-8b"), 8192, 4).parts
+    with pytest.raises(UsageError, match="has 1024 positions"):
+        wb.inference_memory("gpt2", 5000)
+
+
+def test_the_name_of_a_gpu_is_not_taken_for_a_kind_of_device() -> None:
+    job = wb.Job.of("gpt2", gpu="h100")
+    with pytest.raises(UsageError, match=r"Cluster\.rented\('h100', 8\)"):
+        wb.training_memory(job.workload, job.strategy, "h100")
+    with pytest.raises(UsageError, match="not a kind of device"):
+        wb.inference_memory("gpt2", 100, where="h100")

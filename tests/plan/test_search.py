@@ -10,6 +10,7 @@ from dataclasses import replace
 import pytest
 
 from workbench.describe import Cluster, Model, Network, Workload, prices
+from workbench.describe.job import Job
 from workbench.describe.price import Offer, Terms
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.cost import RunPlan, checkpoint_bytes, run_cost
@@ -359,6 +360,8 @@ def test_the_embedded_table_is_planned_within_seconds() -> None:
 
 def test_own_machines_rank_layouts_by_time_and_know_one_gpu() -> None:
     cluster = Cluster.rented("h100", 4, usd_per_hour=8.0)
+    found = plan_on(cluster, Job.of("gpt2", gpu="h100", seq_len=512), tokens=1e9, global_batch=64)
+    assert {each.workload.model.name for each in found.plans} == {"GPT-2 small"}
     found = plan_on(cluster, work(), tokens=1e9, global_batch=64)
     hours = [one.hours for one in found.plans]
     assert hours == sorted(hours)

@@ -11,7 +11,6 @@ from workbench import recipes
 from workbench.describe import Model, Strategy, Workload
 from workbench.describe.strategy import RECOMPUTE
 from workbench.describe.supported import SPLITS, check_supported, why_not
-from workbench.describe.workload import max_positions
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.memory import check_layout
 from workbench.estimate.stages import stages
@@ -29,7 +28,7 @@ FEW = Model(name="few", layers=2, hidden=768, heads=12, kv_heads=2, mlp_hidden=3
 
 def work(name: str = "llama-3-8b", seq_len: int | None = None, **more: object) -> Workload:
     model = Model.catalog(name)
-    length = seq_len or min(4096, max_positions(model) or 4096)
+    length = seq_len or min(4096, model.longest_sequence or 4096)
     return Workload(model=model, seq_len=length, micro_batch=1, precision="bf16", **more)
 
 

@@ -215,6 +215,25 @@ class Model:
         )
 
     @property
+    def longest_sequence(self) -> int:
+        """Tokens that a learned table of positions allows; 0 = no such table."""
+        learned = self.position == "learned" and self.kind != "vision"
+        return self.max_positions if learned else 0
+
+    def check_sequence(self, seq_len: int) -> None:
+        """Refuse a sequence that the model has no positions for.
+
+        Raises:
+            UsageError: with the longest one.
+        """
+        positions = self.longest_sequence
+        if positions and seq_len > positions:
+            raise UsageError(
+                f"{self.name} has {positions} positions; a sequence of {seq_len} tokens "
+                f"does not fit them. Use seq_len {positions} or less."
+            )
+
+    @property
     def logit_width(self) -> int:
         """Width of the head's result: classes, else the vocabulary."""
         return self.classes or self.vocab

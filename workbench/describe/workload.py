@@ -340,12 +340,7 @@ class Workload:
             object.__setattr__(self, "optimizer", "adamw-fused")
         if self.kernels.separate_head and self.model.tied_embeddings:
             object.__setattr__(self, "model", replace(self.model, tied_embeddings=False))
-        positions = max_positions(self.model)
-        if positions and self.seq_len > positions:
-            raise UsageError(
-                f"{self.model.name} has {positions} positions; a sequence of {self.seq_len} tokens "
-                f"does not fit them. Use seq_len {positions} or less."
-            )
+        self.model.check_sequence(self.seq_len)
         if self.quantization != "none" and not self.lora_rank:
             raise UsageError(
                 f"Quantized weights ({self.quantization}) cannot be trained themselves. "
@@ -390,11 +385,6 @@ class Workload:
         return self.tokens * self.accumulate * data_ranks
 
 
-def max_positions(model: Model) -> int:
-    """Longest sequence that a learned table of positions allows; 0 = no such table."""
-    return model.max_positions if model.position == "learned" and model.kind != "vision" else 0
-
-
 def usual_seq_len(model: Model) -> int:
     """Default tokens per sequence: 2048, or as many as the model has positions."""
-    return min(USUAL_SEQ_LEN, max_positions(model) or USUAL_SEQ_LEN)
+    return min(USUAL_SEQ_LEN, model.longest_sequence or USUAL_SEQ_LEN)

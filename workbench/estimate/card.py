@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import Job
+from workbench.errors import UsageError
 from workbench.estimate.parts import COMMUNICATION, CONTEXT, SAFETY, SLACK
 from workbench.estimate.rank import Rank
 from workbench.units import MIB, format_bytes
@@ -27,6 +28,10 @@ CUDA_CONTEXT_BYTES = 800 * MIB
 NCCL_BYTES = 700 * MIB
 
 
+DEVICES = ("cuda", "cpu")
+"""Kinds of device that stand for a cluster of unknown cards."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CardParts:
     """What is on the card beyond PyTorch's tensors."""
@@ -34,6 +39,15 @@ class CardParts:
     parts: Mapping[str, int]
     card_bytes: int | None
     assumptions: tuple[str, ...]
+
+
+def check_where(where: Cluster | str) -> None:
+    """Refuse a text that is not a kind of device: the name of a GPU would count as no card."""
+    if isinstance(where, str) and where not in DEVICES:
+        raise UsageError(
+            f"{where!r} is not a kind of device: give 'cuda', 'cpu', or a cluster. For the name of "
+            f"a GPU write Cluster.rented({where!r}, 8)."
+        )
 
 
 def card_parts(strategy: Strategy, where: Cluster | str, slack: int) -> CardParts:

@@ -6,12 +6,20 @@ with multi-head latent attention the compressed latent and one rotary key (arXiv
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from workbench.describe import Cluster, Model, Strategy, Workload
 from workbench.describe.checks import require_choice, require_positive
 from workbench.describe.counting import block_linears
+from workbench.describe.job import read_model
 from workbench.describe.workload import QUANTIZATIONS
 from workbench.errors import UsageError
-from workbench.estimate.card import CPU_CONTEXT_BYTES, CUDA_CONTEXT_BYTES, NCCL_BYTES
+from workbench.estimate.card import (
+    CPU_CONTEXT_BYTES,
+    CUDA_CONTEXT_BYTES,
+    NCCL_BYTES,
+    check_where,
+)
 from workbench.estimate.context import widths
 from workbench.estimate.elements import split_linear
 from workbench.estimate.parts import COMMUNICATION, CONTEXT, Estimate
@@ -21,7 +29,7 @@ WEIGHTS, CACHE, PREFILL = "weights", "KV cache", "activations: prefill"
 
 
 def inference_memory(
-    model: Model,
+    model: Model | str | Path,
     seq_len: int,
     batch: int = 1,
     *,
@@ -34,7 +42,7 @@ def inference_memory(
     """Memory of serving `batch` sequences of up to `seq_len` tokens, prompt and answer together.
 
     Args:
-        model: What is served.
+        model: What is served: a `Model`, a name of the catalog, a config.json or its folder.
         seq_len: Longest sequence that the cache holds.
         batch: Sequences at a time.
         precision: fp32, bf16, fp16; fp8 stores the matrices in one byte.
@@ -46,6 +54,9 @@ def inference_memory(
     Raises:
         UsageError: a value is not allowed, or the heads cannot be split over `tp`.
     """
+    if not isinstance(model, Model):
+        model, _ = read_model(str(model))
+    check_where(where)
     _check(model, seq_len, batch, precision, quantization, tp, kv_bytes)
     parts = {
         WEIGHTS: _weights(model, precision, quantization, tp),
@@ -78,6 +89,7 @@ def _check(
 ) -> None:
     for name, given in (("seq_len", seq_len), ("batch", batch), ("tp", tp)):
         require_positive(name, given)
+    model.check_sequence(seq_len)
     require_choice("precision", precision, PRECISIONS)
     require_choice("quantization", quantization, QUANTIZATIONS)
     if kv_bytes not in {1, 2, 4}:

@@ -12,7 +12,7 @@ from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job_function import takes_job
 from workbench.describe.library_refusals import check_offloaded_weights
 from workbench.errors import UsageError
-from workbench.estimate.card import CPU_CONTEXT_BYTES, card_parts, cautions, host_bytes
+from workbench.estimate.card import CPU_CONTEXT_BYTES, card_parts, cautions, check_where, host_bytes
 from workbench.estimate.measured import on_device
 from workbench.estimate.memory_range import memory_range
 from workbench.estimate.parts import Estimate, Peak, StageMemory
@@ -51,6 +51,7 @@ def training_memory(
     Raises:
         UsageError: the layout is impossible (heads not divisible by tp, more stages than blocks).
     """
+    check_where(where)
     check_layout(workload, strategy)
     workload = on_device(workload, where)
     ranks = ranks_of(workload, strategy)
@@ -126,6 +127,17 @@ def least_bytes(workload: Workload, strategy: Strategy) -> int:
         size = held.weights + held.master + held.optimizer + most
         reserved = max(reserved, size + _change(terms, rank, size))
     return sum(card_parts(strategy, "cuda", reserved - _ROUNDING).parts.values())
+
+
+def why_not_quantized(workload: Workload, strategy: Strategy) -> str:
+    """Why quantized weights do not go with this layout, in words; empty where they do."""
+    if workload.quantization == "none":
+        return ""
+    if strategy.tp > 1:
+        return f"{workload.quantization} weights cannot be split over tp {strategy.tp}"
+    if strategy.zero_stage is not None:
+        return f"{workload.quantization} weights are not sharded by ZeRO"
+    return ""
 
 
 def check_layout(workload: Workload, strategy: Strategy) -> None:

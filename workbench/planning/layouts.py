@@ -15,7 +15,7 @@ from workbench.describe import Strategy, Workload
 from workbench.describe.strategy import RECOMPUTE
 from workbench.describe.supported import launchable, why_not, why_not_in
 from workbench.errors import UsageError
-from workbench.estimate.memory import check_layout
+from workbench.estimate.memory import check_layout, why_not_quantized
 from workbench.estimate.sizing.strategy_switches import layout_name
 from workbench.estimate.stages import stages
 from workbench.planning.space import Choice, ParallelLayout, Space
@@ -80,14 +80,14 @@ def _degree_reason(  # noqa: PLR0911  (one line per rule)
         return f"tp {tp}, pp {pp}, cp {cp}: more than is looked at"
     if not space.tp_across_nodes and per_node % tp:
         return f"tp {tp} would leave the node of {per_node} GPUs"
-    if tp > 1 and workload.quantization != "none":
-        return f"{workload.quantization} weights cannot be split over tp {tp}"
     if cp > 1 and workload.sequence % cp == 0 and workload.sequence // cp < CONTEXT_SLICE:
         return (
             f"cp {cp} would leave {workload.sequence // cp:,} tokens of a sequence per rank; "
             f"at least {CONTEXT_SLICE:,} are worth it"
         )
     strategy = Strategy(name="", tp=tp, cp=cp, pp=pp)
+    if reason := why_not_quantized(workload, strategy):
+        return reason
     try:
         check_layout(workload, strategy)
         stages(model, strategy, 1)
@@ -136,8 +136,8 @@ def _experts(
     ]
     for ep in degrees:
         split = replace(strategy, ep=ep)
-        if split.zero_stage is not None and workload.quantization != "none":
-            yield _named(split, f"{workload.quantization} weights are not sharded by ZeRO")
+        if reason := why_not_quantized(workload, split):
+            yield _named(split, reason)
         elif batch % split.data_ranks:
             ranks = split.data_ranks
             yield _named(split, f"a batch of {batch} sequences cannot be split over {ranks} ranks")

@@ -90,9 +90,12 @@ class LowerBounds:
         each = busy + known.each - hidden * min(known.each, busy)
         each += max(0.0, known.moved - beside * busy)
         once, count = known.once, layout.accumulate(size)
+        # what comes once hides behind one micro-batch: gradients behind its backward, weights that
+        # a stage gathers once behind its forward
+        passes = 1.0
         if ways(s).weights == 1:
-            backward = fitted("hideable") * (1.5 if s.overlap_gradients else 1.0)
-            once -= hidden * min(once, backward * turn)
+            passes = fitted("hideable") * (1.5 if s.overlap_gradients else 1.0)
+        once -= hidden * min(once, passes * turn)
         rest = (turns - count) * turn + once + known.optimizer
         return self._slowest * (count * each + rest)
 

@@ -92,10 +92,7 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
     Raises:
         UsageError: no tokens, a name that no offer has, an impossible limit or batch.
     """
-    workload = workload.workload if isinstance(workload, Job) else workload
-    if not isinstance(workload, Workload):  # pyright: ignore[reportUnnecessaryIsInstance]
-        given = f"such as wb.Job.of('llama-3-8b'), not {workload!r}"
-        raise UsageError(f"A plan is made for a Workload or a Job, {given}.")
+    workload = _workload_of(workload)
     batch = _batch(workload, global_batch, 1)  # the training must not depend on the limits
     limits, run = limits or Limits(), _run(workload, tokens, run)
     conditions = conditions or Conditions()
@@ -117,6 +114,14 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
     if limited.priced:
         return _plans(limited, None)
     return _plans(limited, search(replace(limits, budget_usd=None, deadline_hours=None)))
+
+
+def _workload_of(workload: Workload | Job) -> Workload:
+    workload = workload.workload if isinstance(workload, Job) else workload
+    if not isinstance(workload, Workload):  # pyright: ignore[reportUnnecessaryIsInstance]
+        given = f"such as wb.Job.of('llama-3-8b'), not {workload!r}"
+        raise UsageError(f"A plan is made for a Workload or a Job, {given}.")
+    return workload
 
 
 def _price_tables(
@@ -147,7 +152,7 @@ def _plans(search: OfferSearch, relaxed: OfferSearch | None) -> Plans:
 
 def plan_on(
     cluster: Cluster,
-    workload: Workload,
+    workload: Workload | Job,
     *,
     tokens: float | None = None,
     global_batch: int | None = None,
@@ -157,11 +162,13 @@ def plan_on(
 ) -> Plans:
     """The best layouts on machines one already has, one GPU of them among the candidates.
 
-    Ranked by hours; dollars follow from the cluster's price, None without one.
+    Ranked by hours; dollars follow from the cluster's price, None without one. Of a job its
+    workload counts.
 
     Raises:
         UsageError: no tokens, or a cluster without an accelerator of the catalog.
     """
+    workload = _workload_of(workload)
     parts = _own_parts(cluster)
     batch = _batch(workload, global_batch, cluster.world_size)
     candidate = _own(cluster, _run(workload, tokens, run))

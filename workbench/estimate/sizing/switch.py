@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job_function import takes_job
 from workbench.errors import UsageError
-from workbench.estimate.memory import training_memory
+from workbench.estimate.memory import training_memory, why_not_quantized
 from workbench.estimate.parts import Estimate
 from workbench.estimate.sizing.change import Change
 from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
@@ -120,6 +120,8 @@ def _switches(
     changes = (*strategy_changes(workload, strategy), *workload_changes(workload, strategy))
     for change in changes:
         job = change.applied(workload, strategy)
+        if why_not_quantized(*job):
+            continue
         try:
             after = training_memory(*job, cluster)
         except UsageError:

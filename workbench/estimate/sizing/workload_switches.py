@@ -141,7 +141,7 @@ def _optimizer(workload: Workload, strategy: Strategy) -> Iterator[Change]:
         )
 
 
-def _adapters(workload: Workload, strategy: Strategy) -> Iterator[Change]:
+def _adapters(workload: Workload, _: Strategy) -> Iterator[Change]:
     if workload.model.kind == "module" or workload.trained_layers is not None:
         return
     targets = ",".join(workload.lora_targets)
@@ -153,7 +153,7 @@ def _adapters(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             in_practice=f"peft.LoraConfig(r={LORA_RANK}, target_modules=…)",
             changes_result=True,
         )
-    if workload.quantization == "none" and strategy.tp == 1 and strategy.zero_stage is None:
+    if workload.quantization == "none":
         rank = workload.lora_rank or LORA_RANK
         change: dict[str, object] = {"quantization": "nf4"}
         change |= {} if workload.lora_rank else {"lora_rank": rank}
