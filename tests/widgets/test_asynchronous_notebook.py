@@ -70,7 +70,7 @@ def test_what_the_constants_are_said_to_be(helpers) -> None:
 
     for backups, best in ((0, 1.6), (1, helpers.SYNCHRONOUS_LR)):
         curves = {rate: helpers.synchronous(rate, helpers.TIME, 1, backups) for rate in rates}
-        assert min(rates, key=lambda rate: curves[rate].loss_at(helpers.TIME)) == best  # noqa: B023
+        assert min(rates, key=lambda rate: curves[rate].loss_at(helpers.TIME)) == best
 
 
 def test_the_puzzle_is_graded(helpers, capsys: pytest.CaptureFixture[str]) -> None:
