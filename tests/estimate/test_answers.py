@@ -389,6 +389,20 @@ def test_8_bit_adam_on_one_card_is_first_offered_with_bf16_weights() -> None:
     assert 44 * GIB < option.estimate.on_card_bytes < 60 * GIB
 
 
+def test_the_updates_that_pure_bf16_loses_are_those_of_its_rounding() -> None:
+    """Half a spacing: nearly 1/512 of a weight just below a power of two, 1/256 of one at it."""
+    torch = pytest.importorskip("torch", reason="the train extra is not installed")
+    job = Job.of("llama-3-8b", gpu="h100")
+    found = sizing.switches(job.workload, job.strategy, job.cluster)
+    (cost,) = [one.cost for one in found if one.name == "pure bf16 states"]
+    shares = re.search(r"1/(\d+) to 1/(\d+) of the weight", cost)
+    assert shares, cost
+    for number, share in zip((2 - 2**-7, 1.0), shares.groups(), strict=True):
+        weight = torch.tensor(number, dtype=torch.bfloat16)
+        assert weight + 0.99 * number / int(share) == weight
+        assert weight + 1.01 * number / int(share) > weight
+
+
 def test_what_a_card_lacks_is_not_offered() -> None:
     job = Job.of("llama-3-8b", optimizer="adamw-8bit", gpu="t4")
     names = {one.name for one in sizing.switches(job.workload, job.strategy, job.cluster)}

@@ -6,8 +6,11 @@ wide as the sentence beside them is true; real runs must agree to 1e-4.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -152,6 +155,23 @@ def test_schedules(run) -> None:
     said.has(r"x 1\.0: 105 s, .* waits 9 s", r"x 1\.3: 134 s, the first rank waits 38 s")
 
 
+def test_without_the_repository_nothing_measured_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after `pip install`: the benchmark is not there, and so its file isn't."""
+    monkeypatch.chdir(tmp_path)
+    cells = [cell.source for cell in read(PIPELINE).cells if cell.cell_type == "code"]
+    (source,) = [source for source in cells if '"bubble.json"' in source]
+    names = dict[str, Any]()
+    for line in cells[0].splitlines():
+        if re.match("import|from (?!overlaid_runs|simulated_ranks)", line):
+            exec(line, names)
+    *body, last = ast.parse(source).body
+    exec(compile(ast.Module(body, []), "cell", "exec"), names)
+    assert isinstance(last, ast.Expr)
+    assert "nothing was measured" in eval(ast.unparse(last), names)
+
+
 @pytest.mark.full
 @pytest.mark.slow
 def test_the_measured_bubble_is_the_predicted_one(run) -> None:
@@ -215,6 +235,8 @@ def test_three_readers(run) -> None:
     assert [fits for fits, *_ in a.values()] == [False, *[True] * 6]
     times = [a[name][1] for name in ("zero1", "fsdp-grad-op", "fsdp", "fsdp4-tp2", "tp")]
     assert times == sorted(times)
+    assert a["pp"][2] == min(waiting for *_, waiting in a.values())  # "waits least for messages"
+    assert a["pp"][1] > a["fsdp"][1]  # "loses more than FSDP"
     assert a["fsdp"][1] < 1.1 * a["zero1"][1]  # "smaller than the estimate's own error"
     pcie = tables.take("zero1", "fsdp", "pp", "tp")
     assert 2.5 < pcie["fsdp"][1] / pcie["zero1"][1] < 4  # "three times as long"

@@ -187,7 +187,7 @@ def _precision(workload: Workload, _: Strategy) -> Iterator[Change]:
         yield Change(
             workload={"precision": "bf16"},
             name="bf16 mixed precision",
-            cost="none: faster on GPUs with bf16; activations are rounded to 8 bits of mantissa",
+            cost="none: faster on GPUs with bf16; activations are rounded to 8 significant bits",
             in_practice="mixed_precision='bf16'",
             changes_result=True,
         )
@@ -195,7 +195,8 @@ def _precision(workload: Workload, _: Strategy) -> Iterator[Change]:
         yield Change(
             workload={"precision": "bf16-pure"},
             name="pure bf16 states",
-            cost="updates below 1/256 of a weight are lost without stochastic rounding",
+            cost="updates below half a bf16 spacing (1/512 to 1/256 of the weight) are lost "
+            "without stochastic rounding",
             in_practice="model.to(torch.bfloat16), no autocast",
             changes_result=True,
             usual="8bit" in workload.optimizer or "4bit" in workload.optimizer,
