@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -62,9 +63,23 @@ def test_one_gpu_is_single_and_without_a_card_nothing_is_claimed(run: Run) -> No
     assert document["fits"] is None
     assert document["card_bytes"] is None
     assert document["largest_micro_batch"]["value"] is None
+    assert not [switch for switch in document["switches"] if switch["host_bytes"]]
     other = answer(run, "--model", "gpt2", "--gpu", "t4", "--precision", "fp16")
+    assert [switch for switch in other["switches"] if switch["host_bytes"]]
     assert other["fits"] is True
     assert other["largest_micro_batch"]["value"] >= 1
+
+
+def test_cpu_ranks_are_told_of_host_memory_and_not_of_a_card(run: Run) -> None:
+    shown = run("memory", "--model", "gpt2", "--cpu", "--gpus", "2").out
+    for words in ("nvidia-smi", "max_memory", "on card", "--gpu", "PCIe"):
+        assert words not in shown, words
+    one, both = (
+        re.search(rf"^{name} +(\S+) GiB", shown, re.MULTILINE) for name in ("rank", "all ranks")
+    )
+    assert one is not None
+    assert both is not None
+    assert float(both[1]) == pytest.approx(2 * float(one[1]), rel=0.01)
 
 
 def test_options_reach_the_estimate(run: Run) -> None:

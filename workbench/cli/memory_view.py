@@ -28,7 +28,7 @@ def training_view(report: MemoryAnswer, width: int) -> RenderableType:
         _inputs(report.job, _training_words(report)),
         _numbers(report),
         _sentences("Note", report.cautions),
-        _parts(report.estimate, width),
+        _parts(report.estimate, width, "rank" if _on_cpu(report.job) else "on card"),
         _peaks(report.estimate),
         _stages(report.estimate),
         _sentences("Why", report.explanation),
@@ -49,13 +49,15 @@ def inference_view(
     per_token = cache_bytes_per_token(model, tp=tp, kv_bytes=options.kv_bytes)
     what = f"serving {job.workload.micro_batch} x {job.workload.seq_len} tokens"
     table = _table()
-    table.add_row("on card", format_bytes(estimate.on_card_bytes), "per GPU")
-    table.add_row("card", format_bytes(estimate.card_bytes), _verdict(estimate, None))
-    table.add_row("cache", format_bytes(per_token), "per token and GPU")
+    size, per = format_bytes(estimate.on_card_bytes), "rank" if _on_cpu(job) else "GPU"
+    table.add_row("in memory" if _on_cpu(job) else "on card", size, f"per {per}")
+    if not _on_cpu(job):
+        table.add_row("card", format_bytes(estimate.card_bytes), _verdict(estimate, None))
+    table.add_row("cache", format_bytes(per_token), f"per token and {per}")
     pieces: list[RenderableType | None] = [
         _inputs(job, what),
         table,
-        _parts(estimate, width),
+        _parts(estimate, width, "rank" if _on_cpu(job) else "on card"),
         _sentences("Assumed", (*job.notes, *estimate.assumptions), dim=True),
     ]
     return _spaced(pieces)
@@ -89,10 +91,10 @@ def _inputs(job: Job, what: str) -> Table:
     model = workload.model
     table.add_row("What", f"{model.name}, {format_count(model.parameters)} parameters; {what}")
     ranks = f"{strategy.world_size} GPU{'s' * (strategy.world_size > 1)}"
-    if cluster == "cpu":
+    if _on_cpu(job):
         ranks = f"{strategy.world_size} CPU rank{'s' * (strategy.world_size > 1)}"
     table.add_row("How", f"{strategy.name} on {ranks}{_choices(job)}")
-    where = f"no card named ({cluster})"
+    where = "CPU ranks in host memory" if cluster == "cpu" else f"no card named ({cluster})"
     if not isinstance(cluster, str):
         card = cluster.gpus[0].name if cluster.gpus else "CPU"
         nodes = f"{cluster.nodes} nodes x " if cluster.nodes > 1 else ""
@@ -127,6 +129,8 @@ def _choices(job: Job) -> str:
 def _numbers(report: MemoryAnswer) -> Table:
     """The three numbers against the card; with a simulation beside them."""
     estimate, simulation = report.estimate, report.simulation
+    if _on_cpu(report.job):
+        return _cpu_numbers(report)
     rows = [
         ("allocated", estimate.allocated_bytes, "tensors: max_memory_allocated()"),
         ("reserved", estimate.reserved_bytes, "with the allocator's slack: max_memory_reserved()"),
@@ -159,6 +163,26 @@ def _numbers(report: MemoryAnswer) -> Table:
     return table
 
 
+def _on_cpu(job: Job) -> bool:
+    return (job.cluster if isinstance(job.cluster, str) else job.cluster.device) == "cpu"
+
+
+def _cpu_numbers(report: MemoryAnswer) -> Table:
+    """Tensors and resident memory of a rank, and of all ranks, which share the host's memory."""
+    estimate, simulation, ranks = report.estimate, report.simulation, report.job.strategy.world_size
+    table = _table()
+    table.add_row("tensors", format_bytes(estimate.allocated_bytes), "at the peak of the step")
+    if simulation is not None:
+        text = f"simulated in {format_seconds(simulation.seconds)}; peak: {simulation.peak}"
+        table.add_row("", format_bytes(simulation.allocated_bytes), text)
+    table.add_row("rank", format_bytes(estimate.total_bytes), "resident memory, as top shows it")
+    table.add_row("", "", _range(estimate))
+    if ranks > 1:
+        whole = format_bytes(ranks * estimate.total_bytes)
+        table.add_row("all ranks", whole, f"{ranks} of them share the host's memory")
+    return table
+
+
 def _range(estimate: Estimate) -> str:
     ends = f"{format_bytes(estimate.low_bytes)} to {format_bytes(estimate.high_bytes)}"
     return f"{ends} in four of five measured runs"
@@ -183,7 +207,7 @@ def _verdict(estimate: Estimate, headroom: float | None) -> Text:
     return Text(text, style="bold green")
 
 
-def _parts(estimate: Estimate, width: int) -> Table:
+def _parts(estimate: Estimate, width: int, whole: str = "on card") -> Table:
     """The parts, each where the one before ends, against the card (its end is a bar)."""
     table = _table("part", "size", "")
     full = max(estimate.on_card_bytes, estimate.card_bytes or 0, 1)
@@ -196,7 +220,7 @@ def _parts(estimate: Estimate, width: int) -> Table:
         table.add_row(name, format_bytes(size), bar)
         start += size
     bar = _bar(0, estimate.on_card_bytes, full, room, end, "bold")
-    table.add_row("on card", format_bytes(estimate.on_card_bytes), bar)
+    table.add_row(whole, format_bytes(estimate.on_card_bytes), bar)
     return table
 
 

@@ -128,7 +128,8 @@ def _switches(
             continue  # not legal here
         switch = _switch(change, before, after, job, strategy)
         lacking = _lacks(cluster, job[0].precision) and not _lacks(cluster, workload.precision)
-        if _host_holds(switch, cluster) and not lacking:
+        elsewhere = switch.tier != HOST or not _is_host(cluster)
+        if elsewhere and _host_holds(switch, cluster) and not lacking:
             yield switch
 
 
@@ -181,6 +182,11 @@ def _lacks(cluster: Cluster | str, precision: str) -> bool:
     """Whether the card has no such number format."""
     card = cluster.accelerator if isinstance(cluster, Cluster) else None
     return card is not None and bool(card.why_not(precision))
+
+
+def _is_host(cluster: Cluster | str) -> bool:
+    """Whether the ranks run in host memory themselves: nothing can move there."""
+    return (cluster if isinstance(cluster, str) else cluster.device) == "cpu"
 
 
 def _host_holds(switch: Switch, cluster: Cluster | str) -> bool:
