@@ -143,6 +143,7 @@ def test_traces_that_the_planner_did_not_see(plan: CostAnswer, tmp_path: Path, s
 
 @pytest.mark.slow
 @pytest.mark.full
+@pytest.mark.timeout(900)  # two CPU seconds each
 def test_a_hundred_of_a_long_run(tmp_path: Path) -> None:
     long = planned()
     held: dict[str, int] = {}
