@@ -49,11 +49,19 @@ class Checkpoint:
     resumes from it unless it is named."""
     by_script: bool = False
     """Whether the script wrote it its own way, so that it was found by its content."""
+    doubt: str = ""
+    """Why another run may have written it, as the end of a sentence. No one resumes from it unless
+    it is named."""
 
     @property
     def name(self) -> str:
         """The folder's name."""
         return self.path.name
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may be taken without being named, as far as sizes tell."""
+        return not (self.problem or self.abandoned or self.doubt)
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form, as in view.json."""
@@ -125,7 +133,7 @@ def newest_intact(
     """
     passed = list[str]()
     for checkpoint in list_checkpoints(paths) if checkpoints is None else checkpoints:
-        if checkpoint.abandoned:
+        if checkpoint.abandoned or checkpoint.doubt:
             continue
         problem = verify(checkpoint)
         if not problem:

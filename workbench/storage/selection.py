@@ -54,17 +54,12 @@ def wanted(paths: RunPaths, which: str) -> list[Checkpoint]:
     usable = [
         checkpoint
         for checkpoint in list_checkpoints(paths)
-        if not checkpoint.problem
-        and not checkpoint.abandoned
+        if checkpoint.usable
         and (checkpoint.sealed or not live)  # else it may still be being written
     ]
     if usable or live:
         return usable
-    return [
-        checkpoint
-        for checkpoint in every_checkpoint(paths)
-        if not checkpoint.problem and not checkpoint.abandoned
-    ]
+    return [checkpoint for checkpoint in every_checkpoint(paths) if checkpoint.usable]
 
 
 def most_of(which: str) -> int:

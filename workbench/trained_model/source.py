@@ -142,6 +142,7 @@ def _chosen(paths: RunPaths, name: str | None, step: int | None) -> Checkpoint:
         return _checked(paths, _named(paths, known, name))
     if step is not None:
         fits = [checkpoint for checkpoint in known if checkpoint.step == step]
+        fits.sort(key=lambda checkpoint: bool(checkpoint.doubt))
         if not fits:
             steps = (
                 ", ".join(
@@ -151,9 +152,7 @@ def _chosen(paths: RunPaths, name: str | None, step: int | None) -> Checkpoint:
             )
             raise UsageError(f"{paths.directory.name} has no checkpoint of step {step}: {steps}.")
         return _checked(paths, fits[0])
-    usable = [
-        checkpoint for checkpoint in known if not checkpoint.problem and not checkpoint.abandoned
-    ]
+    usable = [checkpoint for checkpoint in known if checkpoint.usable]
     if not usable:
         broken = " ".join(
             f"{checkpoint.name}: {checkpoint.problem}."

@@ -148,8 +148,9 @@ def _checkpoint(paths: RunPaths, at: int | None) -> str:
         if checkpoint.step is not None and not checkpoint.problem
     ]
     if at is None:
-        usable = [checkpoint for checkpoint in usable if not checkpoint.abandoned]
+        usable = [checkpoint for checkpoint in usable if checkpoint.usable]
     fits = [checkpoint for checkpoint in usable if at is None or checkpoint.step == at]
+    fits.sort(key=lambda checkpoint: bool(checkpoint.doubt))
     if fits:
         return str(fits[0].path)
     if not usable:

@@ -119,7 +119,8 @@ def _told(rollback: RollbackDoc) -> str:
 
 
 def _is_before(checkpoint: Checkpoint, step: int) -> bool:
-    return not checkpoint.abandoned and checkpoint.step is not None and checkpoint.step <= step
+    given_up = checkpoint.abandoned or bool(checkpoint.doubt)
+    return not given_up and checkpoint.step is not None and checkpoint.step <= step
 
 
 def since_by_hand(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
