@@ -31,21 +31,32 @@ def every_checkpoint(paths: RunPaths) -> list[Checkpoint]:
     return newest_first([*known, *script_checkpoints(paths, known)])
 
 
-def continues(checkpoint: Checkpoint) -> bool:
-    """Whether training can go on from it: weights alone are a result, not a state."""
-    return checkpoint.kind != "pretrained"
+def states_of_script(paths: RunPaths, known: list[Checkpoint] | None = None) -> list[Checkpoint]:
+    """What the script wrote its own way and can go on from, newest first.
+
+    Weights alone are a result, not a state to continue from.
+    """
+    found = script_checkpoints(paths, known)
+    return newest_first(one for one in found if one.kind != "pretrained")
 
 
-def notes_on_doubtful(listed: Iterable[Checkpoint], chosen: Checkpoint | None) -> list[str]:
-    """A sentence on each checkpoint beyond the `chosen` one that may be another run's."""
-    least = -1 if chosen is None or chosen.step is None else chosen.step
-    doubtful = [saved for saved in listed if saved.doubt and not saved.abandoned]
-    return [
-        f"{saved.path} (step {saved.step}) is not taken: {saved.doubt}. If it is the right one, "
-        f"name it with --checkpoint {saved.path}."
-        for saved in doubtful
-        if saved.step is not None and saved.step > least
-    ][:_MOST_NOTES]
+def notes_on_passed(states: Iterable[Checkpoint], chosen: Checkpoint | None) -> list[str]:
+    """A sentence on each state beyond the `chosen` one that is not read, or not surely the run's.
+
+    One that cannot be read does not say its step: what was saved later counts as beyond.
+    """
+    notes, step, at = list[str](), -1, 0.0
+    if chosen is not None:
+        step, at = -1 if chosen.step is None else chosen.step, chosen.saved_at or 0.0
+    for state in states:
+        if state.step is None and state.problem and (state.saved_at or 0.0) > at:
+            notes.append(f"Checkpoint {state.name} is skipped: {state.problem}.")
+        elif state.step is not None and state.step > step and state.doubt and not state.abandoned:
+            notes.append(
+                f"{state.path} (step {state.step}) is not taken: {state.doubt}. If it is the right "
+                f"one, name it with --checkpoint {state.path}."
+            )
+    return notes[:_MOST_NOTES]
 
 
 def script_checkpoints(paths: RunPaths, known: list[Checkpoint] | None = None) -> list[Checkpoint]:

@@ -11,18 +11,18 @@ from workbench.launching.resume.attempts import furthest
 from workbench.recover.checkpoints import (
     Checkpoint,
     list_checkpoints,
-    newest_first,
     newest_intact,
     verify,
 )
+from workbench.recover.resuming import how_to_resume
 from workbench.recover.script_checkpoints import (
-    continues,
     every_checkpoint,
     named_checkpoint,
-    notes_on_doubtful,
-    script_checkpoints,
+    notes_on_passed,
+    states_of_script,
 )
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import BY_HAND
 
 BEGINNING = "none"
@@ -62,13 +62,11 @@ def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> S
     own, passed = _newest(paths, known, read=read)
     if own is not None:
         return _at(paths, own, passed)
-    others = [
-        checkpoint for checkpoint in script_checkpoints(paths, known) if continues(checkpoint)
-    ]
-    stepped = [checkpoint for checkpoint in newest_first(others) if checkpoint.step is not None]
+    others = states_of_script(paths, known)
+    stepped = [checkpoint for checkpoint in others if checkpoint.step is not None]
     newest, more = _newest(paths, stepped, read=read)
     if newest is not None:
-        return _at(paths, newest, [*passed, *more, *notes_on_doubtful(stepped, newest)])
+        return _at(paths, newest, [*passed, *more, *notes_on_passed(others, newest)])
     if others:
         raise UsageError(_none_by_itself(paths, others))
     if known:
@@ -77,6 +75,30 @@ def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> S
             f"from the beginning: workbench resume {paths.directory.name} --checkpoint {BEGINNING}"
         )
     return _beginning(f"{paths.directory.name} has no checkpoint: it starts from the beginning.")
+
+
+def start_by_itself(
+    paths: RunPaths, run: RunRecord, arguments: Sequence[str]
+) -> tuple[Checkpoint | None, list[str]]:
+    """Where a run goes on that a program starts again; None = the beginning. Reads every byte.
+
+    As `starting_point`, but with no one to ask: what a person would have to name is not taken.
+    The sentences tell what was passed over, and why.
+    """
+    known = list_checkpoints(paths)
+    own, passed = newest_intact(paths, known)
+    if own is not None:
+        return own, passed
+    states = states_of_script(paths, known)
+    newest, more = newest_intact(paths, [state for state in states if state.step is not None])
+    passed += [*more, *notes_on_passed(states, newest)]
+    if newest is None:
+        return None, passed
+    try:
+        how_to_resume(Path(run.script), run.recipe, arguments, newest)
+    except UsageError as error:  # it may find its checkpoint without being told
+        return None, [*passed, f"{newest.name} is not taken: {error}"]
+    return newest, passed
 
 
 def _none_by_itself(paths: RunPaths, others: Sequence[Checkpoint]) -> str:
