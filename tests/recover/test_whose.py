@@ -8,7 +8,7 @@ import pytest
 
 from tests.recover.saved import run_of_script, saved
 from workbench.errors import UsageError
-from workbench.launching.resume.branch import _checkpoint
+from workbench.launching.resume.branch import _start
 from workbench.launching.resume.starting_point import starting_point
 from workbench.recover.checkpoints import newest_intact
 from workbench.recover.script_checkpoints import every_checkpoint
@@ -31,7 +31,7 @@ def test_folders_that_the_arguments_name_tell_two_runs_apart(tmp_path: Path) -> 
     chosen = starting_point(first, None).at
     assert chosen is not None
     assert chosen.path == tmp_path / "trial_a/ckpt_30.pt"
-    assert _checkpoint(first, None) == str(chosen.path)
+    assert _start(first, None).at == chosen
     assert trained_model(first).checkpoint.path == chosen.path
     assert starting_point(none, None).at is None
 
@@ -60,7 +60,7 @@ def test_what_may_be_of_either_run_is_taken_only_when_named(tmp_path: Path) -> N
     point = starting_point(first, None)
     assert point.at is not None
     assert point.at.path == own
-    assert f"{either} (step 20) is not taken: {doubt}." in point.notes[0]
+    assert f"{either} (step 20) is not taken unless it is named: {doubt}." in point.notes[0]
     named = starting_point(first, str(either)).at
     assert named is not None
     assert named.step == 20

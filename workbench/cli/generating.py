@@ -49,6 +49,8 @@ def generate(
     model = trained_model(
         RunPaths(handle.directory), chosen.checkpoint, step=chosen.step, base=chosen.base
     )
+    for note in model.notes:
+        errors.print(f"note: {note}", markup=False)
     how, answers = Sampling(**sampling), dict[str, str]()
     with Conversation(model) as conversation:
         sides = (TRAINED,) if trained_only else conversation.sides

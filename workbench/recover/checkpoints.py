@@ -131,10 +131,16 @@ def newest_intact(
 
     `checkpoints`: those to choose from; default those that the run knows of.
     """
+    listed = list_checkpoints(paths) if checkpoints is None else checkpoints
+    return first_whole(
+        checkpoint for checkpoint in listed if not (checkpoint.abandoned or checkpoint.doubt)
+    )
+
+
+def first_whole(checkpoints: Iterable[Checkpoint]) -> tuple[Checkpoint | None, list[str]]:
+    """The first of which every byte is right, and a sentence per one passed over."""
     passed = list[str]()
-    for checkpoint in list_checkpoints(paths) if checkpoints is None else checkpoints:
-        if checkpoint.abandoned or checkpoint.doubt:
-            continue
+    for checkpoint in checkpoints:
         problem = verify(checkpoint)
         if not problem:
             return checkpoint, passed

@@ -53,8 +53,7 @@ def notes_on_passed(states: Iterable[Checkpoint], chosen: Checkpoint | None) -> 
             notes.append(f"Checkpoint {state.name} is skipped: {state.problem}.")
         elif state.step is not None and state.step > step and state.doubt and not state.abandoned:
             notes.append(
-                f"{state.path} (step {state.step}) is not taken: {state.doubt}. If it is the right "
-                f"one, name it with --checkpoint {state.path}."
+                f"{state.path} (step {state.step}) is not taken unless it is named: {state.doubt}."
             )
     return notes[:_MOST_NOTES]
 

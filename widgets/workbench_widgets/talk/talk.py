@@ -74,7 +74,7 @@ class Talk(Face):
         shown = {
             "title": title,
             "state": "idle",
-            "says": "",
+            "says": " ".join(self.model.notes),
             "prompt": "",
             "answers": self._empty(),
             "settings": {name: getattr(Sampling(), name) for name in Sampling.__dataclass_fields__},
