@@ -83,7 +83,7 @@ class SavedTensors(Tensors):
         self.dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
 
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Copies, so that files that are mapped may go."""
+        """As they lie in memory or in mapped files; tied weights share theirs."""
         return {name: self._tensors[name].detach().contiguous() for name in names}
 
 
