@@ -83,7 +83,7 @@ class Attempts:
     def latest(self) -> list[dict[str, Any]]:
         """What the view reports them."""
         latest = self.lines[-2 * _TOLD :]
-        left_out = {"given_up", "rollback"}
+        left_out = {"given_up", "rollback", "unset"}
         return [{key: line[key] for key in line if key not in left_out} for line in latest]
 
     def take_over(self) -> None:
@@ -104,6 +104,7 @@ class Attempts:
         why: str | None,
         arguments: Sequence[str] | None = None,
         rollback: RollbackDoc | None = None,
+        unset: Sequence[Sequence[str]] = (),
     ) -> None:
         """Note the start of an attempt; before any but the first, clear what the last one left.
 
@@ -127,6 +128,7 @@ class Attempts:
                 "why": why,
                 "arguments": None if arguments is None else redact_arguments(arguments),
                 **({} if rollback is None else {"rollback": rollback}),
+                **({"unset": [list(pair) for pair in unset]} if unset else {}),
                 "given_up": [
                     [str(later.path), later.saved_at]
                     for later in beyond

@@ -41,6 +41,8 @@ class StartingPoint:
     """What someone should know of it."""
     given: bool = False
     """Whether the arguments given now tell the script itself."""
+    typed: tuple[str, ...] = ()
+    """The arguments that are given or dropped now."""
 
 
 def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> StartingPoint:
