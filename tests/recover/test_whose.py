@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from tests.recover.saved import run_of_script, saved
+from tests.recover.saved import BEGAN, run_of_script, saved
 from workbench.errors import UsageError
 from workbench.launching.resume.branch import _start
 from workbench.launching.resume.starting_point import starting_point
 from workbench.recover.checkpoints import newest_intact
 from workbench.recover.script_checkpoints import every_checkpoint
+from workbench.recover.whose import step_at
 from workbench.store.layout import RunPaths
 from workbench.trained_model.source import trained_model
 
@@ -70,6 +72,26 @@ def test_what_may_be_of_either_run_is_taken_only_when_named(tmp_path: Path) -> N
         starting_point(first, None)
     with pytest.raises(UsageError, match="no whole checkpoint"):
         trained_model(first)
+
+
+def test_steps_tell_runs_apart_that_train_at_the_same_time(tmp_path: Path) -> None:
+    """Two scripts, or seeds, that save below the same working directory."""
+    first = run_of_script(tmp_path, "a", [], (0, 1000))
+    second = run_of_script(tmp_path, "b", [], (0, 1000))
+    for run, each in ((first, 1.0), (second, 4.0)):  # seconds per step
+        with run.rank_metrics(0).open("w") as file:
+            for step in range(1, int(900 / each)):
+                file.write(json.dumps({"step": step, "time": BEGAN + step * each}) + "\n")
+    assert [step_at(first, BEGAN + at) for at in (0.5, 1, 77.5, 5000)] == [None, 1, 77, 899]
+    saved(tmp_path / "seed-1/ckpt.pt", 400, 400.5)  # b had done 100
+    saved(tmp_path / "seed-2/ckpt.pt", 100, 401.5)  # a had done 401
+    saved(tmp_path / "early/ckpt.pt", 8, 9)  # too near to tell
+    doubt = "{} was at work in the same folder when it was written"
+    assert steps(first) == {400: "", 100: doubt.format("b"), 8: doubt.format("b")}
+    assert steps(second) == {100: "", 400: doubt.format("a"), 8: doubt.format("a")}
+    chosen = starting_point(first, None).at
+    assert chosen is not None
+    assert chosen.step == 400
 
 
 def test_a_run_that_begins_at_anothers_checkpoint_does_not_take_it(tmp_path: Path) -> None:

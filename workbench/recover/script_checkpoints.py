@@ -108,7 +108,7 @@ class _Search:
         about = None if newest is None or newest < self._since else identify(path)
         if about is None or newest is None:
             return None
-        doubt = self._owners.why_not_own(path, newest)
+        doubt = self._owners.why_not_own(path, about.step, newest)
         if doubt is None:
             return None
         if about.kind != "pretrained" and self._owners.is_outside(path):

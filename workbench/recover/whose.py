@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from workbench.store import names
-from workbench.store.files import LineReader, read_json
+from workbench.store.files import LineReader, parse_line, read_json
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
@@ -21,6 +21,11 @@ from workbench.store.status import read_status
 
 _SLACK_SECONDS = 10.0
 """Clocks of machines and file systems differ; a file may reach the disk after its process."""
+
+
+_NEAR, _FAR = 2, 20
+"""Steps between a checkpoint and what a run had done: so few are its own, so many are not."""
+_MAX_LINE = 1 << 20
 
 
 def named_places(run: RunRecord, words: Sequence[str]) -> Iterator[Path]:
@@ -90,6 +95,37 @@ def _attempts(paths: RunPaths) -> Iterator[dict[str, Any]]:
         yield from lines
 
 
+def step_at(paths: RunPaths, at: float) -> int | None:
+    """Optimizer steps that rank 0 had done at that time; None = it recorded none until then.
+
+    Its lines are in the order of their times, so a few of them are read, however many there are.
+    """
+    found: int | None = None
+    try:
+        with paths.rank_metrics(0).open("rb") as file:
+            low, high = 0, file.seek(0, os.SEEK_END)
+            while low < high:
+                middle = (low + high) // 2
+                row, begins = _row_after(file, middle)
+                step, time = row.get("step"), row.get("time")
+                if type(step) is int and isinstance(time, int | float) and time <= at:
+                    found, low = step, begins + 1
+                else:
+                    high = middle
+    except OSError:
+        return None
+    return found
+
+
+def _row_after(file: BinaryIO, offset: int) -> tuple[dict[str, Any], int]:
+    """The first line that begins at `offset` or later, and where it begins."""
+    file.seek(max(0, offset - 1))
+    if offset:
+        file.readline(_MAX_LINE)
+    begins = file.tell()
+    return parse_line(file.readline(_MAX_LINE))[0] or {}, begins
+
+
 def _end(paths: RunPaths) -> float:
     """When a run was last at work; infinite while it may still be."""
     ended = (read_json(paths.exit) or {}).get("ended_at")
@@ -140,7 +176,15 @@ class Owners:
                 found.append(saver(other, run))
         return found
 
-    def why_not_own(self, path: Path, saved_at: float) -> str | None:
+    def _by_step(self, other: Saver, step: int | None, saved_at: float) -> bool:
+        """Whether the step tells: it is the one that the run had done then, and not the other's."""
+        its = step_at(RunPaths(self._paths.directory.parent / other.name), saved_at)
+        if step is None or its is None or abs(its - step) < _FAR:
+            return False
+        own = step_at(self._paths, saved_at)
+        return own is not None and abs(own - step) <= _NEAR
+
+    def why_not_own(self, path: Path, step: int | None, saved_at: float) -> str | None:
         """Why it is in doubt that the run wrote `path`; "" = it did, None = another run did."""
         if self._paths.directory in path.parents:
             return ""
@@ -152,6 +196,6 @@ class Owners:
             closer = other.depth(path)
             if closer > depth and path not in other.named:  # a file that is named may be read
                 return None
-            if closer == depth or not own:
+            if (closer == depth or not own) and not self._by_step(other, step, saved_at):
                 doubt = f"{other.name} was at work in the same folder when it was written"
         return doubt
