@@ -45,7 +45,7 @@ def test_times_tell_runs_apart_that_save_in_the_same_folder(tmp_path: Path) -> N
     saved(tmp_path / "out/ckpt_60.pt", 60, 250)
     saved(tmp_path / "out/ckpt_40.pt", 40, 550)
     assert steps(first) == {30: "", 40: ""}
-    assert steps(second) == {60: "", 40: "a was at work in the same folder when it was written"}
+    assert steps(second) == {60: "", 40: "a was running in the same folder when it was written"}
     point = starting_point(second, None)
     assert point.at is not None
     assert point.at.step == 60
@@ -57,7 +57,7 @@ def test_what_may_be_of_either_run_is_taken_only_when_named(tmp_path: Path) -> N
     run_of_script(tmp_path, "b", [], (50, 300))
     own = saved(tmp_path / "out/ckpt_10.pt", 10, 30)
     either = saved(tmp_path / "out/ckpt_20.pt", 20, 80)
-    doubt = "b was at work in the same folder when it was written"
+    doubt = "b was running in the same folder when it was written"
     assert steps(first) == {20: doubt, 10: ""}
     point = starting_point(first, None)
     assert point.at is not None
@@ -86,7 +86,7 @@ def test_steps_tell_runs_apart_that_train_at_the_same_time(tmp_path: Path) -> No
     saved(tmp_path / "seed-1/ckpt.pt", 400, 400.5)  # b had done 100
     saved(tmp_path / "seed-2/ckpt.pt", 100, 401.5)  # a had done 401
     saved(tmp_path / "early/ckpt.pt", 8, 9)  # too near to tell
-    doubt = "{} was at work in the same folder when it was written"
+    doubt = "{} was running in the same folder when it was written"
     assert steps(first) == {400: "", 100: doubt.format("b"), 8: doubt.format("b")}
     assert steps(second) == {100: "", 400: doubt.format("a"), 8: doubt.format("a")}
     chosen = starting_point(first, None).at

@@ -92,7 +92,7 @@ def still_counts(paths: RunPaths, words: Sequence[str], first_step: int) -> tupl
         notes.append(f"The arguments replace what was set while {name} trained: {', '.join(left)}.")
     if kept and words:
         notes.append(
-            f"What was set while {name} trained still counts: {', '.join(kept)}. Set it anew with "
+            f"What was set while {name} trained still counts: {', '.join(kept)}. Change it with "
             "workbench set."
         )
     lowered = rollback_environment(read_attempts(paths), first_step).get(RATE_VARIABLE)

@@ -189,7 +189,7 @@ class Owners:
         if self._paths.directory in path.parents:
             return ""
         own, depth = self._own.was_at_work(saved_at), self._own.depth(path)
-        doubt = "" if own else f"it was written while {self._own.name} was not at work"
+        doubt = "" if own else f"it was written while {self._own.name} was not running"
         for other in self._others:
             if not other.reaches(path) or not other.was_at_work(saved_at):
                 continue
@@ -197,5 +197,5 @@ class Owners:
             if closer > depth and path not in other.named:  # a file that is named may be read
                 return None
             if (closer == depth or not own) and not self._by_step(other, step, saved_at):
-                doubt = f"{other.name} was at work in the same folder when it was written"
+                doubt = f"{other.name} was running in the same folder when it was written"
         return doubt
