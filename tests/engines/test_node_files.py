@@ -268,12 +268,13 @@ def test_a_lead_is_heard_while_it_reads_the_checkpoints(
     write_json_atomic(agent.paths.state, {"heartbeat": 1.0, "attempt": 1, "phase": "running"})
     beats = set[float]()
 
-    def slow(paths: RunPaths) -> tuple[None, list[str]]:
-        until(lambda: beats.add((read_json(paths.state) or {})["heartbeat"]) or len(beats) > 2, 60)
+    def slow(*_: object) -> tuple[None, list[str]]:
+        state = agent.paths.state
+        until(lambda: beats.add((read_json(state) or {})["heartbeat"]) or len(beats) > 2, 60)
         return None, ["passed"]
 
-    monkeypatch.setattr(lead_node, "newest_intact", slow)
-    assert lead_node._newest_intact(agent.paths) == (None, ["passed"])
+    monkeypatch.setattr(lead_node, "start_by_itself", slow)
+    assert lead_node._start_by_itself(agent.paths, RunRecord(), ()) == (None, ["passed"])
     assert (read_json(agent.paths.state) or {})["attempt"] == 1
 
 

@@ -13,11 +13,13 @@ from typer.testing import CliRunner
 
 import workbench as wb
 from workbench.cli.entry import app
+from workbench.cli.tables import _arguments
+from workbench.compare.differences import configuration
 from workbench.errors import UsageError
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare.own_decisions import check_own_decisions
 from workbench.launching.prepare.recorded_environment import recorded_value, with_hook
-from workbench.launching.resume.attempts import Attempts
+from workbench.launching.resume.attempts import Attempts, read_attempts
 from workbench.launching.resume.resumable import latest_words
 from workbench.launching.resume.resume import next_spec, prepared, with_described
 from workbench.launching.start.launch_spec import PORT_TAKEN
@@ -96,6 +98,19 @@ def test_the_words_of_a_resume_are_kept_without_the_checkpoint_of_that_time(
     Supervisor(state).start(resumed(words, ["--steps", "200", "--from", "/c/50/model.pt"]))
     assert started[0][-1] == "/c/50/model.pt"
     assert latest_words(state.paths, state.run) == words
+
+
+def test_a_resume_without_arguments_is_repeated_without_them(state: RunState) -> None:
+    state.attempts.begin(first_step=0, checkpoint=None, why=None)
+    state.attempts.begin(first_step=50, checkpoint="/c", why=BY_HAND, arguments=[])
+    assert latest_words(state.paths, state.run) == []
+    state.attempts.begin(first_step=60, checkpoint="/d", why="restart")  # no one gave it any
+    assert latest_words(state.paths, state.run) == []
+    assert RunState.of(state.paths, state.run).base_spec()["arguments"] == []
+    lines = [line for line in read_attempts(state.paths) if line["event"] == "start"]
+    told = configuration(state.run.document(), lines)
+    assert not any(name.startswith("argument ") for name in told)
+    assert _arguments({"attempts": lines}) == "from attempt 2 on: none"
 
 
 def test_a_supervisor_that_takes_over_repeats_the_words_of_the_resume(state: RunState) -> None:

@@ -88,6 +88,14 @@ def test_the_record_gives_back_what_was_launched(run: RunPaths) -> None:
     assert found.strategy == strategy
 
 
+@pytest.mark.parametrize("name", [None, "gpt-fsdp2-big", "gpt", "gpt3-of-mine"])
+def test_a_name_that_was_given_is_kept_and_one_that_was_made_is_made_again(
+    name: str | None, tmp_path: Path
+) -> None:
+    paths = of(replace(FULL, name=name), tmp_path)
+    assert options_of(paths, read_record(paths)).name == name
+
+
 def test_a_record_of_an_earlier_version_gives_the_same(run: RunPaths) -> None:
     old = json.loads(run.run.read_text())
     for name in ("wrap", "port", "extra_environment"):

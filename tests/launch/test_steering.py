@@ -19,8 +19,10 @@ from workbench.errors import UsageError
 from workbench.launching import steered, steering
 from workbench.launching.capture import steering as asked_of
 from workbench.launching.capture.overrides import STEERED, Override, Overrides, restore
+from workbench.launching.resume.attempts import Attempts
 from workbench.store.actions import read_actions, step_marks
 from workbench.store.layout import RunPaths
+from workbench.store.schema import BY_HAND
 
 Start = Callable[..., wb.Run]
 LIBRARIES = ("ddp", "fsdp", "zero2")
@@ -137,6 +139,33 @@ def test_a_damaged_record_of_changes_starts_no_other_attempt_wrongly(tmp_path: P
         (folder / "result-0.json").write_text(json.dumps({"done": True, "changes": changes}))
     kept = steered.steered(paths, 20)
     assert [(one["first"], one["factor"]) for one in kept] == [(5, 2.0), (50, None)]
+
+
+def test_an_argument_of_a_resume_stands_in_the_place_of_what_was_set(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "r")
+    document = {"first": 100, "hold": False, "factor": 10.0, "own": 1e-3}
+    rate, decay = ({**document, "name": name, "value": 1e-2} for name in ("lr", "weight_decay"))
+    folder = paths.steering / "1795820000000000-set"
+    folder.mkdir(parents=True)
+    paths.make_folders()
+    (folder / "decision").write_text("go")
+    (folder / "result-0.json").write_text(json.dumps({"done": True, "changes": [rate, decay]}))
+    attempts = Attempts(paths)
+    attempts.begin(first_step=0, checkpoint=None, why=None)
+    for words in (["--lr", "1e-4"], ["--learning-rate=1e-4"], ["optimizer.lr=1e-4"]):
+        assert steered.replaced_by(paths, words) == [[folder.name, "lr"]]
+    assert steered.replaced_by(paths, ["--min-lr", "1e-5", "--steps", "9"]) == []
+    told, kept = steered.still_counts(paths, ["--lr", "1e-4"], 200)
+    assert told == "The arguments replace what was set while r trained: lr=0.01 at step 100."
+    assert "still counts: weight_decay=0.01 at step 100." in kept
+    assert steered.still_counts(paths, [], 200) == ()
+    unset = steered.replaced_by(paths, ["--lr", "1e-4"])
+    attempts.begin(first_step=200, checkpoint="/c", why=BY_HAND, arguments=["x"], unset=unset)
+    attempts.begin(first_step=300, checkpoint="/d", why="restart")
+    assert [change["name"] for change in steered.steered(paths, 300)] == ["weight_decay"]
+    back = {"last_step": 9, "step": 5, "reason": "nan", "then": "lower-lr", "loaders": []}
+    attempts.begin(first_step=5, checkpoint="/b", why="back", rollback=back)  # type: ignore[arg-type]
+    assert "0.5 times what is given" in steered.still_counts(paths, ["--lr", "1"], 5)[-1]
 
 
 def rows(run: wb.Run, rank: int) -> dict[int, dict[str, Any]]:

@@ -41,6 +41,16 @@ def plain(root: Path) -> None:
     (root / "folder-88").mkdir()
     torch.save(model.state_dict(), root / "folder-88/model.pt")
     torch.save(optimizer.state_dict(), root / "folder-88/optimizer.pt")
+    earlier, its_optimizer = trained(3)
+    for folder, best in (
+        ("best-and-last", {"model": earlier.state_dict(), "optimizer": its_optimizer.state_dict()}),
+        ("best-weights", model.state_dict()),
+    ):
+        (root / folder).mkdir()
+        torch.save(best, root / folder / "best.pt")
+        torch.save(whole, root / folder / "last.pt")
+    shutil.copytree(root / "best-weights", root / "whole-and-rng")
+    torch.save({"cpu": torch.get_rng_state()}, root / "whole-and-rng/rng.pt")
 
 
 def sharded(root: Path) -> None:

@@ -51,6 +51,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("weights-100.pt", "torch", None),
         ("epochs-100.pt", "torch", None),
         ("folder-88", "torch", 7),
+        ("best-and-last", "torch", 7),
         ("epoch=1-step=99.ckpt", "lightning", 20),
         ("sharded-lightning.ckpt", "lightning", 21),
         ("dcp-500", "dcp", 7),
@@ -216,6 +217,46 @@ def test_what_the_script_wrote_is_listed_wherever_its_arguments_point(
         ("d", "dcp", 7, True),
     ]
     assert not any(verify(one) for one in found)
+
+
+@pytest.mark.parametrize(
+    ("folder", "listed"),
+    [
+        ("folder-88", {"folder-88": 7}),  # parts that complete each other
+        ("best-and-last", {"best.pt": 3, "last.pt": 7}),
+        ("best-weights", {"best.pt": None, "last.pt": 7}),
+        ("whole-and-rng", {"whole-and-rng": 7}),
+    ],
+)
+def test_files_of_their_own_are_told_from_parts(
+    made: Path, run: RunPaths, tmp_path: Path, folder: str, listed: dict[str, int | None]
+) -> None:
+    shutil.copytree(made / folder, tmp_path / "work/checkpoints" / folder)
+    for path in (tmp_path / "work").rglob("*"):
+        os.utime(path)
+    assert {one.name: one.step for one in every_checkpoint(run)} == listed
+
+
+def test_a_file_that_is_being_written_leaves_the_others_beside_it(
+    made: Path, run: RunPaths, tmp_path: Path
+) -> None:
+    place = tmp_path / "work/checkpoints"
+    shutil.copytree(made / "best-and-last", place)
+    os.truncate(place / "last.pt", 900)
+    for path in place.iterdir():
+        os.utime(path)
+    chosen = starting_point(run, None)
+    assert chosen.at is not None
+    assert (chosen.at.name, chosen.at.step) == ("best.pt", 3)
+
+
+def test_a_manifest_of_something_else_is_no_checkpoint(run: RunPaths, tmp_path: Path) -> None:
+    """Of a web page, and of a copy that `workbench push` made below the working directory."""
+    for name, text in (("page", '{"name": "x"}'), ("backup", '{"files": {}, "run": "a"}')):
+        (tmp_path / "work" / name).mkdir()
+        (tmp_path / "work" / name / "manifest.json").write_text(text)
+    assert every_checkpoint(run) == []
+    assert starting_point(run, None).at is None
 
 
 def test_a_named_folder_of_unknown_content_has_no_step(run: RunPaths, tmp_path: Path) -> None:

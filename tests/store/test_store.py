@@ -45,6 +45,20 @@ def test_odd_names_become_safe_directories(name: str, tmp_path: Path) -> None:
     assert names.is_id(paths.directory.name)
 
 
+@pytest.mark.parametrize("name", ["last", " last ", "last-", "last?"])
+def test_the_word_for_the_newest_run_is_no_name(name: str, tmp_path: Path) -> None:
+    with pytest.raises(wb.UsageError, match="stands for the newest run"):
+        wb.Store(tmp_path).create(name)
+    assert wb.Store(tmp_path).create("the last").directory.name == "the-last"
+
+
+def test_a_run_of_that_name_hides_the_newest_no_longer(tmp_path: Path) -> None:
+    old, newer = make_run(tmp_path, "last", 100.0), make_run(tmp_path, "newer", 200.0)
+    store = wb.Store(tmp_path)
+    assert store.find("last") == store.locate("last") == newer
+    assert store.locate(old.directory) == old
+
+
 def test_two_callers_get_two_runs(tmp_path: Path) -> None:
     store = wb.Store(tmp_path)
     assert [store.create("same").directory.name for _ in range(3)] == ["same", "same-2", "same-3"]

@@ -49,6 +49,8 @@ def generate(
     model = trained_model(
         RunPaths(handle.directory), chosen.checkpoint, step=chosen.step, base=chosen.base
     )
+    for note in model.notes:
+        errors.print(f"note: {note}", markup=False)
     how, answers = Sampling(**sampling), dict[str, str]()
     with Conversation(model) as conversation:
         sides = (TRAINED,) if trained_only else conversation.sides
@@ -84,4 +86,6 @@ def _show(piece: Piece) -> None:
     if piece.tokens is not None:
         typer.echo("")
         rate = piece.tokens / piece.seconds if piece.seconds else 0.0
-        errors.print(f"({piece.tokens} tokens, {rate:.1f} tokens/s)", style="dim", markup=False)
+        note = f"; {piece.note}" if piece.note else ""
+        said = f"({piece.tokens} tokens, {rate:.1f} tokens/s{note})"
+        errors.print(said, style="dim", markup=False)

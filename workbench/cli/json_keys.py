@@ -114,7 +114,7 @@ FORMS: Final = {
     "adopt": JsonForm("run adopted accepted state"),
     "checkpoints": JsonForm(
         "path name step kind bytes saved_at sealed problem loss world_size strategy abandoned "
-        "by_script",
+        "by_script doubt",
         array=True,
     ),
     "push": JsonForm("run url files bytes sent_bytes checkpoints step seconds notes"),

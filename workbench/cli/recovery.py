@@ -159,7 +159,8 @@ def _checkpoint_table(checkpoints: list[Checkpoint], *, verified: bool) -> Table
         good = "complete" if verified else good
         saved = "n/a" if checkpoint.saved_at is None else clock(checkpoint.saved_at)
         good = "abandoned: the run restarted from an earlier step" if checkpoint.abandoned else good
-        state = f"[red]{escape(checkpoint.problem)}[/]" if checkpoint.problem else good
+        good = f"perhaps not of this run: {checkpoint.doubt}" if checkpoint.doubt else good
+        state = f"[red]{escape(checkpoint.problem)}[/]" if checkpoint.problem else escape(good)
         step = "n/a" if checkpoint.step is None else str(checkpoint.step)
         table.add_row(escape(checkpoint.name), step, format_bytes(checkpoint.bytes), saved, state)
     return table

@@ -242,15 +242,15 @@ def _repeated(steps: int) -> str:
 
 def _arguments(summary: dict[str, Any]) -> str:
     """The script's arguments where a resume gave others, and from which attempt on."""
-    words: list[str] = []
+    words: list[str] | None = None
     since = 0
     before: dict[str, Any] = summary.get("attempts_before") or {}
     earlier = [before["arguments"]] if before.get("arguments") else []
     for attempt in [*earlier, *summary["attempts"]]:
-        given: list[str] = attempt.get("arguments") or words
-        if given != words:
+        given: list[str] | None = attempt.get("arguments")
+        if given is not None and given != words:
             words, since = given, attempt["attempt"]
-    return f"from attempt {since} on: {' '.join(words)}" if since else ""
+    return f"from attempt {since} on: {' '.join(words or ()) or 'none'}" if since else ""
 
 
 def _label_cells(labels: Labels) -> dict[str, str]:

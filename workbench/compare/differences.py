@@ -73,7 +73,7 @@ def _chosen(run: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> li
     """The script's arguments, without what follows from the strategy or from a resume."""
     words: list[str] = run.get("arguments") or []
     for attempt in attempts:
-        if attempt.get("arguments"):
+        if attempt.get("arguments") is not None:  # [] where all were left out
             words = _without_checkpoint(attempt["arguments"], attempt.get("checkpoint"))
     layout: list[str] = run.get("layout_arguments") or []
     return words[len(layout) :] if words[: len(layout)] == layout else words

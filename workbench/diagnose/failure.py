@@ -293,10 +293,11 @@ def _after_signal(paths: RunPaths, failed: Failed, log: str) -> str:
 def _again(paths: RunPaths) -> str:
     """How this run continues: from its newest checkpoint, if it has one."""
     from workbench.recover.checkpoints import list_checkpoints  # noqa: PLC0415  (for this alone)
+    from workbench.recover.script_checkpoints import states_of_script  # noqa: PLC0415
 
     with contextlib.suppress(OSError):
-        for checkpoint in list_checkpoints(paths):
-            if not checkpoint.problem and not checkpoint.abandoned:
+        for checkpoint in list_checkpoints(paths) or states_of_script(paths):
+            if checkpoint.usable and checkpoint.step is not None:
                 return _from(paths, checkpoint)
     again = f"workbench rerun {paths.directory.name}"
     return f"start it again ({again}); there is no checkpoint to resume from"

@@ -10,6 +10,7 @@ import contextlib
 import functools
 import signal
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
@@ -20,10 +21,11 @@ from workbench.launching.prepare.placement import Placement, check_address
 from workbench.launching.resume.attempts import Attempts
 from workbench.launching.resume.resumable import latest_words
 from workbench.launching.resume.resume import at_work, taken_up
+from workbench.launching.resume.starting_point import start_by_itself
 from workbench.launching.run import Run
 from workbench.launching.start.launch_spec import LaunchSpec, recorded_spec, resume_spec
 from workbench.launching.start.supervisor_process import spawn_supervisor
-from workbench.recover.checkpoints import Checkpoint, newest_intact
+from workbench.recover.checkpoints import Checkpoint
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -119,7 +121,7 @@ def _spec(paths: RunPaths, run: RunRecord, say: Say) -> LaunchSpec:
     spec, attempts = recorded_spec(run, latest_words(paths, run)), Attempts(paths)
     if not attempts.number:
         return spec
-    checkpoint, passed = _newest_intact(paths)
+    checkpoint, passed = _start_by_itself(paths, run, spec["arguments"])
     for sentence in passed:
         say(sentence)
     resumed = resume_spec(spec["arguments"], run, checkpoint, _WHY)
@@ -128,10 +130,12 @@ def _spec(paths: RunPaths, run: RunRecord, say: Say) -> LaunchSpec:
     return {**spec, "resume": resumed}
 
 
-def _newest_intact(paths: RunPaths) -> tuple[Checkpoint | None, list[str]]:
+def _start_by_itself(
+    paths: RunPaths, run: RunRecord, arguments: Sequence[str]
+) -> tuple[Checkpoint | None, list[str]]:
     """Every byte is read: on a thread, so that the other machines do not take node 0 for gone."""
     with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
-        newest = pool.submit(newest_intact, paths)
+        newest = pool.submit(start_by_itself, paths, run, arguments)
         while not wait([newest], timeout=_BEAT_SECONDS).done:
             state = read_json(paths.state)
             if state is not None:

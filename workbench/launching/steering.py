@@ -273,7 +273,9 @@ def _checked(paths: RunPaths, answer: Answer) -> Answer:
     run = read_run(paths) or RunRecord()
     while True:
         saved = [
-            checkpoint for checkpoint in every_checkpoint(paths) if checkpoint.step == answer.at
+            checkpoint
+            for checkpoint in every_checkpoint(paths)
+            if checkpoint.step == answer.at and not checkpoint.doubt
         ]
         if saved and not saved[0].problem:
             first = {**answer.ranks[0], "path": str(saved[0].path)}

@@ -13,7 +13,7 @@ from workbench.store.schema import BY_HAND, AttemptLine, AttemptsBefore
 
 _TOLD = 40  # lines of attempts in the view
 _PAUSES = 30  # between attempts that the view has no room for
-_LEFT_OUT = ("given_up", "rollback")
+_LEFT_OUT = ("given_up", "rollback", "unset")
 _OF_ARGUMENTS = ("attempt", "event", "time", "arguments")
 Interval = tuple[float, float | None]
 
@@ -80,7 +80,7 @@ def _before(lines: Sequence[Mapping[str, Any]], first: int) -> AttemptsBefore:
     by_hand = [line for line in starts if str(line.get("why")).startswith(BY_HAND)]
     until = float(lines[first]["time"])
     knees = _knees([one for one in intervals(lines) if one[0] < until], until)
-    given = [line for line in starts if line.get("arguments")]
+    given = [line for line in starts if line.get("arguments") is not None]
     same = itertools.takewhile(
         lambda line: line["arguments"] == given[-1]["arguments"], given[::-1]
     )

@@ -49,11 +49,19 @@ class Checkpoint:
     resumes from it unless it is named."""
     by_script: bool = False
     """Whether the script wrote it its own way, so that it was found by its content."""
+    doubt: str = ""
+    """Why another run may have written it, as the end of a sentence. No one resumes from it unless
+    it is named."""
 
     @property
     def name(self) -> str:
         """The folder's name."""
         return self.path.name
+
+    @property
+    def usable(self) -> bool:
+        """Whether it may be taken without being named, as far as sizes tell."""
+        return not (self.problem or self.abandoned or self.doubt)
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form, as in view.json."""
@@ -123,10 +131,16 @@ def newest_intact(
 
     `checkpoints`: those to choose from; default those that the run knows of.
     """
+    listed = list_checkpoints(paths) if checkpoints is None else checkpoints
+    return first_whole(
+        checkpoint for checkpoint in listed if not (checkpoint.abandoned or checkpoint.doubt)
+    )
+
+
+def first_whole(checkpoints: Iterable[Checkpoint]) -> tuple[Checkpoint | None, list[str]]:
+    """The first of which every byte is right, and a sentence per one passed over."""
     passed = list[str]()
-    for checkpoint in list_checkpoints(paths) if checkpoints is None else checkpoints:
-        if checkpoint.abandoned:
-            continue
+    for checkpoint in checkpoints:
         problem = verify(checkpoint)
         if not problem:
             return checkpoint, passed

@@ -10,14 +10,14 @@ import io
 import itertools
 import json
 import math
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from workbench.recipes import checkpoint_files
 from workbench.recover.pickled import UNREADABLE, Call, Saved, read_pickle, read_saved, walk
+from workbench.recover.series import are_series
 
 MAX_FILES = 64
 """Files of one folder that are opened to find the step."""
@@ -84,7 +84,7 @@ def candidates(folder: Path, limit: int = 200) -> Iterator[Path]:
             yield place  # weights beside the script are what it starts from
             continue
         files = [entry for entry in entries if entry.suffix in _SUFFIXES and entry.is_file()]
-        if depth and files and not _are_series(files):
+        if depth and files and not are_series(files):
             yield place
             continue
         yield from (file for file in files if not file.is_symlink())
@@ -95,16 +95,13 @@ def candidates(folder: Path, limit: int = 200) -> Iterator[Path]:
                 waiting.append((entry, depth + 1))
 
 
-def _are_series(files: Sequence[Path]) -> bool:
-    """Whether files are checkpoints of several steps, not parts of one: names differ in numbers."""
-    names = [re.sub(r"\d+", "", file.name) for file in files]
-    return len(files) == 1 or len(set(names)) < len(names)
-
-
 def _recipe(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
+    """A checkpoint with our manifest; others use that name too, as a page or a pushed run."""
     if checkpoint_files.MANIFEST not in names:
         return None
-    manifest = checkpoint_files.read_manifest(folder / checkpoint_files.MANIFEST) or {}
+    manifest = checkpoint_files.read_manifest(folder / checkpoint_files.MANIFEST)
+    if manifest is None or _count(manifest.get("step")) is None:
+        return None
     kind = str(manifest.get("kind") or "recipe")
     return IdentifiedCheckpoint(kind=kind, step=_count(manifest.get("step")))
 

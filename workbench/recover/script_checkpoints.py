@@ -1,25 +1,27 @@
 """Checkpoints that a script wrote its own way, where nobody saw it: found by their content.
 
-They are looked for where the script works and in the folders that its arguments name, if they were
-written since the run began. The search is bounded; it opens tables of files, never their tensors.
+They are looked for where the script works and in the folders that its arguments name, if they
+were written since the run began. The search is bounded; it opens tables of files, never their
+tensors. What other runs wrote there is told apart, see `whose`.
 """
 
 from __future__ import annotations
 
 import itertools
-import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from workbench.recover import contents
 from workbench.recover.checkpoints import Checkpoint, given_up, list_checkpoints, newest_first
 from workbench.recover.foreign import IdentifiedCheckpoint, candidates, identify
+from workbench.recover.whose import Owners
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 
 _MOST = 200  # checkpoints of one script that are listed
+_MOST_NOTES = 3
 _MOST_FILES = 20_000  # of one checkpoint that are measured
 
 
@@ -29,28 +31,90 @@ def every_checkpoint(paths: RunPaths) -> list[Checkpoint]:
     return newest_first([*known, *script_checkpoints(paths, known)])
 
 
+def states_of_script(paths: RunPaths, known: list[Checkpoint] | None = None) -> list[Checkpoint]:
+    """What the script wrote its own way and can go on from, newest first.
+
+    Weights alone are a result, not a state to continue from.
+    """
+    found = script_checkpoints(paths, known)
+    return newest_first(one for one in found if one.kind != "pretrained")
+
+
+def notes_on_passed(states: Iterable[Checkpoint], chosen: Checkpoint | None) -> list[str]:
+    """A sentence on each state beyond the `chosen` one that is not read, or not surely the run's.
+
+    One that cannot be read does not say its step: what was saved later counts as beyond.
+    """
+    notes, step, at = list[str](), -1, 0.0
+    if chosen is not None:
+        step, at = -1 if chosen.step is None else chosen.step, chosen.saved_at or 0.0
+    for state in states:
+        if state.step is None and state.problem and (state.saved_at or 0.0) > at:
+            notes.append(f"Checkpoint {state.name} is skipped: {state.problem}.")
+        elif state.step is not None and state.step > step and state.doubt and not state.abandoned:
+            notes.append(
+                f"{state.path} (step {state.step}) is not taken unless it is named: {state.doubt}."
+            )
+    return notes[:_MOST_NOTES]
+
+
 def script_checkpoints(paths: RunPaths, known: list[Checkpoint] | None = None) -> list[Checkpoint]:
     """Those that the script wrote its own way."""
     run = read_run(paths) or RunRecord()
     listed = [
         checkpoint.path for checkpoint in (list_checkpoints(paths) if known is None else known)
     ]
-    since, abandoned = run.created_at - 1.0, given_up(paths)
-    checkpoints: dict[Path, Checkpoint] = {}
-    for path in itertools.islice(_written(paths, run), 4 * _MOST):
-        inside = any(
-            path == folder or folder in path.parents or path in folder.parents for folder in listed
-        )
-        if path in checkpoints or inside or len(checkpoints) >= _MOST:
-            continue
+    owners = Owners(paths, run)
+    search = _Search(owners, run.created_at - 1.0, listed, given_up(paths))
+    search.look(_written(paths, owners.places))
+    if any(saved.step is not None and not saved.doubt for saved in search.found.values()):
+        search.elsewhere = "its arguments name another folder, which holds checkpoints"
+    search.look(_written(paths, [Path(run.working_directory or "/nowhere")], skip_store=True))
+    return list(search.found.values())
+
+
+class _Search:
+    """Looks at candidates, and keeps those that are checkpoints of the run."""
+
+    def __init__(
+        self,
+        owners: Owners,
+        since: float,
+        listed: Sequence[Path],
+        abandoned: Container[tuple[str, float | None]],
+    ) -> None:
+        self.found: dict[Path, Checkpoint] = {}
+        self.elsewhere = ""  # why a state to continue from is in doubt where it lies
+        self._owners, self._since, self._listed = owners, since, listed
+        self._abandoned = abandoned
+        self._seen = set[Path]()
+
+    def look(self, candidates: Iterable[Path]) -> None:
+        """Take what is a checkpoint among the first candidates."""
+        for path in itertools.islice(candidates, 4 * _MOST):
+            inside = any(
+                path == folder or folder in path.parents or path in folder.parents
+                for folder in self._listed
+            )
+            if path in self._seen or inside or len(self.found) >= _MOST:
+                continue
+            self._seen.add(path)
+            found = self._identified(path)
+            if found is not None:
+                self.found[path] = found
+
+    def _identified(self, path: Path) -> Checkpoint | None:
         size, newest = contents.measure(path, _MOST_FILES)
-        if newest is None or newest < since:
-            continue
-        about = identify(path)
-        if about is not None:
-            gone = (str(path), newest) in abandoned
-            checkpoints[path] = of_path(path, about, size, newest, abandoned=gone)
-    return list(checkpoints.values())
+        about = None if newest is None or newest < self._since else identify(path)
+        if about is None or newest is None:
+            return None
+        doubt = self._owners.why_not_own(path, about.step, newest)
+        if doubt is None:
+            return None
+        if about.kind != "pretrained" and self._owners.is_outside(path):
+            doubt = doubt or self.elsewhere
+        gone = (str(path), newest) in self._abandoned
+        return replace(of_path(path, about, size, newest), abandoned=gone, doubt=doubt)
 
 
 def of_path(
@@ -58,8 +122,6 @@ def of_path(
     about: IdentifiedCheckpoint,
     size: int,
     newest: float | None,
-    *,
-    abandoned: bool = False,
 ) -> Checkpoint:
     """A checkpoint of the script, as its content shows it."""
     return Checkpoint(
@@ -71,7 +133,6 @@ def of_path(
         sealed=False,
         problem=about.problem or ("" if size else "it is empty"),
         world_size=about.world_size,
-        abandoned=abandoned,
         by_script=True,
     )
 
@@ -84,25 +145,14 @@ def named_checkpoint(path: Path) -> Checkpoint:
     )
 
 
-def _written(paths: RunPaths, run: RunRecord) -> Iterator[Path]:
-    """What may be checkpoints of the script: where its arguments point, then where it works."""
-    work = Path(run.working_directory or "/nowhere")
-    own = paths.directory.parent
-    places = [*_named(run, work), paths.checkpoints, work]
-    for place in dict.fromkeys(places):
+def _written(
+    paths: RunPaths, places: Iterable[Path], *, skip_store: bool = False
+) -> Iterator[Path]:
+    """What may be checkpoints of the script in these places, and in the run's own folder."""
+    for place in dict.fromkeys([*places, paths.checkpoints]):
         if place.is_file():
             yield place
         elif place.is_dir():
             for candidate in candidates(place):
-                if place != work or own not in candidate.parents:
+                if not skip_store or paths.directory.parent not in candidate.parents:
                     yield candidate
-
-
-def _named(run: RunRecord, work: Path) -> Iterator[Path]:
-    """Folders among the arguments that lie below the working directory or are absolute."""
-    for word in run.arguments:
-        text = word.rpartition("=")[2]
-        if text and "\0" not in text and len(text) < 4096:
-            place = Path(os.path.normpath(work / text))
-            if place != work and place not in work.parents and place.exists():
-                yield place

@@ -102,6 +102,11 @@ class _Push:
         whole = all(self.there.get(digest) == size for digest, size in before.pieces)
         return before if whole else None
 
+    def unchanged_since(self, file: LocalFile, sent: RemoteFile) -> bool:
+        """Whether nothing was written into a file while it was sent."""
+        about = file.place.lstat()
+        return (about.st_size, max(0, about.st_mtime_ns)) == (sent.bytes, sent.mtime_ns)
+
     def file(self, file: LocalFile) -> RemoteFile:
         """Send what is new of a file; raises OSError where it cannot be read."""
         before = self.unchanged(file)
@@ -298,7 +303,11 @@ def _checkpoints(
             problem = "" if local and all(map(state.unchanged, local)) else verify(checkpoint)
             problem = problem or _unfit(local, set())
             if not problem:
-                sent.append((checkpoint, [state.file(file) for file in local]))
+                files = [state.file(file) for file in local]
+                if all(map(state.unchanged_since, local, files)):
+                    sent.append((checkpoint, files))
+                else:
+                    problem = "it was written again meanwhile"
         except FileNotFoundError:
             problem = "it was removed meanwhile"
         except StorageError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,7 @@ CODE_FOLDER = "code"
 _NOT_SENT = {"control", "checkpoints", "mirror.json"}
 _OF_PROCESSES = ("waits-",)
 _NEWEST = "newest"
+_SETTLED_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,17 +56,22 @@ def wanted(paths: RunPaths, which: str) -> list[Checkpoint]:
     usable = [
         checkpoint
         for checkpoint in list_checkpoints(paths)
-        if not checkpoint.problem
-        and not checkpoint.abandoned
+        if checkpoint.usable
         and (checkpoint.sealed or not live)  # else it may still be being written
     ]
-    if usable or live:
+    if usable:
         return usable
     return [
         checkpoint
         for checkpoint in every_checkpoint(paths)
-        if not checkpoint.problem and not checkpoint.abandoned
+        if checkpoint.usable and (not live or _is_settled(checkpoint))
     ]
+
+
+def _is_settled(checkpoint: Checkpoint) -> bool:
+    """Whether a script is no longer writing what it saves its own way; a push reads all of it."""
+    saved_at = checkpoint.saved_at or time.time()
+    return checkpoint.by_script and time.time() - saved_at >= _SETTLED_SECONDS
 
 
 def most_of(which: str) -> int:

@@ -10,6 +10,8 @@ from pathlib import Path
 from workbench.errors import UsageError, WorkbenchError
 
 MAX_NAME = 120
+LAST = "last"
+"""Stands for the newest run, sweep or study where one is named."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 
@@ -21,8 +23,8 @@ def check_name(name: str) -> str:
     an option or nothing at all.
 
     Raises:
-        UsageError: the name is empty, too long, a path, starts with "-", is not UTF-8 text, or has
-            control characters.
+        UsageError: the name is empty, too long, a path, starts with "-", is not UTF-8 text, has
+            control characters, or is `LAST`.
     """
     name = readable(name).strip()
     rule = (
@@ -34,6 +36,10 @@ def check_name(name: str) -> str:
         raise UsageError(f"The run name has {len(name)} characters. {rule}")
     if "\\" in name or ".." in name or name.startswith(("/", ".", "-", "~")) or "/.." in name:
         raise UsageError(f"The run name {name!r} looks like a path or an option. {rule}")
+    if slug(name) == LAST:
+        raise UsageError(
+            f"The run name {name!r} stands for the newest run in every command. Choose another."
+        )
     if any("\ud800" <= character <= "\udfff" for character in name):
         raise UsageError(f"The run name {name!r} is not valid UTF-8 text. {rule}")
     if any(unicodedata.category(character)[0] == "C" for character in name):

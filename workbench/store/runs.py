@@ -14,7 +14,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 
 STORE_VARIABLE = "WORKBENCH_STORE"
-LAST = "last"
+LAST = names.LAST
 
 
 def default_root() -> Path:
@@ -152,7 +152,7 @@ class Store:
         """
         if names.is_id(run):
             _refuse_link(self.root / run)
-        if names.is_id(run) and self._is_run(run):
+        if names.is_id(run) and run != LAST and self._is_run(run):  # older versions let one be so
             return RunPaths(self.root / run)
         known = self.ids()
         if run == LAST and known:

@@ -122,6 +122,7 @@ class AttemptLine(TypedDict, total=False):
     why: str | None  # of a start after the first: who or what asked for it
     arguments: list[str] | None  # of the script, where a resume gave others than run.json has
     given_up: list[Any]  # [path, saved_at] of each checkpoint beyond first_step at that time
+    unset: list[list[str]]  # request and name of values set before that its arguments replace
     rollback: RollbackDoc  # absent where the run did not go back by itself
     last_step: int  # end: the furthest step that a rank reported
     message: str | None  # end: what happened

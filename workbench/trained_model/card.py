@@ -22,21 +22,21 @@ from workbench.store.run_record import RunRecord
 from workbench.store.secrets import hide_known
 from workbench.trained_model.exported import ExportedModel
 from workbench.trained_model.hub import license_of
-from workbench.trained_model.source import GPT, IMAGE_LORA, TENSORS, TrainedModel
+from workbench.trained_model.source import ADAPTER_FILE, GPT, IMAGE_LORA, TENSORS, TrainedModel
 from workbench.units import UNKNOWN, format_bytes, format_count, format_ratio, format_seconds
 from workbench.version import __version__
 
 _LOAD = {
     "full": """\
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer, THE_CLASS
 
-model = AutoModelForCausalLM.from_pretrained("THIS_FOLDER")
+model = THE_CLASS.from_pretrained("THIS_FOLDER")
 tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")""",
     "adapter": """\
 from peft import PeftModel
-from transformers import AutoModelForCausalLM
+from transformers import THE_CLASS
 
-base = AutoModelForCausalLM.from_pretrained("THE_BASE_MODEL")
+base = THE_CLASS.from_pretrained("THE_BASE_MODEL")
 model = PeftModel.from_pretrained(base, "THIS_FOLDER")""",
     IMAGE_LORA: """\
 from diffusers import StableDiffusionPipeline
@@ -63,6 +63,15 @@ weights = {}  # names and tensors, for your own model class
 for file in Path(".").glob("model*.safetensors"):
     weights |= load_file(file)""",
 }
+_OF_TASKS = {
+    "CAUSAL_LM": "AutoModelForCausalLM",
+    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
+    "SEQ_CLS": "AutoModelForSequenceClassification",
+    "TOKEN_CLS": "AutoModelForTokenClassification",
+    "QUESTION_ANS": "AutoModelForQuestionAnswering",
+    "FEATURE_EXTRACTION": "AutoModel",
+}
+"""Class of an adapter's base, by the task that PEFT writes beside the adapter."""
 
 
 def card(paths: RunPaths, model: TrainedModel, exported: ExportedModel) -> str:
@@ -77,7 +86,8 @@ def card(paths: RunPaths, model: TrainedModel, exported: ExportedModel) -> str:
     head += ["tags:", "- training-workbench", "---", ""]
     title = _plain(run.name) or exported.run
     body = [f"# {title}", "", *_facts(paths, model, exported, run, base), ""]
-    body += ["## Load it", "", "```python", _LOAD[_kind(model, exported)], "```", ""]
+    code = _LOAD[_kind(model, exported)].replace("THE_CLASS", _class_of(model, exported))
+    body += ["## Load it", "", "```python", code, "```", ""]
     body += [*_compared(paths), *_notes(exported)]
     return hide_known("\n".join([*head, *body])).rstrip() + "\n"
 
@@ -90,6 +100,20 @@ def _kind(model: TrainedModel, exported: ExportedModel) -> str:
     if model.family in {GPT, IMAGE_LORA, TENSORS}:
         return model.family
     return "adapter" if _is_adapter(model, exported) else "full"
+
+
+def _class_of(model: TrainedModel, exported: ExportedModel) -> str:
+    """The class of transformers that loads what was trained, with its head."""
+    if not _is_adapter(model, exported):
+        known = exported.architecture or ""
+        return known if known.isidentifier() else "AutoModel"
+    if model.config is None:  # of the recipe lora
+        return _OF_TASKS["CAUSAL_LM"]
+    try:
+        about: Any = json.loads((model.config / ADAPTER_FILE).read_bytes())
+        return _OF_TASKS.get(about["task_type"], "AutoModel")
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return "AutoModel"
 
 
 def _facts(

@@ -55,6 +55,8 @@ class Piece:
     """At an answer's end: how long it took."""
     stopped: bool = False
     """Whether it was ended by `stop`."""
+    note: str = ""
+    """At an answer's end: why it is shorter than asked for, as the end of a sentence."""
 
 
 def sides_of(model: TrainedModel) -> tuple[str, ...]:
@@ -123,6 +125,7 @@ class Conversation:
                     tokens=message.get("tokens"),
                     seconds=message.get("seconds"),
                     stopped=message.get("stopped", False),
+                    note=message.get("note", ""),
                 )
 
     def stop(self) -> None:

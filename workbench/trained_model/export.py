@@ -61,7 +61,7 @@ def export_model(
             merged=model.adapter and not wanted.adapter and model.family != IMAGE_LORA,
             logits_difference=facts["logits_difference"],
             loads=facts["loads"],
-            notes=tuple(answer["notes"]),
+            notes=(*model.notes, *answer["notes"]),
         )
         text = card(paths, model, exported)
         (partial / "README.md").write_text(text, encoding="utf-8")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from workbench.errors import UnknownNameError, UsageError
-from workbench.recover.checkpoints import Checkpoint, verify
-from workbench.recover.script_checkpoints import every_checkpoint, named_checkpoint
+from workbench.recover.checkpoints import Checkpoint, first_whole, verify
+from workbench.recover.script_checkpoints import (
+    every_checkpoint,
+    named_checkpoint,
+    notes_on_passed,
+)
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
@@ -46,6 +50,8 @@ class TrainedModel:
     """Folder or hub name of the model it was made from; None = not known, or there is none."""
     adapter: bool = False
     """Whether the checkpoint holds an adapter (LoRA and the like) alone."""
+    notes: tuple[str, ...] = ()
+    """Checkpoints that were passed over for it, one sentence each."""
 
     def request(self) -> dict[str, Any]:
         """Plain JSON form for the model's process."""
@@ -79,7 +85,7 @@ def trained_model(
     Raises:
         UsageError: there is none, it is damaged or another user's, or no such base.
     """
-    chosen = _chosen(paths, checkpoint, step)
+    chosen, notes = _chosen(paths, checkpoint, step)
     run = read_run(paths) or RunRecord()
     record = _json(chosen.path / _RECORD)
     own = record is not None and isinstance(record.get("options"), dict)
@@ -93,8 +99,9 @@ def trained_model(
             arguments=tuple(run.arguments),
             base=None if given is None else _resolved(given, run),
             adapter=final or (run.recipe in {LORA, IMAGE_LORA} and _is_adapter(record)),
+            notes=tuple(notes),
         )
-    return _of_script(paths, chosen, run, base)
+    return replace(_of_script(paths, chosen, run, base), notes=tuple(notes))
 
 
 def _of_script(
@@ -136,12 +143,14 @@ def _configs(folder: Path, paths: RunPaths, base: str | None, run: RunRecord) ->
             yield place
 
 
-def _chosen(paths: RunPaths, name: str | None, step: int | None) -> Checkpoint:
+def _chosen(paths: RunPaths, name: str | None, step: int | None) -> tuple[Checkpoint, list[str]]:
+    """The one that is meant, and what was passed over for it."""
     known = every_checkpoint(paths)
     if name is not None:
-        return _checked(paths, _named(paths, known, name))
+        return _checked(paths, _named(paths, known, name)), []
     if step is not None:
         fits = [checkpoint for checkpoint in known if checkpoint.step == step]
+        fits.sort(key=lambda checkpoint: bool(checkpoint.doubt))
         if not fits:
             steps = (
                 ", ".join(
@@ -150,21 +159,26 @@ def _chosen(paths: RunPaths, name: str | None, step: int | None) -> Checkpoint:
                 or "none"
             )
             raise UsageError(f"{paths.directory.name} has no checkpoint of step {step}: {steps}.")
-        return _checked(paths, fits[0])
-    usable = [
-        checkpoint for checkpoint in known if not checkpoint.problem and not checkpoint.abandoned
+        whole, passed = first_whole(fits)
+        return (_checked(paths, fits[0]) if whole is None else whole), passed
+    usable, passed = [checkpoint for checkpoint in known if checkpoint.usable], list[str]()
+    while usable:
+        chosen = _newest(usable)
+        whole, sentences = first_whole([chosen])
+        if whole is not None:
+            states = [one for one in known if one.by_script and one.kind != "pretrained"]
+            return whole, [*passed, *notes_on_passed(states, whole)]
+        passed += sentences
+        usable.remove(chosen)
+    broken = [
+        f"{checkpoint.name}: {checkpoint.problem or checkpoint.doubt}."
+        for checkpoint in known
+        if checkpoint.problem or checkpoint.doubt
     ]
-    if not usable:
-        broken = " ".join(
-            f"{checkpoint.name}: {checkpoint.problem}."
-            for checkpoint in known
-            if checkpoint.problem
-        )
-        raise UsageError(
-            f"{paths.directory.name} has no whole checkpoint. {broken}".strip()
-            + _how_to_save(paths)
-        )
-    return _checked(paths, _newest(usable))
+    raise UsageError(
+        " ".join([f"{paths.directory.name} has no whole checkpoint.", *broken, *passed])
+        + _how_to_save(paths)
+    )
 
 
 def _how_to_save(paths: RunPaths) -> str:

@@ -74,7 +74,7 @@ class Talk(Face):
         shown = {
             "title": title,
             "state": "idle",
-            "says": "",
+            "says": " ".join(self.model.notes),
             "prompt": "",
             "answers": self._empty(),
             "settings": {name: getattr(Sampling(), name) for name in Sampling.__dataclass_fields__},
@@ -185,4 +185,5 @@ def _rate(piece: Piece) -> str:
     if piece.tokens is None:
         return ""
     rate = f", {piece.tokens / piece.seconds:.1f} tokens/s" if piece.seconds else ""
-    return f"{piece.tokens} tokens{rate}{', stopped' if piece.stopped else ''}"
+    more = f"; {piece.note}" if piece.note else ""
+    return f"{piece.tokens} tokens{rate}{', stopped' if piece.stopped else ''}{more}"

@@ -115,7 +115,7 @@ def _placed(
         arguments = [*recipe_arguments(recipe, options.job.workload), *arguments]
     name = options.name
     return Request(
-        name=names.check_name(f"{what.name}-{_label(chosen)}" if name is None else name),
+        name=names.check_name(default_name(what.name, chosen) if name is None else name),
         script=script,
         module=what.module,
         arguments=(*layout, *arguments),
@@ -286,10 +286,11 @@ def _any_ranks(strategy: str | Strategy) -> bool:
     return isinstance(strategy, str) and Strategy.ranks_of(strategy) is None
 
 
-def _label(strategy: Strategy) -> str:
-    """The strategy's part of a run's default name: degrees already say the number of ranks."""
+def default_name(target: str, strategy: Strategy) -> str:
+    """The name of a run that is given none; degrees already say the number of ranks."""
     text = strategy.name
-    return text if text[-1:].isdigit() else f"{text}{strategy.world_size}"
+    label = text if text[-1:].isdigit() else f"{text}{strategy.world_size}"
+    return f"{target}-{label}"
 
 
 def _process_count(count: int | None, strategy: str | None, device: str, cluster: Cluster) -> int:

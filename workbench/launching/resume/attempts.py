@@ -105,6 +105,7 @@ class Attempts:
         why: str | None,
         arguments: Sequence[str] | None = None,
         rollback: RollbackDoc | None = None,
+        unset: Sequence[Sequence[str]] = (),
     ) -> None:
         """Note the start of an attempt; before any but the first, clear what the last one left.
 
@@ -128,6 +129,7 @@ class Attempts:
                 "why": why,
                 "arguments": None if arguments is None else redact_arguments(arguments),
                 **({} if rollback is None else {"rollback": rollback}),
+                **({"unset": [list(pair) for pair in unset]} if unset else {}),
                 "given_up": [
                     [str(later.path), later.saved_at]
                     for later in beyond

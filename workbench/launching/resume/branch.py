@@ -22,12 +22,13 @@ from workbench.launching.resume.resume import (
     with_described,
 )
 from workbench.launching.resume.run_options import given_changes, options_of
-from workbench.launching.resume.starting_point import starting_point
+from workbench.launching.resume.starting_point import StartingPoint
 from workbench.launching.start.launch_spec import ResumeSpec, check_not_redacted
 from workbench.launching.start.start import begin, provenance
 from workbench.launching.steered import not_kept
 from workbench.provenance.differences import differences
-from workbench.recover.script_checkpoints import every_checkpoint
+from workbench.recover.checkpoints import first_whole
+from workbench.recover.script_checkpoints import every_checkpoint, notes_on_passed
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
@@ -88,7 +89,7 @@ def fork(
     run = startable_record(paths)
     changes = given_changes(changes)
     words = changed_words(paths, run, with_described(run, arguments, changes), drop)
-    start = starting_point(paths, _checkpoint(paths, at))
+    start = _start(paths, at)
     return _with_differences(in_another_layout(paths, run, start, words, changes), run)
 
 
@@ -108,7 +109,7 @@ def fork_request(
     run = startable_record(paths)
     changes = given_changes(changes)
     words = changed_words(paths, run, with_described(run, arguments, changes), drop)
-    start = starting_point(paths, _checkpoint(paths, at))
+    start = _start(paths, at)
     request, _ = request_in_another_layout(paths, run, start, words, changes)
     request = replace(request, warnings=(*start.notes, *request.warnings))
     return request, _differs_now(run, request)
@@ -139,29 +140,31 @@ def recorded_variables(run: RunRecord) -> dict[str, str]:
     return {name: value for name, value in applied.items() if HIDDEN not in value}
 
 
-def _checkpoint(paths: RunPaths, at: int | None) -> str:
-    """Path of the checkpoint of step `at`; None = the newest that is whole."""
-    name, listed = paths.directory.name, every_checkpoint(paths)
-    usable = [
-        checkpoint
-        for checkpoint in listed
-        if checkpoint.step is not None and not checkpoint.problem
-    ]
-    if at is None:
-        usable = [checkpoint for checkpoint in usable if not checkpoint.abandoned]
-    fits = [checkpoint for checkpoint in usable if at is None or checkpoint.step == at]
-    if fits:
-        return str(fits[0].path)
-    if not usable:
+def _start(paths: RunPaths, at: int | None) -> StartingPoint:
+    """The newest whole checkpoint, or the whole one of step `at`; says what was passed over.
+
+    Raises:
+        UsageError: there is none.
+    """
+    name = paths.directory.name
+    listed = [saved for saved in every_checkpoint(paths) if saved.step is not None]
+    fits = [saved for saved in listed if (saved.usable if at is None else saved.step == at)]
+    chosen, passed = first_whole(sorted(fits, key=lambda saved: bool(saved.doubt)))
+    if chosen is not None:
+        notes = notes_on_passed(listed, chosen) if at is None else ()
+        return StartingPoint(at=chosen, why=BY_HAND, notes=(*passed, *notes))
+    whole = [saved for saved in listed if not saved.problem and saved.step != at]
+    others = sorted(saved.step or 0 for saved in whole)[:20]
+    said = "".join(f" {sentence}" for sentence in passed)
+    if at is None or not others:
         raise UsageError(
-            f"{name} has no checkpoint to begin from. Recipes save with --checkpoint-every N. To "
-            f"start it again from the beginning: workbench rerun {name}"
+            f"{name} has no checkpoint to begin from.{said} Recipes save with --checkpoint-every N."
+            f" To start it again from the beginning: workbench rerun {name}"
         )
-    steps = ", ".join(
-        str(checkpoint.step)
-        for checkpoint in sorted(usable, key=lambda saved: saved.step or 0)[:20]
+    steps = ", ".join(map(str, others))
+    raise UsageError(
+        f"{name} has no whole checkpoint of step {at}.{said} There are those of: {steps}."
     )
-    raise UsageError(f"{name} has no whole checkpoint of step {at}. There are those of: {steps}.")
 
 
 def _with_differences(again: ResumedRun, run: RunRecord) -> ResumedRun:

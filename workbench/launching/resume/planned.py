@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.launching.resume.resume import next_spec, prepared, request_in_another_layout
 from workbench.launching.resume.run_options import stays_in_place
-from workbench.launching.steered import not_kept
+from workbench.launching.steered import not_kept, still_counts
 from workbench.store.layout import RunPaths
 
 
@@ -51,7 +51,8 @@ def planned_resume(
         resumed = spec["resume"]
         assert resumed is not None
         command = [*spec["launcher"], *resumed.get("arguments", ())]
-        files, notes = dict[str, str](), start.notes
+        files = dict[str, str]()
+        notes = (*start.notes, *still_counts(paths, start.typed, resumed["step"]))
     else:
         request, resumed = request_in_another_layout(paths, run, start, words, changes)
         command, files = list(request.command), request.config_files

@@ -101,6 +101,10 @@ def refuse_finished(paths: RunPaths, ended: Mapping[str, Any], run: RunRecord) -
 
 
 def latest_words(paths: RunPaths, run: RunRecord) -> list[str]:
-    """The arguments of the latest attempt that was given some."""
-    given = [attempt["arguments"] for attempt in read_attempts(paths) if attempt.get("arguments")]
+    """The arguments of the latest attempt that was given others, which may be none at all."""
+    given = [
+        attempt["arguments"]
+        for attempt in read_attempts(paths)
+        if isinstance(attempt.get("arguments"), list)
+    ]
     return [str(word) for word in (given[-1] if given else run.arguments)]

@@ -44,7 +44,7 @@ from workbench.launching.start.launch_spec import (
 )
 from workbench.launching.start.start import begin
 from workbench.launching.start.supervisor_process import spawn_supervisor
-from workbench.launching.steered import not_kept
+from workbench.launching.steered import not_kept, replaced_by, still_counts
 from workbench.observe.devices import held_by
 from workbench.recover.policy import Recovery
 from workbench.recover.resuming import given_checkpoint
@@ -119,7 +119,8 @@ def prepared(
     if checkpoint is None and stays_in_place(changes) and arguments is None and not drop:
         refuse_finished(paths, read_json(paths.exit) or {}, run)
     words = changed_words(paths, run, arguments, drop)
-    return run, _starting_point(paths, run, checkpoint, arguments or ()), words, changes
+    start = _starting_point(paths, run, checkpoint, arguments or ())
+    return run, replace(start, typed=(*(arguments or ()), *drop)), words, changes
 
 
 def with_described(
@@ -188,6 +189,9 @@ def next_spec(
     base["environment"] |= with_hook(given)
     resumed = resume_spec(words, run, start.at, start.why, given=start.given)
     resumed["told"] = differs
+    unset = replaced_by(paths, start.typed)
+    if unset:
+        resumed["unset"] = unset
     check_no_secret(resumed.get("arguments", ()), run.nodes)
     return run, {**base, "resume": resumed}
 
@@ -196,8 +200,9 @@ def _spawned(
     paths: RunPaths, run: RunRecord, start: StartingPoint, spec: LaunchSpec, *, write: bool
 ) -> ResumedRun:
     """Start the supervisor of the next attempt, and wait until it is at work."""
-    before = at_work(paths)
     assert spec["resume"] is not None
+    notes = (*start.notes, *still_counts(paths, start.typed, spec["resume"]["step"]))
+    before = at_work(paths)
     spec["resume"]["after"] = Attempts(paths).number  # of two that resume at once, one does
     try:
         if write:
@@ -213,7 +218,7 @@ def _spawned(
                 f"its trackers, or {paths.supervisor_log} says why. Resume again in a minute."
             )
         time.sleep(0.05)
-    return ResumedRun(paths=paths, notes=start.notes)
+    return ResumedRun(paths=paths, notes=notes)
 
 
 def changed_words(

@@ -18,6 +18,7 @@ from workbench.describe.strategy import DEGREES
 from workbench.describe.supported import check_supported
 from workbench.errors import UsageError
 from workbench.launching.capture import SITE_FOLDER
+from workbench.launching.prepare.build_request import default_name
 from workbench.launching.prepare.described import with_job
 from workbench.launching.prepare.options import FIXED, IN_PLACE, LaunchOptions, check_names
 from workbench.launching.prepare.placement import NAMES as INTERFACES
@@ -57,7 +58,7 @@ def options_of(paths: RunPaths, run: RunRecord) -> LaunchOptions:
         share=run.share,
         cpu=run.device == "cpu",
         # A name that was made of script and strategy is made again.
-        name=None if run.name.startswith(script.stem) else run.name,
+        name=None if run.name == default_name(script.stem, strategy) else run.name,
         store=Store(paths.directory.parent),
         wrap=_wrap(paths, run),
         capture=run.capture,

@@ -8,9 +8,21 @@ from pathlib import Path
 
 from workbench.errors import UnknownNameError, UsageError
 from workbench.launching.resume.attempts import furthest
-from workbench.recover.checkpoints import Checkpoint, list_checkpoints, newest_intact, verify
-from workbench.recover.script_checkpoints import every_checkpoint, named_checkpoint
+from workbench.recover.checkpoints import (
+    Checkpoint,
+    list_checkpoints,
+    newest_intact,
+    verify,
+)
+from workbench.recover.resuming import how_to_resume
+from workbench.recover.script_checkpoints import (
+    every_checkpoint,
+    named_checkpoint,
+    notes_on_passed,
+    states_of_script,
+)
 from workbench.store.layout import RunPaths
+from workbench.store.run_record import RunRecord
 from workbench.store.schema import BY_HAND
 
 BEGINNING = "none"
@@ -29,6 +41,8 @@ class StartingPoint:
     """What someone should know of it."""
     given: bool = False
     """Whether the arguments given now tell the script itself."""
+    typed: tuple[str, ...] = ()
+    """The arguments that are given or dropped now."""
 
 
 def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> StartingPoint:
@@ -50,28 +64,59 @@ def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> S
     own, passed = _newest(paths, known, read=read)
     if own is not None:
         return _at(paths, own, passed)
-    others = [  # weights alone are a result, not a state to continue from
-        checkpoint
-        for checkpoint in every_checkpoint(paths)
-        if checkpoint.by_script and checkpoint.kind != "pretrained"
-    ]
+    others = states_of_script(paths, known)
     stepped = [checkpoint for checkpoint in others if checkpoint.step is not None]
     newest, more = _newest(paths, stepped, read=read)
     if newest is not None:
-        return _at(paths, newest, [*passed, *more])
+        return _at(paths, newest, [*passed, *more, *notes_on_passed(others, newest)])
     if others:
-        raise UsageError(
-            f"No checkpoint of {paths.directory.name} says its step, so none is taken by itself: "
-            f"{', '.join(str(checkpoint.path) for checkpoint in others[:5])}. Name one: workbench "
-            f"resume {paths.directory.name} --checkpoint PATH; or --checkpoint {BEGINNING} starts "
-            "from the beginning."
-        )
+        raise UsageError(_none_by_itself(paths, others))
     if known:
         raise UsageError(
             f"{paths.directory.name} has no whole checkpoint. {' '.join(passed)} To start again "
             f"from the beginning: workbench resume {paths.directory.name} --checkpoint {BEGINNING}"
         )
     return _beginning(f"{paths.directory.name} has no checkpoint: it starts from the beginning.")
+
+
+def start_by_itself(
+    paths: RunPaths, run: RunRecord, arguments: Sequence[str]
+) -> tuple[Checkpoint | None, list[str]]:
+    """Where a run goes on that a program starts again; None = the beginning. Reads every byte.
+
+    As `starting_point`, but with no one to ask: what a person would have to name is not taken.
+    The sentences tell what was passed over, and why.
+    """
+    known = list_checkpoints(paths)
+    own, passed = newest_intact(paths, known)
+    if own is not None:
+        return own, passed
+    states = states_of_script(paths, known)
+    newest, more = newest_intact(paths, [state for state in states if state.step is not None])
+    passed += [*more, *notes_on_passed(states, newest)]
+    if newest is None:
+        return None, passed
+    try:
+        how_to_resume(Path(run.script), run.recipe, arguments, newest)
+    except UsageError as error:  # it may find its checkpoint without being told
+        return None, [*passed, f"{newest.name} is not taken: {error}"]
+    return newest, passed
+
+
+def _none_by_itself(paths: RunPaths, others: Sequence[Checkpoint]) -> str:
+    """Why none of these checkpoints is taken without being named."""
+    name, doubtful = paths.directory.name, next((saved for saved in others if saved.doubt), None)
+    why = f"No checkpoint of {name} says its step, so none is taken by itself"
+    if doubtful is not None:
+        why = (
+            f"No checkpoint is surely one of {name}, so none is taken by itself ({doubtful.name}: "
+            f"{doubtful.doubt})"
+        )
+    return (
+        f"{why}: {', '.join(str(checkpoint.path) for checkpoint in others[:5])}. Name one: "
+        f"workbench resume {name} --checkpoint PATH; or --checkpoint {BEGINNING} starts from the "
+        "beginning."
+    )
 
 
 def _beginning(note: str) -> StartingPoint:
@@ -85,11 +130,7 @@ def _newest(
 ) -> tuple[Checkpoint | None, list[str]]:
     if read:
         return newest_intact(paths, checkpoints)
-    usable = (
-        checkpoint
-        for checkpoint in checkpoints
-        if not checkpoint.problem and not checkpoint.abandoned
-    )
+    usable = (checkpoint for checkpoint in checkpoints if checkpoint.usable)
     return next(usable, None), []
 
 

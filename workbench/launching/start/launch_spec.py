@@ -35,6 +35,7 @@ class ResumeSpec(_ResumePoint, total=False):
     environment: dict[str, str]  # more of it for this attempt
     told: bool  # the arguments were changed by the user
     rollback: RollbackDoc
+    unset: list[list[str]]  # values set on the way that the arguments replace, see `steered`
     after: int  # the attempt that it follows: of two that resume at once, one does
     run: str  # the run that wrote the checkpoint, where it is another one
 

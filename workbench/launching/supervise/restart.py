@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import Any
@@ -14,12 +14,13 @@ from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.progress import has_left
 from workbench.errors import UsageError
 from workbench.launching.log import log
+from workbench.launching.resume.starting_point import start_by_itself
 from workbench.launching.start.launch_spec import PORT_TAKEN, LaunchSpec, from_checkpoint
 from workbench.launching.supervise.monitor import RunMonitor
 from workbench.launching.supervise.outcome import Verdict
 from workbench.launching.supervise.rollback import Rollbacks, since_by_hand
 from workbench.launching.supervise.run_state import RunState
-from workbench.recover.checkpoints import Checkpoint, newest_intact
+from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.restarts import Failure, Restarts
 from workbench.store import processes
 from workbench.store.findings import CERTAIN_HANGS, EXIT_HANG, HANGS, Finding
@@ -125,7 +126,8 @@ class RestartController:
             return None
         if not self._recovery.restarts:
             return None
-        checkpoint, passed = self._newest_intact(monitor)
+        base = state.base_spec()
+        checkpoint, passed = self._start_by_itself(monitor, base["arguments"])
         for sentence in passed:
             log(sentence)
         step = None if checkpoint is None else checkpoint.step
@@ -139,7 +141,7 @@ class RestartController:
             return None
         why = " ".join([verdict.message.rstrip("."), *passed])
         try:
-            spec = from_checkpoint(state.base_spec(), state.run, checkpoint, why)
+            spec = from_checkpoint(base, state.run, checkpoint, why)
         except UsageError as error:
             self._why = f"No restart: {error}"
             return None
@@ -147,10 +149,12 @@ class RestartController:
         self._state.message = f"{verdict.message} {decision.why}"
         return spec if self._wait(monitor, decision.wait_seconds) else None
 
-    def _newest_intact(self, monitor: RunMonitor) -> tuple[Checkpoint | None, list[str]]:
+    def _start_by_itself(
+        self, monitor: RunMonitor, arguments: Sequence[str]
+    ) -> tuple[Checkpoint | None, list[str]]:
         """Every byte is read: on a thread, so that the heartbeat continues."""
         with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
-            newest = pool.submit(newest_intact, self._state.paths)
+            newest = pool.submit(start_by_itself, self._state.paths, self._state.run, arguments)
             while not wait([newest], timeout=_BEAT_SECONDS).done:
                 monitor.write_view("starting")
                 self._state.write("starting")

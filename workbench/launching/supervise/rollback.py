@@ -13,6 +13,7 @@ from workbench.launching.log import log
 from workbench.launching.resume.attempts import BY_HAND
 from workbench.launching.start.launch_spec import from_checkpoint
 from workbench.recover.checkpoints import Checkpoint, list_checkpoints, newest_intact
+from workbench.recover.script_checkpoints import states_of_script
 from workbench.store.rank_records import RankStart
 from workbench.store.record import read_start
 from workbench.store.schema import RollbackDoc
@@ -40,7 +41,7 @@ class Rollbacks:
         self._state = state
         self._policy = state.recovery
         self._planned: _Planned | None = None
-        self._refused = ""
+        self._refused_at: tuple[int, str, int] | None = None
 
     @property
     def wanted(self) -> Instability | None:
@@ -53,25 +54,32 @@ class Rollbacks:
             return False
         done = sum("rollback" in line for line in since_by_hand(self._state.attempts.lines))
         before = why.step - _BEFORE
-        known = [
-            checkpoint
-            for checkpoint in list_checkpoints(self._state.paths)
-            if _is_before(checkpoint, before)
-        ]
+        about = (self._state.attempts.number, why.kind, why.step)
+        if about == self._refused_at:  # it is asked again each second
+            return False
         checkpoint = None
         if done >= self._policy.max_rollbacks:
             problem = f"all {done} rollbacks are used up (--max-rollbacks)"
         else:
-            checkpoint, passed = self._newest_of(known)
+            checkpoint, passed = self._newest_before(before)
             problem = " ".join([f"there is no whole checkpoint before step {before}", *passed])
         if checkpoint is None:
             sentence = f"Not rolled back at step {why.step}: {problem}."
-            if sentence != self._refused:
-                self._refused = self._state.message = sentence
-                log(sentence)
+            self._refused_at, self._state.message = about, sentence
+            log(sentence)
             return False
         self._planned = _Planned(why, checkpoint, last_step)
         return True
+
+    def _newest_before(self, step: int) -> tuple[Checkpoint | None, list[str]]:
+        """Of those that the run knows of, else of those that its script wrote its own way."""
+        paths, passed = self._state.paths, list[str]()
+        for listed in (list_checkpoints, states_of_script):
+            newest, more = self._newest_of([one for one in listed(paths) if _is_before(one, step)])
+            passed += more
+            if newest is not None:
+                return newest, passed
+        return None, passed
 
     def _newest_of(self, known: list[Checkpoint]) -> tuple[Checkpoint | None, list[str]]:
         """Every byte is read: on a thread, so that the heartbeat continues."""
@@ -119,7 +127,8 @@ def _told(rollback: RollbackDoc) -> str:
 
 
 def _is_before(checkpoint: Checkpoint, step: int) -> bool:
-    return not checkpoint.abandoned and checkpoint.step is not None and checkpoint.step <= step
+    given_up = checkpoint.abandoned or bool(checkpoint.doubt)
+    return not given_up and checkpoint.step is not None and checkpoint.step <= step
 
 
 def since_by_hand(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

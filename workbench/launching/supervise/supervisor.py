@@ -80,6 +80,7 @@ class Supervisor:
             why=resume and resume["why"],
             arguments=spec["arguments"] if resume and resume.get("told") else None,
             rollback=resume.get("rollback") if resume else None,
+            unset=resume.get("unset", ()) if resume else (),
         )
         if self.nodes is not None:
             self.nodes.go()

@@ -28,6 +28,9 @@ _loaded: dict[str, Answerer] = {}  # the one model of this process
 class Answerer(abc.ABC):
     """A model on its device."""
 
+    note = ""
+    """Why the latest answer is shorter than it was asked for; "" = it is not."""
+
     @abc.abstractmethod
     def answer(
         self, request: Mapping[str, Any], which: str, stopped: threading.Event
@@ -60,7 +63,8 @@ def answer(request: Mapping[str, Any], stopped: threading.Event, say: Say) -> No
             if stopped.is_set():
                 break
         seconds = time.monotonic() - began
-        say({"side": which, "tokens": tokens, "seconds": seconds, "stopped": stopped.is_set()})
+        ended = {"tokens": tokens, "seconds": seconds, "stopped": stopped.is_set()}
+        say({"side": which, **ended, "note": speaker.note})
     say({"end": True})
 
 
@@ -88,6 +92,19 @@ def next_token(logits: Tensor, request: Mapping[str, Any], generator: torch.Gene
         least = logits.topk(min(request["top_k"], logits.numel())).values[-1]
         logits = logits.masked_fill(logits < least, -torch.inf)
     return torch.multinomial(logits.softmax(-1), 1, generator=generator)[0]
+
+
+def positions(model: Any) -> int | None:
+    """Longest sequence that a model of transformers takes; None = it does not say.
+
+    Where positions are learned, one beyond the last is an error, on a GPU of the whole process.
+    """
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
+            before = 0 if module.padding_idx is None else module.padding_idx + 1  # as in RoBERTa
+            return module.num_embeddings - before
+    told = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return told if isinstance(told, int) and told > 0 else None
 
 
 class _Bytes(Answerer):
@@ -152,6 +169,7 @@ class _Transformer(Answerer):
             )
         self._device = _device()
         self._model = model.to(self._device).eval()
+        self._positions = positions(inner)
 
     def has_base(self) -> bool:
         """With an adapter: the same model without it."""
@@ -188,7 +206,8 @@ class _Transformer(Answerer):
         stopped: threading.Event,
     ) -> Iterator[str]:
         ends, cache, own, shown = self._ends(), None, list[int](), ""
-        for _ in range(request["max_tokens"]):
+        most = self._room(ids.shape[1], request["max_tokens"])
+        for _ in range(most):
             if stopped.is_set():
                 return
             with torch.no_grad():
@@ -204,6 +223,24 @@ class _Transformer(Answerer):
                 continue
             yield text[len(shown) :]
             shown = text
+        if most < request["max_tokens"]:
+            self.note = f"it ends at the model's {self._positions:,} positions"
+
+    def _room(self, prompt: int, asked: int) -> int:
+        """How many of the `asked` tokens there are positions for; the last one needs none.
+
+        Raises:
+            UsageError: the prompt alone is too long.
+        """
+        self.note = ""
+        if self._positions is None:
+            return asked
+        if prompt > self._positions:
+            raise UsageError(
+                f"The prompt has {prompt:,} tokens and the model has {self._positions:,} "
+                "positions: give a shorter one."
+            )
+        return min(asked, self._positions - prompt + 1)
 
     def _ends(self) -> set[int]:
         """Tokens that end an answer."""

@@ -9,6 +9,7 @@ Nothing is unpickled but tensors: tables by `dcp_files.Reader`, torch's files wi
 from __future__ import annotations
 
 import abc
+import contextlib
 import json
 import pickle
 from collections.abc import Iterable, Mapping
@@ -21,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from workbench.errors import UsageError
+from workbench.recover.foreign import identify
 from workbench.trained_model.worker.recipe_files import recipe_module
 
 _TORCH = (".pt", ".pth", ".ckpt", ".bin", ".tar")
@@ -81,7 +83,7 @@ class SavedTensors(Tensors):
         self.dtypes = {name: tensor.dtype for name, tensor in tensors.items()}
 
     def read(self, names: Iterable[str]) -> dict[str, Tensor]:
-        """Copies, so that files that are mapped may go."""
+        """As they lie in memory or in mapped files; tied weights share theirs."""
         return {name: self._tensors[name].detach().contiguous() for name in names}
 
 
@@ -178,12 +180,22 @@ def _whole_files(place: Path, names: set[str]) -> Tensors:
         )
     saved = sorted(name for name in names if name.endswith(_TORCH))
     models = [name for name in saved if "model" in name or "weights" in name]
-    for chosen in models or [name for name in saved if "optim" not in name]:
-        return _file(place / chosen)
+    files = [place / name for name in models or [name for name in saved if "optim" not in name]]
+    for file in sorted(files, key=_step_of, reverse=True):
+        with contextlib.suppress(UsageError):
+            return _file(file)
+    for file in files:
+        _file(file)  # raises why it cannot be taken
     raise UsageError(
         f"{place.name} does not hold weights in a known form: expected are safetensors, "
         "torch.distributed.checkpoint (.metadata), DeepSpeed (latest) or a file of torch.save."
     )
+
+
+def _step_of(file: Path) -> int:
+    """Steps done when it was written: of best.pt and last.pt the folder's step is the latter's."""
+    about = identify(file)
+    return -1 if about is None or about.step is None else about.step
 
 
 def _file(path: Path) -> Tensors:

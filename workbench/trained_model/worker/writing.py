@@ -86,13 +86,23 @@ def _write_shard(
         )
     own = {name: (digest(tensor), tuple(tensor.shape)) for name, tensor in shard.items()}
     try:
-        save_file(
-            {name: tensor.contiguous() for name, tensor in shard.items()}, file, {"format": "pt"}
-        )
+        save_file(_apart(shard), file, {"format": "pt"})
         sync(file)
     except (OSError, SafetensorError) as error:
         raise full_or(error) from error
     return own
+
+
+def _apart(shard: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Contiguous, each with memory of its own: safetensors refuses tied weights that share it."""
+    taken, apart = set[int](), dict[str, Tensor]()
+    for name, tensor in shard.items():
+        own = tensor.contiguous()
+        if own.untyped_storage().data_ptr() in taken:
+            own = own.clone()
+        taken.add(own.untyped_storage().data_ptr())
+        apart[name] = own
+    return apart
 
 
 def sync(file: Path) -> None:
