@@ -1,0 +1,56 @@
+"""What a sweep writes before its controller starts: nothing is started here."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optuna", reason="the extra sweep is not installed")
+
+from workbench.errors import ForeignRunError
+from workbench.launching.prepare.options import LaunchOptions
+from workbench.store.runs import Store
+from workbench.sweeping.files import SweepFiles
+from workbench.sweeping.plan import SweepOptions
+from workbench.sweeping.prepared import make, prepare_sweep
+
+SCRIPT = """import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.parse_args()
+"""
+
+
+@pytest.fixture
+def shared_umask() -> Iterator[None]:
+    """That of a user who has a group of their own (Ubuntu, Fedora): the group may write."""
+    before = os.umask(0o002)
+    yield
+    os.umask(before)
+
+
+def made(folder: Path, **options: object) -> SweepFiles:
+    script = folder / "t.py"
+    script.write_text(SCRIPT)
+    given = {"store": Store(folder / "runs"), "cpu": True, "processes": 1, **options}
+    chosen = SweepOptions(grid={"lr": "0.1,0.2"}, metric="acc", direction="higher")
+    return make(prepare_sweep(str(script), (), chosen, LaunchOptions.from_keywords(given)))
+
+
+@pytest.mark.usefixtures("shared_umask")
+def test_an_umask_that_lets_the_group_write_makes_no_sweep_foreign(tmp_path: Path) -> None:
+    files = made(tmp_path)
+    files.check_own()
+    assert files.journal.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_sweep_whose_folder_is_closed_is_ones_own(tmp_path: Path) -> None:
+    files = made(tmp_path)
+    files.journal.chmod(0o664)  # as earlier releases left it
+    files.check_own()
+    files.folder.chmod(0o755)
+    with pytest.raises(ForeignRunError, match="others can write to journal"):
+        files.check_own()
