@@ -31,6 +31,7 @@ from workbench.sweeping.study import Trial, Trials
 _LOOK_SECONDS = 1.0
 _MOST_ATTEMPTS = 3
 _FIRST_FAILURES = 3
+_NOT_NOW = ("is held by", "The GPU driver")  # what refuses a resume, and goes by
 _AGAIN = {"interrupted", "preempted"}
 
 
@@ -161,7 +162,7 @@ class Controller:
         try:
             self._host.resume(trial.number)
         except WorkbenchError as error:
-            if now.state == "unsupervised" or "is held by" in str(error):
+            if now.state == "unsupervised" or any(word in str(error) for word in _NOT_NOW):
                 log(f"not now: {error}")
             else:
                 self._fail(trial, f"It cannot go on: {error}")

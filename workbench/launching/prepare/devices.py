@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.describe import Cluster
+from workbench.describe.bounded_calls import driver_silence
 from workbench.describe.detection import visible_gpus
-from workbench.errors import UsageError
+from workbench.errors import HostError, UsageError
 from workbench.launching.prepare.launcher_process import takes_several, visible
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.request import Request
@@ -136,12 +137,18 @@ def check_free(paths: RunPaths, run: RunRecord) -> None:
 
     Raises:
         UsageError: one is held, or there is none of that name any more.
+        HostError: the driver tells no GPU at all.
     """
     names = held_by(run)
     if run.share or not names:
         return
     cuda = run.device == "cuda"
     devices = read_devices(paths.directory.parent, cuda=cuda, besides=paths.directory.name)
+    if cuda and run.devices and not devices:  # it had some, so this is no word on what there is
+        raise HostError(
+            driver_silence()
+            or f"The GPU driver does not answer, so {run.run} cannot have its GPUs: see nvidia-smi."
+        )
     gone = [name for name in run.devices if name not in {device.name for device in devices}]
     if gone:
         there = ", ".join(device.name for device in devices)
