@@ -10,7 +10,8 @@ file                   content
 ``controller.lock``    held (flock) by the one controller, the only writer of the journal
 ``controller.log``     what it did and why
 ``stop``               there while somebody asked for its stop
-``end.json``           how it ended: ``{"outcome", "message", "at"}``
+``end.json``           how it ended: ``{"outcome", "message", "at"}``; gone once it is resumed
+``forgiven.json``      trials that had failed before its user resumed it: ``{"trials": [0, 2]}``
 =====================  =======================================================================
 
 A trial's run says in its record whose trial it is: that is the link between both.
@@ -85,6 +86,11 @@ class SweepFiles:
     def end(self) -> Path:
         """How it ended."""
         return self.folder / "end.json"
+
+    @property
+    def forgiven(self) -> Path:
+        """The trials whose failure ends it no more."""
+        return self.folder / "forgiven.json"
 
     def plan(self) -> SweepPlan:
         """The plan.

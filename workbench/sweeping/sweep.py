@@ -136,7 +136,6 @@ class Sweep:
             raise UsageError(f"{self.name} has finished: {self.message}")
         if not self._files.is_served:
             self._files.stop.unlink(missing_ok=True)
-            self._files.end.unlink(missing_ok=True)
             optuna()
             spawn_controller(self._files, self.plan)
         return self
