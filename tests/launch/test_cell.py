@@ -85,6 +85,10 @@ for one in (double, uses_data, Base, Net):
         ("@wrap\ndef f(): ...", {"wrap": 1}),
         ("for i in range(2): pass\nprint(i, __name__, __file__)", {}),
         ("if (n := 3) > 2: print(n)", {}),
+        ("z = [m := i for i in [1]]\nprint(m)", {}),  # Python 3.12 has another table of it
+        ("def f(a=[w := 1 for _ in 'a']): ...\nw", {}),
+        ("def f():\n    [m := i for i in [1]]\nm", {"m": 3}),
+        ("class A:\n    x = __qualname__, __module__\n__builtins__", {}),
         ("match 3:\n    case k: print(k)", {}),
         ("total += 1", {}),  # Python itself says so: it is assigned here
     ],
