@@ -220,7 +220,7 @@ def _attempts(summary: dict[str, Any]) -> str:
     ends = {
         attempt["attempt"]: attempt for attempt in summary["attempts"] if attempt["event"] == "end"
     }
-    lines = [str(summary["restarts"] + 1)]
+    lines = [str(starts[-1]["attempt"])]
     for start in starts[1:]:
         end = ends.get(start["attempt"] - 1)
         again = f" ({_repeated(end['last_step'] - start['first_step'])})" if end else ""
