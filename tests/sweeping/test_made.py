@@ -12,8 +12,10 @@ pytest.importorskip("optuna", reason="the extra sweep is not installed")
 
 from workbench.errors import ForeignRunError
 from workbench.launching.prepare.options import LaunchOptions
+from workbench.store.queue_files import QueueFiles
 from workbench.store.runs import Store
 from workbench.sweeping.files import SweepFiles
+from workbench.sweeping.host import ThisHost
 from workbench.sweeping.plan import SweepOptions
 from workbench.sweeping.prepared import make, prepare_sweep
 
@@ -54,3 +56,20 @@ def test_a_sweep_whose_folder_is_closed_is_ones_own(tmp_path: Path) -> None:
     files.folder.chmod(0o755)
     with pytest.raises(ForeignRunError, match="others can write to journal"):
         files.check_own()
+
+
+def test_trials_are_filed_with_the_priority_of_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = made(tmp_path, priority=7)
+    queue = QueueFiles(files.root)
+    with queue.locked():
+        queue.set(paused=True)
+    host = ThisHost(files, files.plan())
+    host.file(0, {"lr": "0.1"})
+    assert [entry.priority for entry in queue.waiting()] == [7]
+    (waiting,) = queue.waiting()
+    queue.waits(waiting.run).unlink()  # its filing was cut off
+    host.file(0, {"lr": "0.1"})
+    assert [entry.priority for entry in queue.waiting()] == [7]

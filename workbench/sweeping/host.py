@@ -106,7 +106,7 @@ class ThisHost:
         """See `Host.file`."""
         run = self._find(number)
         if run is not None:
-            file_again(run)
+            file_again(run, self._plan.priority)
             return
         about: SweepDoc = {
             "name": self._plan.name,
@@ -128,6 +128,7 @@ class ThisHost:
             name=trial_name(self._plan.name, number),
             store=self._store,
             queue=True,
+            priority=self._plan.priority,  # no record keeps it
             environment=variables,
         )
         request = build_request(target_of(run), words, options)
@@ -162,7 +163,7 @@ class ThisHost:
         elif has_begun(paths):
             Run(paths).resume()
         else:
-            file_again(paths)
+            file_again(paths, self._plan.priority)
 
     def room(self) -> int:
         """See `Host.room`."""
