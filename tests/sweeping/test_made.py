@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +11,14 @@ import pytest
 
 pytest.importorskip("optuna", reason="the extra sweep is not installed")
 
-from workbench.errors import ForeignRunError
+from tests.sweeping.plans import sweep_of_results
+from workbench.cli.sweep import list_sweeps
+from workbench.errors import ForeignRunError, StoreError
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.store.queue_files import QueueFiles
 from workbench.store.runs import Store
-from workbench.sweeping.files import SweepFiles
+from workbench.sweeping import damaged, find, sweeps
+from workbench.sweeping.files import FOLDER, SweepFiles
 from workbench.sweeping.host import ThisHost
 from workbench.sweeping.plan import SweepOptions
 from workbench.sweeping.prepared import make, prepare_sweep
@@ -73,3 +77,24 @@ def test_trials_are_filed_with_the_priority_of_the_sweep(
     queue.waits(waiting.run).unlink()  # its filing was cut off
     host.file(0, {"lr": "0.1"})
     assert [entry.priority for entry in queue.waiting()] == [7]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"parameters": 3}', '{"parameters": [], "name": 1}']
+)
+def test_a_damaged_sweep_hides_no_other(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep_of_results(tmp_path)
+    broken = tmp_path / FOLDER / "broken"
+    broken.mkdir(mode=0o700)
+    (broken / "sweep.json").write_text(content)
+    assert [sweep.name for sweep in sweeps(tmp_path)] == ["lr"]
+    assert find("last", tmp_path).name == "lr"
+    assert "is not the plan of a sweep" in damaged(tmp_path)["broken"]
+    with pytest.raises(StoreError, match="is not the plan of a sweep"):
+        find("broken", tmp_path)
+    list_sweeps(store=str(tmp_path), as_json=True)
+    shown = capsys.readouterr()
+    assert [sweep["sweep"] for sweep in json.loads(shown.out)] == ["lr"]
+    assert "broken is left out" in shown.err

@@ -22,7 +22,7 @@ from workbench.launching.start.supervisor_process import SAFE_PYTHON
 from workbench.store.files import write_json_atomic
 from workbench.store.processes import identify
 from workbench.store.runs import Store
-from workbench.sweeping.files import SweepFiles, every_sweep, find_sweep
+from workbench.sweeping.files import SweepFiles, every_sweep, find_sweep, problem
 from workbench.sweeping.host import runs_of
 from workbench.sweeping.plan import SweepOptions, SweepPlan, labels
 from workbench.sweeping.prepared import PreparedSweep, make, prepare_sweep
@@ -278,5 +278,11 @@ def find(name: str, store: str | os.PathLike[str] | None = None) -> Sweep:
 
 
 def sweeps(store: str | os.PathLike[str] | None = None) -> list[Sweep]:
-    """The sweeps of a store, newest first."""
-    return [Sweep(files) for files in every_sweep(Store(store).root)]
+    """The sweeps of a store, newest first; without those of `damaged`."""
+    return [Sweep(files) for files in every_sweep(Store(store).root) if not problem(files)]
+
+
+def damaged(store: str | os.PathLike[str] | None = None) -> dict[str, str]:
+    """The sweeps of a store whose plan cannot be read: name -> why."""
+    found = {files.name: problem(files) for files in every_sweep(Store(store).root)}
+    return {name: why for name, why in found.items() if why}
