@@ -94,7 +94,12 @@ def test_a_damaged_sweep_hides_no_other(
     assert "is not the plan of a sweep" in damaged(tmp_path)["broken"]
     with pytest.raises(StoreError, match="is not the plan of a sweep"):
         find("broken", tmp_path)
+    (tmp_path / FOLDER / "lost").mkdir()
+    plan = (tmp_path / FOLDER / "lr" / "sweep.json").read_text()
+    (tmp_path / FOLDER / "lost" / "sweep.json").write_text(plan)  # and no journal
     list_sweeps(store=str(tmp_path), as_json=True)
     shown = capsys.readouterr()
     assert [sweep["sweep"] for sweep in json.loads(shown.out)] == ["lr"]
     assert "broken is left out" in shown.err
+    assert "lost is left out" in shown.err
+    assert not (tmp_path / FOLDER / "lost" / "journal.jsonl").exists(), "a reader writes nothing"

@@ -28,7 +28,7 @@ from workbench.cli.terminal import (
     typed,
 )
 from workbench.describe.option import Group
-from workbench.errors import UsageError
+from workbench.errors import StoreError, UsageError
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import MODULE
 from workbench.sweeping import Sweep, damaged, find, start, sweeps
@@ -174,17 +174,21 @@ def _show_started(made: Sweep, *, as_json: bool) -> None:
 @sweep.command("list")
 def list_sweeps(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List the sweeps of the store, newest first."""
-    known = sweeps(store)
-    for name, why in damaged(store).items():
+    known, gone = list[tuple[Sweep, dict[str, Any]]](), damaged(store)
+    for entry in sweeps(store):
+        try:
+            known.append((entry, entry.document()))
+        except StoreError as error:
+            gone[entry.name] = str(error)
+    for name, why in gone.items():
         errors.print(f"note: {name} is left out: {why}", markup=False, soft_wrap=True)
     if as_json:
-        print_json([sweep.document() for sweep in known])
+        print_json([about for _, about in known])
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("sweep", "state", "trials", "varied", "metric", "best"):
         table.add_column(name, no_wrap=name == "sweep", overflow="fold")
-    for entry in known:
-        about = entry.document()
+    for entry, about in known:
         best: dict[str, Any] = about["best"] or {}
         ended = [row for row in about["trials"] if row["state"] in {"finished", "pruned", "failed"}]
         table.add_row(

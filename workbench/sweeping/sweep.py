@@ -177,8 +177,15 @@ class Sweep:
 
     @functools.cached_property
     def _trials(self) -> Trials:
-        """Kept, for it reads on from where it was: only what is new of the journal."""
-        return Trials(self._files.journal, self.plan)
+        """Kept, for it reads on from where it was: only what is new of the journal.
+
+        Raises:
+            StoreError: the journal is gone or damaged.
+        """
+        try:
+            return Trials(self._files.journal, self.plan)
+        except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
+            raise StoreError(f"{self._files.journal} cannot be read: {error!r}") from error
 
     def __repr__(self) -> str:
         return f"Sweep({self.name!r}, {self.state}, {self.plan.trials} trials)"
