@@ -195,6 +195,8 @@ def test_a_resume_under_a_silent_driver_is_no_word_on_the_devices(
     monkeypatch.setattr(choosing, "read_devices", lambda *_where, **_how: ())
     with pytest.raises(wb.HostError, match="The GPU driver does not answer"):
         check_free(paths, RunRecord(run="mine", device="cuda", processes=1, devices=["1"]))
+    with pytest.raises(wb.HostError, match="The GPU driver does not answer"):
+        placed(on_gpus(tmp_path, 1))
 
 
 def test_devices_are_kept_in_the_record(tmp_path: Path) -> None:

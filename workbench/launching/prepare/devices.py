@@ -54,11 +54,14 @@ def placed(request: Request) -> Request:
     Raises:
         UsageError: one that it names is held, or too few are free; the message says by whom, and
             what to type.
+        HostError: the driver, which told GPUs a moment ago, tells none.
     """
     if request.options.share or not wants_devices(request):
         return request
     cuda = request.device == "cuda"
     devices = read_devices(request.store.root, cuda=cuda)
+    if cuda and not devices:
+        raise _no_answer("this run")
     names = request.options.devices
     if names:
         _refuse_held(names, devices)
@@ -145,10 +148,7 @@ def check_free(paths: RunPaths, run: RunRecord) -> None:
     cuda = run.device == "cuda"
     devices = read_devices(paths.directory.parent, cuda=cuda, besides=paths.directory.name)
     if cuda and run.devices and not devices:  # it had some, so this is no word on what there is
-        raise HostError(
-            driver_silence()
-            or f"The GPU driver does not answer, so {run.run} cannot have its GPUs: see nvidia-smi."
-        )
+        raise _no_answer(run.run)
     gone = [name for name in run.devices if name not in {device.name for device in devices}]
     if gone:
         there = ", ".join(device.name for device in devices)
@@ -157,6 +157,14 @@ def check_free(paths: RunPaths, run: RunRecord) -> None:
             "others: --devices D,D"
         )
     _refuse_held(names, devices)
+
+
+def _no_answer(what: str) -> HostError:
+    """That a driver which told some GPUs before tells none: no word on who holds them."""
+    return HostError(
+        driver_silence()
+        or f"The GPU driver does not answer, so {what} cannot have its GPUs: see nvidia-smi."
+    )
 
 
 def assigned(run: RunRecord, names: Sequence[str]) -> RunRecord:
