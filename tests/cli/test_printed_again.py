@@ -37,20 +37,11 @@ def test_a_long_line_of_a_log_takes_no_time() -> None:
     assert without_bars("a\r\nb\r") == "a\r\nb\r"
 
 
-def test_the_best_trial_is_launched_as_it_was() -> None:
-    chosen = wb.Strategy.parse("fsdp", 2).with_options(recompute="full")
-    document = {
-        "arguments": ["--lr", "1"],
-        "script": "train.py",
-        "strategy": {"name": "fsdp", **chosen.options()},
-        "strategy_name": "fsdp",
-        "processes": 2,
-        "device": "cpu",
-    }
-    trial = SimpleNamespace(document=document)
-    typed = again(cast("Sweep", SimpleNamespace(run=lambda _: trial)), 0)
-    options = ["--strategy", "fsdp", "--recompute", "full", "--nproc", "2", "--cpu"]
-    assert typed == ["workbench", "launch", "train.py", *options, "--", "--lr", "1"]
+def test_the_best_trial_is_trained_again_with_all_that_it_had(tmp_path: Path) -> None:
+    """A rerun has its variables and folder, too, which a launch of its arguments would lack."""
+    sweep = SimpleNamespace(root=tmp_path, run=lambda _: SimpleNamespace(id="lr-trial-001"))
+    words = again(cast("Sweep", sweep), 1)
+    assert words == ["workbench", "rerun", "lr-trial-001", "--store", str(tmp_path)]
 
 
 def test_what_was_measured_is_named_as_it_was_started() -> None:

@@ -175,6 +175,7 @@ def test_what_was_resumed_by_hand_is_no_restart(tmp_path: Path) -> None:
     ]
     for path, more in ((paths.view, {"attempts": attempts}), (paths.state, {"restarts": 2})):
         path.write_text(json.dumps(json.loads(path.read_text()) | more))
+    paths.attempts.write_text("".join(json.dumps(start) + "\n" for start in attempts))
     assert row(paths, Curve())["restarts"] == 1
 
 

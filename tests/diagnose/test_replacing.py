@@ -122,7 +122,7 @@ def test_a_message_goes_out_for_the_cause_that_holds(tmp_path: Path) -> None:
     """Both are written in looks a second apart, and the phone was sent something just before."""
     looks = told_late(tmp_path / "run")
     case, now = Case(tmp_path), 0.0
-    case.write("state", restarts=1)
+    case.attempts(None, "rank 1 died")
     case.follower.look(now)
     for moment in looks:
         case.findings(*moment.findings)

@@ -128,7 +128,7 @@ VIEW: dict[str, Any] = {
     "predicted": RUN["predicted"], "peak_memory_bytes": [5, None], "restarts": 0,
     "lines_skipped": 0, "findings": [FINDING], "attempt": 1,
     "attempts": [{"attempt": 1, "event": "start", "time": 1e9, "first_step": 0}],
-    "attempts_before": {"count": 1, "by_hand": 0, "clock": [[1e9 - 9, 0.0], [1e9, 5.0]]},
+    "attempts_before": {"count": 1, "clock": [[1e9 - 9, 0.0], [1e9, 5.0]]},
     "checkpoints": [{"step": 2, "path": "/x", "name": "x", "bytes": 5, "saved_at": 1e9,
                      "kind": "recipe", "sealed": True, "problem": ""}],
     "timeline": {"step": [1, 2], "ranks": [{"rank": 0, "entered": [0, 1], "ended": [1, 2], "data": [0, 0]}]},

@@ -22,7 +22,6 @@ from workbench.launching.prepare.recorded_environment import recorded_value, wit
 from workbench.launching.resume.attempts import Attempts, read_attempts
 from workbench.launching.resume.resumable import latest_words
 from workbench.launching.resume.resume import next_spec, prepared, with_described
-from workbench.launching.start.launch_spec import PORT_TAKEN
 from workbench.launching.supervise import outcome, rollback, run_state
 from workbench.launching.supervise import supervisor as supervisor_module
 from workbench.launching.supervise.direct_stop import _end_document
@@ -34,7 +33,7 @@ from workbench.recover.policy import Recovery
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
-from workbench.store.schema import BY_HAND
+from workbench.store.schema import BY_HAND, PORT_TAKEN
 
 LAUNCHER = ["accelerate", "launch", "--main_process_port", "0", "train.py"]
 

@@ -64,7 +64,8 @@ def test_a_script_without_an_optimizer_tells_its_steps_itself(run: Run) -> None:
     assert column(ranks, "loss") == pytest.approx([1, 1 / 2, 1 / 3, 1 / 4])
     said = (ranks.folder / "metrics" / "rank-0.said.jsonl").read_text().splitlines()
     second = json.loads(said[1])
-    assert (second["step"], second["accuracy"], second["note"]) == (2, 0.5, "half")
+    values = second["values"]
+    assert (second["step"], values["accuracy"], values["note"]) == (2, 0.5, "half")
 
 
 def test_a_forgotten_set_epoch_and_unused_parameters_are_noted(run: Run) -> None:

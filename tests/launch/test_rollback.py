@@ -154,7 +154,8 @@ def test_a_loss_is_gone_when_it_stays_so(
     ],
 )
 def test_a_rule_is_true_at_one_value(rule: str, values: list[float], at: int | None) -> None:
-    watch = StopWatch(stop_conditions(rule))
+    conditions = stop_conditions(rule)
+    watch = StopWatch(conditions)
     name = rule.split(maxsplit=1)[0]
     true = [
         n for n, value in enumerate(values, 1) if watch.take(name, value, n, 1.0) or watch.reason
@@ -184,3 +185,23 @@ def test_data_that_two_rollbacks_leave_out_counts_once() -> None:
 def test_a_rule_that_cannot_be_read_says_how_it_is_written(rule: str) -> None:
     with pytest.raises(UsageError, match="--stop-when"):
         Recovery(stop_when=rule)
+
+
+@pytest.mark.parametrize(
+    ("rule", "values", "stops_at"),
+    [
+        ("accuracy >= 1", [0.5, 1.0], 2),
+        ("accuracy > 1", [0.5, 1.0], None),
+        ("loss <= 0", [0.1, 0.0], 2),
+        ("loss < 0", [0.1, 0.0], None),
+        ("loss<=0 for 2", [0.0, 0.0], 2),
+    ],
+)
+def test_a_bound_with_or_is_met_where_it_is_reached(
+    rule: str, values: list[float], stops_at: int | None
+) -> None:
+    conditions = stop_conditions(rule)
+    watch = StopWatch(conditions)
+    for step, value in enumerate(values, 1):
+        watch.take(conditions[0].name, value, step, time=1.0)
+    assert (watch.reason is None) == (stops_at is None)

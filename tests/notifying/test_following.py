@@ -19,6 +19,7 @@ from workbench.notifying.messages import Message
 from workbench.notifying.targets import Target
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.schema import BY_HAND, PORT_TAKEN
 
 PHONE = Target(name="phone", url="json://localhost")
 
@@ -53,6 +54,15 @@ class Case:
 
     def findings(self, *listed: Finding) -> None:
         self.write("findings", findings=[one.document() for one in listed])
+
+    def attempts(self, *whys: Any) -> None:
+        """Starts, and why; a dictionary is a rollback."""
+        starts = [
+            {"attempt": number, "event": "start", "time": float(number)}
+            | ({"why": "NaN", "rollback": why} if isinstance(why, dict) else {"why": why})
+            for number, why in enumerate(whys, 1)
+        ]
+        self.paths.attempts.write_text("".join(json.dumps(start) + "\n" for start in starts))
 
     @property
     def titles(self) -> list[str]:
@@ -143,12 +153,42 @@ def test_a_resumed_run_tells_its_second_end(case: Case) -> None:
 
 
 def test_restarts_are_told(case: Case) -> None:
-    for restarts, now in ((0, 0.0), (1, 1.0), (1, 2.0), (2, 3.0)):
-        case.write("state", restarts=restarts)
+    for attempts, now in ((1, 0.0), (2, 1.0), (2, 2.0), (3, 3.0)):
+        case.attempts(*[None, "rank 1 died", "rank 1 died"][:attempts])
         case.follower.look(now)
     case.follower.look(3.0 + BETWEEN_SECONDS)
     assert case.titles == ["my run: restarted"] * 2
     assert "restart 2 of at most 3" in case.sent[-1][1].body
+    case.follow()  # another process
+    case.follower.look(9.0 + 2 * BETWEEN_SECONDS)
+    assert len(case.sent) == 2
+
+
+def test_what_someone_asked_for_is_no_restart_by_itself(case: Case) -> None:
+    case.attempts(None, "rank 1 died", f"{BY_HAND} from the beginning", PORT_TAKEN)
+    for now in range(3):
+        case.follower.look(BETWEEN_SECONDS * now)
+    assert not case.sent
+    case.attempts(None, "rank 1 died", BY_HAND, PORT_TAKEN, "hung", {"step": 5})
+    for now in range(3, 6):
+        case.follower.look(BETWEEN_SECONDS * now)
+    ((_, message),) = case.sent
+    assert "restart 1 of at most 3.\nhung" in message.body
+    assert "It was rolled back by itself." in message.body
+
+
+def test_a_clock_that_is_set_back_holds_up_no_message(case: Case) -> None:
+    case.attempts(None, "rank 1 died")
+    case.findings(finding("before"))
+    case.follower.look(1e9, 10.0)
+    case.attempts(None, "rank 1 died", "rank 2 died")
+    case.findings()
+    case.follower.look(1e9 - 7200, 11.0)
+    case.findings(finding("before"))
+    case.follower.look(1e9 - 7200, 11.0 + BETWEEN_SECONDS)
+    assert len(case.sent) == 2
+    assert "restart 2" in case.sent[-1][1].body
+    assert "before" in case.sent[-1][1].body
 
 
 def test_a_target_that_does_not_answer_is_tried_again_and_others_are_not_kept(

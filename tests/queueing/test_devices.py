@@ -188,6 +188,17 @@ def test_a_resume_is_refused_while_another_run_holds_its_devices(
         check_free(paths, replace(run, devices=["9"]))
 
 
+def test_a_resume_under_a_silent_driver_is_no_word_on_the_devices(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = a_run(tmp_path, "mine")
+    monkeypatch.setattr(choosing, "read_devices", lambda *_where, **_how: ())
+    with pytest.raises(wb.HostError, match="The GPU driver does not answer"):
+        check_free(paths, RunRecord(run="mine", device="cuda", processes=1, devices=["1"]))
+    with pytest.raises(wb.HostError, match="The GPU driver does not answer"):
+        placed(on_gpus(tmp_path, 1))
+
+
 def test_devices_are_kept_in_the_record(tmp_path: Path) -> None:
     paths, _ = prepare(asked(tmp_path, devices=("0",)))
     assert read_record(paths).devices == ["0"]

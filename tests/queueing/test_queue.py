@@ -84,6 +84,8 @@ def test_what_cannot_wait_is_refused_when_it_is_filed(store: Path, queue: Queue)
 def test_a_queue_that_others_can_write_to_is_refused(store: Path, queue: Queue) -> None:
     file(store, "a")
     (store / ".queue" / "waiting").chmod(0o777)
+    queue.pause()  # no one else gets that far
+    (store / ".queue").chmod(0o755)
     with pytest.raises(wb.WorkbenchError, match="others can write to waiting"):
         queue.start()
     (store / ".queue" / "waiting").chmod(0o700)

@@ -51,7 +51,7 @@ def test_each_finished_checkpoint_is_sent_at_once_and_metrics_once_a_minute(
         sent.append(clock.now)
         return push(made, url, on_progress=tell)
 
-    mirror = Mirror(made, url, send, lambda _: None, clock)  # pyright: ignore[reportArgumentType]
+    mirror = Mirror(made, url, send, lambda _: None, clock, clock)  # pyright: ignore[reportArgumentType]
     assert [mirror.look() for _ in range(3)] == [True] * 3
     assert len(sent) == 1
     (made.checkpoints / "partial-30").mkdir()
@@ -84,7 +84,7 @@ def test_a_failing_address_is_told_tried_again_and_given_up_after_the_end(made: 
 
     ended = made.exit.read_bytes()
     made.exit.unlink()
-    mirror = Mirror(made, "s3://pods/runs", send, lambda _: None, clock)  # pyright: ignore[reportArgumentType]
+    mirror = Mirror(made, "s3://pods/runs", send, lambda _: None, clock, clock)  # pyright: ignore[reportArgumentType]
     began = clock.now
     while clock.now < began + 300:
         assert mirror.look()
@@ -105,6 +105,28 @@ def test_a_failing_address_is_told_tried_again_and_given_up_after_the_end(made: 
     while mirror.look():
         clock.now += 10
         assert clock.now < began + 2 * mirror_module.GIVE_UP_SECONDS
+
+
+def test_a_clock_that_is_set_back_holds_up_no_copy(made: RunPaths) -> None:
+    made.exit.unlink()
+    clock, wall, tries = Clock(), Clock(), list[float]()
+
+    def send(_tell: object) -> object:
+        tries.append(clock.now)
+        raise StorageError("no line")
+
+    mirror = Mirror(made, "s3://pods/runs", send, lambda _: None, clock, wall)  # pyright: ignore[reportArgumentType]
+    assert mirror.look()
+    wall.now -= 3600
+    for _ in range(300):
+        clock.now, wall.now = clock.now + 1, wall.now + 1
+        assert mirror.look()
+    assert len(tries) >= 5
+    state = read_mirror(made)
+    assert state is not None
+    assert abs(state.told_at - wall.now) < 60
+    told = replace(state, failing_since=None)
+    assert "said nothing" in (told.problem(wall.now - 3600) or ""), "it is gone, and the clock too"
 
 
 def test_the_finding_says_how_old_the_last_good_copy_is(made: RunPaths) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,9 +16,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from tests.sweeping.plans import plan
+from tests.sweeping.plans import plan, sweep_of_results
 from workbench.errors import UsageError
-from workbench.sweeping.controller import Controller
+from workbench.sweeping import Sweep, find
+from workbench.sweeping.controller import Controller, serve
+from workbench.sweeping.files import SweepFiles
 from workbench.sweeping.host import RunNow
 from workbench.sweeping.metric import MeasuredMetric
 from workbench.sweeping.plan import SweepPlan
@@ -42,6 +45,7 @@ class World:
         self.state: dict[int, str] = {}  # made (not in the queue), queued, running, or an outcome
         self.begun: dict[int, int] = {}
         self.steps: dict[int, int] = {}
+        self.first_step: dict[int, int] = {}  # of the latest start
         self.stopped: dict[int, str] = {}
         self.refused: set[int] = set()
         self.at = lambda _step: None
@@ -66,7 +70,7 @@ class World:
             state="ended" if ended else live,
             outcome=state if ended else None,
             message="",
-            attempts=self.begun.get(number, 0),
+            first_step=self.first_step.get(number, 0),
         )
 
     def measured(self, number: int) -> MeasuredMetric:
@@ -81,6 +85,7 @@ class World:
     def resume(self, number: int) -> None:
         assert self.state[number] in {"interrupted", "preempted", "stopped"}
         self.state[number] = "running"
+        self.first_step[number] = self.steps.get(number, 0)
 
     def room(self) -> int:
         return 2
@@ -243,8 +248,56 @@ def test_failures_before_a_resume_do_not_end_it_again(tmp_path: Path) -> None:
     first = controlled(tmp_path, world)
     assert any(first.turn() for _ in range(4))
     again = controlled(tmp_path, world)
-    again.resumed()
+    again.forgive(again.failed())
     assert [again.turn() for _ in range(3)] == [None] * 3
+
+
+def test_a_resume_after_three_failures_goes_on_also_after_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep_of_results(tmp_path, trials=1)
+    sweep = find("lr", tmp_path)
+    files, world, started = SweepFiles(tmp_path, "lr"), World(), list[object]()
+    world.refused = {0, 1, 2}
+    sweeping = sys.modules[Sweep.__module__]
+    monkeypatch.setattr(sweeping, "spawn_controller", lambda *about: started.append(about))
+    monkeypatch.setattr(sweeping, "startable_record", lambda _template: None)
+    opened = lambda: controlled(tmp_path, world)  # noqa: E731
+    assert serve(files, opened, lambda: None) == "failed"
+    sweep.resume()
+    assert started
+
+    def kill() -> None:
+        raise Killed
+
+    for _ in range(2):  # the second finds no end.json any more
+        with pytest.raises(Killed):
+            serve(files, opened, kill)
+        assert sweep.state == "interrupted"
+    assert {"queued"} <= set(world.state.values())
+
+
+def test_a_trial_that_gets_further_is_resumed_as_often_as_it_takes(tmp_path: Path) -> None:
+    world = World()
+    controlled(tmp_path, world).turn()
+    for night in range(1, 9):  # stopped each morning by its user, resumed each evening
+        world.state, world.steps[0] = dict.fromkeys(world.state, "stopped"), 10 * night
+        controlled(tmp_path, world).turn()
+        assert world.state == dict.fromkeys(world.state, "running")
+
+
+def test_a_trial_that_never_gets_further_fails(tmp_path: Path) -> None:
+    world = World()
+    controller = controlled(tmp_path, world)
+    controller.turn()
+    for _ in range(3):
+        world.state[0] = "interrupted"
+        controller.turn()
+        assert world.state[0] == "running"
+    world.steps[0], world.state[0] = 5, "interrupted"  # a step that no checkpoint has
+    controller.turn()
+    failed = next(one for one in controller._trials.every() if one.number == 0)
+    assert failed.why.startswith("It was resumed 3 times from step 0.")
 
 
 def test_a_failed_trial_does_not_end_it(tmp_path: Path) -> None:

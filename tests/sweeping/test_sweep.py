@@ -122,7 +122,7 @@ def test_two_trials_of_a_recipe(store: Path, command: Command) -> None:  # noqa:
     best = made.best()
     shown = json.loads(command("sweep", "best", "lr", "--store", str(store), "--json").out)
     assert shown["number"] == best.number
-    assert shown["command"][-2:] == ["--lr", best.values["lr"]]
+    assert shown["command"][:3] == ["workbench", "rerun", best.run]
     compared = wb.Store(store)
     from workbench.compare.runs import compare
 

@@ -38,9 +38,13 @@ def push(
     ],
     *,
     checkpoints: Annotated[
-        str,
-        typer.Option(metavar="WHICH", help="newest, all, none, or how many of the newest."),
-    ] = "newest",
+        str | None,
+        typer.Option(
+            metavar="WHICH",
+            help="newest, all, none, or how many of the newest [default: as in the push before, at"
+            " first newest].",
+        ),
+    ] = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:

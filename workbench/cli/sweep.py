@@ -13,7 +13,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from workbench.cli.describing import as_options, with_options
+from workbench.cli.describing import with_options
 from workbench.cli.help_pages import HelpGroup
 from workbench.cli.tables import JsonOption, badge, number, print_json
 from workbench.cli.terminal import (
@@ -27,12 +27,11 @@ from workbench.cli.terminal import (
     errors,
     typed,
 )
-from workbench.describe import Strategy
 from workbench.describe.option import Group
-from workbench.errors import UsageError
+from workbench.errors import StoreError, UsageError
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import MODULE
-from workbench.sweeping import Sweep, find, start, sweeps
+from workbench.sweeping import Sweep, damaged, find, start, sweeps
 from workbench.sweeping.plan import ETA, SweepOptions, labels
 from workbench.sweeping.prepared import Prediction, PreparedSweep, prepare_sweep, shell
 from workbench.sweeping.progress import TrialTotals, best_of, so_far
@@ -175,15 +174,21 @@ def _show_started(made: Sweep, *, as_json: bool) -> None:
 @sweep.command("list")
 def list_sweeps(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List the sweeps of the store, newest first."""
-    known = sweeps(store)
+    known, gone = list[tuple[Sweep, dict[str, Any]]](), damaged(store)
+    for entry in sweeps(store):
+        try:
+            known.append((entry, entry.document()))
+        except StoreError as error:
+            gone[entry.name] = str(error)
+    for name, why in gone.items():
+        errors.print(f"note: {name} is left out: {why}", markup=False, soft_wrap=True)
     if as_json:
-        print_json([sweep.document() for sweep in known])
+        print_json([about for _, about in known])
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("sweep", "state", "trials", "varied", "metric", "best"):
         table.add_column(name, no_wrap=name == "sweep", overflow="fold")
-    for entry in known:
-        about = entry.document()
+    for entry, about in known:
         best: dict[str, Any] = about["best"] or {}
         ended = [row for row in about["trials"] if row["state"] in {"finished", "pruned", "failed"}]
         table.add_row(
@@ -314,15 +319,8 @@ def best(name: _NAME = "last", *, store: StoreOption = None, as_json: JsonOption
 
 
 def again(sweep: Sweep, trial: int) -> list[str]:
-    """What to type to launch the script with a trial's values."""
-    run = sweep.run(trial).document
-    words: list[str] = run["arguments"][len(run.get("layout_arguments") or []) :]
-    module = ["-m", str(run["module"])] if run.get("module") else []
-    target = module or [str(run.get("recipe") or run["script"])]
-    strategy = Strategy.recorded(run["strategy"])
-    layout = [*shlex.split(as_options(strategy)), "--nproc", str(run["processes"])]
-    layout += ["--cpu"] if run["device"] == "cpu" else []
-    return ["workbench", "launch", *target, *layout, "--", *words]
+    """What to type to train a trial again: a rerun has its values, variables, folder and layout."""
+    return shlex.split(typed(sweep.root, "rerun", sweep.run(trial).id))
 
 
 @sweep.command()

@@ -221,7 +221,7 @@ def _attempts(summary: dict[str, Any]) -> str:
         attempt["attempt"]: attempt for attempt in summary["attempts"] if attempt["event"] == "end"
     }
     before: dict[str, Any] = summary.get("attempts_before") or {}
-    lines = [str(summary["restarts"] + 1)]
+    lines = [str(starts[-1]["attempt"])]
     if before:
         lines.append(f"the first {before.get('count')} are not listed")
     for start in starts if before else starts[1:]:

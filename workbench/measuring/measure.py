@@ -22,7 +22,7 @@ from workbench.launching.prepare.targets import resolve
 from workbench.launching.run import Run
 from workbench.measuring.batches import OtherBatch, other_batches, usual_value
 from workbench.measuring.described import QUIET_SHARE, samples_of, workload_of
-from workbench.store.files import read_json
+from workbench.store.files import MAX_TRACE_BYTES, read_json, read_json_or_why
 from workbench.store.layout import RunPaths
 from workbench.store.measurements import (
     FOLDER,
@@ -191,7 +191,10 @@ class _Prober:
         if _wants_launcher(run) and not ALONE.keys() & self._environment.keys():
             self._environment |= ALONE
             return self.run(arguments, value, loader, what)
-        record = read_json(run.directory / FOLDER / "rank-0.json")
+        place = run.directory / FOLDER / "rank-0.json"
+        record, why = read_json_or_why(place, MAX_TRACE_BYTES)
+        if why is not None and why.startswith("larger"):
+            raise ProbeError(f"{place} cannot be read: it is {why}.", _log(run))
         if record is None or not record.get("traced"):
             raise _why(run, record, self._script)
         return _Probe(run=run, record=record, samples=samples_of(record, value))

@@ -57,7 +57,7 @@ def main() -> int:
 def _follow(follower: Follower, paths: RunPaths) -> None:
     status_due = time.monotonic() + _STATUS_SECONDS
     gone = 0
-    while follower.look(time.time()):
+    while follower.look(time.time(), time.monotonic()):
         time.sleep(_LOOK_SECONDS)
         if time.monotonic() < status_due:
             continue

@@ -25,6 +25,7 @@ from workbench.store.findings import Finding, read_findings
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
+from workbench.store.starts import is_by_hand, is_by_itself, read_starts
 
 Send = Callable[[Target, Message], str | None]
 """Sends a message; None when it arrived, else why not."""
@@ -72,23 +73,24 @@ class Follower:
         self._paths, self._send, self._log = paths, send, log
         run = read_run(paths) or RunRecord()
         self._name = run.name or paths.directory.name
-        self._allowed = Recovery.read(run.recovery).restarts
         self._boxes = [_Outbox(target=target) for target in targets]
         self._file = paths.directory / "notified.json"
         kept = read_json(self._file) or {}
         self._told: dict[str, float] = {
             str(key): float(at) for key, at in dict(kept.get("findings") or {}).items()
         }
-        self._restarts = int(kept.get("restarts") or 0)
+        self._restarts = int(kept.get("restarts") or 0)  # of the latest attempt that was told
+        self._attempts_size = -1
         self._ended: Any = kept.get("ended_at")
         self._over_since: float | None = None
         self._kept_at: float | None = None
 
-    def look(self, now: float) -> bool:
+    def look(self, now: float, ticks: float | None = None) -> bool:
         """Take in what is new, send what is due; False when nothing more can come.
 
-        `now`: Unix seconds.
+        `now`: Unix seconds. `ticks`: seconds of a clock that nobody sets, for waits; None = `now`.
         """
+        ticks = now if ticks is None else ticks
         end = read_json(self._paths.exit)
         changed = self._take_restarts() | self._take_findings(now)
         if end is not None and end.get("ended_at") != self._ended:
@@ -98,19 +100,19 @@ class Follower:
             how = about_end(self._name, self._paths.directory.name, outcome, summary)
             self._tell(how, first=True)  # a long message is cut at its end
             changed = True
-        old = self._kept_at is None or now - self._kept_at >= KEEP_SECONDS
+        old = self._kept_at is None or ticks - self._kept_at >= KEEP_SECONDS
         if changed or (self._told and old):
-            self._kept_at = now
+            self._kept_at = ticks
             self._keep()
         for box in self._boxes:
-            self._deliver(box, now, last=end is not None)
+            self._deliver(box, ticks, last=end is not None)
         if end is None:
             self._over_since = None
             return True
         if self._over_since is None:
-            self._over_since = now
+            self._over_since = ticks
         left = sum(len(box.waiting) for box in self._boxes)
-        if left and now - self._over_since > GIVE_UP_SECONDS:
+        if left and ticks - self._over_since > GIVE_UP_SECONDS:
             self._log(f"gave up with {left} messages that could not be sent")
             return False
         return bool(left)
@@ -125,7 +127,7 @@ class Follower:
         fresh = [
             finding
             for finding in standing
-            if now - self._told.get(_key(finding), now + never) > AGAIN_SECONDS
+            if abs(now - self._told.get(_key(finding), now + never)) > AGAIN_SECONDS
         ]
         for finding in standing:
             self._told[_key(finding)] = now  # counted from when it was last seen to stand
@@ -157,30 +159,42 @@ class Follower:
             box.waiting[at : at + 1] = [self._about(left, {})] if left else []
 
     def _take_restarts(self) -> bool:
-        restarts = (read_json(self._paths.state) or {}).get("restarts")
-        if not isinstance(restarts, int) or restarts <= self._restarts:
+        """What the run did by itself; what someone asked for needs no message."""
+        try:
+            size = self._paths.attempts.lstat().st_size
+        except OSError:
             return False
-        self._restarts = restarts
-        run = self._paths.directory.name
-        self._tell(about_restart(self._name, run, restarts, self._allowed))
-        return True
+        if size == self._attempts_size:
+            return False
+        self._attempts_size, told, made = size, self._restarts, 0
+        starts = read_starts(self._paths)
+        by_hand = [at for at, start in enumerate(starts) if is_by_hand(start)]
+        for start in filter(is_by_itself, starts[by_hand[-1] if by_hand else 0 :]):
+            back = "rollback" in start
+            made += not back
+            if start["attempt"] - 1 > told:
+                allowed = Recovery.read((read_run(self._paths) or RunRecord()).recovery).restarts
+                run, why = self._paths.directory.name, str(start.get("why") or "")
+                self._tell(about_restart(self._name, run, 0 if back else made, allowed, why))
+            self._restarts = max(self._restarts, start["attempt"] - 1)
+        return self._restarts > told
 
     def _tell(self, message: Message, *, first: bool = False) -> None:
         for box in self._boxes:
             box.waiting.insert(0 if first else len(box.waiting), _Waiting(message=message))
 
-    def _deliver(self, box: _Outbox, now: float, *, last: bool) -> None:
-        if not box.waiting or (now < box.due and not (last and not box.failures)):
+    def _deliver(self, box: _Outbox, ticks: float, *, last: bool) -> None:
+        if not box.waiting or (ticks < box.due and not (last and not box.failures)):
             return
         why = self._send(box.target, joined([waiting.message for waiting in box.waiting]))
         if why is None:
             self._log(f"{box.target.name}: sent {box.waiting[0].message.title}")
             box.waiting.clear()
-            box.failures, box.due = 0, now + BETWEEN_SECONDS
+            box.failures, box.due = 0, ticks + BETWEEN_SECONDS
             return
-        box.due = now + RETRY_SECONDS[min(box.failures, len(RETRY_SECONDS) - 1)]
+        box.due = ticks + RETRY_SECONDS[min(box.failures, len(RETRY_SECONDS) - 1)]
         box.failures += 1
-        self._log(f"{box.target.name}: not sent ({why}); next try in {box.due - now:g} s")
+        self._log(f"{box.target.name}: not sent ({why}); next try in {box.due - ticks:g} s")
 
     def _keep(self) -> None:
         document: Mapping[str, Any] = {

@@ -55,13 +55,12 @@ def about_findings(
     return _message(title, [*lines, f"All of it: workbench diagnose {run}"], worst.severity)
 
 
-def about_restart(name: str, run: str, restarts: int, allowed: int) -> Message:
-    """Of a run that was started again by itself."""
-    lines = [
-        f"It was started again by itself: restart {restarts} of at most {allowed}.",
-        f"Why: workbench diagnose {run}",
-    ]
-    return _message(f"{name}: restarted", lines, "warning")
+def about_restart(name: str, run: str, restarts: int, allowed: int, why: str) -> Message:
+    """Of a run that was started again by itself; `restarts` = 0: it was rolled back."""
+    made = f"It was started again by itself: restart {restarts} of at most {allowed}."
+    told = made if restarts else "It was rolled back by itself."
+    lines = [told, *([why] if why else []), f"Why: workbench diagnose {run}"]
+    return _message(f"{name}: {'restarted' if restarts else 'rolled back'}", lines, "warning")
 
 
 def about_end(name: str, run: str, outcome: str, summary: dict[str, Any]) -> Message:

@@ -10,15 +10,14 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any
 
-from workbench.observe.text_samples import TextSamples
+from workbench.observe.text_samples import TextSamples, named_values
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 
 MAX_NAMES = 200
 """Names that are followed; more are counted and stay in the files."""
-_OUTER = frozenset({"time", "step", "rank"})
 
 
 @dataclass(slots=True, kw_only=True)
@@ -35,13 +34,8 @@ class LoggedRow:
 
 def read_row(line: Mapping[str, Any], step: int) -> LoggedRow | None:
     """A line's numbers; `step`: of the line before, where this one has none."""
-    inner = line.get("values")
-    given = cast("Mapping[str, Any]", inner) if isinstance(inner, dict) else line
-    values = {
-        name: float(value)
-        for name, value in given.items()
-        if type(value) in {int, float} and (given is not line or name not in _OUTER)
-    }
+    given = named_values(line)
+    values = {name: float(value) for name, value in given.items() if type(value) in {int, float}}
     at = line.get("time")
     if not values or not isinstance(at, int | float):
         return None

@@ -25,7 +25,7 @@ from workbench.store.record import read_run
 from workbench.store.row_schema import ListedRun, Row
 from workbench.store.run_record import OriginDoc, RunRecord, SweepDoc
 from workbench.store.runs import Store
-from workbench.store.schema import BY_HAND, SCHEMA_VERSION, AttemptsBefore
+from workbench.store.schema import SCHEMA_VERSION
 from workbench.units import UNKNOWN
 
 ENERGY = ("kwh", "tokens_per_joule", "co2e_grams")
@@ -71,7 +71,7 @@ def row(paths: RunPaths, curve: Curve) -> dict[str, Any]:
         "usd": summary["usd_so_far"],
         **{key: energy.get(key) for key in ENERGY},
         "tokens": tokens[-1] if tokens else None,
-        "restarts": _restarts(summary),
+        "restarts": summary["restarts"],
         "memory_ratio": _memory_ratio(summary),
         "step_ratio": read_prediction_error(paths).row(STEP).ratio,
         "resumed_from": origin.get("run"),
@@ -95,16 +95,6 @@ def trial_of(run: RunRecord) -> dict[str, str | None]:
 def labelled(labels: Labels) -> dict[str, Any]:
     """The part of a row that people write."""
     return {"tags": list(labels.tags), "note": labels.note, "archived": labels.archived}
-
-
-def _restarts(summary: Mapping[str, Any]) -> int:
-    """Attempts after the first that no one asked for."""
-    by_hand = [
-        attempt for attempt in summary["attempts"] if str(attempt.get("why")).startswith(BY_HAND)
-    ]
-    before: AttemptsBefore | None = summary["attempts_before"]
-    earlier = before.get("by_hand", 0) if before else 0
-    return max(0, summary["restarts"] - len(by_hand) - earlier)
 
 
 def _memory_ratio(summary: Mapping[str, Any]) -> float | None:

@@ -66,6 +66,8 @@ class Series:
     """How many values were NaN or infinite: gaps of the curve."""
     nonfinite_step: int | None = None
     """Where the first of them was."""
+    nonfinite_end: bool = False
+    """Whether the latest value was one of them."""
 
     @property
     def best(self) -> float | None:
@@ -79,15 +81,15 @@ class Series:
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form of all but the curve."""
-        kept = (field.name for field in fields(self) if field.name not in _POINTS)
+        kept = (field.name for field in fields(self) if field.name not in _NOT_SHOWN)
         best = {"best": self.best, "best_step": self.best_step}
         return {name: getattr(self, name) for name in kept} | best
 
 
-_POINTS = ("step", "time", "mean", "low", "high", "stride")
+_NOT_SHOWN = ("step", "time", "mean", "low", "high", "stride", "nonfinite_end")
 _FACTS = (
     *("count", "last", "last_step", "min", "min_step", "max", "max_step"),
-    *("nonfinite", "nonfinite_step"),
+    *("nonfinite", "nonfinite_step", "nonfinite_end"),
 )
 
 

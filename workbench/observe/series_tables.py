@@ -29,11 +29,12 @@ class _Facts:
 
     __slots__ = (
         *("count", "last", "last_step", "min", "min_step", "max", "max_step"),
-        *("nonfinite", "nonfinite_step"),
+        *("nonfinite", "nonfinite_step", "nonfinite_end"),
     )
 
     def __init__(self) -> None:
         self.count = self.nonfinite = 0
+        self.nonfinite_end: bool | None = None  # None = no; then it takes no room
         self.last: float | None = None
         self.min: float | None = None
         self.max: float | None = None
@@ -44,10 +45,11 @@ class _Facts:
         self.count += 1
         if value - value != 0:  # NaN or infinite
             self.nonfinite += 1
+            self.nonfinite_end = True
             if self.nonfinite_step is None:
                 self.nonfinite_step = step
             return
-        self.last, self.last_step = value, step
+        self.last, self.last_step, self.nonfinite_end = value, step, None
         if self.min is None or value < self.min:
             self.min, self.min_step = value, step
         if self.max is None or value > self.max:

@@ -11,6 +11,7 @@ from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import PredictedDoc, PredictedMemoryDoc, PredictedTimeDoc, RunRecord
+from workbench.store.starts import is_by_itself, read_starts
 from workbench.store.status import read_status
 from workbench.units import UNKNOWN, format_count
 
@@ -114,7 +115,7 @@ def summarise(paths: RunPaths) -> dict[str, Any]:
         "comparison": read_comparison(paths, view),
         "usd_so_far": view.get("usd_so_far"),
         "energy": view.get("energy"),
-        "restarts": state.get("restarts", 0),
+        "restarts": _restarts(paths, state.get("restarts", 0)),
         "attempts": view.get("attempts", []),
         "attempts_before": view.get("attempts_before"),
         "elapsed_seconds": view.get("elapsed_seconds"),
@@ -123,3 +124,9 @@ def summarise(paths: RunPaths) -> dict[str, Any]:
         "dir": str(paths.directory),
         "command": run.command or None,
     }
+
+
+def _restarts(paths: RunPaths, attempts_after: int) -> int:
+    """Starts that no one asked for, of the attempts after the first."""
+    starts = read_starts(paths) if attempts_after else []
+    return sum(map(is_by_itself, starts)) if starts else attempts_after

@@ -11,18 +11,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 
 PICTURE = r"samples/[\w-]+\.png"
 """The answer that is a picture of the run's directory."""
+_OUTER = frozenset({"time", "step", "rank"})
 _MAX_PROMPTS = 16
 _MAX_STEPS = 200
 _VIEW_BYTES = 8_000
 _VIEW_CHARACTERS = 400  # of an answer there, before steps have to go
 _SHORTEST = 40
+
+
+def named_values(line: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a line of what was said gives by name; older lines have it beside step and time."""
+    inner = line.get("values")
+    if isinstance(inner, dict):
+        return cast("dict[str, Any]", inner)
+    return {name: value for name, value in line.items() if name not in _OUTER}
 
 
 class TextSamples:
@@ -36,7 +45,8 @@ class TextSamples:
 
     def add(self, rank: int, line: Mapping[str, Any], step: int) -> None:
         """Take a line, if it is a sample; `step`: of the line before, where it has none."""
-        prompt, answer, own = line.get("prompt"), line.get("answer"), line.get("step")
+        said, own = named_values(line), line.get("step")
+        prompt, answer = said.get("prompt"), said.get("answer")
         if not isinstance(prompt, str) or not isinstance(answer, str):
             return
         if self._owner is None or rank < self._owner:

@@ -9,7 +9,7 @@ from typing import Any, cast, final
 
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
-from workbench.store.schema import BY_HAND, AttemptLine, AttemptsBefore
+from workbench.store.schema import AttemptLine, AttemptsBefore
 
 _TOLD = 40  # lines of attempts in the view
 _PAUSES = 30  # between attempts that the view has no room for
@@ -77,7 +77,6 @@ def told_attempts(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def _before(lines: Sequence[Mapping[str, Any]], first: int) -> AttemptsBefore:
     """What the lines before `first` come to."""
     starts = [line for line in lines[:first] if line.get("event") == "start"]
-    by_hand = [line for line in starts if str(line.get("why")).startswith(BY_HAND)]
     until = float(lines[first]["time"])
     knees = _knees([one for one in intervals(lines) if one[0] < until], until)
     given = [line for line in starts if line.get("arguments") is not None]
@@ -87,7 +86,6 @@ def _before(lines: Sequence[Mapping[str, Any]], first: int) -> AttemptsBefore:
     own = [{name: line.get(name) for name in _OF_ARGUMENTS} for line in same]
     return {
         "count": len(starts),
-        "by_hand": len(by_hand),
         "arguments": cast("AttemptLine | None", own[-1] if own else None),
         "clock": knees,
     }

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from workbench.describe.bounded_calls import driver_silence
+from workbench.describe.detection import forget_driver
 from workbench.launching.prepare.devices import gpus_of
 from workbench.observe.devices import Device, read_devices
 from workbench.queueing.order import DeviceRequest
@@ -35,6 +37,23 @@ def device_request(run: RunRecord, devices: Sequence[Device]) -> DeviceRequest:
         allowed, count = names, min(run.processes, len(names))
     keys = tuple(f"{prefix}{name}" for name in allowed)
     return DeviceRequest(run=run.run, count=count, allowed=keys, share=run.share)
+
+
+def gpus_wait(request: DeviceRequest, run: RunRecord, devices: Sequence[Device]) -> str:
+    """Why a run on GPUs waits although those that it asks for are not there; "" = it does not.
+
+    A run on GPUs was filed where the driver told some. One that now tells none hangs, was just
+    renewed, or has lost its cards: no word on what this host has. It is looked for again.
+    """
+    if run.device != "cuda" or not request.impossible:
+        return ""
+    if any(device.kind == "gpu" for device in devices):
+        return ""
+    forget_driver()
+    return driver_silence() or (
+        "The GPU driver does not answer, so it waits. See what nvidia-smi says; where this machine "
+        "has no GPU any more, restart or replace it."
+    )
 
 
 def load(devices: Sequence[Device]) -> dict[str, int]:

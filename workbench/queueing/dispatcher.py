@@ -25,17 +25,22 @@ from workbench.launching.start.queued import (
     is_beginning,
     start_queued,
 )
-from workbench.queueing.device_requests import all_devices, device_request, load
-from workbench.queueing.order import DeviceRequest, Start, due
+from workbench.observe.devices import Device
+from workbench.queueing.device_requests import all_devices, device_request, gpus_wait, load
+from workbench.queueing.order import NO_SUCH_DEVICES, DeviceRequest, Start, due
 from workbench.store import processes
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
 from workbench.store.queue_files import QueueEntry, QueueFiles, lock_file
 from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 
 _LOOK_SECONDS = 1.0
 _MOST_TRIES = 3
+_PATIENCE_SECONDS = 300.0
+"""How long a GPU may be missing before a run that asks for it fails: a card may be reset, and a
+driver that has just been loaded does not tell all of them at once."""
 
 
 class Host(Protocol):
@@ -121,7 +126,7 @@ class Dispatcher:
             if start.devices:
                 self._go(entries[start.run], start.devices)
             else:
-                self._fail(start.run, "This host does not have the devices that it asks for.")
+                self._fail(start.run, NO_SUCH_DEVICES)
 
     def _go(self, entry: QueueEntry, devices: tuple[str, ...]) -> None:
         run = entry.run
@@ -148,8 +153,11 @@ class Dispatcher:
 class ThisHost:
     """The real thing: runs of a store on this machine."""
 
-    def __init__(self, store: Path) -> None:
-        self._store = store
+    def __init__(self, store: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock`: seconds, whatever the host's date."""
+        self._store, self._clock = store, clock
+        self._missing: dict[str, float] = {}  # run -> since when its GPUs are not there
+        self._told = False  # whether the log says that the driver does not answer
 
     def due(self, runs: Sequence[str]) -> list[Start]:
         """See `Host.due`."""
@@ -157,14 +165,29 @@ class ThisHost:
             return []
         devices = all_devices(self._store)
         records = [read_run(self._paths(run)) for run in runs]
-        requests: list[DeviceRequest] = [
-            device_request(record, devices) for record in records if record is not None
-        ]
+        known = [record for record in records if record is not None]
+        requests = [self._request(record, devices) for record in known]
+        self._missing = {run: at for run, at in self._missing.items() if run in runs}
         names = {device.key: device.name for device in devices}
         return [
             replace(start, devices=tuple(names[key] for key in start.devices))
             for start in due(requests, load(devices))
         ]
+
+    def _request(self, run: RunRecord, devices: Sequence[Device]) -> DeviceRequest:
+        """What it asks for; what is missing of the GPUs is given time to come back."""
+        request = device_request(run, devices)
+        if not request.impossible or run.device != "cuda":
+            self._missing.pop(run.run, None)
+            return request
+        why = gpus_wait(request, run, devices)
+        if why and not self._told:
+            log(f"{run.run} waits: {why}")
+        self._told = bool(why)
+        since = self._missing.setdefault(run.run, self._clock())
+        if why:
+            self._missing.pop(run.run)  # the time begins once the driver answers
+        return replace(request, unknown=bool(why) or self._clock() - since < _PATIENCE_SECONDS)
 
     def exists(self, run: str) -> bool:
         """See `Host.exists`."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+NO_SUCH_DEVICES = "This host does not have the devices that it asks for."
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
@@ -18,10 +20,12 @@ class DeviceRequest:
     """Those that would do; of these it takes the first that are free."""
     share: bool = False
     """Whether held ones would do too."""
+    unknown: bool = False
+    """Whether it is not known what there is, as the driver does not answer: it waits."""
 
     @property
     def impossible(self) -> bool:
-        """Whether no free device could ever help."""
+        """Whether no free device could ever help, as far as is known now."""
         return len(self.allowed) < self.count
 
 
@@ -50,6 +54,9 @@ def due(requests: Sequence[DeviceRequest], load: Mapping[str, int]) -> list[Star
     """
     load, kept, starts = dict(load), set[str](), list[Start]()
     for request in requests:
+        if request.unknown:
+            kept |= set(request.allowed)
+            continue
         if request.impossible:
             starts.append(Start(run=request.run, devices=()))
             continue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -18,9 +18,10 @@ from workbench.queueing.device_requests import (
     all_devices,
     device_request,
     free_at,
+    gpus_wait,
     predicted_seconds,
 )
-from workbench.queueing.order import forecast
+from workbench.queueing.order import NO_SUCH_DEVICES, DeviceRequest, forecast
 from workbench.store import names
 from workbench.store.queue_files import QueueEntry, QueueFiles, in_order
 from workbench.store.record import read_run
@@ -59,7 +60,7 @@ class QueuedRun:
     starting: bool = False
     """Whether it is being started now."""
     problem: str = ""
-    """Why it can never start here; "" = it can."""
+    """Why it cannot start here, or not now; "" = it can."""
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
@@ -126,9 +127,7 @@ class Queue:
                 predicted_seconds=seconds[entry.run],
                 predicted_usd=_usd(runs[entry.run], seconds[entry.run]),
                 starting=starts,
-                problem="This host does not have the devices that it asks for."
-                if requests[entry.run].impossible
-                else "",
+                problem=_problem(requests[entry.run], runs[entry.run], devices),
             )
             for number, (entry, starts) in enumerate(listed, 1)
         ]
@@ -222,6 +221,12 @@ class Queue:
         lines = [f"Queue({str(self._store.root)!r}): {self.state}"]
         lines += [f"  {run.position}. {run.run}" for run in self.jobs()]
         return "\n".join(lines)
+
+
+def _problem(request: DeviceRequest, run: RunRecord, devices: Sequence[Device]) -> str:
+    if not request.impossible:
+        return ""
+    return gpus_wait(request, run, devices) or NO_SUCH_DEVICES
 
 
 def _usd(run: RunRecord, seconds: float | None) -> float | None:

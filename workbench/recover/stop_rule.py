@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from workbench.errors import UsageError
@@ -15,12 +17,18 @@ _FORMS = (
     "'eval_loss no better for 5', 'accuracy not higher for 3', 'loss > 10 for 20' or "
     "'eval/loss < 0.5'; ' or ' joins several"
 )
+_COMPARED: dict[str, Callable[[float, float], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
 _STALLS = re.compile(
     r"(?P<name>\S+)\s+(?:no\s+better|not?\s+(?P<way>lower|higher))\s+for\s+(?P<count>\d+)"
     r"(?:\s+by\s+(?P<least>[0-9.eE+-]+))?"
 )
 _BOUND = re.compile(
-    r"(?P<name>\S+?)\s*(?P<sign>[<>])=?\s*(?P<bound>[0-9.eE+-]+)(?:\s+for\s+(?P<count>\d+))?"
+    r"(?P<name>\S+?)\s*(?P<sign>[<>]=?)\s*(?P<bound>[0-9.eE+-]+)(?:\s+for\s+(?P<count>\d+))?"
 )
 
 
@@ -35,7 +43,8 @@ class StopCondition:
     count: int
     """Values in a row that must show it."""
     sign: str
-    """``>`` or ``<`` for a bound; ``lower`` or ``higher`` for the way in which it must improve."""
+    """``>``, ``>=``, ``<`` or ``<=`` for a bound; ``lower`` or ``higher`` for the way in which it
+    must improve."""
     bound: float = 0.0
     """What the values are compared with; of an improvement how large it must be."""
 
@@ -106,8 +115,8 @@ class StopWatch:
 
     def _take(self, condition: StopCondition, value: float, step: int, *, counts: bool) -> None:
         progress = self._progress.setdefault(condition, _Progress())
-        if condition.sign in "<>":
-            holds = value > condition.bound if condition.sign == ">" else value < condition.bound
+        if condition.sign in _COMPARED:
+            holds = _COMPARED[condition.sign](value, condition.bound)
             progress.shown = progress.shown + 1 if holds and counts else 0
         elif _improves(value, progress.best, condition):
             progress.best, progress.best_step, progress.shown = value, step, 0
@@ -127,7 +136,7 @@ def _improves(value: float, best: float | None, condition: StopCondition) -> boo
 
 
 def _sentence(condition: StopCondition, progress: _Progress, value: float, step: int) -> str:
-    if condition.sign in "<>":
+    if condition.sign in _COMPARED:
         what = f"{condition.name} is {value:.4g} at step {step}"
         if condition.count > 1:
             what = (

@@ -46,7 +46,7 @@ def main() -> int:
         def send(tell: OnProgress) -> PushResult:
             return push(paths, given.to, on_progress=tell)
 
-        _follow(Mirror(paths, given.to, send, _log, time.time), paths)
+        _follow(Mirror(paths, given.to, send, _log, time.monotonic, time.time), paths)
     finally:
         os.close(lock)
     return 0

@@ -1,8 +1,9 @@
 """What lies below ``URL/RUN``: pieces named by their SHA-256, and the manifest that tells of them.
 
 ``manifest.json`` is written last, in one step, so that a reader finds all of an earlier push or all
-of a later one. Pieces that neither of the two latest manifests names are removed. Whatever is read
-from there may have been made by anybody: it is checked here before anything is done with it.
+of a later one. Pieces that neither of the two latest manifests names are removed; those that a
+failed push left behind a day later. Whatever is read from there may have been made by anybody: it
+is checked here before anything is done with it.
 """
 
 from __future__ import annotations
@@ -84,7 +85,8 @@ class RemoteRun:
     """Newest first."""
     before: tuple[str, ...] = ()
     """Pieces of the manifest before this one: a reader may still be at it."""
-
+    which: str = "newest"
+    """The checkpoints that were asked for, see `push.push`."""
     proof: str = ""
     """That this user's workbench wrote all of it (`store.signatures`); "" = no one says so."""
 
@@ -108,7 +110,10 @@ class RemoteRun:
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
-        return {"schema": SCHEMA, **asdict(self)}
+        document = {"schema": SCHEMA, **asdict(self)}
+        if self.which == "newest":  # as before there was a choice, so that old proofs hold
+            del document["which"]
+        return document
 
     @property
     def is_ours(self) -> bool:
@@ -168,6 +173,7 @@ def _parsed(document: Any) -> RemoteRun:
         files=files,
         checkpoints=tuple(_checkpoint(checkpoint) for checkpoint in _list(document["checkpoints"])),
         before=tuple(_digest(digest) for digest in _list(document["before"])),
+        which=_text(document.get("which", "newest")),
         proof=_text(document["proof"]),
     )
 

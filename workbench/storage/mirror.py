@@ -35,15 +35,17 @@ class Mirror:
         send: Send,
         log: Callable[[str], None],
         clock: Callable[[], float],
+        wall: Callable[[], float],
     ) -> None:
-        """`clock`: Unix seconds."""
-        self._paths, self._send, self._log, self._clock = paths, send, log, clock
+        """`clock`: seconds, of one that nobody sets, for waits. `wall`: Unix seconds, to tell."""
+        self._paths, self._send, self._log = paths, send, log
+        self._clock, self._wall = clock, wall
         before = read_mirror(paths)
         same = before is not None and before.url == url
         fresh = MirrorState(url=url)
         self._state = replace(before, final=False) if before is not None and same else fresh
         self._sent: object = None
-        self._due, self._failures = 0.0, 0
+        self._due, self._failures = clock(), 0
         self._over_since: float | None = None
         self._tell()
 
@@ -83,11 +85,10 @@ class Mirror:
             self._failed(str(error))
             return False
         self._sent, self._failures = what, 0
-        now = self._clock()
-        self._due = now + METRICS_SECONDS
+        self._due = self._clock() + METRICS_SECONDS
         self._state = replace(
             self._state,
-            last_good_at=now,
+            last_good_at=self._wall(),
             last_step=pushed.step,
             sent_bytes=self._state.sent_bytes + pushed.sent_bytes,
             failing_since=None,
@@ -104,16 +105,17 @@ class Mirror:
         now, why = self._clock(), hide_known(why)
         self._due = now + RETRY_SECONDS[min(self._failures, len(RETRY_SECONDS) - 1)]
         self._failures += 1
-        since = self._state.failing_since or now
+        since = self._state.failing_since or self._wall()
         self._state = replace(self._state, failing_since=since, error=why)
         self._log(f"not sent ({why}); next try in {self._due - now:g} s")
         self._tell()
 
     def _tell_sometimes(self, now: float) -> None:
-        if now - self._state.told_at >= _TELL_SECONDS:
+        if now - self._told_at >= _TELL_SECONDS:
             self._tell()
 
     def _tell(self) -> None:
-        self._state = replace(self._state, told_at=self._clock())
+        self._told_at = self._clock()
+        self._state = replace(self._state, told_at=self._wall())
         with contextlib.suppress(OSError):  # a full disk: the copy matters more
             write_mirror(self._paths, self._state)

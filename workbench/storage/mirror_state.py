@@ -43,6 +43,8 @@ class MirrorState:
         if self.failing_since is not None:
             lasting = format_seconds(max(0.0, now - self.failing_since))
             return f"The mirror has failed for {lasting}: {self.error}"
+        if not self.final and self.told_at - now > _SILENT_SECONDS:  # it tells often: it is gone
+            return "The process that mirrors has said nothing since the clock was set back."
         if not self.final and now - self.told_at > _SILENT_SECONDS:
             silent = format_seconds(now - self.told_at)
             return f"The process that mirrors has said nothing for {silent}."

@@ -23,7 +23,7 @@ from workbench.storage.manifest import (
     safe_path,
     write_remote_run,
 )
-from workbench.storage.remote import Remote
+from workbench.storage.remote import Remote, RemoteObject
 from workbench.storage.selection import (
     LocalFile,
     manifest_place,
@@ -42,6 +42,8 @@ PIECE_BYTES = 32 << 20
 _PIECE_OF_LINES = 1 << 20  # a file that grows is sent again from the piece on that changed
 _GROWS = (".jsonl", ".log")
 _THREADS = 4
+_TRIES = 8  # of one push, where others publish first
+_UNDER_WAY_SECONDS = 24 * 3600.0  # a push may take as long on a slow line
 OnProgress = Callable[[int, int, str], None]
 """Bytes looked at, bytes of all, and what is being sent."""
 
@@ -79,6 +81,8 @@ class _Push:
     """One push under way."""
 
     remote: Remote
+    before: RemoteRun | None
+    """What the push before left there."""
     there: dict[str, int]
     """Bytes of each piece that lies there."""
     known: dict[str, RemoteFile]
@@ -160,16 +164,20 @@ def push(
     paths: RunPaths,
     url: str | Remote,
     *,
-    checkpoints: str = "newest",
+    checkpoints: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> PushResult:
     """Send the run to ``URL/RUN``; readers find all of it or what was there before.
 
+    Several may push there at once, such as a mirror and a push by hand: who finds that another one
+    was faster begins again, with what lies there by then.
+
     Args:
         paths: The run; it may be training.
         url: The folder of runs.
-        checkpoints: "newest", "all", "none", or how many of the newest. Each is read and checked
-            first; a damaged one is left out, and said.
+        checkpoints: "newest", "all", "none", or how many of the newest; those that lie there and
+            were not asked for are removed. None = as in the push before, at first the newest. Each
+            is read and checked first; a damaged one is left out, and said.
         on_progress: Told how far it is.
 
     Raises:
@@ -177,22 +185,47 @@ def push(
         StoreError: the run cannot be read.
         StorageError: the address refuses or does not answer; what was there before is untouched.
     """
-    began = time.monotonic()
-    run = read_record(paths, ("run", "marker"))
+    began, sent = time.monotonic(), 0
     remote = (Remote(url) if isinstance(url, str) else url).below(paths.directory.name)
     remote.check_writable()
+    hashed = dict[str, RemoteFile]()
+    for _ in range(_TRIES):
+        notes = list[str]()
+        state, pushed, names = _sent(paths, remote, checkpoints, notes, on_progress, hashed)
+        sent += state.sent
+        hashed = {file.path: file for file in pushed.files}  # not read a second time
+        if _publish(remote, pushed, state.before):
+            return _told(pushed, remote, sent, names, notes, began)
+    raise StorageError(f"{remote.url} changes while the run is sent: others push there. Try later.")
+
+
+def _sent(
+    paths: RunPaths,
+    remote: Remote,
+    asked: str | None,
+    notes: list[str],
+    tell: OnProgress | None,
+    hashed: dict[str, RemoteFile],
+) -> tuple[_Push, RemoteRun, list[str]]:
+    """Send all pieces that are not there: the push, what to publish, names of its checkpoints.
+
+    `hashed`: files whose pieces are known from a moment ago, by path.
+    """
+    run = read_record(paths, ("run", "marker"))
     before, attempts = read_remote_run(remote), attempts_of(paths)
     _check_same(remote, before, run.marker, attempts)
-    chosen, notes = wanted(paths, checkpoints), list[str]()
+    which = asked or _as_before(before)
+    chosen = wanted(paths, which)
     state = _Push(
         remote=remote,
+        before=before,
         there=remote.sizes(PIECES),
-        known={file.path: file for file in before.files} if before else {},
-        total=sum(checkpoint.bytes for checkpoint in chosen[: most_of(checkpoints)]),
-        tell=on_progress or (lambda _done, _total, _text: None),
+        known={file.path: file for file in before.files} | hashed if before else hashed,
+        total=sum(checkpoint.bytes for checkpoint in chosen[: most_of(which)]),
+        tell=tell or (lambda _done, _total, _text: None),
     )
     try:
-        sent = _checkpoints(state, paths, chosen, most_of(checkpoints), notes)
+        sent = _checkpoints(state, paths, chosen, most_of(which), notes)
         files = (*_files(state, paths, notes), *(file for _, files in sent for file in files))
         state.finish()
     finally:
@@ -205,11 +238,14 @@ def push(
         live=read_status(paths).live,
         files=files,
         checkpoints=tuple(_described(paths, checkpoint) for checkpoint, _ in sent),
+        which=which,
     )
-    _publish(remote, pushed, before)
-    return _told(
-        pushed, remote, state.sent, [checkpoint.name for checkpoint, _ in sent], notes, began
-    )
+    return state, pushed, [checkpoint.name for checkpoint, _ in sent]
+
+
+def _as_before(before: RemoteRun | None) -> str:
+    """Which checkpoints are kept there where nobody says; the newest at least."""
+    return before.which if before is not None and most_of(before.which) else "newest"
 
 
 def _told(
@@ -228,14 +264,40 @@ def _told(
     )
 
 
-def _publish(remote: Remote, pushed: RemoteRun, before: RemoteRun | None) -> None:
-    """Write the manifest; then remove what neither it nor the one before it names."""
+def _publish(remote: Remote, pushed: RemoteRun, before: RemoteRun | None) -> bool:
+    """Write the manifest, and remove what neither it nor the one before it names.
+
+    False = it was not written, for another push was: its manifest would be lost, or some of our
+    pieces are removed.
+    """
+    there = remote.objects(PIECES)
+    sizes = {digest: kept.bytes for digest, kept in there.items()}
+    pieces = (piece for file in pushed.files for piece in file.pieces)
+    if any(sizes.get(digest) != size for digest, size in pieces):
+        return False
+    if read_remote_run(remote) != before:
+        return False
     older: frozenset[str] = frozenset() if before is None else before.pieces
     pushed = replace(pushed, before=tuple(sorted(older - pushed.pieces)))
     write_remote_run(remote, pushed)
-    if before is not None:
-        unused = set(before.before) - pushed.pieces - older
-        remote.remove(f"{PIECES}/{digest}" for digest in sorted(unused))
+    unused = set[str]() if before is None else set(before.before)
+    unused |= _left_behind(there)
+    remote.remove(f"{PIECES}/{digest}" for digest in sorted(unused - pushed.pieces - older))
+    return True
+
+
+def _left_behind(there: dict[str, RemoteObject]) -> set[str]:
+    """What is too old to be of a push that is under way; pushes that failed leave such pieces.
+
+    By the address's own clock: the newest piece tells how late it is there at least.
+    """
+    known = {digest: kept.written_at for digest, kept in there.items()}
+    newest = max((at for at in known.values() if at is not None), default=0.0)
+    return {
+        digest
+        for digest, at in known.items()
+        if at is not None and newest - at > _UNDER_WAY_SECONDS
+    }
 
 
 def _check_same(remote: Remote, before: RemoteRun | None, marker: str, attempts: int) -> None:

@@ -4,12 +4,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import re
 import time
 import uuid
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -92,6 +95,16 @@ def checked_address(url: str) -> str:
             "AWS_SECRET_ACCESS_KEY, AWS_PROFILE, GOOGLE_APPLICATION_CREDENTIALS)."
         )
     return url.rstrip("/")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoteObject:
+    """An object that lies there."""
+
+    bytes: int
+    """Its size."""
+    written_at: float | None
+    """Unix seconds by the address's clock; None = it does not tell."""
 
 
 class Remote:
@@ -194,6 +207,10 @@ class Remote:
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Bytes of each object below `folder`, by its name there; {} where there is none."""
+        return {name: kept.bytes for name, kept in self.objects(folder).items()}
+
+    def objects(self, folder: str) -> dict[str, RemoteObject]:
+        """Each object below `folder`, by its name there; {} where there is none."""
         path = self._path(folder)
 
         def find() -> dict[str, Any]:
@@ -204,7 +221,9 @@ class Remote:
 
         entries = self._try("list", folder, find)
         return {
-            str(name).partition(path.lstrip("/") + "/")[2]: int(about.get("size") or 0)
+            str(name).partition(path.lstrip("/") + "/")[2]: RemoteObject(
+                bytes=int(about.get("size") or 0), written_at=_written_at(about)
+            )
             for name, about in entries.items()
         }
 
@@ -268,6 +287,20 @@ class Remote:
 
 
 _PAST = {"read": "read", "write": "written", "list": "listed"}
+
+
+def _written_at(about: dict[str, Any]) -> float | None:
+    """Each kind of store has its own name for it: a number, a datetime, or ISO text."""
+    for name in ("LastModified", "last_modified", "updated", "mtime", "created"):
+        value = about.get(name)
+        if isinstance(value, str):
+            with contextlib.suppress(ValueError):
+                value = datetime.fromisoformat(value.replace("Z", "+00:00"))
+        if isinstance(value, datetime):
+            return value.timestamp()
+        if isinstance(value, int | float):
+            return float(value)
+    return None
 
 
 def _status(error: Exception) -> int | None:

@@ -18,6 +18,7 @@ from workbench.store import secrets, shapes
 _T = TypeVar("_T")
 MAX_LINE_BYTES = 1 << 20  # a metric line is ~200 bytes; past a megabyte it is not one of ours
 MAX_JSON_BYTES = 8 << 20  # run.json of a large search is ~100 kB
+MAX_TRACE_BYTES = 1 << 30  # what ranks write of each parameter or operator of some steps
 _MAX_GLUED = 8  # records in one broken line that are tried
 CHUNK_BYTES = 1 << 20  # read per call, so that catching up never starves the heartbeat
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -197,19 +198,24 @@ def reading_once() -> Generator[None]:
         _READ.reset(token)
 
 
-def read_json_or_why(path: Path) -> tuple[dict[str, Any] | None, str | None]:
-    """Like `read_json`, and why there is nothing; no reason is given for a file that is absent."""
+def read_json_or_why(
+    path: Path, max_bytes: int = MAX_JSON_BYTES
+) -> tuple[dict[str, Any] | None, str | None]:
+    """Like `read_json`, and why there is nothing; no reason is given for a file that is absent.
+
+    `max_bytes`: a larger file is not read; give `MAX_TRACE_BYTES` for what grows with the model.
+    """
     read = _READ.get()
-    if read is None:
-        return _read_json_or_why(path)
+    if read is None or max_bytes != MAX_JSON_BYTES:
+        return _read_json_or_why(path, max_bytes)
     if path not in read:
-        read[path] = _read_json_or_why(path)
+        read[path] = _read_json_or_why(path, max_bytes)
     return read[path]
 
 
-def _read_json_or_why(path: Path) -> tuple[dict[str, Any] | None, str | None]:
+def _read_json_or_why(path: Path, max_bytes: int) -> tuple[dict[str, Any] | None, str | None]:
     try:
-        data = read_file(path, MAX_JSON_BYTES)
+        data = read_file(path, max_bytes)
         document = _parse(data)
     except FileNotFoundError:
         return None, None

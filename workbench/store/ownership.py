@@ -98,8 +98,13 @@ def foreign_folder(folder: Path) -> str | None:
     if in_trusted_store(folder):
         return None
     try:
-        for part, about in ((folder.name, os.lstat(folder)), *_tree(str(folder))):
-            reason = _reason(part, about, closed=False)
+        about = os.lstat(folder)
+        closed = not about.st_mode & _OTHERS_ENTER  # then modes below it matter no more
+        reason = _reason(folder.name, about, closed=False)
+        if reason is not None:
+            return reason
+        for part, status in _tree(str(folder)):
+            reason = _reason(part, status, closed=closed)
             if reason is not None:
                 return reason
     except OSError as error:

@@ -97,6 +97,8 @@ entering backward to the end of the step."""
 STACK_SIGNAL = 62  # SIGRTMAX - 2: a rank appends its Python stacks to ``rank-N.stack``
 
 
+PORT_TAKEN = "The rendezvous port was taken; started again on a free one."
+"""`AttemptLine.why` of an attempt that only has another port."""
 BY_HAND = "resumed by hand"
 """How `AttemptLine.why` begins of an attempt that someone asked for."""
 
@@ -296,7 +298,6 @@ class AttemptsBefore(TypedDict, total=False):
     """``attempts_before`` of the view: what the attempts come to that it has no room for."""
 
     count: int
-    by_hand: int  # of them, those that someone asked for
     arguments: AttemptLine | None  # the start since which the script had its latest own ones
     # [Unix time, seconds at work until then]: straight lines between them, from the first start to
     # that of the first attempt in the view. Pauses are level; of very many the longest

@@ -9,6 +9,6 @@ process, the sweep's controller, draws values, files trials, looks at their metr
 that fall behind. All its state is in files, so it may be killed at any point, see `controller`.
 """
 
-from workbench.sweeping.sweep import Sweep, find, start, sweep, sweeps
+from workbench.sweeping.sweep import Sweep, damaged, find, start, sweep, sweeps
 
-__all__ = ["Sweep", "find", "start", "sweep", "sweeps"]
+__all__ = ["Sweep", "damaged", "find", "start", "sweep", "sweeps"]

@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
@@ -29,8 +29,9 @@ from workbench.sweeping.plan import SweepPlan
 from workbench.sweeping.study import Trial, Trials
 
 _LOOK_SECONDS = 1.0
-_MOST_ATTEMPTS = 3
+_MOST_RESUMES = 3  # without a step gained, by one controller
 _FIRST_FAILURES = 3
+_NOT_NOW = ("is held by", "The GPU driver")  # what refuses a resume, and goes by
 _AGAIN = {"interrupted", "preempted"}
 
 
@@ -77,12 +78,15 @@ class Controller:
         self._stop_asked, self._at = stop_asked, at
         self._fresh = True
         self._before: frozenset[int] = frozenset()
+        self._resumes: dict[int, tuple[int, int]] = {}  # trial -> first step, resumes from there
 
-    def resumed(self) -> None:
-        """The sweep had ended, and its user has it continue: what failed before counts no more."""
-        self._before = frozenset(
-            trial.number for trial in self._trials.every() if trial.state == "failed"
-        )
+    def failed(self) -> list[int]:
+        """The trials that have failed so far."""
+        return [trial.number for trial in self._trials.every() if trial.state == "failed"]
+
+    def forgive(self, trials: Iterable[int]) -> None:
+        """Its user had the sweep continue after these had failed: they do not end it again."""
+        self._before = frozenset(trials)
 
     def turn(self) -> tuple[str, str] | None:
         """Do what is due; outcome and message once the sweep has ended."""
@@ -154,17 +158,22 @@ class Controller:
             self._fail(trial, now.message or f"Its run ended as {now.outcome}.")
 
     def _go_on(self, trial: Trial, now: RunNow) -> None:
-        if now.attempts > _MOST_ATTEMPTS and now.state != "unsupervised":
-            self._fail(trial, f"It was started {now.attempts} times. {now.message}")
+        first, resumes = self._resumes.get(trial.number, (0, 0))
+        if now.first_step > first:  # it got further: neither its user's stops nor those count
+            first, resumes = now.first_step, 0
+        if resumes >= _MOST_RESUMES and now.state != "unsupervised":
+            self._fail(trial, f"It was resumed {resumes} times from step {first}. {now.message}")
             return
         log(f"trial {trial.number} continues: {now.message}")
         try:
             self._host.resume(trial.number)
         except WorkbenchError as error:
-            if now.state == "unsupervised" or "is held by" in str(error):
+            if now.state == "unsupervised" or any(word in str(error) for word in _NOT_NOW):
                 log(f"not now: {error}")
             else:
                 self._fail(trial, f"It cannot go on: {error}")
+        else:
+            self._resumes[trial.number] = first, resumes + 1
         self._at("resumed")
 
     def _look(self, trial: Trial) -> None:
@@ -239,11 +248,11 @@ def serve(
         return None
     try:
         myself = processes.identify(os.getpid())
-        had_ended = files.end.exists()
-        files.end.unlink(missing_ok=True)
         controller, ended = make(), None
-        if had_ended:
-            controller.resumed()
+        if files.end.exists():  # kept before the end goes: a kill in between forgets neither
+            write_json_atomic(files.forgiven, {"trials": controller.failed()})
+            files.end.unlink(missing_ok=True)
+        controller.forgive((read_json(files.forgiven) or {}).get("trials") or ())
         while ended is None:
             try:
                 if read_json(files.controller) != myself:  # one that came second wrote its own

@@ -10,7 +10,8 @@ file                   content
 ``controller.lock``    held (flock) by the one controller, the only writer of the journal
 ``controller.log``     what it did and why
 ``stop``               there while somebody asked for its stop
-``end.json``           how it ended: ``{"outcome", "message", "at"}``
+``end.json``           how it ended: ``{"outcome", "message", "at"}``; gone once it is resumed
+``forgiven.json``      trials that had failed before its user resumed it: ``{"trials": [0, 2]}``
 =====================  =======================================================================
 
 A trial's run says in its record whose trial it is: that is the link between both.
@@ -18,6 +19,7 @@ A trial's run says in its record whose trial it is: that is the link between bot
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -86,6 +88,11 @@ class SweepFiles:
         """How it ended."""
         return self.folder / "end.json"
 
+    @property
+    def forgiven(self) -> Path:
+        """The trials whose failure ends it no more."""
+        return self.folder / "forgiven.json"
+
     def plan(self) -> SweepPlan:
         """The plan.
 
@@ -94,7 +101,7 @@ class SweepFiles:
         """
         try:
             return SweepPlan.read(read_json(self.plan_file) or {})
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise StoreError(f"{self.plan_file} is not the plan of a sweep: {error!r}") from error
 
     def ended(self) -> dict[str, Any] | None:
@@ -143,7 +150,7 @@ def make_folder(root: Path, name: str) -> SweepFiles:
 
 
 def every_sweep(root: Path) -> list[SweepFiles]:
-    """All sweeps of a store, the newest first."""
+    """All sweeps of a store, the newest first; also those whose plan cannot be read."""
     try:
         sweeps = [SweepFiles(root, path.name) for path in (root / FOLDER).iterdir()]
     except OSError:
@@ -153,7 +160,26 @@ def every_sweep(root: Path) -> list[SweepFiles]:
         for sweep_files in sweeps
         if names.is_id(sweep_files.name) and sweep_files.plan_file.is_file()
     ]
-    return sorted(made, key=lambda sweep_files: sweep_files.plan().created_at, reverse=True)
+    return sorted(made, key=_made_at, reverse=True)
+
+
+def _made_at(files: SweepFiles) -> float:
+    """Unix seconds; by its folder where its plan cannot be read."""
+    try:
+        return float(files.plan().created_at)
+    except (StoreError, ValueError, TypeError):
+        with contextlib.suppress(OSError):
+            return files.folder.stat().st_mtime
+        return 0.0
+
+
+def problem(files: SweepFiles) -> str:
+    """Why nothing can be said of a sweep; "" = its plan can be read."""
+    try:
+        files.plan()
+    except StoreError as error:
+        return str(error)
+    return ""
 
 
 def find_sweep(root: Path, name: str) -> SweepFiles:
@@ -168,7 +194,7 @@ def find_sweep(root: Path, name: str) -> SweepFiles:
             f"No sweeps in {root} yet. Start one: workbench sweep gpt --grid lr=1e-4,3e-4"
         )
     fits = (
-        known[:1]
+        [sweep_files for sweep_files in known if not problem(sweep_files)][:1]
         if name == "last"
         else [sweep_files for sweep_files in known if sweep_files.name == name]
     )

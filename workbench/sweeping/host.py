@@ -11,7 +11,7 @@ from workbench.errors import UnknownNameError
 from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.targets import resolve, target_of
-from workbench.launching.resume.attempts import read_attempts
+from workbench.launching.resume.attempts import Attempts
 from workbench.launching.resume.branch import recorded_variables
 from workbench.launching.resume.resumable import startable_record
 from workbench.launching.resume.resume import recorded_folder
@@ -42,8 +42,8 @@ class RunNow:
     """None while it runs."""
     message: str
     """Of its end; "" = none."""
-    attempts: int
-    """Starts so far."""
+    first_step: int = 0
+    """Steps that were done when it was last started: from where a resume got it."""
 
     @property
     def live(self) -> bool:
@@ -106,7 +106,7 @@ class ThisHost:
         """See `Host.file`."""
         run = self._find(number)
         if run is not None:
-            file_again(run)
+            file_again(run, self._plan.priority)
             return
         about: SweepDoc = {
             "name": self._plan.name,
@@ -128,6 +128,7 @@ class ThisHost:
             name=trial_name(self._plan.name, number),
             store=self._store,
             queue=True,
+            priority=self._plan.priority,  # no record keeps it
             environment=variables,
         )
         request = build_request(target_of(run), words, options)
@@ -141,9 +142,7 @@ class ThisHost:
             state=status.state,
             outcome=status.outcome,
             message=status.message or "",
-            attempts=len(
-                [attempt for attempt in read_attempts(paths) if attempt.get("event") == "start"]
-            ),
+            first_step=Attempts(paths).first_step,
         )
 
     def measured(self, number: int) -> MeasuredMetric:
@@ -164,7 +163,7 @@ class ThisHost:
         elif has_begun(paths):
             Run(paths).resume()
         else:
-            file_again(paths)
+            file_again(paths, self._plan.priority)
 
     def room(self) -> int:
         """See `Host.room`."""

@@ -101,6 +101,8 @@ class SweepPlan:
     """Of the drawn values."""
     created_at: float
     """Unix seconds."""
+    priority: int = 0
+    """Of its trials in the queue: higher ones start first."""
     visible_gpus: str | None = None
     """CUDA_VISIBLE_DEVICES of the shell that started it."""
     predicted: Mapping[str, Any] | None = None

@@ -115,6 +115,7 @@ def prepare_sweep(
         parallel=chosen.parallel,
         seed=chosen.seed,
         created_at=time.time(),
+        priority=options.priority,
         visible_gpus=os.environ.get("CUDA_VISIBLE_DEVICES"),
     )
 

@@ -68,7 +68,9 @@ class Trials:
         self._plan = plan
         self._optuna = optuna()
         if writes:
+            journal.touch(mode=0o600)  # Optuna would make it with the shell's umask
             _cut_torn_line(journal)
+        journal.stat()  # Optuna would make it, and a reader writes nothing
         backend = self._optuna.storages.journal.JournalFileBackend(str(journal), lock_obj=_NoLock())
         storage = self._optuna.storages.JournalStorage(backend)
         if writes:

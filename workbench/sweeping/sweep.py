@@ -22,7 +22,7 @@ from workbench.launching.start.supervisor_process import SAFE_PYTHON
 from workbench.store.files import write_json_atomic
 from workbench.store.processes import identify
 from workbench.store.runs import Store
-from workbench.sweeping.files import SweepFiles, every_sweep, find_sweep
+from workbench.sweeping.files import SweepFiles, every_sweep, find_sweep, problem
 from workbench.sweeping.host import runs_of
 from workbench.sweeping.plan import SweepOptions, SweepPlan, labels
 from workbench.sweeping.prepared import PreparedSweep, make, prepare_sweep
@@ -136,7 +136,6 @@ class Sweep:
             raise UsageError(f"{self.name} has finished: {self.message}")
         if not self._files.is_served:
             self._files.stop.unlink(missing_ok=True)
-            self._files.end.unlink(missing_ok=True)
             optuna()
             spawn_controller(self._files, self.plan)
         return self
@@ -178,8 +177,15 @@ class Sweep:
 
     @functools.cached_property
     def _trials(self) -> Trials:
-        """Kept, for it reads on from where it was: only what is new of the journal."""
-        return Trials(self._files.journal, self.plan)
+        """Kept, for it reads on from where it was: only what is new of the journal.
+
+        Raises:
+            StoreError: the journal is gone or damaged.
+        """
+        try:
+            return Trials(self._files.journal, self.plan)
+        except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
+            raise StoreError(f"{self._files.journal} cannot be read: {error!r}") from error
 
     def __repr__(self) -> str:
         return f"Sweep({self.name!r}, {self.state}, {self.plan.trials} trials)"
@@ -279,5 +285,11 @@ def find(name: str, store: str | os.PathLike[str] | None = None) -> Sweep:
 
 
 def sweeps(store: str | os.PathLike[str] | None = None) -> list[Sweep]:
-    """The sweeps of a store, newest first."""
-    return [Sweep(files) for files in every_sweep(Store(store).root)]
+    """The sweeps of a store, newest first; without those of `damaged`."""
+    return [Sweep(files) for files in every_sweep(Store(store).root) if not problem(files)]
+
+
+def damaged(store: str | os.PathLike[str] | None = None) -> dict[str, str]:
+    """The sweeps of a store whose plan cannot be read: name -> why."""
+    found = {files.name: problem(files) for files in every_sweep(Store(store).root)}
+    return {name: why for name, why in found.items() if why}

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, cast
 
-from workbench.store.files import read_json
+from workbench.errors import StoreError
+from workbench.store.files import MAX_TRACE_BYTES, read_json_or_why
 
 FOLDER = "verify"
 EPSILON = {"float64": 2.2e-16, "float32": 1.2e-7, "float16": 9.8e-4, "bfloat16": 7.8e-3}
@@ -245,9 +246,18 @@ class Trace:
 
 
 def read_trace(directory: Path, label: str, split: int = 1) -> Trace:
-    """What the ranks of a run have written, by rank."""
-    documents = [read_json(path) for path in sorted((directory / FOLDER).glob("rank-*.json"))]
-    ranks = [_rank(document) for document in documents if document is not None]
+    """What the ranks of a run have written, by rank.
+
+    Raises:
+        StoreError: a trace is too large.
+    """
+    ranks = list[RankTrace]()
+    for path in sorted((directory / FOLDER).glob("rank-*.json")):
+        document, why = read_json_or_why(path, MAX_TRACE_BYTES)
+        if why is not None and why.startswith("larger"):
+            raise StoreError(f"{path} cannot be read: it is {why}. Give fewer --steps.")
+        if document is not None:
+            ranks.append(_rank(document))
     ranks.sort(key=lambda trace: trace.rank)
     return Trace(label=label, ranks=tuple(ranks), split=split)
 

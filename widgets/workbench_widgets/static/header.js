@@ -164,7 +164,6 @@ export class Header {
     if (running) facts.push(["Time left", seconds(view.eta_seconds)]);
     if (known(view.usd_per_hour)) facts.push(["Cost so far", usd(view.usd_so_far)]);
     if (known(view.energy?.joules)) facts.push(["Energy so far", joules(view.energy.joules), energyTitle(view.energy)]);
-    if (view.restarts > 0) facts.push(["Restarts", count(view.restarts)]);
     if (view.steps_redone > 0) facts.push(["Steps repeated", count(view.steps_redone)]);
     const terms = this.facts.querySelectorAll("dt");
     if ([...terms].map((term) => term.textContent).join() === facts.map(([name]) => name).join()) {

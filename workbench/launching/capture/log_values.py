@@ -10,14 +10,19 @@ import json
 import os
 import sys
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .writers import open_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _MAX_TEXT = 1000
 
 
-def log(*, step: int | None = None, **values: Any) -> None:
+def log(
+    mapping: Mapping[str, Any] | None = None, /, *, step: int | None = None, **values: Any
+) -> None:
     """Tell the run of this process some values; a no-op outside a run, and never an error.
 
     Each call appends one line to ``metrics/rank-N.said.jsonl``. Numbers stay numbers (a tensor's or
@@ -28,18 +33,21 @@ def log(*, step: int | None = None, **values: Any) -> None:
     ``samples/NAME.png`` is a picture that the script has written there, in the run's directory.
 
     Args:
+        mapping: Names and values, where they are in a dictionary already.
         step: The step these values belong to; default the steps counted so far.
-        values: Names and values. ``loss``, ``lr``, ``grad_norm`` and ``tokens`` have their usual
-            meaning where the call is a step.
+        values: Names and values, whatever their names. ``loss``, ``lr``, ``grad_norm`` and
+            ``tokens`` have their usual meaning where the call is a step.
 
     >>> log(loss=0.5, accuracy=0.9)
+    >>> log({"eval/accuracy": 0.9}, step=100)
     """
     folder = os.environ.get("WORKBENCH_RUN_DIR")
     if not folder:
         return
     try:
-        plain = {name: _plain(value) for name, value in values.items()}
-        leave = _write(folder, step, plain)
+        given = {**(mapping or {}), **values}
+        plain = {str(name): _plain(value) for name, value in given.items()}
+        leave = _write(folder, None if step is None else int(step), plain)
     except Exception:
         return
     if leave is not None:
@@ -58,7 +66,7 @@ def _write(folder: str, step: int | None, values: dict[str, Any]) -> Any:
             end: Any = hook.leave  # pyright: ignore[reportOptionalMemberAccess]
             leave = functools.partial(end, recorder)  # called outside the guard: it exits
         step = recorder.steps if step is None else step
-    line = {"time": round(time.time(), 6), "step": step, **values}
+    line = {"time": round(time.time(), 6), "step": step, "values": values}
     content = json.dumps(line, separators=(",", ":")).encode() + b"\n"
     path = os.path.join(folder, "metrics", f"rank-{rank}.said.jsonl")
     handle = open_lines(path, 0o600)

@@ -9,7 +9,11 @@ import symtable
 from workbench.errors import UsageError
 from workbench.store.python_source import parse_python
 
-_ALWAYS = {*dir(builtins), "__file__", "__annotations__", "__path__"}
+_ALWAYS = {
+    *dir(builtins),
+    *("__file__", "__annotations__", "__path__", "__builtins__", "__cached__"),
+    *("__module__", "__qualname__"),  # in the body of a class
+}
 _NOTEBOOK_ONLY = ("%", "!", "?")
 
 
@@ -51,6 +55,7 @@ def missing_names(source: str, shown: str = "<source>") -> dict[str, int]:
     top = symtable.symtable(source, shown, "exec")
     tables = _all_tables(top)
     defined = {symbol.get_name() for symbol in top.get_symbols() if _is_bound(symbol)}
+    defined |= _named_in_passing(tree)
     read = set[str]()
     for table in tables:
         for symbol in table.get_symbols():
@@ -66,6 +71,22 @@ def missing_names(source: str, shown: str = "<source>") -> dict[str, int]:
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in lacking:
             lines[node.id] = min(node.lineno, lines.get(node.id, node.lineno))
     return dict(sorted(lines.items(), key=lambda item: item[1]))
+
+
+def _named_in_passing(tree: ast.Module) -> set[str]:
+    """Targets of `:=` at top level; Python 3.12's tables leave out those in comprehensions."""
+    names, waiting = set[str](), list[ast.AST](tree.body)
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.NamedExpr):
+            names.add(node.target.id)
+        inside: list[ast.AST] = []  # names of its own, other than its decorators and defaults
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            inside = [*node.body]
+        elif isinstance(node, ast.Lambda):
+            inside = [node.body]
+        waiting += [child for child in ast.iter_child_nodes(node) if child not in inside]
+    return names
 
 
 def _is_bound(symbol: symtable.Symbol) -> bool:

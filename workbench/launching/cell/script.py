@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import math
 import re
 import shutil
+import site
+import sys
+import sysconfig
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -23,9 +27,27 @@ from workbench.store.layout import CELL_FOLDER
 
 _MARK = "# %%train"
 _PRELUDE = "import os, sys; sys.path.insert(0, os.getcwd())"
+_NAN = "float('nan')"  # as a word; no Python literal is NaN, and 1e999 is infinite
 _TAKEN = "notebook_source"
 _STAGED = ".cells"
 _NOTEBOOK_OWN = {"get_ipython", "display", "In", "Out", "_", "__", "___"}
+
+
+def _prelude() -> str:
+    """Finds modules where the notebook finds them, other than where each new Python looks."""
+    plain = sysconfig.get_paths()
+    own = [plain[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    own += [sys.prefix, sys.base_prefix, site.getusersitepackages()]
+    own = [Path(folder).resolve() for folder in own]
+    added = [
+        folder
+        for folder in dict.fromkeys(str(Path(entry).absolute()) for entry in sys.path if entry)
+        if Path(folder).is_dir()
+        and not any(Path(folder).resolve().is_relative_to(place) for place in own)
+    ]
+    if not added:
+        return _PRELUDE
+    return f"{_PRELUDE}; sys.path += [p for p in {added!r} if p not in sys.path]"
 
 
 def cell_script(
@@ -56,7 +78,7 @@ def cell_script(
     if lacking:
         raise UsageError("\n".join(_sentence(n, line, namespace) for n, line in lacking.items()))
     taken = taken_source(list(include), namespace) if include else ""
-    first = [_PRELUDE, f"from {_TAKEN} import {', '.join(include)}" if include else ""]
+    first = [_prelude(), f"from {_TAKEN} import {', '.join(include)}" if include else ""]
     lines = re.split(r"\r\n|\r|\n", body.rstrip("\r\n"))  # as Python has its lines
     for node in tree.body:  # has to be a file's first statement
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
@@ -101,10 +123,12 @@ def function_script(root: Path, function: Callable[..., object]) -> Path:
         taken = taken_source([name], {**function.__globals__, name: function})
         home = _TAKEN
     text = (
-        f"{_PRELUDE}  {_MARK} {name}\n"
+        f"{_prelude()}  {_MARK} {name}\n"
         "import ast\n\n"
         f"from {home} import {name}\n\n\n"
         "def read(word):\n"
+        f"    if word == {_NAN!r}:\n"
+        f"        return {_NAN}\n"
         "    try:\n"
         "        return ast.literal_eval(word)\n"
         "    except (ValueError, SyntaxError):\n"
@@ -122,7 +146,11 @@ def as_words(arguments: Sequence[Any]) -> list[str]:
         UsageError: one of them cannot be written as a Python literal.
     """
     words = list[str]()
-    for value in arguments:
+    for given in arguments:
+        value = _plain(given)
+        if isinstance(value, float) and not math.isfinite(value):
+            words.append(_NAN if math.isnan(value) else f"{'-' * (value < 0)}1e999")
+            continue
         text = repr(value)
         try:
             same = ast.literal_eval(text) == value
@@ -133,8 +161,17 @@ def as_words(arguments: Sequence[Any]) -> list[str]:
                 f"An argument is a {type(value).__name__}, which lives in this process only: "
                 f"{NEW_PROCESS}. Give numbers, texts, lists and dicts, or a path to what it reads."
             )
-        words.append(value if isinstance(value, str) and not _is_literal(value) else text)
+        if isinstance(value, str) and value != _NAN and not _is_literal(value):
+            text = value
+        words.append(text)
     return words
+
+
+def _plain(value: Any) -> Any:
+    """The number that a scalar of NumPy or torch is; anything else as it is."""
+    if getattr(value, "shape", None) == () and callable(getattr(value, "item", None)):
+        return value.item()
+    return value
 
 
 def _is_literal(text: str) -> bool:

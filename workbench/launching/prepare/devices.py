@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.describe import Cluster
+from workbench.describe.bounded_calls import driver_silence
 from workbench.describe.detection import visible_gpus
-from workbench.errors import UsageError
+from workbench.errors import HostError, UsageError
 from workbench.launching.prepare.launcher_process import takes_several, visible
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.request import Request
@@ -53,11 +54,14 @@ def placed(request: Request) -> Request:
     Raises:
         UsageError: one that it names is held, or too few are free; the message says by whom, and
             what to type.
+        HostError: the driver, which told GPUs a moment ago, tells none.
     """
     if request.options.share or not wants_devices(request):
         return request
     cuda = request.device == "cuda"
     devices = read_devices(request.store.root, cuda=cuda)
+    if cuda and not devices:
+        raise _no_answer("this run")
     names = request.options.devices
     if names:
         _refuse_held(names, devices)
@@ -136,12 +140,15 @@ def check_free(paths: RunPaths, run: RunRecord) -> None:
 
     Raises:
         UsageError: one is held, or there is none of that name any more.
+        HostError: the driver tells no GPU at all.
     """
     names = held_by(run)
     if run.share or not names:
         return
     cuda = run.device == "cuda"
     devices = read_devices(paths.directory.parent, cuda=cuda, besides=paths.directory.name)
+    if cuda and run.devices and not devices:  # it had some, so this is no word on what there is
+        raise _no_answer(run.run)
     gone = [name for name in run.devices if name not in {device.name for device in devices}]
     if gone:
         there = ", ".join(device.name for device in devices)
@@ -150,6 +157,14 @@ def check_free(paths: RunPaths, run: RunRecord) -> None:
             "others: --devices D,D"
         )
     _refuse_held(names, devices)
+
+
+def _no_answer(what: str) -> HostError:
+    """That a driver which told some GPUs before tells none: no word on who holds them."""
+    return HostError(
+        driver_silence()
+        or f"The GPU driver does not answer, so {what} cannot have its GPUs: see nvidia-smi."
+    )
 
 
 def assigned(run: RunRecord, names: Sequence[str]) -> RunRecord:

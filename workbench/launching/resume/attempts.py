@@ -14,8 +14,9 @@ from workbench.observe.work_clock import told_attempts
 from workbench.store.cut_lines import cut_after
 from workbench.store.files import LineReader, append_line, parse_line, read_json, read_tail
 from workbench.store.layout import RunPaths
-from workbench.store.schema import BY_HAND, RollbackDoc
+from workbench.store.schema import RollbackDoc
 from workbench.store.secrets import hide_bytes, redact_arguments
+from workbench.store.starts import is_by_hand
 
 if TYPE_CHECKING:
     from workbench.recover.checkpoints import Checkpoint
@@ -68,11 +69,7 @@ class Attempts:
     def asked_at(self) -> float:
         """Unix seconds at which a person or program last started the run; restarts do not count."""
         starts = [line for line in self.lines if line["event"] == "start"]
-        by_hand = [
-            line["time"]
-            for line in starts
-            if line["attempt"] == 1 or str(line.get("why") or "").startswith(BY_HAND)
-        ]
+        by_hand = [line["time"] for line in starts if is_by_hand(line)]
         return by_hand[-1] if by_hand else starts[0]["time"] if starts else time.time()
 
     @property

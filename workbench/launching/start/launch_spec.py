@@ -18,7 +18,6 @@ from workbench.store.run_record import RunRecord
 from workbench.store.schema import RollbackDoc
 from workbench.store.secrets import HIDDEN
 
-PORT_TAKEN = "The rendezvous port was taken; started again on a free one."
 """Why an attempt follows that is no restart: none of its ranks made a step."""
 
 

@@ -69,8 +69,10 @@ def _enter(queue: QueueFiles, run: str, priority: int, now: float) -> None:
     serve(queue)
 
 
-def file_again(paths: RunPaths) -> bool:
+def file_again(paths: RunPaths, priority: int) -> bool:
     """File a run whose filing was cut off; False where it is filed, begins, or has begun.
+
+    `priority`: as it was filed with.
 
     Raises:
         ForeignRunError: the queue is another user's.
@@ -81,7 +83,7 @@ def file_again(paths: RunPaths) -> bool:
         filed = queue.waits(name).exists() or queue.starts(name).exists()
         if filed or has_begun(paths) or is_beginning(paths):
             return False
-        _enter(queue, name, 0, time.time())
+        _enter(queue, name, priority, time.time())
     return True
 
 

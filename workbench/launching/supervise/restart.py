@@ -15,7 +15,7 @@ from workbench.diagnose.progress import has_left
 from workbench.errors import UsageError
 from workbench.launching.log import log
 from workbench.launching.resume.starting_point import start_by_itself
-from workbench.launching.start.launch_spec import PORT_TAKEN, LaunchSpec, from_checkpoint
+from workbench.launching.start.launch_spec import LaunchSpec, from_checkpoint
 from workbench.launching.supervise.monitor import RunMonitor
 from workbench.launching.supervise.outcome import Verdict
 from workbench.launching.supervise.rollback import Rollbacks, since_by_hand
@@ -26,6 +26,7 @@ from workbench.store import processes
 from workbench.store.findings import CERTAIN_HANGS, EXIT_HANG, HANGS, Finding
 from workbench.store.rank_records import RankEnd
 from workbench.store.record import read_end
+from workbench.store.schema import PORT_TAKEN
 
 IDLE_SECONDS = 120.0  # a rank that does nothing at all for so long waits in vain
 BUSY_SECONDS = 900.0  # as NCCL's own watchdog has it: one that waits for a GPU spins meanwhile

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 from workbench.diagnose.instability import Instability
 from workbench.errors import UsageError
 from workbench.launching.log import log
-from workbench.launching.resume.attempts import BY_HAND
 from workbench.launching.start.launch_spec import from_checkpoint
 from workbench.recover.checkpoints import Checkpoint, list_checkpoints, newest_intact
 from workbench.recover.script_checkpoints import states_of_script
 from workbench.store.rank_records import RankStart
 from workbench.store.record import read_start
 from workbench.store.schema import RollbackDoc
+from workbench.store.starts import is_by_hand
 
 if TYPE_CHECKING:
     from workbench.launching.start.launch_spec import LaunchSpec
@@ -134,7 +134,5 @@ def _is_before(checkpoint: Checkpoint, step: int) -> bool:
 def since_by_hand(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """The starts of attempts since a person last started the run."""
     starts = [line for line in lines if line["event"] == "start"]
-    by_hand = [
-        at for at, line in enumerate(starts) if str(line.get("why") or "").startswith(BY_HAND)
-    ]
+    by_hand = [at for at, line in enumerate(starts) if is_by_hand(line)]
     return starts[by_hand[-1] :] if by_hand else starts

@@ -278,11 +278,9 @@ class Supervisor:
             log(state.message)
 
     def _retry_port(self, monitor: RunMonitor) -> bool:
-        from workbench.launching.start.launch_spec import (  # noqa: PLC0415  (seldom needed)
-            PORT_TAKEN,
-            on_another_port,
-        )
+        from workbench.launching.start.launch_spec import on_another_port  # noqa: PLC0415
         from workbench.launching.supervise.outcome import address_was_taken  # noqa: PLC0415
+        from workbench.store.schema import PORT_TAKEN  # noqa: PLC0415  (seldom needed)
 
         state = self.state
         monitor.read()

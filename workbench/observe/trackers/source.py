@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from workbench.observe.events import MetricStream, StepRow
 from workbench.observe.rank_count import rank_count
+from workbench.observe.text_samples import named_values
 from workbench.observe.trackers.points import Note, Point, numbers
 from workbench.observe.trackers.progress import Progress
 from workbench.store.files import LineReader
@@ -252,14 +253,8 @@ class _UserMetrics:
             yield self._point(number, step, at, line)
 
     def _point(self, number: int, step: int, at: Any, line: dict[str, Any]) -> Point:
-        inner = line.get("values")
-        logged = cast("dict[str, Any]", inner) if isinstance(inner, dict) else line
         tail = "" if self._rank == 0 else f"/rank-{self._rank}"
-        values = {
-            f"said/{name}{tail}": value
-            for name, value in logged.items()
-            if name not in {"step", "time", "rank"}
-        }
+        values = {f"said/{name}{tail}": value for name, value in named_values(line).items()}
         return Point(
             axis="steps",
             at=step,

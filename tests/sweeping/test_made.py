@@ -1,0 +1,105 @@
+"""What a sweep writes before its controller starts: nothing is started here."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("optuna", reason="the extra sweep is not installed")
+
+from tests.sweeping.plans import sweep_of_results
+from workbench.cli.sweep import list_sweeps
+from workbench.errors import ForeignRunError, StoreError
+from workbench.launching.prepare.options import LaunchOptions
+from workbench.store.queue_files import QueueFiles
+from workbench.store.runs import Store
+from workbench.sweeping import damaged, find, sweeps
+from workbench.sweeping.files import FOLDER, SweepFiles
+from workbench.sweeping.host import ThisHost
+from workbench.sweeping.plan import SweepOptions
+from workbench.sweeping.prepared import make, prepare_sweep
+
+SCRIPT = """import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float)
+parser.parse_args()
+"""
+
+
+@pytest.fixture
+def shared_umask() -> Iterator[None]:
+    """That of a user who has a group of their own (Ubuntu, Fedora): the group may write."""
+    before = os.umask(0o002)
+    yield
+    os.umask(before)
+
+
+def made(folder: Path, **options: object) -> SweepFiles:
+    script = folder / "t.py"
+    script.write_text(SCRIPT)
+    given = {"store": Store(folder / "runs"), "cpu": True, "processes": 1, **options}
+    chosen = SweepOptions(grid={"lr": "0.1,0.2"}, metric="acc", direction="higher")
+    return make(prepare_sweep(str(script), (), chosen, LaunchOptions.from_keywords(given)))
+
+
+@pytest.mark.usefixtures("shared_umask")
+def test_an_umask_that_lets_the_group_write_makes_no_sweep_foreign(tmp_path: Path) -> None:
+    files = made(tmp_path)
+    files.check_own()
+    assert files.journal.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_sweep_whose_folder_is_closed_is_ones_own(tmp_path: Path) -> None:
+    files = made(tmp_path)
+    files.journal.chmod(0o664)  # as earlier releases left it
+    files.check_own()
+    files.folder.chmod(0o755)
+    with pytest.raises(ForeignRunError, match="others can write to journal"):
+        files.check_own()
+
+
+def test_trials_are_filed_with_the_priority_of_the_sweep(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    files = made(tmp_path, priority=7)
+    queue = QueueFiles(files.root)
+    with queue.locked():
+        queue.set(paused=True)
+    host = ThisHost(files, files.plan())
+    host.file(0, {"lr": "0.1"})
+    assert [entry.priority for entry in queue.waiting()] == [7]
+    (waiting,) = queue.waiting()
+    queue.waits(waiting.run).unlink()  # its filing was cut off
+    host.file(0, {"lr": "0.1"})
+    assert [entry.priority for entry in queue.waiting()] == [7]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", '{"parameters": 3}', '{"parameters": [], "name": 1}']
+)
+def test_a_damaged_sweep_hides_no_other(
+    content: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep_of_results(tmp_path)
+    broken = tmp_path / FOLDER / "broken"
+    broken.mkdir(mode=0o700)
+    (broken / "sweep.json").write_text(content)
+    assert [sweep.name for sweep in sweeps(tmp_path)] == ["lr"]
+    assert find("last", tmp_path).name == "lr"
+    assert "is not the plan of a sweep" in damaged(tmp_path)["broken"]
+    with pytest.raises(StoreError, match="is not the plan of a sweep"):
+        find("broken", tmp_path)
+    (tmp_path / FOLDER / "lost").mkdir()
+    plan = (tmp_path / FOLDER / "lr" / "sweep.json").read_text()
+    (tmp_path / FOLDER / "lost" / "sweep.json").write_text(plan)  # and no journal
+    list_sweeps(store=str(tmp_path), as_json=True)
+    shown = capsys.readouterr()
+    assert [sweep["sweep"] for sweep in json.loads(shown.out)] == ["lr"]
+    assert "broken is left out" in shown.err
+    assert "lost is left out" in shown.err
+    assert not (tmp_path / FOLDER / "lost" / "journal.jsonl").exists(), "a reader writes nothing"

@@ -1,0 +1,32 @@
+"""Which starts of a run it made by itself, by the lines of ``attempts.jsonl``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.store.files import LineReader
+from workbench.store.layout import RunPaths
+from workbench.store.schema import BY_HAND, PORT_TAKEN
+
+
+def read_starts(paths: RunPaths) -> list[dict[str, Any]]:
+    """The lines of starts whose attempt is told, in order."""
+    reader, starts = LineReader(paths.attempts), list[dict[str, Any]]()
+    while lines := reader.read():
+        starts += [
+            line
+            for line in lines
+            if line.get("event") == "start" and type(line.get("attempt")) is int
+        ]
+    return starts
+
+
+def is_by_hand(start: Mapping[str, Any]) -> bool:
+    """Whether someone asked for it: a launch, or a resume."""
+    return start.get("attempt") == 1 or str(start.get("why") or "").startswith(BY_HAND)
+
+
+def is_by_itself(start: Mapping[str, Any]) -> bool:
+    """Whether it is a restart or a rollback: no one asked for it, and not on a port alone."""
+    return not is_by_hand(start) and start.get("why") != PORT_TAKEN
