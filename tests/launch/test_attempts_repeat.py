@@ -33,7 +33,8 @@ from workbench.recover.policy import Recovery
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
-from workbench.store.schema import BY_HAND, PORT_TAKEN
+from workbench.store.schema import BY_HAND
+from workbench.store.starts import PORT_TAKEN
 
 LAUNCHER = ["accelerate", "launch", "--main_process_port", "0", "train.py"]
 

@@ -19,7 +19,8 @@ from workbench.notifying.messages import Message
 from workbench.notifying.targets import Target
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
-from workbench.store.schema import BY_HAND, PORT_TAKEN
+from workbench.store.schema import BY_HAND
+from workbench.store.starts import PORT_TAKEN
 
 PHONE = Target(name="phone", url="json://localhost")
 

@@ -52,7 +52,7 @@ def gpus_wait(request: DeviceRequest, run: RunRecord, devices: Sequence[Device])
     forget_driver()
     return driver_silence() or (
         "The GPU driver does not answer, so it waits. See what nvidia-smi says; where this machine "
-        "has no GPU any more, restart or replace it."
+        "has lost its GPU, restart or replace it."
     )
 
 

@@ -25,13 +25,14 @@ from workbench.storage.manifest import (
     RemoteRun,
     read_remote_run,
 )
-from workbench.storage.push import OnProgress, attempts_of
+from workbench.storage.push import OnProgress
 from workbench.storage.remote import Remote
 from workbench.store.files import append_line
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_folder
 from workbench.store.record import read_run
 from workbench.store.runs import Store
+from workbench.store.starts import attempts_of
 from workbench.units import format_bytes
 
 _THREADS = 4

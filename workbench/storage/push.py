@@ -33,9 +33,10 @@ from workbench.storage.selection import (
     place_of,
     wanted,
 )
-from workbench.store.files import LineReader, open_file
+from workbench.store.files import open_file
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_record
+from workbench.store.starts import attempts_of
 from workbench.store.status import read_status
 
 PIECE_BYTES = 32 << 20
@@ -314,14 +315,6 @@ def _check_same(remote: Remote, before: RemoteRun | None, marker: str, attempts:
             f"{remote.url} holds a later state (started {before.attempts} times) than this copy "
             f"(started {attempts} times): the run was resumed elsewhere. Push to another folder."
         )
-
-
-def attempts_of(paths: RunPaths) -> int:
-    """How often the run was started; 0 = not yet."""
-    reader, numbers = LineReader(paths.attempts), [0]
-    while lines := reader.read():
-        numbers += [line["attempt"] for line in lines if type(line.get("attempt")) is int]
-    return max(numbers)
 
 
 def _files(state: _Push, paths: RunPaths, notes: list[str]) -> Iterator[RemoteFile]:

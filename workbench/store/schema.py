@@ -97,8 +97,6 @@ entering backward to the end of the step."""
 STACK_SIGNAL = 62  # SIGRTMAX - 2: a rank appends its Python stacks to ``rank-N.stack``
 
 
-PORT_TAKEN = "The rendezvous port was taken; started again on a free one."
-"""`AttemptLine.why` of an attempt that only has another port."""
 BY_HAND = "resumed by hand"
 """How `AttemptLine.why` begins of an attempt that someone asked for."""
 

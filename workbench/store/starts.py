@@ -1,4 +1,4 @@
-"""Which starts of a run it made by itself, by the lines of ``attempts.jsonl``."""
+"""How often a run was started and which starts it made by itself: ``attempts.jsonl``."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any
 
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
-from workbench.store.schema import BY_HAND, PORT_TAKEN
+from workbench.store.schema import BY_HAND
+
+PORT_TAKEN = "The rendezvous port was taken; started again on a free one."
+"""`AttemptLine.why` of an attempt that only has another port."""
 
 
 def read_starts(paths: RunPaths) -> list[dict[str, Any]]:
@@ -20,6 +23,14 @@ def read_starts(paths: RunPaths) -> list[dict[str, Any]]:
             if line.get("event") == "start" and type(line.get("attempt")) is int
         ]
     return starts
+
+
+def attempts_of(paths: RunPaths) -> int:
+    """How often the run was started; 0 = not yet."""
+    reader, numbers = LineReader(paths.attempts), [0]
+    while lines := reader.read():
+        numbers += [line["attempt"] for line in lines if type(line.get("attempt")) is int]
+    return max(numbers)
 
 
 def is_by_hand(start: Mapping[str, Any]) -> bool:

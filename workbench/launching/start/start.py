@@ -45,7 +45,7 @@ def begin(
 
     Raises:
         UsageError: another run holds devices that it needs.
-        HostError: the GPU driver tells no GPU any more.
+        HostError: the GPU driver tells no GPU now.
         StoreError: the run store cannot be written.
     """
     queue = QueueFiles(request.store.root)

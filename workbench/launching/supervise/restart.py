@@ -26,7 +26,7 @@ from workbench.store import processes
 from workbench.store.findings import CERTAIN_HANGS, EXIT_HANG, HANGS, Finding
 from workbench.store.rank_records import RankEnd
 from workbench.store.record import read_end
-from workbench.store.schema import PORT_TAKEN
+from workbench.store.starts import PORT_TAKEN
 
 IDLE_SECONDS = 120.0  # a rank that does nothing at all for so long waits in vain
 BUSY_SECONDS = 900.0  # as NCCL's own watchdog has it: one that waits for a GPU spins meanwhile

@@ -280,7 +280,7 @@ class Supervisor:
     def _retry_port(self, monitor: RunMonitor) -> bool:
         from workbench.launching.start.launch_spec import on_another_port  # noqa: PLC0415
         from workbench.launching.supervise.outcome import address_was_taken  # noqa: PLC0415
-        from workbench.store.schema import PORT_TAKEN  # noqa: PLC0415  (seldom needed)
+        from workbench.store.starts import PORT_TAKEN  # noqa: PLC0415  (seldom needed)
 
         state = self.state
         monitor.read()
