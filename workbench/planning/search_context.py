@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from workbench.describe import Cluster, Conditions, Strategy, Workload
+from workbench.estimate.card import offloaded_bytes
 from workbench.estimate.memory import least_bytes, needed_bytes
 from workbench.estimate.rank import ranks_of
 from workbench.estimate.step_time import step_time
@@ -170,10 +171,7 @@ class SearchContext:
         if known is None:
             work = self.work(layout.micro_batches[0], layout.accumulate(layout.micro_batches[0]))
             ranks = ranks_of(work, choice.strategy)
-            known = max(
-                float(rank.states.on_host + rank.states.gradients * rank.context.gradients_leave)
-                for rank in (ranks[0], ranks[-1])
-            )
+            known = float(max(offloaded_bytes(rank) for rank in (ranks[0], ranks[-1])))
             self._host[key] = known
         return known
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from workbench.describe import Cluster, Conditions, Offer, Strategy, Workload, prices
 from workbench.describe.checks import require_above
 from workbench.errors import UsageError
-from workbench.estimate.card import offloaded_bytes
+from workbench.estimate.card import host_bytes
 from workbench.estimate.interruptions import (
     HOUR,
     checkpoint_interval,
@@ -64,7 +64,7 @@ def instance_sanity(
     given = conditions or Conditions()
     step = step_time(workload, strategy, cluster, replace(given, input_seconds=0.0))
     waiting = step.exposed_seconds / step.step_seconds
-    gather, memory = _host_bytes(workload, strategy, offer.gpus)
+    gather, memory = _host_bytes(workload, strategy, cluster)
     cores = _cores_per_gpu(given, step.step_seconds / workload.accumulate)
     verdict = _verdict(offer, nodes, cores, memory)
     too_little = verdict.startswith(_SHORT)
@@ -153,15 +153,12 @@ def _cores_per_gpu(conditions: Conditions, micro_batch_seconds: float) -> int:
     return 1 + math.ceil(conditions.input_seconds / micro_batch_seconds)
 
 
-def _host_bytes(workload: Workload, strategy: Strategy, gpus: int) -> tuple[int, int]:
+def _host_bytes(workload: Workload, strategy: Strategy, cluster: Cluster) -> tuple[int, int]:
     """Bytes of a checkpoint gathered on one rank, and what one node needs without it."""
     count = workload.model.parameters
     gather = 0 if workload.lora_rank else _STATE_BYTES * count
-    needed = gpus * RANK_HOST_BYTES
-    if strategy.offload and strategy.deepspeed.offload_device != "nvme":
-        most = max(map(offloaded_bytes, ranks_of(workload, strategy)))
-        needed += most * min(gpus, strategy.world_size)
-    return gather, needed
+    offloaded = host_bytes(ranks_of(workload, strategy), cluster) or 0
+    return gather, len(cluster.gpus) * RANK_HOST_BYTES + offloaded
 
 
 def checkpoint_advice(
