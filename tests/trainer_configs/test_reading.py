@@ -281,6 +281,20 @@ def test_keys_that_matter_and_are_not_understood_are_named(tmp_path: Path) -> No
     assert "wandb" not in notes
 
 
+def test_weights_that_are_trained_or_held_besides_are_named(tmp_path: Path) -> None:
+    """Whole embeddings beside LoRA, a second copy of the weights in each node."""
+    text = LLAMA_FACTORY.replace("deepspeed: ds_z2.json", "additional_target: embed_tokens")
+    notes = " ".join(read(tmp_path, "lora.yaml", text, gpus=8).notes)
+    assert "additional_target" in notes
+    words = ARGUMENTS.rstrip() + " --lora_modules_to_save embed_tokens\n"
+    notes = " ".join(read(tmp_path, "train.sh", words, gpus=8).notes)
+    assert "lora_modules_to_save" in notes
+    stage = {"stage": 3, "zero_hpz_partition_size": 8}
+    plan = json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": stage})
+    notes = " ".join(read(tmp_path, "ds.json", plan, gpus=8, model="gpt2").notes)
+    assert "zero_hpz_partition_size" in notes
+
+
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [

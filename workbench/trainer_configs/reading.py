@@ -24,7 +24,7 @@ _MATTERS = re.compile(
     r"parallel|offload|checkpointing|recompute|precision|dtype|quant|fp8|fp16|bf16|8bit|4bit|lora"
     r"|dora|adapter|rank|batch|seq_len|_length|packing|packed|compile|kernel|liger|flash|attn"
     r"|attention|optim|shard|zero_|fsdp|deepspeed|accumulation|expert|moe|freeze|frozen|galore"
-    r"|unsloth|cross_entropy|loss_fn|virtual|fuse|vocab|layers|hidden|cp_|tp_size"
+    r"|unsloth|cross_entropy|loss_fn|virtual|fuse|vocab|layers|hidden|cp_|tp_size|modules_to_save|additional_target"
 )
 """Words in names of keys that change memory or time."""
 _SHOWN = 6  # keys in one note

@@ -74,7 +74,7 @@ HARMLESS = (
     *("*zero_allow_untested_optimizer", "*zero_force_ds_cpu_optimizer", "*optimizer.params.*"),
     *("*scheduler.*", "*wall_clock_breakdown", "*steps_per_print", "*loss_scale*", "*min_loss_*"),
     *("*gradient_clipping", "*flops_profiler*", "*fast_init", "*ratio", "*hysteresis"),
-    *("*initial_scale_power", "*fp16.auto_cast", "*zero_hpz_partition_size"),
+    *("*initial_scale_power", "*fp16.auto_cast"),
 )
 
 DEEPSPEED = Format(

@@ -27,7 +27,7 @@ LLAMA_FACTORY: Format = replace(
         *transformers.HARMLESS,
         *("dataset*", "template", "lora_alpha", "lora_dropout", "use_rslora", "cutoff_len"),
         *("quantization_method", "upcast_*", "neat_packing", "freeze_*", "mask_history"),
-        *("preprocessing_batch_size", "val_size", "quantization_type", "additional_target"),
+        *("preprocessing_batch_size", "val_size", "quantization_type"),
     ),
     groups=(
         Group(

@@ -190,7 +190,7 @@ LORA = (
 TRAINING_ARGUMENTS = "huggingface/transformers src/transformers/training_args.py 5.23"
 HARMLESS = (
     *("lora_alpha", "lora_dropout", "*lora_task_type", "use_rslora", "per_device_eval_batch_size"),
-    *("eval_*", "save_*", "logging_*", "dataloader_*", "optim_args", "lora_modules_to_save"),
+    *("eval_*", "save_*", "logging_*", "dataloader_*", "optim_args"),
     *("gradient_checkpointing_kwargs*", "activation_checkpointing_kwargs*", "ddp_timeout"),
     *("ddp_backend", "local_rank", "resume_from_checkpoint", "use_fast_tokenizer", "*seed"),
     *("*transformer_layer_cls_to_wrap", "fsdp_config.*prefetch", "fsdp_config.xla*"),
