@@ -30,6 +30,6 @@ def test_every_statement_holds(tmp_path_factory: pytest.TempPathFactory) -> None
     said.has(r"^succeeded \| 60 steps on 2 ranks$")
     said.has(r"^step  60: '(red|green|blue|white)'$")  # "it ends with a colour"
     said.has(r"^held out is worse than training: True$", r"^full ends lower: True$")
-    said.has(r"^exported \| adapter", r"^largest difference .* below 1e-5: True$")
+    said.has(r"^my-model \| adapter", r"^largest difference .* below 1e-5: True$")
     said.has(r"^same names and shapes: True$", r"blocks: True \| 14$", r"at most 8: True$")
     said.has(r"^as in the last sample: True$")
