@@ -381,3 +381,34 @@ def test_prefixed_keys_of_fsdp_config_count(tmp_path: Path) -> None:
 def test_a_global_batch_is_divided_by_the_given_strategy_s_ranks(tmp_path: Path) -> None:
     job = read(tmp_path, "p.sh", MEGATRON, strategy="fsdp", gpus=8, nodes=2)
     assert (job.workload.micro_batch, job.workload.accumulate) == (1, 8)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "text"),
+    [
+        ("axolotl", "base_model: a/b\nrl: dpo\n"),
+        ("axolotl", "base_model: a/b\nreward_model: true\n"),
+        *(("llama-factory", f"finetuning_type: full\nstage: {one}\n") for one in ("dpo", "rm")),
+        ("trl", "max_length: 512\nbeta: 0.1\n"),
+        ("trl", "max_length: 512\nloss_type: [sigmoid, bco_pair]\n"),
+        ("trl", "max_length: 512\nmax_prompt_length: 256\n"),
+        ("torchtune", "loss: {_component_: torchtune.rlhf.loss.DPOLoss}\n"),
+    ],
+)
+def test_preferences_and_rewards_are_not_read_as_fine_tuning(
+    tmp_path: Path, trainer: str, text: str
+) -> None:
+    with pytest.raises(wb.UsageError, match="cannot be estimated: it trains on more than"):
+        read(tmp_path, "dpo.yaml", text, trainer=trainer, model="llama-3-8b")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "text"),
+    [
+        ("axolotl", "base_model: a/b\nrl: null\nreward_model: false\n"),
+        ("llama-factory", "finetuning_type: full\nstage: sft\n"),
+        ("trl", "max_length: 512\nloss_type: nll\n"),
+    ],
+)
+def test_fine_tuning_that_says_so_is_read(tmp_path: Path, trainer: str, text: str) -> None:
+    assert read(tmp_path, "sft.yaml", text, trainer=trainer, model="llama-3-8b")

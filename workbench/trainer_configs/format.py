@@ -67,6 +67,9 @@ class Format:
         default_factory=dict[str, "tuple[object, ...]"]
     )
     """Key of an adapter method -> the values that can be estimated; any other is refused."""
+    objectives: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
+    """Key -> patterns of values with which it learns from preferences or rewards, or from a second
+    model; those are refused, since only next-token training is estimated."""
     harmless: tuple[str, ...] = ()
     """Patterns of keys that look as if they mattered for memory or time, and do not."""
     fixed: Mapping[str, object] = field(default_factory=dict[str, object])

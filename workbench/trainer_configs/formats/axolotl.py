@@ -80,6 +80,7 @@ AXOLOTL = Format(
         "ep": "its expert parallelism is not known here",
         "tp": "its tensor parallelism is DeepSpeed's AutoTP, which is not known here",
     },
+    objectives=dict.fromkeys(("rl", "reward_model", "process_reward_model"), ("*",)),
     adapters={"adapter": (None, "", "lora"), "peft_use_dora": (None, False)},
     harmless=(
         *transformers.HARMLESS,
@@ -87,7 +88,7 @@ AXOLOTL = Format(
         *("val_set_size", "tokenizer_*", "model_type", "special_tokens*", "fsdp_config.final_*"),
         *("peft_*", "fsdp_config.sharding_strategy", "flash_attn_*", "*_attention", "adapter"),
         *("sample_packing_*", "eval_sample_packing", "pad_to_sequence_len", "train_on_inputs"),
-        *("group_by_length", "gc_steps", "rl", "chat_template*", "strict"),
+        *("group_by_length", "gc_steps", "chat_template*", "strict"),
     ),
     groups=(
         Group(

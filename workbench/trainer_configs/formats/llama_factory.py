@@ -22,6 +22,7 @@ LLAMA_FACTORY: Format = replace(
     conflicts=(("bf16", "fp16"), ("pure_bf16", "fp16"), ("fsdp", "deepspeed")),
     fixed={"stage": "sft", "do_train": True, "output_dir": "out"},
     left_open="data set, template, learning rate, number of epochs",
+    objectives={"stage": ("rm", "ppo", "dpo", "kto")},
     adapters={"finetuning_type": (None, "lora", "full"), "use_dora": (None, False)},
     harmless=(
         *transformers.HARMLESS,

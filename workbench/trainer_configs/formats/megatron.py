@@ -113,6 +113,7 @@ MEGATRON_LM = Format(
     signatures=(("num_layers", "hidden_size", "num_attention_heads"), ("micro_batch_size",)),
     command="bash {file}",
     left_open="data, tokenizer, learning rate, number of iterations",
+    objectives={"perform_rl_step": ("*",)},
     conflicts=(("bf16", "fp16"), ("use_torch_fsdp2", "use_megatron_fsdp")),
     fixed={"use_mcore_models": True},
     spell_anew=spell_anew,

@@ -80,6 +80,7 @@ TORCHTUNE = Format(
         "attention": "it has PyTorch's sdpa alone",
         "quantization": "it quantizes frozen weights to nf4 with double quantization (nf4-dq)",
     },
+    objectives={"loss._component_": ("*rlhf*",), "teacher_model": ("*",)},
     adapters={"model.use_dora": (None, False)},
     harmless=(
         *("tokenizer.*", "checkpointer.*", "dataset.*", "lr_scheduler.*", "metric_logger.*"),

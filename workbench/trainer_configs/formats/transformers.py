@@ -275,6 +275,16 @@ LACKS = {
     "ep": "it has no expert parallelism among its arguments",
     "dp_replicate": "its arguments do not shard in groups (hsdp)",
 }
+_OBJECTIVES: dict[str, tuple[str, ...]] = dict.fromkeys(
+    (
+        *("max_prompt_length", "max_completion_length", "num_generations", "reward_funcs"),
+        *("precompute_ref_log_probs", "sync_ref_model", "ref_model_name_or_path"),
+        *("reward_model_path", "reward_model_name_or_path", "sft_model_path"),
+        *("desirable_weight", "undesirable_weight", "teacher_model_name_or_path"),
+    ),
+    ("*",),
+)
+"""Arguments that TRL's other trainers have, and its SFT has not."""
 TRANSFORMERS = Format(
     trainer="transformers",
     others=("peft", "pytorch", "alst"),
@@ -297,6 +307,7 @@ TRANSFORMERS = Format(
     ),
     conflicts=(("bf16", "fp16"), ("fsdp", "deepspeed"), ("load_in_4bit", "load_in_8bit")),
     agreeing=AGREEING,
+    objectives=_OBJECTIVES,
     harmless=HARMLESS,
     fixed={"output_dir": "out"},
     lacks=LACKS,
@@ -315,6 +326,10 @@ TRANSFORMERS = Format(
         ),
     ),
 )
+_PREFERENCE_LOSSES = (
+    *("*sigmoid*", "*hinge*", "*ipo*", "*exo_pair*", "*nca_pair*", "*robust*", "*bco*", "*sppo*"),
+    *("*discopop*", "*aot*", "*apo*", "*kto*", "*grpo*", "dapo", "bnpo", "cispo"),
+)
 TRL = replace(
     TRANSFORMERS,
     trainer="trl",
@@ -327,6 +342,7 @@ TRL = replace(
         "--config {file}"
     ),
     parsed_by="",
+    objectives=_OBJECTIVES | {"beta": ("*",), "loss_type": _PREFERENCE_LOSSES},
     groups=(
         *_GROUPS,
         Group(
