@@ -412,3 +412,16 @@ def test_preferences_and_rewards_are_not_read_as_fine_tuning(
 )
 def test_fine_tuning_that_says_so_is_read(tmp_path: Path, trainer: str, text: str) -> None:
     assert read(tmp_path, "sft.yaml", text, trainer=trainer, model="llama-3-8b")
+
+
+@pytest.mark.parametrize(("accumulate", "micro"), [(None, 8), (2, 4)])
+def test_a_global_batch_alone_is_divided_over_the_ranks(
+    tmp_path: Path, accumulate: int | None, micro: int
+) -> None:
+    values: dict[str, Any] = {"train_batch_size": 64, "zero_optimization": {"stage": 2}}
+    if accumulate:
+        values["gradient_accumulation_steps"] = accumulate
+    job = read(tmp_path, "ds.json", json.dumps(values), model="llama-3-8b", gpus=8)
+    assert (job.workload.micro_batch, job.workload.accumulate) == (micro, accumulate or 1)
+    with pytest.raises(wb.UsageError, match="64 is not a multiple of 7 data-parallel ranks"):
+        read(tmp_path, "ds.json", json.dumps(values), model="llama-3-8b", gpus=7)
