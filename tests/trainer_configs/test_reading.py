@@ -425,3 +425,45 @@ def test_a_global_batch_alone_is_divided_over_the_ranks(
     assert (job.workload.micro_batch, job.workload.accumulate) == (micro, accumulate or 1)
     with pytest.raises(wb.UsageError, match="64 is not a multiple of 7 data-parallel ranks"):
         read(tmp_path, "ds.json", json.dumps(values), model="llama-3-8b", gpus=7)
+
+
+@pytest.mark.parametrize(
+    ("options", "precision"),
+    [
+        ("--bf16 True --dtype bfloat16", "bf16-pure"),
+        ('--bf16 True --dtype bfloat16 --fsdp "full_shard auto_wrap"', "bf16"),
+        ('--bf16 True --torch_dtype bfloat16 --fsdp "shard_grad_op"', "bf16"),
+        ('--dtype bfloat16 --fsdp "full_shard auto_wrap"', "bf16-pure"),
+        ("--bf16 True --dtype bfloat16 --deepspeed zero3.json", "bf16"),
+    ],
+)
+def test_sharded_weights_in_bf16_have_an_fp32_copy_where_bf16_is_on(
+    tmp_path: Path, options: str, precision: str
+) -> None:
+    (tmp_path / "zero3.json").write_text('{"zero_optimization": {"stage": 3}}')
+    text = f"python train.py --model_name_or_path a/b --output_dir out {options}"
+    job = read(tmp_path, "train.sh", text, model="llama-3-8b", gpus=8)
+    assert job.workload.precision == precision
+    assert precision == "bf16-pure" or not job.workload.kernels.low_precision_weights
+
+
+@pytest.mark.parametrize(
+    ("text", "precision"),
+    [
+        ("", "bf16"),
+        ("bf16: true\n", "bf16"),
+        ("bf16: false\n", "fp32"),
+        ("fp16: true\n", "fp16"),
+        ("bf16: true\ndtype: bfloat16\n", "bf16-pure"),
+        ("dtype: bfloat16\n", "bf16-pure"),
+        ("dtype: float32\n", "bf16"),
+        ("dtype: auto\n", "bf16-pure"),
+    ],
+)
+def test_trl_loads_float32_and_trains_with_bf16_unless_told(
+    tmp_path: Path, text: str, precision: str
+) -> None:
+    text = f"max_length: 512\n{text}"
+    job = read(tmp_path, "sft.yaml", text, trainer="trl", model="llama-3-8b", gpus=8)
+    assert job.workload.precision == precision
+    assert not job.workload.kernels.low_precision_weights

@@ -181,3 +181,26 @@ def test_an_adapter_that_nobody_models_is_refused(
         text.replace("true", "false").replace("oft", "lora").replace("llama-a", "lora #")
     )
     assert job_from_config(file, trainer=trainer, model="llama-3-8b", gpu="h100").workload.lora_rank
+
+
+def test_pure_bf16_under_fsdp_is_written_without_mixed_precision() -> None:
+    options: dict[str, Any] = {"gpu": "h100", "gpus": 8, "precision": "bf16-pure"}
+    job = wb.Job.of("llama-3-8b", strategy="fsdp", trainer="transformers", **options)
+    text = write_config(job, "transformers").files["train.sh"]
+    assert "--dtype bfloat16" in text
+    assert "--bf16" not in text
+    sharded = wb.Job.of("llama-3-8b", strategy="zero3", trainer="transformers", **options)
+    with pytest.raises(CannotExpressError, match="DeepSpeed, which keeps an fp32 copy"):
+        write_config(sharded, "transformers")
+
+
+def test_trl_is_started_by_its_own_command() -> None:
+    job = wb.Job.of("llama-3-8b", gpu="h100", gpus=8, strategy="fsdp", trainer="trl")
+    made = write_config(job, "trl")
+    assert made.command[:4] == ("trl", "sft", "--config", "sft.yaml")
+    assert made.command[-2:] == ("--num_processes", "8")
+
+
+def test_fp32_of_trl_says_that_it_is_not_bf16() -> None:
+    job = wb.Job.of("llama-3-8b", gpu="h100", gpus=8, precision="fp32", trainer="trl")
+    assert "bf16: false" in write_config(job, "trl").files["sft.yaml"]

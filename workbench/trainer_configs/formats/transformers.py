@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from workbench.describe.workload import LORA_TARGETS
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
@@ -54,22 +52,27 @@ ATTENTION = Choice(
         (("eager",), ("eager", ANY)),
     ),
 )
+_PURE = (("bfloat16", "bf16-pure"), ("float16", "fp16-pure"), ("auto", "bf16-pure"))
 PRECISION = Choice(
     keys=("bf16", "fp16", "dtype"),
-    fields=("precision", "low_precision_weights", "lora"),
+    fields=("precision", "low_precision_weights", "lora", "data_parallel"),
     rows=(
-        ((True, None, "bfloat16"), ("bf16", ANY, True)),
-        ((True, None, "bfloat16"), ("bf16-pure", ANY, False)),
-        ((True, None, "float32"), ("bf16", False, ANY)),
-        ((None, True, "float32"), ("fp16", False, False)),
-        ((None, True, "float16"), ("fp16", ANY, True)),
-        ((None, None, "float32"), ("fp32", ANY, ANY)),
-        ((True, None, ANY), ("bf16", ANY, ANY)),
-        ((None, True, ANY), ("fp16", ANY, ANY)),
-        ((None, None, "bfloat16"), ("bf16-pure", ANY, ANY)),
-        ((None, None, "float16"), ("fp16-pure", ANY, ANY)),
-        ((None, None, None), ("fp32", ANY, ANY)),
-        ((None, None, "auto"), ("bf16-pure", ANY, ANY)),
+        ((True, None, "bfloat16"), ("bf16", ANY, True, ANY)),
+        # Accelerate under FSDP, and DeepSpeed, make what is trained fp32 where bf16 is on.
+        ((True, None, "bfloat16"), ("bf16-pure", ANY, False, "replicated")),
+        ((True, None, "auto"), ("bf16-pure", ANY, False, "replicated")),
+        ((True, None, "float32"), ("bf16", False, ANY, ANY)),
+        ((None, True, "float32"), ("fp16", False, False, ANY)),
+        ((None, True, "float16"), ("fp16", ANY, True, ANY)),
+        ((None, None, "float32"), ("fp32", ANY, ANY, ANY)),
+        ((True, None, ANY), ("bf16", ANY, ANY, ANY)),
+        ((None, True, ANY), ("fp16", ANY, ANY, ANY)),
+        ((None, None, None), ("fp32", ANY, ANY, ANY)),
+        *(
+            ((None, None, dtype), (precision, ANY, ANY, kind))
+            for dtype, precision in _PURE
+            for kind in ("replicated", "fsdp", "hsdp")
+        ),
     ),
 )
 CONVERTED = Choice(
@@ -232,7 +235,7 @@ def spell_anew(document: Document) -> None:
         document.put(key, value)
 
 
-_GROUPS = (
+GROUPS = (
     Group(
         source="huggingface/transformers examples/pytorch/language-modeling/run_clm.py 5.23",
         rules=(
@@ -269,13 +272,15 @@ AGREEING = {
 }
 """Keys of the DeepSpeed file that must be "auto" or say what the arguments say."""
 LACKS = {
+    "precision": "it has fp32, bf16 and fp16, and bf16-pure and fp16-pure outside DeepSpeed, which "
+    "keeps an fp32 copy of the weights",
     "tp": "it has no tensor parallelism among its arguments",
     "pp": "it has no pipeline parallelism",
     "cp": "its context parallelism is an argument of Accelerate's launcher, not of the trainer",
     "ep": "it has no expert parallelism among its arguments",
     "dp_replicate": "its arguments do not shard in groups (hsdp)",
 }
-_OBJECTIVES: dict[str, tuple[str, ...]] = dict.fromkeys(
+OBJECTIVES: dict[str, tuple[str, ...]] = dict.fromkeys(
     (
         *("max_prompt_length", "max_completion_length", "num_generations", "reward_funcs"),
         *("precompute_ref_log_probs", "sync_ref_model", "ref_model_name_or_path"),
@@ -307,13 +312,13 @@ TRANSFORMERS = Format(
     ),
     conflicts=(("bf16", "fp16"), ("fsdp", "deepspeed"), ("load_in_4bit", "load_in_8bit")),
     agreeing=AGREEING,
-    objectives=_OBJECTIVES,
+    objectives=OBJECTIVES,
     harmless=HARMLESS,
     fixed={"output_dir": "out"},
     lacks=LACKS,
     spell_anew=spell_anew,
     groups=(
-        *_GROUPS,
+        *GROUPS,
         Group(
             source="huggingface/transformers examples/pytorch/language-modeling/run_clm.py 5.23",
             rules=(
@@ -321,52 +326,6 @@ TRANSFORMERS = Format(
                     key="block_size",
                     field="seq_len",
                     other_keys=("max_length", "model_max_length"),
-                ),
-            ),
-        ),
-    ),
-)
-_PREFERENCE_LOSSES = (
-    *("*sigmoid*", "*hinge*", "*ipo*", "*exo_pair*", "*nca_pair*", "*robust*", "*bco*", "*sppo*"),
-    *("*discopop*", "*aot*", "*apo*", "*kto*", "*grpo*", "dapo", "bnpo", "cispo"),
-)
-TRL = replace(
-    TRANSFORMERS,
-    trainer="trl",
-    others=("unsloth",),
-    syntax="yaml",
-    file="sft.yaml",
-    signatures=(("max_length",), ("packing",), ("max_seq_length",), ("dataset_text_field",)),
-    command=(
-        "accelerate launch --num_machines {nodes} --num_processes {world} -m trl sft "
-        "--config {file}"
-    ),
-    parsed_by="",
-    objectives=_OBJECTIVES | {"beta": ("*",), "loss_type": _PREFERENCE_LOSSES},
-    groups=(
-        *_GROUPS,
-        Group(
-            source="huggingface/trl trl/trainer/sft_config.py 1.9",
-            rules=(
-                Number(key="max_length", field="seq_len", default=1024),
-                Choice(
-                    keys=("packing",),
-                    fields=("variable_length",),
-                    rows=(((True,), (False,)), ((False,), (True,))),
-                ),
-                Choice(
-                    keys=("loss_type",),
-                    fields=("loss",),
-                    rows=(
-                        (("chunked_nll",), ("chunked",)),
-                        (("nll",), ("full",)),
-                        ((None,), (ANY,)),
-                    ),
-                ),
-                Choice(
-                    keys=("activation_offloading",),
-                    fields=("offload_activations",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
                 ),
             ),
         ),
