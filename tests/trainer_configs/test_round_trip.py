@@ -28,6 +28,7 @@ LAYOUTS = (
     *("tp", "fsdp4-tp2", "dp2-tp2-pp2", "pp2-fsdp4", "cp2-fsdp4", "zero1x4-tp2", "fsdp8-ep4"),
 )
 PRECISIONS = ("fp32", "bf16", "bf16-pure", "fp16", "fp8")
+MIXED_TP = {"strategy": "zero1x4-tp2", "seq_len": 4096, "sequence_parallel": True}
 OPTIMIZERS = ("adamw", "adamw-fused", "adamw-8bit", "paged-adamw-8bit", "sgd", "lion", "adafactor")
 
 
@@ -127,7 +128,7 @@ def check_read_back(job: wb.Job, trainer: str, made: TrainerFiles) -> None:
         ("torchtune", "llama-3.1-8b", {"strategy": "fsdp", "optimizer": "paged-adamw-8bit"}),
         ("axolotl", "qwen2.5-1.5b", {"strategy": "fsdp", "precision": "bf16"}),
         ("llama-factory", "llama-3-8b", {"lora_rank": 8, "strategy": "zero2"}),
-        ("megatron-lm", "mixtral-8x7b", {"strategy": "zero1x4-tp2", "seq_len": 4096}),
+        ("megatron-lm", "mixtral-8x7b", MIXED_TP),
         ("accelerate", "llama-3-8b", {"strategy": "hsdp", "recompute": "full"}),
         ("deepspeed", "gpt2", {"strategy": "zero3", "offload": "optimizer,parameters"}),
     ],

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workbench.trainer_configs.document import Document
+from workbench.trainer_configs.limits import Beside, Impossible
 from workbench.trainer_configs.rules import Rule
 
 Syntax = Literal["arguments", "yaml", "toml", "json"]
@@ -78,6 +79,18 @@ class Format:
     """Fields that the script decides, not this file."""
     lacks: Mapping[str, str] = field(default_factory=dict[str, str])
     """Field -> why the trainer cannot express it, as the end of a sentence."""
+    impossible: tuple[Impossible, ...] = ()
+    """What its own checks refuse, which is not written."""
+    beside: tuple[Beside, ...] = ()
+    """Keys that it wants beside others."""
+    environment: tuple[Beside, ...] = ()
+    """arguments: variables that the script sets."""
+    unread: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Key of a degree -> why no job says it, as the end of a sentence; above 1 it is refused."""
+    note: str = ""
+    """A sentence beside every file that is written."""
+    each_node: str = "torchrun's --node-rank, --master-addr and --master-port"
+    """What has to be said on each machine, where there are several."""
     left_open: str = "data, learning rate, number of steps"
     """What the file does not decide."""
     spell_anew: Callable[[Document], None] = _as_it_is

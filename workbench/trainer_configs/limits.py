@@ -1,0 +1,83 @@
+"""What a trainer's own checks refuse although it has a key for each part of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from workbench.describe.trainers import trainer as trainer_named
+from workbench.describe.trainers.releases import month_of
+from workbench.trainer_configs.rules import Fields, applies
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Impossible:
+    """Fields that a trainer does not take together."""
+
+    when: Fields
+    """As in `Number`; all of them."""
+    reason: str
+    """Why, and what to give instead: the end of a sentence."""
+    since: str = ""
+    """Month (YYYY-MM) from which a release that is named refuses it; "" = always."""
+    until: str = ""
+    """Month from which the unreleased source takes it, which only a date names; "" = never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What is written beside keys that mean a field, and means none itself."""
+
+    when: Fields
+    """As in `Number`."""
+    keys: Mapping[str, object]
+    """Dotted key -> value."""
+
+
+def refusals(limits: tuple[Impossible, ...], fields: Fields, trainer: str) -> dict[str, str]:
+    """Field -> reason, of what the trainer (NAME or NAME@RELEASE) would refuse at its start."""
+    name, _, release = trainer.partition("@")
+    known = trainer_named(name)
+    month = month_of(release, known.releases, known.name) if release else ""
+    return {
+        next(iter(limit.when), "release"): limit.reason
+        for limit in limits
+        if applies(limit.when, fields)
+        and not (limit.since and month < limit.since)
+        and not (limit.until and month >= limit.until)
+    }
+
+
+_CUT = "it works on whole matrices, and {} cuts them into flat pieces; give fsdp, or adamw-fused"
+_WHOLE_MATRICES = frozenset({"muon", "adafactor"})
+_ZEROS = frozenset({"zero1", "zero2", "zero3"})
+_OPTIMIZERS = (
+    *("adamw-8bit", "adamw-4bit", "paged-adamw", "paged-adamw-8bit", "adafactor", "lion"),
+    *("lion-8bit", "sgd", "muon"),
+)
+FSDP2_OPTIMIZERS = Impossible(
+    when={
+        "optimizer": frozenset({"adamw-8bit", "paged-adamw-8bit", "lion-8bit"}),
+        "data_parallel": frozenset({"fsdp", "hsdp"}),
+        "engine": None,
+    },
+    reason="bitsandbytes' 8-bit states do not know FSDP2's sharded tensors; give adamw-fused, "
+    "whose states FSDP shards",
+)
+OPTIMIZERS = (
+    FSDP2_OPTIMIZERS,
+    Impossible(
+        when={"optimizer": _WHOLE_MATRICES, "data_parallel": _ZEROS},
+        reason=_CUT.format("DeepSpeed"),
+    ),
+    Impossible(when={"optimizer": _WHOLE_MATRICES, "engine": "fsdp1"}, reason=_CUT.format("FSDP1")),
+    Impossible(
+        when={
+            "optimizer": frozenset(_OPTIMIZERS),
+            "data_parallel": _ZEROS,
+            "offload_optimizer": True,
+        },
+        reason="with offloaded states DeepSpeed trains with its CPU Adam instead; give adamw-fused",
+    ),
+)
+"""Of every trainer on transformers: those that a launch refuses too."""
