@@ -125,7 +125,7 @@ def check_read_back(job: wb.Job, trainer: str, made: TrainerFiles) -> None:
         ("transformers", "llama-3-8b", {"strategy": "fsdp", "recompute": "full"}),
         ("trl", "llama-3-8b", {"strategy": "zero3", "lora_rank": 16}),
         ("torchtitan", "llama-3.1-70b", {"strategy": "pp2-fsdp2-tp2", "sequence_parallel": True}),
-        ("torchtune", "llama-3.1-8b", {"strategy": "fsdp", "optimizer": "paged-adamw-8bit"}),
+        ("torchtune", "llama-3.1-8b", {"strategy": "fsdp", "optimizer": "sgd"}),
         ("axolotl", "qwen2.5-1.5b", {"strategy": "fsdp", "precision": "bf16"}),
         ("llama-factory", "llama-3-8b", {"lora_rank": 8, "strategy": "zero2"}),
         ("megatron-lm", "mixtral-8x7b", MIXED_TP),

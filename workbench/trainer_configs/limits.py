@@ -39,13 +39,14 @@ def refusals(limits: tuple[Impossible, ...], fields: Fields, trainer: str) -> di
     name, _, release = trainer.partition("@")
     known = trainer_named(name)
     month = month_of(release, known.releases, known.name) if release else ""
-    return {
-        next(iter(limit.when), "release"): limit.reason
-        for limit in limits
-        if applies(limit.when, fields)
-        and not (limit.since and month < limit.since)
-        and not (limit.until and month >= limit.until)
-    }
+    found: dict[str, str] = {}
+    for limit in limits:
+        counts = not (limit.since and month < limit.since)
+        counts = counts and not (limit.until and month >= limit.until)
+        if counts and applies(limit.when, fields):
+            name = next((one for one in limit.when if one not in found), limit.reason)
+            found[name] = limit.reason
+    return found
 
 
 _CUT = "it works on whole matrices, and {} cuts them into flat pieces; give fsdp, or adamw-fused"
