@@ -89,8 +89,10 @@ class Format:
     """Key of a degree -> why no job says it, as the end of a sentence; above 1 it is refused."""
     note: str = ""
     """A sentence beside every file that is written."""
-    each_node: str = "torchrun's --node-rank, --master-addr and --master-port"
-    """What has to be said on each machine, where there are several."""
+    each_node: str = (
+        "start it on each, with torchrun's --node-rank, --master-addr and --master-port"
+    )
+    """What has to be done where there are several machines."""
     left_open: str = "data, learning rate, number of steps"
     """What the file does not decide."""
     spell_anew: Callable[[Document], None] = _as_it_is

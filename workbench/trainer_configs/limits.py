@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workbench.describe.trainers import trainer as trainer_named
 from workbench.describe.trainers.releases import month_of
@@ -56,17 +56,19 @@ _OPTIMIZERS = (
     *("adamw-8bit", "adamw-4bit", "paged-adamw", "paged-adamw-8bit", "adafactor", "lion"),
     *("lion-8bit", "sgd", "muon"),
 )
+_PAGED_OR_LION = frozenset({"paged-adamw-8bit", "lion-8bit"})
+_OF_FSDP2 = {"data_parallel": frozenset({"fsdp", "hsdp"}), "engine": None}
 FSDP2_OPTIMIZERS = Impossible(
     when={
-        "optimizer": frozenset({"adamw-8bit", "paged-adamw-8bit", "lion-8bit"}),
-        "data_parallel": frozenset({"fsdp", "hsdp"}),
-        "engine": None,
+        "optimizer": frozenset({"adamw-8bit", *_PAGED_OR_LION}),
+        **_OF_FSDP2,
     },
     reason="bitsandbytes' 8-bit states do not know FSDP2's sharded tensors; give adamw-fused, "
     "whose states FSDP shards",
 )
 OPTIMIZERS = (
-    FSDP2_OPTIMIZERS,
+    # torchao's 8-bit AdamW is written in the place of bitsandbytes'
+    replace(FSDP2_OPTIMIZERS, when={"optimizer": _PAGED_OR_LION, **_OF_FSDP2}),
     Impossible(
         when={"optimizer": _WHOLE_MATRICES, "data_parallel": _ZEROS},
         reason=_CUT.format("DeepSpeed"),

@@ -230,6 +230,7 @@ def read_document(document: Document, chosen: Format) -> dict[str, Any]:
     chosen.spell_anew(document)
     _refuse_adapters(document, chosen)
     _refuse_objectives(document, chosen)
+    _refuse_unread(document, chosen)
     for one, other in chosen.conflicts:
         if is_stated(document.peek(one)) and is_stated(document.peek(other)):
             raise UsageError(
@@ -299,4 +300,19 @@ def _refuse_objectives(document: Document, chosen: Format) -> None:
                 "than the next token, with other batches or a second model in memory. Estimate "
                 "fine-tuning without it, which needs less, or measure the script: workbench "
                 "measure train.py."
+            )
+
+
+def _refuse_unread(document: Document, chosen: Format) -> None:
+    """Refuse a degree that no job says: without it the rest describes another job.
+
+    Raises:
+        UsageError: with the key and the reason.
+    """
+    for key, reason in chosen.unread.items():
+        value = document.get(key)
+        if not is_off(value) and str(value) not in {"0", "1"}:
+            raise UsageError(
+                f"{document.name}: {key}: {shown(value)} cannot be estimated: {reason}. Leave it "
+                "out, or measure the script: workbench measure train.py."
             )

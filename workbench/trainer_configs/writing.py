@@ -261,7 +261,7 @@ def _notes(job: Job, chosen: Format, differing: Mapping[str, tuple[Any, Any]]) -
     assumed.append(f"Not decided here: {chosen.left_open}.")
     nodes = int(placement_of(job).get("nodes", 1))
     if nodes > 1:
-        assumed.append(f"Type it on each of the {nodes} machines; add {chosen.each_node} there.")
+        assumed.append(f"On {nodes} machines: {chosen.each_node}.")
     if chosen.note:
         assumed.append(chosen.note)
     return (*assumed, *(() if chosen.parsed_by else (_unproven(chosen),)))

@@ -6,6 +6,7 @@ from workbench.describe.workload import LORA_TARGETS
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
 from workbench.trainer_configs.formats import deepspeed
+from workbench.trainer_configs.limits import OPTIMIZERS
 from workbench.trainer_configs.rules import ANY, Choice, Names, Number, below, texts
 
 _ALL = LORA_TARGETS[:-1]
@@ -18,7 +19,7 @@ PROJECTIONS = {
     "gate_up_proj": ("gate", "up"),
 }
 """Names of a model's modules -> the layers that they are."""
-OPTIMIZERS = (
+NAMES_OF_OPTIMIZERS = (
     (("adamw_torch_fused",), ("adamw-fused",)),
     (("adamw_torch",), ("adamw",)),
     (("adamw_8bit",), ("adamw-8bit",)),
@@ -26,20 +27,23 @@ OPTIMIZERS = (
     (("adamw_torch_8bit",), ("adamw-8bit",)),
     (("adamw_torch_4bit",), ("adamw-4bit",)),
     (("paged_adamw_32bit",), ("paged-adamw",)),
-    (("paged_adamw",), ("paged-adamw",)),
     (("paged_adamw_8bit",), ("paged-adamw-8bit",)),
     (("adafactor",), ("adafactor",)),
     (("lion_32bit",), ("lion",)),
     (("lion_8bit",), ("lion-8bit",)),
     (("sgd",), ("sgd",)),
-    (("muon",), ("muon",)),
 )
 """Names of OptimizerNames -> the optimizer; adamw says by itself that it is not the fused one."""
 OPTIMIZER = Choice(
     keys=("optim",),
-    fields=("optimizer", "fused_optimizer"),
-    rows=tuple(
-        (keys, (*values, False if values == ("adamw",) else ANY)) for keys, values in OPTIMIZERS
+    fields=("optimizer", "fused_optimizer", "data_parallel", "engine"),
+    rows=(
+        # bitsandbytes' 8-bit states do not know FSDP2's sharded tensors, torchao's do.
+        *((("adamw_torch_8bit",), ("adamw-8bit", ANY, kind, None)) for kind in ("fsdp", "hsdp")),
+        *(
+            (keys, (*values, False if values == ("adamw",) else ANY, ANY, ANY))
+            for keys, values in NAMES_OF_OPTIMIZERS
+        ),
     ),
 )
 ATTENTION = Choice(
@@ -313,6 +317,7 @@ TRANSFORMERS = Format(
     conflicts=(("bf16", "fp16"), ("fsdp", "deepspeed"), ("load_in_4bit", "load_in_8bit")),
     agreeing=AGREEING,
     objectives=OBJECTIVES,
+    impossible=OPTIMIZERS,
     harmless=HARMLESS,
     fixed={"output_dir": "out"},
     lacks=LACKS,

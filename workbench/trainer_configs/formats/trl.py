@@ -36,6 +36,7 @@ TRL = replace(
     file="sft.yaml",
     signatures=(("max_length",), ("packing",), ("max_seq_length",), ("dataset_text_field",)),
     command="trl sft --config {file} --num_machines {nodes} --num_processes {world}",
+    each_node="start it on each, with --machine_rank, --main_process_ip and --main_process_port",
     parsed_by="",
     objectives=transformers.OBJECTIVES | {"beta": ("*",), "loss_type": _PREFERENCE_LOSSES},
     groups=(
