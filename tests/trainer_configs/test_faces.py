@@ -112,7 +112,7 @@ def test_a_run_is_exported_as_a_trainers_configuration(tmp_path: Path) -> None:
     made = run("export", "20260101-a", "--trainer", "trl", "--store", tmp_path / "runs")
     assert "per_device_train_batch_size: 3" in made["files"]["sft.yaml"]
     assert json.loads(made["files"]["deepspeed.json"])["zero_optimization"]["stage"] == 2
-    assert made["command"][:5] == ["accelerate", "launch", "--num_machines", "1", "--num_processes"]
+    assert made["command"][:4] == ["trl", "sft", "--config", "sft.yaml"]
 
 
 def test_a_launch_predicts_from_a_known_trainer_s_arguments(store: Path, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 import workbench as wb
 from workbench.trainer_configs import write_config, write_files
+from workbench.trainer_configs.formats.transformers import OPTIMIZER
 
 
 def written(folder: Path, trainer: str, **options: Any) -> dict[str, Path]:
@@ -30,14 +31,14 @@ def test_transformers_reads_its_arguments(tmp_path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(TrainingArguments, "__post_init__", lambda _: None)  # wants the hardware
     options: dict[str, Any] = {"strategy": "fsdp", "micro_batch": 3, "accumulate": 5}
-    options |= {"recompute": "full", "optimizer": "paged-adamw-8bit", "precision": "bf16"}
+    options |= {"recompute": "full", "optimizer": "adamw-8bit", "precision": "bf16"}
     files = written(tmp_path / "fsdp", "transformers", **options)
     parsed, rest = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses(
         arguments(files["train.sh"]), return_remaining_strings=True
     )
     assert (parsed.per_device_train_batch_size, parsed.gradient_accumulation_steps) == (3, 5)
     assert (parsed.bf16, parsed.fp16, parsed.gradient_checkpointing) == (True, False, True)
-    assert (parsed.optim, parsed.fsdp) == ("paged_adamw_8bit", "full_shard auto_wrap")
+    assert (parsed.optim, parsed.fsdp) == ("adamw_torch_8bit", "full_shard auto_wrap")
     # What is left belongs to the script's own model and data arguments.
     own = {word for word in rest if word.startswith("--")}
     assert own == {"--model_name_or_path", "--attn_implementation", "--dtype", "--block_size"}
@@ -53,6 +54,14 @@ def test_transformers_reads_its_arguments(tmp_path: Path, monkeypatch: pytest.Mo
     )
     assert parsed.deepspeed == "deepspeed.json"
     assert parsed.gradient_checkpointing is False
+
+
+@pytest.mark.slow  # loads torch and transformers
+def test_transformers_knows_each_optimizer_by_its_name() -> None:
+    from transformers.training_args import OptimizerNames
+
+    names = {keys[0] for keys, _ in OPTIMIZER.rows}
+    assert names <= {one.value for one in OptimizerNames}
 
 
 @pytest.mark.slow  # loads torch and DeepSpeed

@@ -395,3 +395,89 @@ def test_prefixed_keys_of_fsdp_config_count(tmp_path: Path) -> None:
 def test_a_global_batch_is_divided_by_the_given_strategy_s_ranks(tmp_path: Path) -> None:
     job = read(tmp_path, "p.sh", MEGATRON, strategy="fsdp", gpus=8, nodes=2)
     assert (job.workload.micro_batch, job.workload.accumulate) == (1, 8)
+
+
+@pytest.mark.parametrize(
+    ("trainer", "text"),
+    [
+        ("axolotl", "base_model: a/b\nrl: dpo\n"),
+        ("axolotl", "base_model: a/b\nreward_model: true\n"),
+        *(("llama-factory", f"finetuning_type: full\nstage: {one}\n") for one in ("dpo", "rm")),
+        ("trl", "max_length: 512\nbeta: 0.1\n"),
+        ("trl", "max_length: 512\nloss_type: [sigmoid, bco_pair]\n"),
+        ("trl", "max_length: 512\nmax_prompt_length: 256\n"),
+        ("torchtune", "loss: {_component_: torchtune.rlhf.loss.DPOLoss}\n"),
+    ],
+)
+def test_preferences_and_rewards_are_not_read_as_fine_tuning(
+    tmp_path: Path, trainer: str, text: str
+) -> None:
+    with pytest.raises(wb.UsageError, match="cannot be estimated: it trains on more than"):
+        read(tmp_path, "dpo.yaml", text, trainer=trainer, model="llama-3-8b")
+
+
+@pytest.mark.parametrize(
+    ("trainer", "text"),
+    [
+        ("axolotl", "base_model: a/b\nrl: null\nreward_model: false\n"),
+        ("llama-factory", "finetuning_type: full\nstage: sft\n"),
+        ("trl", "max_length: 512\nloss_type: nll\n"),
+    ],
+)
+def test_fine_tuning_that_says_so_is_read(tmp_path: Path, trainer: str, text: str) -> None:
+    assert read(tmp_path, "sft.yaml", text, trainer=trainer, model="llama-3-8b")
+
+
+@pytest.mark.parametrize(("accumulate", "micro"), [(None, 8), (2, 4)])
+def test_a_global_batch_alone_is_divided_over_the_ranks(
+    tmp_path: Path, accumulate: int | None, micro: int
+) -> None:
+    values: dict[str, Any] = {"train_batch_size": 64, "zero_optimization": {"stage": 2}}
+    if accumulate:
+        values["gradient_accumulation_steps"] = accumulate
+    job = read(tmp_path, "ds.json", json.dumps(values), model="llama-3-8b", gpus=8)
+    assert (job.workload.micro_batch, job.workload.accumulate) == (micro, accumulate or 1)
+    with pytest.raises(wb.UsageError, match="64 is not a multiple of 7 data-parallel ranks"):
+        read(tmp_path, "ds.json", json.dumps(values), model="llama-3-8b", gpus=7)
+
+
+@pytest.mark.parametrize(
+    ("options", "precision"),
+    [
+        ("--bf16 True --dtype bfloat16", "bf16-pure"),
+        ('--bf16 True --dtype bfloat16 --fsdp "full_shard auto_wrap"', "bf16"),
+        ('--bf16 True --torch_dtype bfloat16 --fsdp "shard_grad_op"', "bf16"),
+        ('--dtype bfloat16 --fsdp "full_shard auto_wrap"', "bf16-pure"),
+        ("--bf16 True --dtype bfloat16 --deepspeed zero3.json", "bf16"),
+    ],
+)
+def test_sharded_weights_in_bf16_have_an_fp32_copy_where_bf16_is_on(
+    tmp_path: Path, options: str, precision: str
+) -> None:
+    (tmp_path / "zero3.json").write_text('{"zero_optimization": {"stage": 3}}')
+    text = f"python train.py --model_name_or_path a/b --output_dir out {options}"
+    job = read(tmp_path, "train.sh", text, model="llama-3-8b", gpus=8)
+    assert job.workload.precision == precision
+    assert precision == "bf16-pure" or not job.workload.kernels.low_precision_weights
+
+
+@pytest.mark.parametrize(
+    ("text", "precision"),
+    [
+        ("", "bf16"),
+        ("bf16: true\n", "bf16"),
+        ("bf16: false\n", "fp32"),
+        ("fp16: true\n", "fp16"),
+        ("bf16: true\ndtype: bfloat16\n", "bf16-pure"),
+        ("dtype: bfloat16\n", "bf16-pure"),
+        ("dtype: float32\n", "bf16"),
+        ("dtype: auto\n", "bf16-pure"),
+    ],
+)
+def test_trl_loads_float32_and_trains_with_bf16_unless_told(
+    tmp_path: Path, text: str, precision: str
+) -> None:
+    text = f"max_length: 512\n{text}"
+    job = read(tmp_path, "sft.yaml", text, trainer="trl", model="llama-3-8b", gpus=8)
+    assert job.workload.precision == precision
+    assert not job.workload.kernels.low_precision_weights

@@ -28,6 +28,7 @@ LAYOUTS = (
     *("tp", "fsdp4-tp2", "dp2-tp2-pp2", "pp2-fsdp4", "cp2-fsdp4", "zero1x4-tp2", "fsdp8-ep4"),
 )
 PRECISIONS = ("fp32", "bf16", "bf16-pure", "fp16", "fp8")
+MIXED_TP = {"strategy": "zero1x4-tp2", "seq_len": 4096, "sequence_parallel": True}
 OPTIMIZERS = ("adamw", "adamw-fused", "adamw-8bit", "paged-adamw-8bit", "sgd", "lion", "adafactor")
 
 
@@ -124,10 +125,10 @@ def check_read_back(job: wb.Job, trainer: str, made: TrainerFiles) -> None:
         ("transformers", "llama-3-8b", {"strategy": "fsdp", "recompute": "full"}),
         ("trl", "llama-3-8b", {"strategy": "zero3", "lora_rank": 16}),
         ("torchtitan", "llama-3.1-70b", {"strategy": "pp2-fsdp2-tp2", "sequence_parallel": True}),
-        ("torchtune", "llama-3.1-8b", {"strategy": "fsdp", "optimizer": "paged-adamw-8bit"}),
+        ("torchtune", "llama-3.1-8b", {"strategy": "fsdp", "optimizer": "sgd"}),
         ("axolotl", "qwen2.5-1.5b", {"strategy": "fsdp", "precision": "bf16"}),
         ("llama-factory", "llama-3-8b", {"lora_rank": 8, "strategy": "zero2"}),
-        ("megatron-lm", "mixtral-8x7b", {"strategy": "zero1x4-tp2", "seq_len": 4096}),
+        ("megatron-lm", "mixtral-8x7b", MIXED_TP),
         ("accelerate", "llama-3-8b", {"strategy": "hsdp", "recompute": "full"}),
         ("deepspeed", "gpt2", {"strategy": "zero3", "offload": "optimizer,parameters"}),
     ],
@@ -181,3 +182,26 @@ def test_an_adapter_that_nobody_models_is_refused(
         text.replace("true", "false").replace("oft", "lora").replace("llama-a", "lora #")
     )
     assert job_from_config(file, trainer=trainer, model="llama-3-8b", gpu="h100").workload.lora_rank
+
+
+def test_pure_bf16_under_fsdp_is_written_without_mixed_precision() -> None:
+    options: dict[str, Any] = {"gpu": "h100", "gpus": 8, "precision": "bf16-pure"}
+    job = wb.Job.of("llama-3-8b", strategy="fsdp", trainer="transformers", **options)
+    text = write_config(job, "transformers").files["train.sh"]
+    assert "--dtype bfloat16" in text
+    assert "--bf16" not in text
+    sharded = wb.Job.of("llama-3-8b", strategy="zero3", trainer="transformers", **options)
+    with pytest.raises(CannotExpressError, match="DeepSpeed, which keeps an fp32 copy"):
+        write_config(sharded, "transformers")
+
+
+def test_trl_is_started_by_its_own_command() -> None:
+    job = wb.Job.of("llama-3-8b", gpu="h100", gpus=8, strategy="fsdp", trainer="trl")
+    made = write_config(job, "trl")
+    assert made.command[:4] == ("trl", "sft", "--config", "sft.yaml")
+    assert made.command[-2:] == ("--num_processes", "8")
+
+
+def test_fp32_of_trl_says_that_it_is_not_bf16() -> None:
+    job = wb.Job.of("llama-3-8b", gpu="h100", gpus=8, precision="fp32", trainer="trl")
+    assert "bf16: false" in write_config(job, "trl").files["sft.yaml"]

@@ -10,7 +10,8 @@ from workbench.trainer_configs.formats.llama_factory import LLAMA_FACTORY
 from workbench.trainer_configs.formats.megatron import MEGATRON_LM
 from workbench.trainer_configs.formats.torchtitan import TORCHTITAN
 from workbench.trainer_configs.formats.torchtune import TORCHTUNE
-from workbench.trainer_configs.formats.transformers import TRANSFORMERS, TRL
+from workbench.trainer_configs.formats.transformers import TRANSFORMERS
+from workbench.trainer_configs.formats.trl import TRL
 
 FORMATS: tuple[Format, ...] = (
     TORCHTITAN,

@@ -258,7 +258,9 @@ def _batches(
     if local is not None:
         batches["micro_batch"] = int(read.get("pipeline_batch") or 1) if piped else local
     micro = given.get("micro_batch") or batches.get("micro_batch", read.get("micro_batch"))
-    if micro is None or given.get("accumulate") is not None:
+    if micro is None:
+        return batches | _divided(read, given, strategy, document)
+    if given.get("accumulate") is not None:
         return batches
     if int(micro) < 1:
         raise UsageError(f"{document.name}: the micro-batch is {micro}; allowed: 1 or more.")
@@ -277,3 +279,25 @@ def _batches(
             f"{micro} x {ranks} data-parallel ranks. Change the batch, or --gpus."
         )
     return {**batches, "accumulate": max(1, accumulate)}
+
+
+def _divided(
+    read: Mapping[str, Any], given: Mapping[str, Any], strategy: Strategy | None, document: Document
+) -> dict[str, Any]:
+    """The micro-batch where only the global batch is stated, as DeepSpeed divides it.
+
+    Raises:
+        UsageError: it does not divide.
+    """
+    whole = read.get("global_batch")
+    if whole is None or strategy is None:
+        return {}
+    accumulate = int(given.get("accumulate") or read.get("accumulate") or 1)
+    ranks = strategy.data_ranks
+    micro, rest = divmod(int(whole), accumulate * ranks)
+    if rest or not micro:
+        raise UsageError(
+            f"{document.name}: a global batch of {whole} is not a multiple of {ranks} "
+            f"data-parallel ranks x {accumulate} micro-batches. Change the batch, or --gpus."
+        )
+    return {"micro_batch": micro, "accumulate": accumulate}

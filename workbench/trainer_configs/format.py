@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workbench.trainer_configs.document import Document
+from workbench.trainer_configs.limits import Beside, Impossible
 from workbench.trainer_configs.rules import Rule
 
 Syntax = Literal["arguments", "yaml", "toml", "json"]
@@ -67,6 +68,9 @@ class Format:
         default_factory=dict[str, "tuple[object, ...]"]
     )
     """Key of an adapter method -> the values that can be estimated; any other is refused."""
+    objectives: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, "tuple[str, ...]"])
+    """Key -> patterns of values with which it learns from preferences or rewards, or from a second
+    model; those are refused, since only next-token training is estimated."""
     harmless: tuple[str, ...] = ()
     """Patterns of keys that look as if they mattered for memory or time, and do not."""
     fixed: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -75,6 +79,20 @@ class Format:
     """Fields that the script decides, not this file."""
     lacks: Mapping[str, str] = field(default_factory=dict[str, str])
     """Field -> why the trainer cannot express it, as the end of a sentence."""
+    impossible: tuple[Impossible, ...] = ()
+    """What its own checks refuse, which is not written."""
+    beside: tuple[Beside, ...] = ()
+    """Keys that it wants beside others."""
+    environment: tuple[Beside, ...] = ()
+    """arguments: variables that the script sets."""
+    unread: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Key of a degree -> why no job says it, as the end of a sentence; above 1 it is refused."""
+    note: str = ""
+    """A sentence beside every file that is written."""
+    each_node: str = (
+        "start it on each, with torchrun's --node-rank, --master-addr and --master-port"
+    )
+    """What has to be done where there are several machines."""
     left_open: str = "data, learning rate, number of steps"
     """What the file does not decide."""
     spell_anew: Callable[[Document], None] = _as_it_is

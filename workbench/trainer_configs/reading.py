@@ -229,6 +229,8 @@ def read_document(document: Document, chosen: Format) -> dict[str, Any]:
     """
     chosen.spell_anew(document)
     _refuse_adapters(document, chosen)
+    _refuse_objectives(document, chosen)
+    _refuse_unread(document, chosen)
     for one, other in chosen.conflicts:
         if is_stated(document.peek(one)) and is_stated(document.peek(other)):
             raise UsageError(
@@ -281,4 +283,36 @@ def _refuse_adapters(document: Document, chosen: Format) -> None:
                 f"{document.name}: {key}: {value} cannot be estimated; "
                 f"{f'known are {words}' if words else 'LoRA without it can be'}. Change it, or "
                 "measure the script: workbench measure train.py."
+            )
+
+
+def _refuse_objectives(document: Document, chosen: Format) -> None:
+    """Refuse what is not next-token training: read as that, its memory may be half of the truth.
+
+    Raises:
+        UsageError: with the key, and what to do.
+    """
+    for key, patterns in chosen.objectives.items():
+        value = document.peek(key)
+        if not is_off(value) and any(fnmatchcase(str(value).lower(), each) for each in patterns):
+            raise UsageError(
+                f"{document.name}: {key}: {shown(value)} cannot be estimated: it trains on more "
+                "than the next token, with other batches or a second model in memory. Estimate "
+                "fine-tuning without it, which needs less, or measure the script: workbench "
+                "measure train.py."
+            )
+
+
+def _refuse_unread(document: Document, chosen: Format) -> None:
+    """Refuse a degree that no job says: without it the rest describes another job.
+
+    Raises:
+        UsageError: with the key and the reason.
+    """
+    for key, reason in chosen.unread.items():
+        value = document.get(key)
+        if not is_off(value) and str(value) not in {"0", "1"}:
+            raise UsageError(
+                f"{document.name}: {key}: {shown(value)} cannot be estimated: {reason}. Leave it "
+                "out, or measure the script: workbench measure train.py."
             )

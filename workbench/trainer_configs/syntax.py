@@ -183,8 +183,13 @@ def arguments(values: Mapping[str, Any], *, dashes: bool = False) -> list[str]:
     return words
 
 
-def script_file(start: Sequence[str], words: Sequence[str], comments: Sequence[str]) -> str:
-    """A shell script: what starts the training, and one option on each line."""
+def script_file(
+    start: Sequence[str],
+    words: Sequence[str],
+    comments: Sequence[str],
+    variables: Mapping[str, str],
+) -> str:
+    """A shell script: variables, what starts the training, and one option on each line."""
     lines: list[str] = [shlex.join(start)]
     for word in words:
         if word.startswith("--"):
@@ -192,4 +197,5 @@ def script_file(start: Sequence[str], words: Sequence[str], comments: Sequence[s
         else:
             lines[-1] += f" {shlex.quote(word)}"
     head = ["#!/bin/sh", *(f"# {' '.join(line.split())}" for line in comments)]
+    head += [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
     return "\n".join(head) + "\n" + " \\\n".join(lines) + "\n"

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from workbench.describe.job import Job
+from workbench.describe.library_refusals import check_offloaded_weights
 from workbench.describe.model import Model
 from workbench.describe.option import declared, text_of
 from workbench.describe.strategy import DEGREES
@@ -23,6 +24,7 @@ from workbench.errors import UsageError
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.fields import job_fields, placement_of
 from workbench.trainer_configs.format import Format
+from workbench.trainer_configs.limits import refusals
 from workbench.trainer_configs.reading import TrainerConfig, format_of, job_of, read_document
 from workbench.trainer_configs.rules import InexpressibleError, applies
 from workbench.trainer_configs.syntax import (
@@ -95,29 +97,11 @@ def write_config(job: Job, trainer: str, model: str | None = None) -> TrainerFil
     """
     chosen = format_of(trainer)
     job = _trained_by(job, trainer)
+    check_offloaded_weights(job.strategy)
     if model is not None and "/" not in model and not Path(model).exists():
         model = None  # a name of the catalog, which knows the repository
     fields = job_fields(job, model) | placement_of(job)
-    document = Document(chosen.file, copy.deepcopy(dict(chosen.fixed)))
-    stated = {name for rule in chosen.rules for name in rule.names}
-    refused = {
-        name: _sentence(chosen, name, fields)
-        for name in DEGREES[2:]
-        if fields[name] > 1 and name not in stated
-    }
-    for rule in chosen.rules:
-        try:
-            rule.write(fields, document)
-        except InexpressibleError as error:
-            named = [field for field in error.fields if field not in _SOFT] or error.fields[:1]
-            if set(error.fields) <= _SOFT:
-                continue
-            refused |= {name: _sentence(chosen, name, fields) for name in named[:1]}
-    if refused:
-        raise CannotExpressError(refused)
-    for key, value in chosen.completed.items():
-        if any(key.startswith(f"{name}.") and document.get(name) for name in chosen.documents):
-            document.put(key, value)
+    document = _document(chosen, fields, trainer)
     differing = _differences(job, _read_back(document, chosen, job, trainer, model))
     lost = {name: pair for name, pair in differing.items() if name not in _SOFT}
     split = {name: pair for name, pair in lost.items() if name in DEGREES and pair[0] > 1}
@@ -134,6 +118,42 @@ def write_config(job: Job, trainer: str, model: str | None = None) -> TrainerFil
         notes=notes,
         unproven=() if chosen.parsed_by else (_unproven(chosen),),
     )
+
+
+def _document(chosen: Format, fields: Mapping[str, Any], trainer: str) -> Document:
+    """The keys for the fields, and what the trainer wants beside them.
+
+    Raises:
+        CannotExpressError: there is no key for a field, or its own checks refuse the job.
+    """
+    document = Document(chosen.file, copy.deepcopy(dict(chosen.fixed)))
+    stated = {name for rule in chosen.rules for name in rule.names}
+    refused = {
+        name: _sentence(chosen, name, fields)
+        for name in DEGREES[2:]
+        if fields[name] > 1 and name not in stated
+    }
+    refused |= {
+        name: _refusal(chosen, reason)
+        for name, reason in refusals(chosen.impossible, fields, trainer).items()
+    }
+    for rule in chosen.rules:
+        try:
+            rule.write(fields, document)
+        except InexpressibleError as error:
+            named = [field for field in error.fields if field not in _SOFT] or error.fields[:1]
+            if set(error.fields) <= _SOFT:
+                continue
+            refused |= {name: _sentence(chosen, name, fields) for name in named[:1]}
+    if refused:
+        raise CannotExpressError(refused)
+    for one in chosen.beside:
+        for key, value in one.keys.items() if applies(one.when, fields) else ():
+            document.put(key, value)
+    for key, value in chosen.completed.items():
+        if any(key.startswith(f"{name}.") and document.get(name) for name in chosen.documents):
+            document.put(key, value)
+    return document
 
 
 def _trained_by(job: Job, trainer: str) -> Job:
@@ -226,6 +246,11 @@ def _sentence(chosen: Format, name: str, fields: Mapping[str, Any], other: Any =
     return f"{title} cannot express {what}: {reason}. Change it, or export to another trainer."
 
 
+def _refusal(chosen: Format, reason: str) -> str:
+    title = preset(chosen.trainer).trainer.title
+    return f"{title} cannot express this job: {reason}. Change it, or export to another trainer."
+
+
 def _notes(job: Job, chosen: Format, differing: Mapping[str, tuple[Any, Any]]) -> tuple[str, ...]:
     assumed = [] if job.trainer is None else [job.trainer.note]
     unsaid = ", ".join(
@@ -234,6 +259,11 @@ def _notes(job: Job, chosen: Format, differing: Mapping[str, tuple[Any, Any]]) -
     if unsaid:
         assumed.append(f"No key says what the estimate assumes of the code: {unsaid}.")
     assumed.append(f"Not decided here: {chosen.left_open}.")
+    nodes = int(placement_of(job).get("nodes", 1))
+    if nodes > 1:
+        assumed.append(f"On {nodes} machines: {chosen.each_node}.")
+    if chosen.note:
+        assumed.append(chosen.note)
     return (*assumed, *(() if chosen.parsed_by else (_unproven(chosen),)))
 
 
@@ -269,7 +299,10 @@ def _texts(
     if chosen.syntax == "arguments":
         start = ("torchrun", f"--nnodes={nodes}", f"--nproc-per-node={gpus}", chosen.script)
         options = arguments(values, dashes=chosen.dashes)
-        return {chosen.file: script_file(start, options, comments), **beside}, command
+        variables = [one.keys for one in chosen.environment if applies(one.when, fields)]
+        set_before = {name: str(value) for keys in variables for name, value in keys.items()}
+        text = script_file(start, options, comments, set_before)
+        return {chosen.file: text, **beside}, command
     return {chosen.file: _FILES[chosen.syntax](values, comments), **beside}, command
 
 

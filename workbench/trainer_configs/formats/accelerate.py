@@ -58,6 +58,7 @@ ACCELERATE = Format(
             *("fused_optimizer", "low_precision_weights", "reduce_bucket", "gather_bucket"),
         }
     ),
+    each_node="start it on each, with --machine_rank, --main_process_ip and --main_process_port",
     left_open="the model, batch sizes, optimizer, data",
     lacks={
         "pp": "pipeline parallelism is the script's",

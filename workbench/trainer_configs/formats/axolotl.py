@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
 from workbench.trainer_configs.formats import deepspeed, transformers
+from workbench.trainer_configs.limits import OPTIMIZERS
 from workbench.trainer_configs.rules import ANY, MANY, Choice, Names, Number, below, texts
 
 _SCHEMA = "axolotl-ai-cloud/axolotl src/axolotl/utils/schemas/config.py, fsdp.py 0.18"
@@ -80,6 +81,12 @@ AXOLOTL = Format(
         "ep": "its expert parallelism is not known here",
         "tp": "its tensor parallelism is DeepSpeed's AutoTP, which is not known here",
     },
+    objectives=dict.fromkeys(("rl", "reward_model", "process_reward_model"), ("*",)),
+    impossible=OPTIMIZERS,
+    unread={
+        "tensor_parallel_size": "its tensor parallelism is DeepSpeed's AutoTP, which is not known "
+        "here"
+    },
     adapters={"adapter": (None, "", "lora"), "peft_use_dora": (None, False)},
     harmless=(
         *transformers.HARMLESS,
@@ -87,7 +94,7 @@ AXOLOTL = Format(
         *("val_set_size", "tokenizer_*", "model_type", "special_tokens*", "fsdp_config.final_*"),
         *("peft_*", "fsdp_config.sharding_strategy", "flash_attn_*", "*_attention", "adapter"),
         *("sample_packing_*", "eval_sample_packing", "pad_to_sequence_len", "train_on_inputs"),
-        *("group_by_length", "gc_steps", "rl", "chat_template*", "strict"),
+        *("group_by_length", "gc_steps", "chat_template*", "strict"),
     ),
     groups=(
         Group(
@@ -127,8 +134,11 @@ AXOLOTL = Format(
                 Number(key="gradient_accumulation_steps", field="accumulate", default=1),
                 Choice(
                     keys=("optimizer",),
-                    fields=("optimizer", "fused_optimizer"),
-                    rows=transformers.OPTIMIZER.rows,
+                    fields=transformers.OPTIMIZER.fields,
+                    rows=(
+                        *transformers.OPTIMIZER.rows,
+                        (("muon",), ("muon", ANY, ANY, ANY)),
+                    ),
                 ),
             ),
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from workbench.trainer_configs.format import Format, Group
+from workbench.trainer_configs.limits import Beside, Impossible
 from workbench.trainer_configs.rules import ANY, Choice, Number
 
 NVME_PATH = "/local_nvme"
@@ -84,6 +85,23 @@ DEEPSPEED = Format(
     signatures=((_ZERO,), ("train_micro_batch_size_per_gpu",)),
     command="deepspeed --num_nodes {nodes} --num_gpus {gpus} train.py --deepspeed_config {file}",
     parsed_by="deepspeed",
+    impossible=(
+        Impossible(
+            when={
+                "optimizer": frozenset({"sgd", "adamw-8bit", "paged-adamw", "adafactor", "muon"}),
+                "offload_optimizer": True,
+                "data_parallel": ZEROS,
+            },
+            reason="with offloaded states it trains with its own CPU optimizers; give adamw-fused "
+            "or lion",
+        ),
+    ),
+    beside=(
+        Beside(  # the script's own AdamW, which is refused beside the offload without this
+            when={"optimizer": "adamw", "offload_optimizer": True, "data_parallel": ZEROS},
+            keys={"zero_force_ds_cpu_optimizer": False},
+        ),
+    ),
     conflicts=(("bf16.enabled", "fp16.enabled"),),
     harmless=HARMLESS,
     outside=frozenset(
@@ -98,6 +116,7 @@ DEEPSPEED = Format(
         "dp_shard": "it shards with ZeRO, not with FSDP; give zero1, zero2 or zero3",
         "precision": "it has fp32, bf16 and fp16 with an fp32 copy of the weights",
     },
+    each_node="start it on one, with --hostfile",
     left_open="the model, sequence length, data, learning rate",
     groups=(
         Group(
@@ -112,9 +131,9 @@ DEEPSPEED = Format(
                     rows=(
                         ((True, None), ("bf16",)),
                         ((None, True), ("fp16",)),
+                        ((None, None), ("fp32",)),  # before "auto", which any precision fits
                         (("auto", ANY), (ANY,)),
                         ((ANY, "auto"), (ANY,)),
-                        ((None, None), ("fp32",)),
                     ),
                 ),
             ),

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from workbench.trainer_configs.format import Format, Group
 from workbench.trainer_configs.formats import deepspeed, transformers
+from workbench.trainer_configs.limits import OPTIMIZERS, Impossible
 from workbench.trainer_configs.rules import ANY, Choice, Names, Number, below
 
 _HPARAMS = "hiyouga/LLaMA-Factory src/llamafactory/hparams"
@@ -17,11 +18,23 @@ LLAMA_FACTORY: Format = replace(
     syntax="yaml",
     file="train.yaml",
     signatures=(("finetuning_type",), ("cutoff_len",), ("template", "model_name_or_path")),
-    command="llamafactory-cli train {file}",
+    command=(
+        "env FORCE_TORCHRUN=1 NNODES={nodes} NPROC_PER_NODE={gpus} llamafactory-cli train {file}"
+    ),
+    each_node="start it on each, with its NODE_RANK and the first one's MASTER_ADDR and "
+    "MASTER_PORT set",
     parsed_by="",
     conflicts=(("bf16", "fp16"), ("pure_bf16", "fp16"), ("fsdp", "deepspeed")),
     fixed={"stage": "sft", "do_train": True, "output_dir": "out"},
     left_open="data set, template, learning rate, number of epochs",
+    objectives={"stage": ("rm", "ppo", "dpo", "kto")},
+    impossible=(
+        *OPTIMIZERS,
+        Impossible(
+            when={"precision": "bf16-pure", "zero_stage": 3},
+            reason="its pure_bf16 does not train under ZeRO-3; give bf16, fsdp or zero2",
+        ),
+    ),
     adapters={"finetuning_type": (None, "lora", "full"), "use_dora": (None, False)},
     harmless=(
         *transformers.HARMLESS,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
+from workbench.trainer_configs.limits import Beside, Impossible
 from workbench.trainer_configs.rules import ANY, MANY, Choice, Number
 
 _ARGUMENTS = "NVIDIA/Megatron-LM megatron/training/arguments.py 0.19 (d98e8a64)"
@@ -103,6 +104,29 @@ def spell_anew(document: Document) -> None:
         document.put("ffn_hidden_size", 8 * hidden // 3 // 64 * 64 if gated else 4 * hidden)
 
 
+_OF_FSDP2 = {"data_parallel": "fsdp"}
+_IMPOSSIBLE = (
+    Impossible(
+        when={**_OF_FSDP2, "model.tied_embeddings": True},
+        reason="its FSDP2 wants a head of its own (--untie-embeddings-and-output-weights); give "
+        "zero1",
+    ),
+    Impossible(
+        when={**_OF_FSDP2, "precision": "fp16"},
+        reason="its FSDP2 does not train in fp16; give bf16",
+    ),
+    Impossible(
+        when={"offload_optimizer": True, "data_parallel": frozenset({"fsdp", "replicated"})},
+        reason="it offloads the states of its distributed optimizer alone; give zero1",
+    ),
+    Impossible(
+        when={"model.experts": MANY, "tp": MANY, "sequence_parallel": False},
+        reason="beside tensor parallelism its experts need --sequence-parallel",
+    ),
+)
+_ONE_CONNECTION = {"CUDA_DEVICE_MAX_CONNECTIONS": 1}
+_NO_FSDP2 = frozenset({"replicated", "zero1"})
+
 MEGATRON_LM = Format(
     trainer="megatron-lm",
     others=("megatron-deepspeed",),
@@ -113,6 +137,7 @@ MEGATRON_LM = Format(
     signatures=(("num_layers", "hidden_size", "num_attention_heads"), ("micro_batch_size",)),
     command="bash {file}",
     left_open="data, tokenizer, learning rate, number of iterations",
+    objectives={"perform_rl_step": ("*",)},
     conflicts=(("bf16", "fp16"), ("use_torch_fsdp2", "use_megatron_fsdp")),
     fixed={"use_mcore_models": True},
     spell_anew=spell_anew,
@@ -122,7 +147,17 @@ MEGATRON_LM = Format(
         "model": "its arguments cannot build such blocks",
         "zero_stage": "its distributed optimizer is ZeRO-1; for ZeRO-3 it has FSDP",
     },
+    impossible=_IMPOSSIBLE,
+    beside=(
+        Beside(when=_OF_FSDP2, keys={"no_gradient_accumulation_fusion": True}),
+        Beside(when={"offload_optimizer": True}, keys={"use_precision_aware_optimizer": True}),
+    ),
+    environment=(  # its check before Blackwell; FSDP2 wants several connections
+        Beside(when={"tp": MANY, "data_parallel": _NO_FSDP2}, keys=_ONE_CONNECTION),
+        Beside(when={"cp": MANY, "data_parallel": _NO_FSDP2}, keys=_ONE_CONNECTION),
+    ),
     harmless=(
+        *("no_gradient_accumulation_fusion", "use_precision_aware_optimizer"),
         *("save*", "load*", "log_*", "eval*", "tokenizer_*", "lr*", "*min_lr", "weight_decay"),
         *("adam_*", "init_method_std", "*_dropout", "rotary_*", "train_*", "exit_*", "manual_gc*"),
         *("distributed_timeout*", "distributed_backend", "use_mcore_models", "fp8_*", "ckpt_*"),

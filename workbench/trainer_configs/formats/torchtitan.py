@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
+from workbench.trainer_configs.limits import Impossible
 from workbench.trainer_configs.rules import ANY, MANY, Choice, Number, texts
 
 _MODELS = (
@@ -51,6 +52,15 @@ TORCHTITAN = Format(
         "--job.config_file {file}"
     ),
     assumed={"data_parallel": "fsdp"},
+    impossible=(
+        Impossible(
+            when={},
+            since="2026-09",
+            reason="from 0.3 on it is configured in Python, not in a file; give torchtitan@0.2.2",
+        ),
+    ),
+    note="For torchtitan up to 0.2.2 (pip install torchtitan==0.2.2): from 0.3 on it reads no "
+    "such file.",
     lacks={
         "lora_rank": "it trains all parameters",
         "zero_stage": "it shards with FSDP2, not with ZeRO",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from workbench.trainer_configs.format import Format, Group
-from workbench.trainer_configs.rules import ANY, Choice, Names, Number
+from workbench.trainer_configs.limits import FSDP2_OPTIMIZERS, Beside, Impossible
+from workbench.trainer_configs.rules import ANY, MANY, Choice, Names, Number
 
 _BUILDERS = {
     "llama2": {"llama2_7b": "llama-2-7b", "llama2_13b": "llama-2-13b", "llama2_70b": "llama-2-70b"},
@@ -56,6 +57,48 @@ _BUILT = tuple(
 )
 _ATTENTION = {"q_proj": ("q",), "k_proj": ("k",), "v_proj": ("v",), "output_proj": ("o",)}
 _OF_LORA = {"lora": True}
+_MAIN = "2025-05"  # after the last release, 0.6.1
+_PLANNED = frozenset(
+    name
+    for module, builders in _BUILDERS.items()
+    if module.startswith("llama3")
+    for name in builders.values()
+)
+_UNPLANNED = frozenset(name for builders in _BUILDERS.values() for name in builders.values())
+_IMPOSSIBLE = (
+    Impossible(
+        when={"cp": MANY},
+        until=_MAIN,
+        reason="context parallelism is in no release, only in its source from May 2025 on "
+        "(--trainer torchtune@2025-05)",
+    ),
+    Impossible(
+        when={"dp_replicate": MANY},
+        until=_MAIN,
+        reason="its releases shard over all ranks, and read no other degree; give fsdp",
+    ),
+    Impossible(
+        when={"tp": MANY, "lora": True},
+        reason="its recipe for LoRA has no tensor parallelism; give fsdp",
+    ),
+    Impossible(
+        when={"tp": MANY, "model_id": _UNPLANNED - _PLANNED},
+        reason="its plan of tensor parallelism is for Llama 3 alone; give fsdp",
+    ),
+    Impossible(
+        when={"tp": MANY, "optimizer": "adamw-fused"},
+        reason="beside tensor parallelism its optimizer must not be fused; give adamw",
+    ),
+    Impossible(
+        when={"optimizer_in_backward": True, "accumulate": MANY},
+        reason="an optimizer in backward cannot accumulate gradients; give accumulate 1",
+    ),
+    Impossible(
+        when={"offload_activations": True, "recompute": "none"},
+        reason="it offloads activations only beside recompute full",
+    ),
+    FSDP2_OPTIMIZERS,
+)
 
 TORCHTUNE = Format(
     trainer="torchtune",
@@ -80,6 +123,14 @@ TORCHTUNE = Format(
         "attention": "it has PyTorch's sdpa alone",
         "quantization": "it quantizes frozen weights to nf4 with double quantization (nf4-dq)",
     },
+    objectives={"loss._component_": ("*rlhf*",), "teacher_model": ("*",)},
+    impossible=_IMPOSSIBLE,
+    beside=(
+        Beside(
+            when={"tp": MANY},
+            keys={"tensor_parallel_plan._component_": "torchtune.models.llama3.base_llama_tp_plan"},
+        ),
+    ),
     adapters={"model.use_dora": (None, False)},
     harmless=(
         *("tokenizer.*", "checkpointer.*", "dataset.*", "lr_scheduler.*", "metric_logger.*"),

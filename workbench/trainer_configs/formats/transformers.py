@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from workbench.describe.workload import LORA_TARGETS
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
 from workbench.trainer_configs.formats import deepspeed
+from workbench.trainer_configs.limits import OPTIMIZERS
 from workbench.trainer_configs.rules import ANY, Choice, Names, Number, below, texts
 
 _ALL = LORA_TARGETS[:-1]
@@ -20,7 +19,7 @@ PROJECTIONS = {
     "gate_up_proj": ("gate", "up"),
 }
 """Names of a model's modules -> the layers that they are."""
-OPTIMIZERS = (
+NAMES_OF_OPTIMIZERS = (
     (("adamw_torch_fused",), ("adamw-fused",)),
     (("adamw_torch",), ("adamw",)),
     (("adamw_8bit",), ("adamw-8bit",)),
@@ -28,20 +27,23 @@ OPTIMIZERS = (
     (("adamw_torch_8bit",), ("adamw-8bit",)),
     (("adamw_torch_4bit",), ("adamw-4bit",)),
     (("paged_adamw_32bit",), ("paged-adamw",)),
-    (("paged_adamw",), ("paged-adamw",)),
     (("paged_adamw_8bit",), ("paged-adamw-8bit",)),
     (("adafactor",), ("adafactor",)),
     (("lion_32bit",), ("lion",)),
     (("lion_8bit",), ("lion-8bit",)),
     (("sgd",), ("sgd",)),
-    (("muon",), ("muon",)),
 )
 """Names of OptimizerNames -> the optimizer; adamw says by itself that it is not the fused one."""
 OPTIMIZER = Choice(
     keys=("optim",),
-    fields=("optimizer", "fused_optimizer"),
-    rows=tuple(
-        (keys, (*values, False if values == ("adamw",) else ANY)) for keys, values in OPTIMIZERS
+    fields=("optimizer", "fused_optimizer", "data_parallel", "engine"),
+    rows=(
+        # bitsandbytes' 8-bit states do not know FSDP2's sharded tensors, torchao's do.
+        *((("adamw_torch_8bit",), ("adamw-8bit", ANY, kind, None)) for kind in ("fsdp", "hsdp")),
+        *(
+            (keys, (*values, False if values == ("adamw",) else ANY, ANY, ANY))
+            for keys, values in NAMES_OF_OPTIMIZERS
+        ),
     ),
 )
 ATTENTION = Choice(
@@ -54,22 +56,27 @@ ATTENTION = Choice(
         (("eager",), ("eager", ANY)),
     ),
 )
+_PURE = (("bfloat16", "bf16-pure"), ("float16", "fp16-pure"), ("auto", "bf16-pure"))
 PRECISION = Choice(
     keys=("bf16", "fp16", "dtype"),
-    fields=("precision", "low_precision_weights", "lora"),
+    fields=("precision", "low_precision_weights", "lora", "data_parallel"),
     rows=(
-        ((True, None, "bfloat16"), ("bf16", ANY, True)),
-        ((True, None, "bfloat16"), ("bf16-pure", ANY, False)),
-        ((True, None, "float32"), ("bf16", False, ANY)),
-        ((None, True, "float32"), ("fp16", False, False)),
-        ((None, True, "float16"), ("fp16", ANY, True)),
-        ((None, None, "float32"), ("fp32", ANY, ANY)),
-        ((True, None, ANY), ("bf16", ANY, ANY)),
-        ((None, True, ANY), ("fp16", ANY, ANY)),
-        ((None, None, "bfloat16"), ("bf16-pure", ANY, ANY)),
-        ((None, None, "float16"), ("fp16-pure", ANY, ANY)),
-        ((None, None, None), ("fp32", ANY, ANY)),
-        ((None, None, "auto"), ("bf16-pure", ANY, ANY)),
+        ((True, None, "bfloat16"), ("bf16", ANY, True, ANY)),
+        # Accelerate under FSDP, and DeepSpeed, make what is trained fp32 where bf16 is on.
+        ((True, None, "bfloat16"), ("bf16-pure", ANY, False, "replicated")),
+        ((True, None, "auto"), ("bf16-pure", ANY, False, "replicated")),
+        ((True, None, "float32"), ("bf16", False, ANY, ANY)),
+        ((None, True, "float32"), ("fp16", False, False, ANY)),
+        ((None, True, "float16"), ("fp16", ANY, True, ANY)),
+        ((None, None, "float32"), ("fp32", ANY, ANY, ANY)),
+        ((True, None, ANY), ("bf16", ANY, ANY, ANY)),
+        ((None, True, ANY), ("fp16", ANY, ANY, ANY)),
+        ((None, None, None), ("fp32", ANY, ANY, ANY)),
+        *(
+            ((None, None, dtype), (precision, ANY, ANY, kind))
+            for dtype, precision in _PURE
+            for kind in ("replicated", "fsdp", "hsdp")
+        ),
     ),
 )
 CONVERTED = Choice(
@@ -232,7 +239,7 @@ def spell_anew(document: Document) -> None:
         document.put(key, value)
 
 
-_GROUPS = (
+GROUPS = (
     Group(
         source="huggingface/transformers examples/pytorch/language-modeling/run_clm.py 5.23",
         rules=(
@@ -269,12 +276,24 @@ AGREEING = {
 }
 """Keys of the DeepSpeed file that must be "auto" or say what the arguments say."""
 LACKS = {
+    "precision": "it has fp32, bf16 and fp16, and bf16-pure and fp16-pure outside DeepSpeed, which "
+    "keeps an fp32 copy of the weights",
     "tp": "it has no tensor parallelism among its arguments",
     "pp": "it has no pipeline parallelism",
     "cp": "its context parallelism is an argument of Accelerate's launcher, not of the trainer",
     "ep": "it has no expert parallelism among its arguments",
     "dp_replicate": "its arguments do not shard in groups (hsdp)",
 }
+OBJECTIVES: dict[str, tuple[str, ...]] = dict.fromkeys(
+    (
+        *("max_prompt_length", "max_completion_length", "num_generations", "reward_funcs"),
+        *("precompute_ref_log_probs", "sync_ref_model", "ref_model_name_or_path"),
+        *("reward_model_path", "reward_model_name_or_path", "sft_model_path"),
+        *("desirable_weight", "undesirable_weight", "teacher_model_name_or_path"),
+    ),
+    ("*",),
+)
+"""Arguments that TRL's other trainers have, and its SFT has not."""
 TRANSFORMERS = Format(
     trainer="transformers",
     others=("peft", "pytorch", "alst"),
@@ -297,12 +316,14 @@ TRANSFORMERS = Format(
     ),
     conflicts=(("bf16", "fp16"), ("fsdp", "deepspeed"), ("load_in_4bit", "load_in_8bit")),
     agreeing=AGREEING,
+    objectives=OBJECTIVES,
+    impossible=OPTIMIZERS,
     harmless=HARMLESS,
     fixed={"output_dir": "out"},
     lacks=LACKS,
     spell_anew=spell_anew,
     groups=(
-        *_GROUPS,
+        *GROUPS,
         Group(
             source="huggingface/transformers examples/pytorch/language-modeling/run_clm.py 5.23",
             rules=(
@@ -310,47 +331,6 @@ TRANSFORMERS = Format(
                     key="block_size",
                     field="seq_len",
                     other_keys=("max_length", "model_max_length"),
-                ),
-            ),
-        ),
-    ),
-)
-TRL = replace(
-    TRANSFORMERS,
-    trainer="trl",
-    others=("unsloth",),
-    syntax="yaml",
-    file="sft.yaml",
-    signatures=(("max_length",), ("packing",), ("max_seq_length",), ("dataset_text_field",)),
-    command=(
-        "accelerate launch --num_machines {nodes} --num_processes {world} -m trl sft "
-        "--config {file}"
-    ),
-    parsed_by="",
-    groups=(
-        *_GROUPS,
-        Group(
-            source="huggingface/trl trl/trainer/sft_config.py 1.9",
-            rules=(
-                Number(key="max_length", field="seq_len", default=1024),
-                Choice(
-                    keys=("packing",),
-                    fields=("variable_length",),
-                    rows=(((True,), (False,)), ((False,), (True,))),
-                ),
-                Choice(
-                    keys=("loss_type",),
-                    fields=("loss",),
-                    rows=(
-                        (("chunked_nll",), ("chunked",)),
-                        (("nll",), ("full",)),
-                        ((None,), (ANY,)),
-                    ),
-                ),
-                Choice(
-                    keys=("activation_offloading",),
-                    fields=("offload_activations",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
                 ),
             ),
         ),
