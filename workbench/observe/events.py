@@ -335,21 +335,3 @@ def last_rows(path: Path, max_bytes: int = _BLOCK_BYTES) -> list[dict[str, Any]]
     lines = read_tail(path, max_bytes).splitlines()
     rows = (parse_line(line.encode(errors="replace"))[0] for line in lines)
     return [row for row in rows if row is not None]
-
-
-class RecentSteps:
-    """Durations of the latest steps, for the median and the rate."""
-
-    def __init__(self, size: int = 256) -> None:
-        self._seconds: deque[float] = deque(maxlen=size)
-
-    def add(self, row: StepRow) -> None:
-        """Take a finished step into account."""
-        if row.step_seconds is not None and row.step_seconds > 0:
-            self._seconds.append(row.step_seconds)
-
-    @property
-    def median(self) -> float | None:
-        """Median step time in seconds; None before the second step."""
-        ordered = sorted(self._seconds)
-        return ordered[len(ordered) // 2] if ordered else None
