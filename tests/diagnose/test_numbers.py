@@ -150,6 +150,39 @@ def test_divergence(tmp_path: Path) -> None:
     assert found[0].severity == "error"
 
 
+def from_zero(kind: str, seed: int) -> list[float]:
+    """Losses of a policy that is trained with a penalty for leaving its reference, as in GRPO."""
+    chance = random.Random(seed)
+    penalty = [1e-5 * max(0, step - 20) ** 1.2 for step in range(600)]
+    if kind == "exact":
+        return penalty
+    if kind == "signed":
+        return [chance.gauss(0, 1e-6) + one * math.exp(chance.gauss(0, 0.2)) for one in penalty]
+    slow = [1e-9 * step**2 for step in range(600)]  # from the first step on
+    return [one * math.exp(chance.gauss(0, 0.3)) for one in slow]
+
+
+@pytest.mark.parametrize("kind", ["exact", "signed", "slow"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_loss_that_begins_at_zero_has_no_level_to_leave(
+    tmp_path: Path, kind: str, seed: int
+) -> None:
+    replay, seen = Replay(tmp_path), set[str]()
+    for number, loss in enumerate(from_zero(kind, seed), 1):
+        seen |= {found.kind for found in replay.rows([row(number, loss)])}
+    assert not seen - {"plateau"}
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_a_small_loss_may_diverge_and_spike_too(tmp_path: Path, scale: float) -> None:
+    curve = [*falling(200), *(1.3 * 1.03**n for n in range(150))]
+    found = Replay(tmp_path / "one").rows([row(n, scale * x) for n, x in enumerate(curve, 1)])
+    assert "divergence" in kinds(found)
+    losses = [scale * (4 * x if n > 190 else x) for n, x in enumerate(falling(196))]
+    found = Replay(tmp_path / "many").rows([row(n, x) for n, x in enumerate(losses, 1)])
+    assert kinds(found) == ["loss-spike"]
+
+
 def test_a_constant_loss_blames_the_learning_rate_that_is_zero(tmp_path: Path) -> None:
     (found,) = Replay(tmp_path).rows([row(n, 2.5, lr=0.0) for n in range(1, 80)])
     assert found.kind == "plateau"
