@@ -46,7 +46,7 @@ def loss_spike(evidence: Evidence) -> Iterator[Finding]:
     before, now = rows[:-10], rows[-10:]
     middle, spread = _middle(before)
     if abs(middle) <= _LEVEL * spread:
-        return  # around 0, as in GRPO before the policy has moved: there is no level to be far above
+        return  # around 0, as in GRPO before the policy moves: no level to be far above
     enter = evidence.bound("loss-spike", None, 10.0, 5.0)
     high = [
         value
