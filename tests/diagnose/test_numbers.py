@@ -249,3 +249,21 @@ def test_the_learning_rates_are_read_by_rank(tmp_path: Path) -> None:
     for rank, rate in enumerate((0.1, 0.2)):
         stream.take(rank, {"step": 1, "time": 1.0, "loss": 1.0, "lr": rate})
     assert [one.rates for one in stream.rest()] == [{0: 0.1, 1: 0.2}]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_gradient_norm_that_is_no_number_on_one_rank_is_the_step_s(
+    tmp_path: Path, rank: int, bad: float
+) -> None:
+    stream = MetricStream(RunPaths(tmp_path), 3)
+    for step in range(1, 20):
+        for number in range(3):
+            norm = bad if number == rank and step > 10 else 1.0 + (number - 1) / 4
+            line = {"step": step, "time": 1000.0 + step, "loss": 2.0 + step % 5 / 10}
+            stream.take(number, line | {"grad_norm": norm})
+    rows = list(stream.rest())
+    assert [one.grad_norm for one in rows[:10]] == [1.25] * 10
+    assert not any(math.isfinite(one.grad_norm or 0.0) for one in rows[10:])
+    (found,) = Replay(tmp_path).rows(rows)
+    assert (found.kind, found.step) == ("nan-gradient", 11)
