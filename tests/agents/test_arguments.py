@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ pytest.importorskip("mcp", reason="the extra agents is not installed")
 
 from mcp.server.mcpserver.exceptions import ToolError
 
+from workbench.cli import mcp_tools
 from workbench.cli.mcp_limits import AgentLimits
 from workbench.cli.mcp_tools import server
 
@@ -50,3 +52,13 @@ def test_the_help_of_a_script_starts_nothing(tool: str, tmp_path: Path) -> None:
     told = asyncio.run(made.call_tool(tool, {"script": "gpt", "arguments": ["--help"]}))
     assert "--steps" in str(told)
     assert not (tmp_path / "runs").exists()
+
+
+def test_steps_and_counts_are_told_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"step": 1234571 + n, "rank": None, "time": 1.0, "loss": 2.3456789, "tokens": 5056804864.0}
+        for n in range(2)
+    ]
+    monkeypatch.setattr(mcp_tools, "ask", lambda *_: rows)
+    told = json.loads(mcp_tools.Tools(AgentLimits(), str(tmp_path)).metrics("last", 2))
+    assert told["rows"] == ["1234571 - 2.34568 5056804864", "1234572 - 2.34568 5056804864"]

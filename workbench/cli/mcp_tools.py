@@ -30,6 +30,7 @@ _OF_PLANS = (
     *(*_DETAILS, "rejected", "range", "price_marks", "recompute_parts", "notes", "memory"),
     *("price_source", "price_date", "pareto", "sensitivity", "seq_len", "precision"),
 )
+_EXACT = 2**53  # a float has every whole number below it
 _OF_RUNS = ("provenance", "command", "comparison", "dir", "script", "read_only")
 _INSTRUCTIONS = (
     "Predict, plan, launch, watch and diagnose multi-GPU training. Usual order: plan or memory, "
@@ -261,4 +262,12 @@ def _predicted(dry: dict[str, Any]) -> PredictedRun:
 
 def _line(row: list[Any]) -> str:
     """A row as one text: a table of text is a third of a list of objects."""
-    return " ".join("-" if value is None else f"{value:.6g}" for value in row)
+    return " ".join("-" if value is None else _figure(value) for value in row)
+
+
+def _figure(value: Any) -> str:
+    """Counts in full, such as steps and tokens; six digits of what is measured."""
+    if isinstance(value, float):
+        whole = value.is_integer() and abs(value) < _EXACT
+        return f"{value:.0f}" if whole else f"{value:.6g}"
+    return str(value)
