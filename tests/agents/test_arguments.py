@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+import workbench as wb
 
 pytest.importorskip("mcp", reason="the extra agents is not installed")
 
@@ -62,3 +65,32 @@ def test_steps_and_counts_are_told_in_full(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(mcp_tools, "ask", lambda *_: rows)
     told = json.loads(mcp_tools.Tools(AgentLimits(), str(tmp_path)).metrics("last", 2))
     assert told["rows"] == ["1234571 - 2.34568 5056804864", "1234572 - 2.34568 5056804864"]
+
+
+def test_what_a_run_has_spent_is_not_given_again_at_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = {"elapsed_seconds": 0.0, "usd_so_far": 0.0}
+    document = {"usd_per_hour": 10.0, "recovery": {"max_usd": None}}
+    run = SimpleNamespace(
+        id="r", document=document, directory=tmp_path, state="running", view=lambda: view
+    )
+    asked: list[list[str]] = []
+
+    def resumed(_: str, words: list[str]) -> dict[str, Any]:
+        asked.append(words)
+        view["elapsed_seconds"] += 1800  # stopped halfway
+        view["usd_so_far"] += 5.0
+        return {"run": "r", "nodes": 1}
+
+    monkeypatch.setattr(mcp_tools, "ask", resumed)
+    monkeypatch.setattr(mcp_tools.wb, "attach", lambda *_: run)
+    monkeypatch.setattr(mcp_tools.Tools, "_record", lambda *_: None)
+    tools = mcp_tools.Tools(AgentLimits(allow_launch=True, max_usd=10), str(tmp_path))
+    context: Any = None
+    for left in ("1", "0.5"):
+        tools.resume(context, "r")
+        assert asked[-1][3:7] == ["--max-hours", left, "--max-usd", "10"]
+    with pytest.raises(wb.UsageError, match="in all its attempts"):
+        tools.resume(context, "r")
+    assert len(asked) == 2

@@ -16,7 +16,7 @@ import workbench as wb
 from workbench.cli.commands import COMMANDS, load
 from workbench.cli.mcp_answers import ask, last_lines, run_command, short
 from workbench.cli.mcp_arguments import PlainServer
-from workbench.cli.mcp_limits import AgentLimits, PredictedRun, check_options
+from workbench.cli.mcp_limits import AgentLimits, PredictedRun, Spent, check_options
 from workbench.cli.steering import steered
 from workbench.errors import UnknownNameError, WorkbenchError
 from workbench.launching.capture.steering import ACTIONS
@@ -166,7 +166,7 @@ class Tools:
         if not _is_run(dry):
             return short(dry, leave_out=_DETAILS)
         hours = self._limits.hours_for(_predicted(dry), max_hours)
-        words = [script, *(options or ()), "--max-hours", f"{hours:.12g}"]
+        words = [script, *(options or ()), "--max-hours", f"{hours:.12g}", *self._limits.words()]
         begun = ask("launch", [*self._store, *words, "--", *(arguments or ())])
         return self._acted("launch", begun, [*words, "--", *(arguments or ())], context, hours)
 
@@ -200,19 +200,26 @@ class Tools:
         arguments: Words | None = None,
         max_hours: float | None = None,
     ) -> str:
-        """Resume from the newest checkpoint, also with another strategy; limits as of launch."""
-        check_options(options or ())
+        """Resume from the newest checkpoint, also with another strategy, within what is left."""
+        self._check(options)
         handle = wb.attach(run, self._store[1])
         price = handle.document.get("usd_per_hour")
         hours = self._limits.hours_for(
-            PredictedRun(hours=None, usd=None, usd_per_hour=price), max_hours
+            PredictedRun(hours=None, usd=None, usd_per_hour=price),
+            max_hours,
+            Spent.of(handle.view()),
         )
+        own_usd = (handle.document.get("recovery") or {}).get("max_usd")
         words = [handle.id, *(options or ()), "--max-hours", f"{hours:.12g}"]
+        words += self._limits.words(own_usd)
         begun = ask("resume", [*self._store, *words, "--", *(arguments or ())])
         return self._acted("resume", begun, [*words, "--", *(arguments or ())], context, hours)
 
+    def _check(self, options: Words | None) -> None:
+        check_options(options or (), dollars=self._limits.max_usd is not None)
+
     def _dry_run(self, script: str, options: Words | None, arguments: Words | None) -> Any:
-        check_options(options or ())
+        self._check(options)
         words = [script, *(options or ()), "--dry-run", "--", *(arguments or ())]
         return ask("launch", [*self._store, *words])
 
