@@ -95,6 +95,27 @@ def test_many_checkpoints_are_counted(tmp_path: Path) -> None:
     assert warning.startswith("90000000 checkpoints of about")
 
 
+@pytest.mark.parametrize(
+    ("kept", "at_once"),
+    [
+        (["--keep-last", "2"], 3),
+        (["--keep-last", "1", "--keep-best", "3"], 5),
+        (["--keep-best", "1"], 3),
+    ],
+)
+def test_only_the_checkpoints_that_stay_take_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: list[str], at_once: int
+) -> None:
+    request = asked(tmp_path, "--steps", "2000000000", "--checkpoint-every", "100", *kept)
+    assert not [one for one in request.warnings if "checkpoints of about" in one]
+    size = preflight_warnings._checkpoint_bytes(request)
+    monkeypatch.setattr(preflight_warnings, "disk_free", lambda _: at_once * size)
+    assert not list(preflight_warnings._disk(request))
+    monkeypatch.setattr(preflight_warnings, "disk_free", lambda _: at_once * size - 1)
+    (warning,) = preflight_warnings._disk(request)
+    assert warning.startswith(f"{at_once} checkpoints of about")
+
+
 def test_a_missing_package_comes_with_its_one_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
