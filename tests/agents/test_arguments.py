@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+import workbench as wb
 
 pytest.importorskip("mcp", reason="the extra agents is not installed")
 
 from mcp.server.mcpserver.exceptions import ToolError
 
+from workbench.cli import mcp_tools
 from workbench.cli.mcp_limits import AgentLimits
 from workbench.cli.mcp_tools import server
 
@@ -50,3 +55,42 @@ def test_the_help_of_a_script_starts_nothing(tool: str, tmp_path: Path) -> None:
     told = asyncio.run(made.call_tool(tool, {"script": "gpt", "arguments": ["--help"]}))
     assert "--steps" in str(told)
     assert not (tmp_path / "runs").exists()
+
+
+def test_steps_and_counts_are_told_in_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"step": 1234571 + n, "rank": None, "time": 1.0, "loss": 2.3456789, "tokens": 5056804864.0}
+        for n in range(2)
+    ]
+    monkeypatch.setattr(mcp_tools, "ask", lambda *_: rows)
+    told = json.loads(mcp_tools.Tools(AgentLimits(), str(tmp_path)).metrics("last", 2))
+    assert told["rows"] == ["1234571 - 2.34568 5056804864", "1234572 - 2.34568 5056804864"]
+
+
+def test_what_a_run_has_spent_is_not_given_again_at_a_resume(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    view = {"elapsed_seconds": 0.0, "usd_so_far": 0.0}
+    document = {"usd_per_hour": 10.0, "recovery": {"max_usd": None}}
+    run = SimpleNamespace(
+        id="r", document=document, directory=tmp_path, state="running", view=lambda: view
+    )
+    asked: list[list[str]] = []
+
+    def resumed(_: str, words: list[str]) -> dict[str, Any]:
+        asked.append(words)
+        view["elapsed_seconds"] += 1800  # stopped halfway
+        view["usd_so_far"] += 5.0
+        return {"run": "r", "nodes": 1}
+
+    monkeypatch.setattr(mcp_tools, "ask", resumed)
+    monkeypatch.setattr(mcp_tools.wb, "attach", lambda *_: run)
+    monkeypatch.setattr(mcp_tools.Tools, "_record", lambda *_: None)
+    tools = mcp_tools.Tools(AgentLimits(allow_launch=True, max_usd=10), str(tmp_path))
+    context: Any = None
+    for left in ("1", "0.5"):
+        tools.resume(context, "r")
+        assert asked[-1][3:7] == ["--max-hours", left, "--max-usd", "10"]
+    with pytest.raises(wb.UsageError, match="in all its attempts"):
+        tools.resume(context, "r")
+    assert len(asked) == 2

@@ -6,7 +6,7 @@ import pytest
 
 import workbench as wb
 from workbench.cli.mcp_answers import MOST_CHARACTERS, ask, last_lines, short
-from workbench.cli.mcp_limits import AgentLimits, PredictedRun, check_options
+from workbench.cli.mcp_limits import AgentLimits, PredictedRun, Spent, check_options
 from workbench.store.findings import Finding
 
 KNOWN = PredictedRun(hours=3.0, usd=6.0, usd_per_hour=2.0)
@@ -31,6 +31,30 @@ def test_what_is_predicted_above_a_limit_is_refused() -> None:
     with pytest.raises(wb.UsageError, match=r"at most \$5"):
         limits(usd=5).hours_for(KNOWN)
     assert limits(usd=5).hours_for(KNOWN, 2) == 2
+
+
+def test_a_resumed_run_has_what_is_left_of_its_limits() -> None:
+    price = PredictedRun(hours=None, usd=None, usd_per_hour=10.0)
+    begun = Spent(hours=0.4, usd=4.0)
+    assert limits(usd=10).hours_for(price, None, begun) == pytest.approx(0.6)
+    assert limits(hours=2).hours_for(price, None, begun) == pytest.approx(1.6)
+    assert limits(hours=2).hours_for(price, 1, begun) == 1
+    assert limits(usd=10).hours_for(price, 3, Spent(hours=0.4)) == pytest.approx(0.6)
+    for given in (limits(usd=4), limits(hours=0.4), limits(usd=3, hours=9)):
+        with pytest.raises(
+            wb.UsageError, match=r"It has had 24 min.* and \$4.*in all its attempts"
+        ):
+            given.hours_for(price, 0.1, begun)
+
+
+def test_the_dollars_of_all_attempts_are_the_run_s_own_limit() -> None:
+    assert limits(usd=10).words() == ["--max-usd", "10"]
+    assert limits(usd=10).words(own_usd=4.0) == ["--max-usd", "4"]
+    assert limits(usd=10).words(own_usd=40.0) == ["--max-usd", "10"]
+    assert limits(hours=1).words(own_usd=40.0) == []
+    check_options(["--max-usd", "5"])
+    with pytest.raises(wb.UsageError, match="--max-usd cannot be given here"):
+        check_options(["--max-usd", "5"], dollars=True)
 
 
 def test_an_unknown_price_is_refused_unless_hours_alone_are_limited() -> None:

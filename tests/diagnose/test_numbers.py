@@ -150,6 +150,39 @@ def test_divergence(tmp_path: Path) -> None:
     assert found[0].severity == "error"
 
 
+def from_zero(kind: str, seed: int) -> list[float]:
+    """Losses of a policy that is trained with a penalty for leaving its reference, as in GRPO."""
+    chance = random.Random(seed)
+    penalty = [1e-5 * max(0, step - 20) ** 1.2 for step in range(600)]
+    if kind == "exact":
+        return penalty
+    if kind == "signed":
+        return [chance.gauss(0, 1e-6) + one * math.exp(chance.gauss(0, 0.2)) for one in penalty]
+    slow = [1e-9 * step**2 for step in range(600)]  # from the first step on
+    return [one * math.exp(chance.gauss(0, 0.3)) for one in slow]
+
+
+@pytest.mark.parametrize("kind", ["exact", "signed", "slow"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_loss_that_begins_at_zero_has_no_level_to_leave(
+    tmp_path: Path, kind: str, seed: int
+) -> None:
+    replay, seen = Replay(tmp_path), set[str]()
+    for number, loss in enumerate(from_zero(kind, seed), 1):
+        seen |= {found.kind for found in replay.rows([row(number, loss)])}
+    assert not seen - {"plateau"}
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_a_small_loss_may_diverge_and_spike_too(tmp_path: Path, scale: float) -> None:
+    curve = [*falling(200), *(1.3 * 1.03**n for n in range(150))]
+    found = Replay(tmp_path / "one").rows([row(n, scale * x) for n, x in enumerate(curve, 1)])
+    assert "divergence" in kinds(found)
+    losses = [scale * (4 * x if n > 190 else x) for n, x in enumerate(falling(196))]
+    found = Replay(tmp_path / "many").rows([row(n, x) for n, x in enumerate(losses, 1)])
+    assert kinds(found) == ["loss-spike"]
+
+
 def test_a_constant_loss_blames_the_learning_rate_that_is_zero(tmp_path: Path) -> None:
     (found,) = Replay(tmp_path).rows([row(n, 2.5, lr=0.0) for n in range(1, 80)])
     assert found.kind == "plateau"
@@ -216,3 +249,21 @@ def test_the_learning_rates_are_read_by_rank(tmp_path: Path) -> None:
     for rank, rate in enumerate((0.1, 0.2)):
         stream.take(rank, {"step": 1, "time": 1.0, "loss": 1.0, "lr": rate})
     assert [one.rates for one in stream.rest()] == [{0: 0.1, 1: 0.2}]
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("rank", [0, 1, 2])
+def test_a_gradient_norm_that_is_no_number_on_one_rank_is_the_step_s(
+    tmp_path: Path, rank: int, bad: float
+) -> None:
+    stream = MetricStream(RunPaths(tmp_path), 3)
+    for step in range(1, 20):
+        for number in range(3):
+            norm = bad if number == rank and step > 10 else 1.0 + (number - 1) / 4
+            line = {"step": step, "time": 1000.0 + step, "loss": 2.0 + step % 5 / 10}
+            stream.take(number, line | {"grad_norm": norm})
+    rows = list(stream.rest())
+    assert [one.grad_norm for one in rows[:10]] == [1.25] * 10
+    assert not any(math.isfinite(one.grad_norm or 0.0) for one in rows[10:])
+    (found,) = Replay(tmp_path).rows(rows)
+    assert (found.kind, found.step) == ("nan-gradient", 11)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import math
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable
@@ -19,7 +21,9 @@ import workbench as wb
 from tests.pod.place import Placed
 from workbench.errors import HostError, UsageError
 from workbench.launching.prepare import preflight, preflight_warnings
+from workbench.launching.prepare.limits import check_limits_known
 from workbench.notifying import Target, targets, write_targets
+from workbench.observe import doctor
 from workbench.observe.gpu import GpuHolder
 from workbench.recover import Recovery
 from workbench.rehearsing.driver.pod import Pod
@@ -93,6 +97,50 @@ def test_many_checkpoints_are_counted(tmp_path: Path) -> None:
     steps = ("--steps", "90000000", "--checkpoint-every", "1")
     (warning,) = asked(tmp_path, *steps).warnings
     assert warning.startswith("90000000 checkpoints of about")
+
+
+@pytest.mark.parametrize(
+    ("kept", "at_once"),
+    [
+        (["--keep-last", "2"], 3),
+        (["--keep-last", "1", "--keep-best", "3"], 5),
+        (["--keep-best", "1"], 3),
+    ],
+)
+def test_only_the_checkpoints_that_stay_take_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: list[str], at_once: int
+) -> None:
+    request = asked(tmp_path, "--steps", "2000000000", "--checkpoint-every", "100", *kept)
+    assert not [one for one in request.warnings if "checkpoints of about" in one]
+    size = preflight_warnings._checkpoint_bytes(request)
+    monkeypatch.setattr(preflight_warnings, "disk_free", lambda _: at_once * size)
+    assert not list(preflight_warnings._disk(request))
+    monkeypatch.setattr(preflight_warnings, "disk_free", lambda _: at_once * size - 1)
+    (warning,) = preflight_warnings._disk(request)
+    assert warning.startswith(f"{at_once} checkpoints of about")
+
+
+@pytest.mark.parametrize("price", ["nan", "inf", "-3", "2,5", "$2.50"])
+def test_a_price_that_is_none_is_shown_and_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, price: str
+) -> None:
+    monkeypatch.setenv("WORKBENCH_USD_PER_HOUR", price)
+    assert wb.detect_host().usd_per_hour is None  # who asks for the GPUs alone gets them
+    for recovery in (Recovery(), Recovery(max_usd=1)):
+        with pytest.raises(UsageError, match=f"WORKBENCH_USD_PER_HOUR is '{re.escape(price)}'"):
+            asked(tmp_path, "--steps", "5", recovery=recovery)
+    check = doctor._check_price()
+    assert not check["ok"]
+    assert price in check["found"]
+    monkeypatch.setenv("WORKBENCH_USD_PER_HOUR", "2.5")
+    assert asked(tmp_path, "--steps", "5").usd_per_hour == 2.5
+    assert doctor._check_price()["found"] == "$2.50 an hour"
+
+
+@pytest.mark.parametrize("price", [None, math.nan, math.inf, -3.0])
+def test_dollars_are_not_limited_by_a_price_that_is_none(price: float | None) -> None:
+    with pytest.raises(UsageError, match="--max-usd 1 needs the price"):
+        check_limits_known(Recovery(max_usd=1), price, "cpu", {})
 
 
 def test_a_missing_package_comes_with_its_one_command(

@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_thinning_keeps_means_and_order() -> None:
     assert len(columns["step"]) <= 9
 
 
-def write_steps(paths: RunPaths, rank: int, steps: range, **extra: Any) -> None:
+def write_steps(paths: RunPaths, rank: int, steps: Iterable[int], **extra: Any) -> None:
     with paths.rank_metrics(rank).open("a") as file:
         for step in steps:
             line = {"step": step, "time": 1.7e9 + step, "loss": float(rank + step), **extra}
@@ -199,6 +200,31 @@ def test_cost_eta_and_rate(tmp_path: Path) -> None:
     assert view["eta_seconds"] == 25.0
     assert view["tokens_per_second"] == 8192
     assert view["usd_so_far"] == pytest.approx(24.0 * view["elapsed_seconds"] / 3600, rel=1e-3)
+
+
+@pytest.mark.parametrize("last", [4, 31, 32, 64])
+def test_the_size_of_the_last_step_is_not_that_of_all(tmp_path: Path, last: int) -> None:
+    """An epoch ends with a batch of what is left."""
+    paths = directory(tmp_path)
+    builder = ViewBuilder(paths, RunRecord.of({**run_document(1), "tokens_per_step": None}))
+    for step in range(1, 14):
+        count = last if step == 13 else 32
+        write_steps(paths, 0, [step], step_seconds=1.0, samples=count, tokens=100 * count)
+    builder.read(final=True)
+    view = builder.snapshot(now())
+    assert view["samples_per_second"] == pytest.approx(32, rel=0.01)
+    assert view["tokens_per_second"] == pytest.approx(3200, rel=0.01)
+
+
+def test_a_rate_is_of_steps_and_their_own_time(tmp_path: Path) -> None:
+    paths = directory(tmp_path)
+    builder = ViewBuilder(paths, RunRecord.of({**run_document(1), "tokens_per_step": None}))
+    for step in range(1, 41):  # sentences of any length, and a checkpoint now and then
+        count = 100 if step % 3 else 1000
+        pause = 30.0 if step % 10 == 0 else 0.0
+        write_steps(paths, 0, [step], step_seconds=count / 1000 + pause, tokens=count)
+    builder.read(final=True)
+    assert builder.tokens_per_second() == pytest.approx(1000)
 
 
 def test_unknown_is_null_never_zero(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from workbench.cli.quantities import read_range
 from workbench.describe import Cluster, prices
+from workbench.describe.detection import host_price
 from workbench.describe.price import Offer, Terms
 from workbench.errors import UnknownNameError, UsageError
 from workbench.units import UNKNOWN
@@ -37,7 +38,7 @@ def priced_offer(options: CostOptions, cluster: Cluster) -> PricedOffer:
     """Your own price, the named offer, or the cheapest of the table."""
     if options.usd_per_hour is not None or options.spot_usd_per_hour is not None:
         return _own(options, cluster)
-    if options.gpu is None and cluster.usd_per_hour:
+    if options.gpu is None and host_price() and cluster.usd_per_hour:
         text = str(cluster.usd_per_hour)
         return _own(replace(options, usd_per_hour=text), cluster, "$WORKBENCH_USD_PER_HOUR")
     return _from_table(options, cluster)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from workbench.errors import UsageError
 from workbench.units import format_seconds, format_usd
@@ -22,6 +23,8 @@ _OWN = {
     "--": "Give the script's arguments as the tool's arguments.",
 }
 """Options that a tool has of its own."""
+_DOLLARS = {"--max-usd": "The server limits the dollars of each run; for less give max_hours."}
+_LEAST_HOURS = 1 / 3600  # with less left a run would be stopped before its first step
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +37,21 @@ class PredictedRun:
     """Bill; None = unknown."""
     usd_per_hour: float | None
     """Price of all its machines; None = unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """What a run has taken so far, in all its attempts."""
+
+    hours: float = 0.0
+    """Running time."""
+    usd: float | None = None
+    """Bill; None = unknown: then that of the hours at today's price."""
+
+    @classmethod
+    def of(cls, view: Mapping[str, Any]) -> Spent:
+        """From a run's view."""
+        return cls(hours=(view.get("elapsed_seconds") or 0.0) / 3600, usd=view.get("usd_so_far"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,9 +93,12 @@ class AgentLimits:
         if not self.allow_launch:
             raise UsageError(_READING)
 
-    def hours_for(self, predicted: PredictedRun, wanted: float | None = None) -> float:
-        """After how many hours the run is stopped; `asked`: what the agent wants it to be.
+    def hours_for(
+        self, predicted: PredictedRun, wanted: float | None = None, spent: Spent | None = None
+    ) -> float:
+        """After how many hours the run is stopped; `wanted`: what the agent wants it to be.
 
+        The limits are of the whole run: what it has `spent` before it is resumed is taken off.
         Unknown hours are no reason to refuse: the run is stopped at the limit. An unknown price is
         one where dollars are limited, since no time could be derived from it.
 
@@ -87,15 +108,20 @@ class AgentLimits:
         self.require_launch()
         if wanted is not None and not 0 < wanted < 1e6:
             raise UsageError(f"max_hours {wanted:g}: give a number above 0 and below a million.")
-        limit = self._hours_of_both(predicted)
+        limit = self._hours_left(predicted, spent or Spent())
         if wanted is not None and wanted <= limit:
             return wanted  # it is stopped before any limit, whatever was predicted
         if predicted.hours is not None and predicted.hours > limit:
             raise UsageError(self._too_much(predicted))
         return limit if wanted is None else min(limit, wanted)
 
-    def _hours_of_both(self, predicted: PredictedRun) -> float:
-        hours = [] if self.max_hours is None else [self.max_hours]
+    def words(self, own_usd: float | None = None) -> list[str]:
+        """Options that hold all attempts of a run to its dollars; `own_usd`: its own limit."""
+        given = [most for most in (self.max_usd, own_usd) if most is not None]
+        return [] if self.max_usd is None else ["--max-usd", f"{min(given):.12g}"]
+
+    def _hours_left(self, predicted: PredictedRun, spent: Spent) -> float:
+        hours = [] if self.max_hours is None else [self.max_hours - spent.hours]
         if self.max_usd is not None:
             price = predicted.usd_per_hour
             if price is None:
@@ -104,8 +130,16 @@ class AgentLimits:
                     f"{format_usd(self.max_usd)}. Set WORKBENCH_USD_PER_HOUR for the server, or "
                     "start it with --max-hours alone."
                 )
-            hours += [self.max_usd / price] if price else []
-        return min(hours, default=1e5)  # a free host, dollars alone: eleven years
+            usd = spent.hours * price if spent.usd is None else spent.usd
+            hours += [(self.max_usd - usd) / price] if price else []
+        left = min(hours, default=1e5)  # a free host, dollars alone: eleven years
+        if left < _LEAST_HOURS and spent.hours:
+            bill = "" if not spent.usd else f" and {format_usd(spent.usd)}"
+            raise UsageError(
+                f"It has had {format_seconds(3600 * spent.hours)}{bill} in all its attempts. "
+                f"{self} Ask the user to resume it, or launch another run."
+            )
+        return left
 
     def _too_much(self, predicted: PredictedRun) -> str:
         bill = "" if predicted.usd is None else f" and {format_usd(predicted.usd)}"
@@ -115,13 +149,14 @@ class AgentLimits:
         )
 
 
-def check_options(options: Sequence[str]) -> None:
-    """Refuse options that the tools decide themselves.
+def check_options(options: Sequence[str], *, dollars: bool = False) -> None:
+    """Refuse options that the tools decide themselves; `dollars`: --max-usd is one of them.
 
     Raises:
         UsageError: one is given; the message says what to use.
     """
+    own = _OWN | (_DOLLARS if dollars else {})
     for word in options:
         name = word.partition("=")[0]
-        if name in _OWN:
-            raise UsageError(f"{name} cannot be given here. {_OWN[name]}")
+        if name in own:
+            raise UsageError(f"{name} cannot be given here. {own[name]}")

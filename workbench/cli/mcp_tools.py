@@ -16,7 +16,7 @@ import workbench as wb
 from workbench.cli.commands import COMMANDS, load
 from workbench.cli.mcp_answers import ask, last_lines, run_command, short
 from workbench.cli.mcp_arguments import PlainServer
-from workbench.cli.mcp_limits import AgentLimits, PredictedRun, check_options
+from workbench.cli.mcp_limits import AgentLimits, PredictedRun, Spent, check_options
 from workbench.cli.steering import steered
 from workbench.errors import UnknownNameError, WorkbenchError
 from workbench.launching.capture.steering import ACTIONS
@@ -30,6 +30,7 @@ _OF_PLANS = (
     *(*_DETAILS, "rejected", "range", "price_marks", "recompute_parts", "notes", "memory"),
     *("price_source", "price_date", "pareto", "sensitivity", "seq_len", "precision"),
 )
+_EXACT = 2**53  # a float has every whole number below it
 _OF_RUNS = ("provenance", "command", "comparison", "dir", "script", "read_only")
 _INSTRUCTIONS = (
     "Predict, plan, launch, watch and diagnose multi-GPU training. Usual order: plan or memory, "
@@ -165,7 +166,7 @@ class Tools:
         if not _is_run(dry):
             return short(dry, leave_out=_DETAILS)
         hours = self._limits.hours_for(_predicted(dry), max_hours)
-        words = [script, *(options or ()), "--max-hours", f"{hours:.12g}"]
+        words = [script, *(options or ()), "--max-hours", f"{hours:.12g}", *self._limits.words()]
         begun = ask("launch", [*self._store, *words, "--", *(arguments or ())])
         return self._acted("launch", begun, [*words, "--", *(arguments or ())], context, hours)
 
@@ -199,19 +200,26 @@ class Tools:
         arguments: Words | None = None,
         max_hours: float | None = None,
     ) -> str:
-        """Resume from the newest checkpoint, also with another strategy; limits as of launch."""
-        check_options(options or ())
+        """Resume from the newest checkpoint, also with another strategy, within what is left."""
+        self._check(options)
         handle = wb.attach(run, self._store[1])
         price = handle.document.get("usd_per_hour")
         hours = self._limits.hours_for(
-            PredictedRun(hours=None, usd=None, usd_per_hour=price), max_hours
+            PredictedRun(hours=None, usd=None, usd_per_hour=price),
+            max_hours,
+            Spent.of(handle.view()),
         )
+        own_usd = (handle.document.get("recovery") or {}).get("max_usd")
         words = [handle.id, *(options or ()), "--max-hours", f"{hours:.12g}"]
+        words += self._limits.words(own_usd)
         begun = ask("resume", [*self._store, *words, "--", *(arguments or ())])
         return self._acted("resume", begun, [*words, "--", *(arguments or ())], context, hours)
 
+    def _check(self, options: Words | None) -> None:
+        check_options(options or (), dollars=self._limits.max_usd is not None)
+
     def _dry_run(self, script: str, options: Words | None, arguments: Words | None) -> Any:
-        check_options(options or ())
+        self._check(options)
         words = [script, *(options or ()), "--dry-run", "--", *(arguments or ())]
         return ask("launch", [*self._store, *words])
 
@@ -261,4 +269,12 @@ def _predicted(dry: dict[str, Any]) -> PredictedRun:
 
 def _line(row: list[Any]) -> str:
     """A row as one text: a table of text is a third of a list of objects."""
-    return " ".join("-" if value is None else f"{value:.6g}" for value in row)
+    return " ".join("-" if value is None else _figure(value) for value in row)
+
+
+def _figure(value: Any) -> str:
+    """Counts in full, such as steps and tokens; six digits of what is measured."""
+    if isinstance(value, float):
+        whole = value.is_integer() and abs(value) < _EXACT
+        return f"{value:.0f}" if whole else f"{value:.6g}"
+    return str(value)

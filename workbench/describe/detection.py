@@ -20,20 +20,21 @@ from workbench.describe import amd
 from workbench.describe.accelerators import Accelerator, recognise
 from workbench.describe.bounded_calls import DRIVER
 from workbench.describe.hardware import Cluster, Gpu
+from workbench.errors import UsageError
 
 _GROUPS = Path("/sys/fs/cgroup")
+PRICE = "WORKBENCH_USD_PER_HOUR"
+"""Environment variable with the host's price."""
 
 
 def detect_host() -> Cluster:
     """Describe this machine: GPUs through NVML, cores and memory through psutil and the cgroup.
 
-    The price is taken from ``$WORKBENCH_USD_PER_HOUR`` when that is set to a number.
+    The price is that of `host_price`; None where it is no price, which `launch` and `doctor` say.
     """
-    price = os.environ.get("WORKBENCH_USD_PER_HOUR", "")
-    try:
-        usd_per_hour = float(price) if price else None
-    except ValueError:
-        usd_per_hour = None
+    usd_per_hour = None
+    with contextlib.suppress(UsageError):
+        usd_per_hour = host_price()
     gpus = visible_gpus()
     return Cluster(
         name=socket.gethostname(),
@@ -44,6 +45,25 @@ def detect_host() -> Cluster:
         usd_per_hour=usd_per_hour,
         accelerator=_common_type(gpus),
     )
+
+
+def host_price() -> float | None:
+    """Dollars an hour of this host, from ``$WORKBENCH_USD_PER_HOUR``; None = not set.
+
+    Raises:
+        UsageError: it is set to something that is no price.
+    """
+    given = os.environ.get(PRICE, "").strip()
+    try:
+        price = float(given) if given else None
+    except ValueError:
+        price = math.nan
+    if price is not None and not 0 <= price < math.inf:
+        raise UsageError(
+            f"{PRICE} is {given!r}: give the dollars per hour of this host as a number from 0 "
+            f"(free) upwards, such as {PRICE}=2.50."
+        )
+    return price
 
 
 def _common_type(gpus: tuple[Gpu, ...]) -> Accelerator | None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.diagnose import (
@@ -38,7 +39,14 @@ from workbench.observe.events import StepRow
 from workbench.observe.rank_count import rank_count
 from workbench.observe.rewinds import read_rewinds
 from workbench.store.files import write_json_atomic
-from workbench.store.findings import EXIT_HANG, HANGS, Finding, read_findings, worst_first
+from workbench.store.findings import (
+    EXIT_HANG,
+    HANGS,
+    SEVERITIES,
+    Finding,
+    read_findings,
+    worst_first,
+)
 from workbench.store.layout import RunPaths
 from workbench.store.processes import boot_id
 from workbench.store.rank_records import RankStart
@@ -235,6 +243,7 @@ class Diagnoser:
             if kept is not None and kept.finding.cleared_at is None:
                 kept.finding = replace(kept.finding, next=raised.next)
         if finding is not None:
+            finding = replace(finding, ended_run=outcome != "succeeded")
             self._merge_one(finding, self.evidence.facts)
             kept = self._kept.get(finding.key)
             if kept is not None and outcome != "succeeded":
@@ -332,9 +341,10 @@ class Diagnoser:
         now = facts.monotonic
         kept = self._kept.get(finding.key)
         if kept is None:
-            if len(self._kept) < _MAX_KEPT:
-                seen = replace(finding, seen_at=finding.seen_at or round(facts.time, 3))
-                self._kept[finding.key] = _Kept(seen, now, now)
+            seen = replace(finding, seen_at=finding.seen_at or round(facts.time, 3))
+            self._kept[finding.key] = _Kept(seen, now, now)
+            if len(self._kept) > _MAX_KEPT:
+                del self._kept[_expendable([kept.finding for kept in self._kept.values()]).key]
             return
         old = kept.finding
         kept.raised_at = now
@@ -351,6 +361,22 @@ class Diagnoser:
                 write_json_atomic(self._paths.findings, document)
                 self._written = findings
         return findings
+
+
+def _expendable(findings: Collection[Finding]) -> Finding:
+    """Which of too many to do without: one that has gone, else the least severe.
+
+    Of equals one of the commonest kind, so that what all ranks have does not displace what is new.
+    """
+    count = Counter(finding.kind for finding in findings)
+
+    def rank(finding: Finding) -> tuple[bool, bool, int, int, float]:
+        cleared, seen = finding.cleared_at is not None, finding.seen_at or 0.0
+        severity = SEVERITIES.index(finding.severity)
+        latest = -seen if cleared else seen  # what stands does not change with each look
+        return not finding.ended_run, cleared, severity, count[finding.kind], latest
+
+    return max(findings, key=rank)
 
 
 def read_starts(paths: RunPaths, run: RunRecord) -> dict[int, RankStart]:

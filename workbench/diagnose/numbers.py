@@ -14,6 +14,8 @@ from workbench.diagnose.nonfinite import nan_loss
 from workbench.store.findings import Finding
 
 _RATES_APART, _RATE_OFF = 8, 1e-4  # steps, and relative: beyond what a rounded rate differs by
+_LEVEL = 1.5  # spreads that a loss is from 0: nearer, "times as large" compares with noise
+_LOWEST = 4  # how many times the lowest of the first losses their median may be
 _MAD = 1.4826  # standard deviations in one median absolute deviation of a normal distribution
 
 
@@ -43,6 +45,8 @@ def loss_spike(evidence: Evidence) -> Iterator[Finding]:
         return
     before, now = rows[:-10], rows[-10:]
     middle, spread = _middle(before)
+    if abs(middle) <= _LEVEL * spread:
+        return  # around 0, as in GRPO before the policy moves: no level to be far above
     enter = evidence.bound("loss-spike", None, 10.0, 5.0)
     high = [
         value
@@ -71,8 +75,8 @@ def divergence(evidence: Evidence) -> Iterator[Finding]:
     if best is None or len(begun) < 10 or len(recent) < 60:
         return
     start, (now, _) = median(begun), _middle(recent[30:])
-    if min(best, start) <= 0:
-        return  # without a zero to compare with, "times as large" means nothing
+    if min(best, *begun) <= 0 or start > _LOWEST * min(begun):
+        return  # it began at 0 but for noise, as in GRPO: "times as large" means nothing
     factor = evidence.bound("divergence", None, 1.5, 1.2)
     # At least the level it was 30 steps ago: a loss that comes down again has not diverged.
     if now < factor * start or now < 2 * best or now < 0.9 * median(recent[:30]):

@@ -15,14 +15,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from workbench.describe import detection
 from workbench.describe.amd import VENDOR as AMD
 from workbench.describe.bounded_calls import DRIVER, driver_silence
 from workbench.describe.detection import detect_host, nvml, silent_gpus, vendor, visible_gpus
 from workbench.describe.hardware import Gpu
 from workbench.describe.torch_build import cuda_version, torch_that_fits
+from workbench.errors import UsageError
 from workbench.observe.host import disk_free
 from workbench.store.runs import Store
-from workbench.units import GIB, format_bytes
+from workbench.units import GIB, format_bytes, format_usd
 
 _SHM = "/dev/shm"  # noqa: S108  (where the kernel keeps POSIX shared memory)
 _MIN_SHM_BYTES = GIB
@@ -64,6 +66,7 @@ def doctor(store: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         _check_links(),
         _check_nccl(torch),
         _check_cores(),
+        _check_price(),
         _check_shm(),
         _check_port(),
         _check_store(Store(store)),
@@ -319,6 +322,14 @@ def _check_cores() -> Check:
     wanted = 2 * max(1, len(host.gpus))
     fix = f"{wanted} cores or more feed {len(host.gpus)} GPUs; data loading may be the bottleneck."
     return _check("cpu and memory", (host.cpu_cores or 0) >= wanted or not host.gpus, observed, fix)
+
+
+def _check_price() -> Check:
+    try:
+        price = detection.host_price()
+    except UsageError as error:
+        return _check("price", ok=False, observed=str(error), fix="Set it again, or unset it.")
+    return _check("price", ok=True, observed=f"{format_usd(price)} an hour" if price else "not set")
 
 
 def _check_shm() -> Check:

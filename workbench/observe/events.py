@@ -36,6 +36,7 @@ class StepRow:
     loss: float | None = None
     lr: float | None = None
     grad_norm: float | None = None
+    """The highest of the ranks'; NaN if one's is."""
     step_seconds: float | None = None
     tokens: int | None = None
     samples: int | None = None
@@ -171,7 +172,7 @@ class MetricStream:
         if isinstance(lr, _NUMBER):
             row.lr = row.rates[rank] = lr
         if isinstance(norm, _NUMBER):
-            row.grad_norm = norm
+            row.grad_norm = _higher(row.grad_norm, norm)
         seconds, entered, waited = get("step_seconds"), get("backward_at"), get("data_seconds")
         if isinstance(seconds, _NUMBER) and (
             row.step_seconds is None or seconds > row.step_seconds
@@ -227,6 +228,15 @@ class MetricStream:
                 now, late = self.ranks[rank], entered - first
                 before = now.late_seconds
                 now.late_seconds = late if before is None else 0.9 * before + 0.1 * late
+
+
+def _higher(norm: float | None, other: float) -> float:
+    """Of two ranks' gradient norms; one that is no number counts as highest.
+
+    They are equal where the ranks agree on one. Stages of a pipeline, and scripts that clip by
+    their own shard, each have another.
+    """
+    return other if norm is None or other > norm or math.isnan(other) else norm
 
 
 def _take_data(row: StepRow, rank: int, line: dict[str, Any]) -> None:
@@ -335,21 +345,3 @@ def last_rows(path: Path, max_bytes: int = _BLOCK_BYTES) -> list[dict[str, Any]]
     lines = read_tail(path, max_bytes).splitlines()
     rows = (parse_line(line.encode(errors="replace"))[0] for line in lines)
     return [row for row in rows if row is not None]
-
-
-class RecentSteps:
-    """Durations of the latest steps, for the median and the rate."""
-
-    def __init__(self, size: int = 256) -> None:
-        self._seconds: deque[float] = deque(maxlen=size)
-
-    def add(self, row: StepRow) -> None:
-        """Take a finished step into account."""
-        if row.step_seconds is not None and row.step_seconds > 0:
-            self._seconds.append(row.step_seconds)
-
-    @property
-    def median(self) -> float | None:
-        """Median step time in seconds; None before the second step."""
-        ordered = sorted(self._seconds)
-        return ordered[len(ordered) // 2] if ordered else None

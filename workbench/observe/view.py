@@ -9,12 +9,13 @@ from typing import Any, cast
 
 from workbench.observe.consumed import Consumed
 from workbench.observe.device_fleet import Devices
-from workbench.observe.events import MetricStream, RecentSteps, StepRow, last_rows
+from workbench.observe.events import MetricStream, StepRow, last_rows
 from workbench.observe.log_tails import LogTail
 from workbench.observe.logged import LoggedRow, LoggedStream
 from workbench.observe.prediction_error.comparison import compare
 from workbench.observe.prediction_error.steady_steps import StepSample
 from workbench.observe.rank_grid import RankGrid
+from workbench.observe.recent_steps import RecentSteps
 from workbench.observe.rewinds import rewind_fields
 from workbench.observe.series_tables import SeriesTables
 from workbench.observe.thinning import Number, Rule, ThinnedTable
@@ -136,7 +137,6 @@ class ViewBuilder:
                 self.nonfinite_step = None
         self.steps = row.step
         self.first_step_at = self.first_step_at or row.time
-        self.recent.add(row)
         if row.loss is not None and row.finite:
             self.loss_first = row.loss if self.loss_first is None else self.loss_first
             self.loss_last = row.loss
@@ -144,6 +144,7 @@ class ViewBuilder:
             self.nonfinite_step = self.nonfinite_step or row.step
         self._tokens = row.tokens or self.run.tokens_per_step
         self._samples = row.samples or self._samples
+        self.recent.add(row, self._tokens)
         self._consumed.add(row.step, self._tokens)
         self._timeline.append(row)
         self._rank_grid.append(row)
@@ -180,8 +181,7 @@ class ViewBuilder:
 
     def tokens_per_second(self) -> float | None:
         """Rate of the recent steps; None while tokens per step are unknown."""
-        median = self.recent.median
-        return self._tokens / median if self._tokens and median else None
+        return self.recent.tokens_per_second
 
     @property
     def tokens(self) -> int | None:
@@ -190,8 +190,7 @@ class ViewBuilder:
 
     def samples_per_second(self) -> float | None:
         """Rate of the recent steps; None for data that comes from no DataLoader."""
-        median = self.recent.median
-        return self._samples / median if self._samples and median else None
+        return self.recent.samples_per_second
 
     def upper_bound(self) -> bool:
         """Whether ranks may have been counted that train on the same data as others."""

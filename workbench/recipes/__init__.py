@@ -200,6 +200,7 @@ _SHAPE: Mapping[str, Any] = {
     "experts_per_token": 0,
     **dict.fromkeys(("seq_len", "micro_batch", "accumulate", "precision", "steps", "minutes")),
     "checkpoint_every": 0,
+    **dict.fromkeys(("keep_last", "keep_best")),
     **dict.fromkeys(("data", "adapter", "epochs", "pictures", "base")),
     "eval_share": 0.0,
     "packing": False,
@@ -241,9 +242,9 @@ def shape(
     The keys: layers, hidden, heads, vocab, mlp (the MLP's inner width), tied (embedding and head
     share one matrix), parameters (exact), seq_len, micro_batch (sequences per process), accumulate
     (micro-batches per optimizer step), precision, optimizer, steps and minutes (None: no such
-    limit), checkpoint_every (steps; 0: never); kv_heads, gated_mlp, lora_rank, lora_targets and
-    quantization of a Hugging Face model; experts and experts_per_token, 0 without. A recipe without
-    a model of tokens has None as layers.
+    limit), checkpoint_every (steps; 0: never), keep_last and keep_best (checkpoints; both None:
+    all); kv_heads, gated_mlp, lora_rank, lora_targets and quantization of a Hugging Face model;
+    experts and experts_per_token, 0 without. A recipe without a model of tokens has None as layers.
 
     >>> gpt2 = shape(["--size", "12", "--seq-len", "1024"])
     >>> gpt2["layers"], gpt2["hidden"], gpt2["parameters"], gpt2["minutes"]

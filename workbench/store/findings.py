@@ -15,7 +15,7 @@ from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 
 Severity = Literal["error", "warning", "note"]
-_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
+SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 HANGS = frozenset({"hang", "deadlock", "stopped-rank", "gil-held"})
 """Kinds after which nothing continues by itself."""
 _OF_A_RUN = "adopt|attach|checkpoints|diagnose|doctor|logs|metrics|profile|rerun|resume|show|stop"
@@ -114,7 +114,7 @@ class Finding:
             return None
         if _number(known.get("confidence")) is None:
             return None
-        if known.get("severity") not in _SEVERITIES:
+        if known.get("severity") not in SEVERITIES:
             known["severity"] = "warning"
         return cls(**known)
 
@@ -149,7 +149,7 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
         key=lambda finding: (
             finding.cleared_at is not None,
             not finding.ended_run,
-            _SEVERITIES.index(finding.severity),
+            SEVERITIES.index(finding.severity),
             _number(finding.seen_at) or 0.0,
         ),
     )

@@ -17,7 +17,7 @@ from typing import Any
 from workbench import recipes
 from workbench.describe import Cluster, Strategy
 from workbench.describe.checks import require_at_least
-from workbench.describe.detection import detect_host
+from workbench.describe.detection import detect_host, host_price
 from workbench.describe.job import Job
 from workbench.describe.strategy import DEGREES
 from workbench.errors import HostError, UsageError
@@ -95,6 +95,8 @@ def _placed(
     what = resolve(target)
     script, recipe = what.path, what.recipe
     host = options.cluster or detect_host()
+    if options.cluster is None:
+        host_price()  # a price that is none is refused before anything is paid for
     if options.cluster is None and not options.cpu:
         refuse_silent_driver()
     host, options = on_named(host, options)

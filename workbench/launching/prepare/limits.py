@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +26,8 @@ def check_limits_known(
     Raises:
         UsageError: the price is unknown, or this machine tells no energy.
     """
-    if recovery.max_usd is not None and usd_per_hour is None:
+    known = usd_per_hour is not None and 0 <= usd_per_hour < math.inf
+    if recovery.max_usd is not None and not known:
         raise UsageError(
             f"--max-usd {recovery.max_usd:g} needs the price of this machine, which is unknown. "
             "Set it: WORKBENCH_USD_PER_HOUR=2.50 workbench launch … (dollars per hour)."

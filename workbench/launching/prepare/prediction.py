@@ -176,7 +176,13 @@ def _of_recipe(request: Request, recipe: str) -> Request:
         steps_total=steps,
         seconds_total=None if shape["minutes"] is None else 60.0 * shape["minutes"],
         checkpoint_every=shape["checkpoint_every"],
+        checkpoints_kept=_kept(shape["keep_last"], shape["keep_best"]),
     )
+
+
+def _kept(last: int | None, best: int | None) -> int | None:
+    """How many checkpoints stay; the newest always does. None = all."""
+    return None if last is None and best is None else max(1, last or 0) + (best or 0)
 
 
 def memory_of(recipe: str | None, workload: Workload, strategy: Strategy, where: Any) -> Estimate:

@@ -260,11 +260,16 @@ def _disk(request: Request) -> Iterator[str]:
             f"One checkpoint takes about {format_bytes(size)}, but {format_bytes(free)} are free "
             f"below {folder}. Free some, use --store on a larger disk, or --checkpoint-every 0."
         )
-    count = (request.steps_total or 0) // every
-    if count * size > free:
+    count, kept = (request.steps_total or 0) // every, request.checkpoints_kept
+    at_once = count if kept is None else min(count, kept + 1)  # an old one goes after a new one
+    if at_once * size > free:
+        what = f"{count} checkpoints of about {format_bytes(size)} are planned"
+        helps = "Checkpoint less often, keep fewer"
+        if at_once < count:
+            what = f"{at_once} checkpoints of about {format_bytes(size)} will be kept at a time"
+            helps = "Keep fewer"
         yield (
-            f"{count} checkpoints of about {format_bytes(size)} are planned; {format_bytes(free)} "
-            f"are free below {folder}. Checkpoint less often, or use a larger disk."
+            f"{what}; {format_bytes(free)} are free below {folder}. {helps}, or use a larger disk."
         )
 
 

@@ -79,6 +79,8 @@ class Request:
     """Time limit asked for, when known."""
     checkpoint_every: int | None = None
     """Optimizer steps between checkpoints, when known; 0 = none are written."""
+    checkpoints_kept: int | None = None
+    """How many a recipe leaves when it has saved one; None = all."""
     checkpoint_folder: Path | None = None
     """Where a recipe writes them; None = below the store."""
     precision: str | None = None
