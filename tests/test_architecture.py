@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-import functools
 import os
 import statistics
 import subprocess
 import sys
 import types
+from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -67,17 +68,43 @@ FILES = sorted((ROOT / "workbench").rglob("*.py"))
 OURS = [*FILES, *sorted((ROOT / "widgets").rglob("*.py"))]
 
 
-@functools.cache
-def imports(path: Path) -> set[str]:
-    """Modules imported anywhere in the file, also in a function or for types alone."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """All of them, also inside of others: a third of the nodes that `ast.walk` visits."""
+    for statement in body:
+        yield statement
+        for name in ("body", "orelse", "finalbody"):
+            yield from statements(getattr(statement, name, []))
+        for part in (*getattr(statement, "handlers", []), *getattr(statement, "cases", [])):
+            yield from statements(part.body)
+
+
+class Parsed(NamedTuple):
+    """What the tests here ask of a file; its tree is let go."""
+
+    imports: set[str]
+    """Modules imported anywhere in it, also in a function or for types alone."""
+    functions: dict[str, int]
+    """Lines of each function."""
+
+
+@pytest.fixture(scope="module")
+def parsed() -> dict[Path, Parsed]:
+    """Each file of ours."""
+    return {path: _parsed(path) for path in OURS}
+
+
+def _parsed(path: Path) -> Parsed:
+    found, functions = set[str](), dict[str, int]()
+    for node in statements(ast.parse(path.read_text()).body):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             found.add(node.module)
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            functions[f"{path.name}:{node.name}"] = node.end_lineno - node.lineno + 1
+    return Parsed(found, functions)
 
 
 def unit(module: str) -> str | None:
@@ -85,14 +112,14 @@ def unit(module: str) -> str | None:
     return parts[1] if parts[0] == "workbench" and len(parts) > 1 and parts[1] in ORDER else None
 
 
-def imports_to_the_right(path: Path) -> list[str]:
+def imports_to_the_right(path: Path, modules: set[str]) -> list[str]:
     """The imports of a file that point to a package on its right, or a package without a place."""
     own = path.relative_to(ROOT / "workbench").parts[0].removesuffix(".py")
     if own in {"__init__", "cli"}:
         return []
     if own not in ORDER:
         return [f"{path.relative_to(ROOT)}: {own} has no place in the order"]
-    others = {module: unit(module) for module in imports(path)}
+    others = {module: unit(module) for module in modules}
     return [
         f"{path.relative_to(ROOT)}: {own} imports {module}"
         for module, other in sorted(others.items())
@@ -100,14 +127,14 @@ def imports_to_the_right(path: Path) -> list[str]:
     ]
 
 
-def test_packages_import_only_to_their_left() -> None:
+def test_packages_import_only_to_their_left(parsed: dict[Path, Parsed]) -> None:
     assert FILES
-    assert not [line for path in FILES for line in imports_to_the_right(path)]
+    assert not [line for path in FILES for line in imports_to_the_right(path, parsed[path].imports)]
 
 
-def test_the_engine_never_imports_the_widgets() -> None:
+def test_the_engine_never_imports_the_widgets(parsed: dict[Path, Parsed]) -> None:
     assert not [
-        path for path in FILES if any("workbench_widgets" in name for name in imports(path))
+        path for path in FILES if any("workbench_widgets" in name for name in parsed[path].imports)
     ]
 
 
@@ -116,10 +143,12 @@ def module_name(path: Path) -> str:
     return ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__")
 
 
-def test_no_import_cycles_between_modules() -> None:
+def test_no_import_cycles_between_modules(parsed: dict[Path, Parsed]) -> None:
     names = {module_name(path): path for path in OURS}
     doors = {"workbench", "workbench_widgets"}  # their packages load public names on use
-    graph = {name: imports(path) & names.keys() - {name, *doors} for name, path in names.items()}
+    graph = {
+        name: parsed[path].imports & names.keys() - {name, *doors} for name, path in names.items()
+    }
     done: set[str] = set()
 
     def visit(name: str, trail: tuple[str, ...]) -> None:
@@ -170,15 +199,10 @@ def test_the_public_door() -> None:
         assert name == "recipes" or name not in wb.__all__, f"{path} hides wb.{name}"
 
 
-def test_files_and_functions_stay_short() -> None:
+def test_files_and_functions_stay_short(parsed: dict[Path, Parsed]) -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in OURS}
     assert not {str(path): count for path, count in lengths.items() if count > 400}
-    functions: dict[str, int] = {}
-    for path in OURS:
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                assert node.end_lineno is not None
-                functions[f"{path.name}:{node.name}"] = node.end_lineno - node.lineno + 1
+    functions = dict(item for file in parsed.values() for item in file.functions.items())
     assert not {name: count for name, count in functions.items() if count > 60}
     assert statistics.median(functions.values()) <= 20
 

@@ -21,6 +21,7 @@ from tests.conftest import SCRIPTS, allowed, rank_pid, until
 from tests.faults.matrix import record
 from workbench.store import processes
 from workbench.store.files import read_json
+from workbench.store.starts import PORT_TAKEN
 
 pytestmark = pytest.mark.slow
 Start = Callable[..., wb.Run]
@@ -95,7 +96,10 @@ def test_a_port_taken_after_the_preflight_is_retried_on_another(store: Path) -> 
         bound.bind(("", port))
         run = wb.start(request)
         assert run.wait(120) == "succeeded", run.logs()
-    assert run.summary()["restarts"] == 1
+    attempts = run.summary()["attempts"]
+    starts = [attempt for attempt in attempts if attempt["event"] == "start"]
+    assert [start.get("why") for start in starts] == [None, PORT_TAKEN]
+    assert run.summary()["restarts"] == 0  # nothing failed
     assert len(run.metrics()) == 5
     record(11, "the next start, on a free port, succeeds; said in words")
 
