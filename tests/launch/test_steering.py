@@ -179,7 +179,8 @@ def rates(run: wb.Run) -> list[dict[int, float]]:
 def steer_and_compare(start: Start, strategy: str, how: str, tmp_path: Path) -> None:
     """A run whose rate was changed trains as one that was launched with that schedule."""
     common = ["--how", how, "--steps", "60", "--output", str(tmp_path / "out")]
-    run = start("steered.py", [*common, "--step-seconds", "0.15"], processes=2, strategy=strategy)
+    slowly = [*common, "--step-seconds", "0.3"]  # four requests, also on a busy machine
+    run = start("steered.py", slowly, processes=2, strategy=strategy)
     run.wait(240, steps=2)
     answer = run.set(lr=0.002)
     assert answer.done, answer.why
