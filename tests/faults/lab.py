@@ -12,11 +12,11 @@ from typing import Any
 
 import workbench as wb
 from tests.conftest import rank_pid, until
-from workbench.launching.resume.attempts import read_attempts
 from workbench.recover.policy import Recovery
 from workbench.store import processes
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.starts import read_attempts
 
 LAB = Path(wb.__file__).parent / "recipes" / "fault_lab.py"
 PATIENCE = 90.0

@@ -22,13 +22,13 @@ from tests.fuzz import junk
 from workbench.cli import live
 from workbench.cli.tables import runs_table, summary_table
 from workbench.diagnose import offline
-from workbench.launching.resume.attempts import read_attempts
 from workbench.observe.prediction_error.comparison import compare, read_prediction_error
 from workbench.observe.prediction_error.steady_steps import Steady
 from workbench.observe.pulse import read_pulse
 from workbench.recover import checkpoints
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
+from workbench.store.starts import read_attempts
 
 # A longer search: WORKBENCH_FUZZ_EXAMPLES=1000 pytest tests/fuzz --hypothesis-profile=soak
 EXAMPLES = int(os.environ.get("WORKBENCH_FUZZ_EXAMPLES", "15"))

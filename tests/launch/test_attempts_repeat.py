@@ -19,7 +19,7 @@ from workbench.errors import UsageError
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare.own_decisions import check_own_decisions
 from workbench.launching.prepare.recorded_environment import recorded_value, with_hook
-from workbench.launching.resume.attempts import Attempts, read_attempts
+from workbench.launching.resume.attempts import Attempts
 from workbench.launching.resume.resumable import latest_words
 from workbench.launching.resume.resume import next_spec, prepared, with_described
 from workbench.launching.supervise import outcome, rollback, run_state
@@ -34,7 +34,7 @@ from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import BY_HAND
-from workbench.store.starts import PORT_TAKEN
+from workbench.store.starts import PORT_TAKEN, read_attempts
 
 LAUNCHER = ["accelerate", "launch", "--main_process_port", "0", "train.py"]
 

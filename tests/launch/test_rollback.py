@@ -15,12 +15,12 @@ from tests.conftest import SCRIPTS
 from tests.diagnose.sample import Replay, row
 from workbench.diagnose.instability import InstabilityWatch
 from workbench.errors import UsageError
-from workbench.launching.resume.attempts import read_attempts
 from workbench.launching.supervise.rollback_environment import rollback_environment
 from workbench.recipes.skipped_data import data_step
 from workbench.recover.policy import Recovery
 from workbench.recover.stop_rule import StopWatch, stop_conditions
 from workbench.store.layout import RunPaths
+from workbench.store.starts import read_attempts
 
 Start = Callable[..., wb.Run]
 NAN = float("nan")

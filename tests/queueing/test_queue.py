@@ -15,11 +15,11 @@ import pytest
 import workbench as wb
 from tests.conftest import until
 from workbench.launching.launch import launch
-from workbench.launching.resume.attempts import read_attempts
 from workbench.queueing import Queue
 from workbench.store import processes
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
+from workbench.store.starts import read_attempts
 
 TINY = ("--steps", "3", "--size", "2")
 

@@ -13,10 +13,10 @@ import workbench as wb
 from tests.conftest import until
 from workbench.cli.entry import app
 from workbench.errors import ForeignRunError
-from workbench.launching.resume.attempts import read_attempts
 from workbench.launching.resume.run_options import options_of
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
+from workbench.store.starts import read_attempts
 
 
 def printed(*words: str, root: Path) -> Any:

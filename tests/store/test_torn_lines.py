@@ -14,7 +14,7 @@ import pytest
 import workbench as wb
 from workbench.launching.capture import log_values
 from workbench.launching.capture.writers import LineWriter
-from workbench.launching.resume.attempts import Attempts, furthest, read_attempts
+from workbench.launching.resume.attempts import Attempts, furthest
 from workbench.observe.events import last_rows, read_metrics
 from workbench.observe.view import recent_samples
 from workbench.recover.checkpoints import list_checkpoints
@@ -23,6 +23,7 @@ from workbench.store.cut_lines import cut_after
 from workbench.store.files import LineReader, parse_line, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.schema import BY_HAND
+from workbench.store.starts import read_attempts
 
 HOST = "cpu-8"
 

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from workbench.describe.hardware import device_of
 from workbench.estimate import sizing
 from workbench.estimate.inference import cache_bytes_per_token
 from workbench.estimate.parts import SAFETY, Estimate
@@ -164,7 +165,7 @@ def _numbers(report: MemoryAnswer) -> Table:
 
 
 def _on_cpu(job: Job) -> bool:
-    return (job.cluster if isinstance(job.cluster, str) else job.cluster.device) == "cpu"
+    return device_of(job.cluster) == "cpu"
 
 
 def _cpu_numbers(report: MemoryAnswer) -> Table:

@@ -10,13 +10,13 @@ from workbench.compare import alignment, index
 from workbench.compare.differences import configuration, differing, results
 from workbench.compare.lineage import Branch, ancestry
 from workbench.errors import UsageError
-from workbench.launching.resume.attempts import read_attempts
 from workbench.observe.curves import Curve
 from workbench.observe.rows import row
 from workbench.observe.series import Series, read_series
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.runs import Store
+from workbench.store.starts import read_attempts
 
 MOST = 10
 """Most runs of a comparison: more cannot be told apart in one figure."""

@@ -229,3 +229,8 @@ class Conditions:
     def is_measured(self) -> bool:
         """Whether anything was measured on the machine itself."""
         return bool(self.source)
+
+
+def device_of(where: Cluster | str) -> str:
+    """Cuda or cpu: of a cluster, or of the word that stands for one."""
+    return where if isinstance(where, str) else where.device

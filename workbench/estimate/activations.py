@@ -106,7 +106,7 @@ def _block(context: RankContext, *, moe: bool) -> BlockMemory:
     saved, gradients = _after_selective(context, inventory, moe=moe), _gradients(context, moe=moe)
     flow = _residual_gradients(context)
     in_attention = gradients.attention + _of_scores(context, inventory)
-    fetched = _fetched(context, inventory, saved, moe=moe)
+    fetched = _fetched(context, inventory, saved, gradients, moe=moe)
     return BlockMemory(
         saved=saved,
         boundary=context.residual_bytes * context.residual,
@@ -200,14 +200,8 @@ def _gradients(context: RankContext, *, moe: bool) -> _Operations:
         in_mlp = pieces * c * rows * model.expert_hidden + 2 * c * rows * model.hidden
     else:
         in_mlp = pieces * c * model.mlp_hidden * tokens / tp
-    return _Operations(
-        in_mlp / context.mlp_slices(tokens), c * tokens * _attention_width(context) / tp
-    )
-
-
-def _attention_width(context: RankContext) -> int:
-    model = context.model
-    return model.query_width + model.key_width + model.value_width + model.attention_width
+    width = model.query_width + model.key_width + model.value_width + model.attention_width
+    return _Operations(in_mlp / context.mlp_slices(tokens), c * tokens * width / tp)
 
 
 def _of_scores(context: RankContext, inventory: Mapping[str, float]) -> float:
@@ -226,12 +220,18 @@ def _residual_gradients(context: RankContext) -> float:
 
 
 def _fetched(
-    context: RankContext, inventory: Mapping[str, float], saved: Mapping[str, float], *, moe: bool
+    context: RankContext,
+    inventory: Mapping[str, float],
+    saved: Mapping[str, float],
+    gradients: _Operations,
+    *,
+    moe: bool,
 ) -> _Operations:
     """What the worst operation of each half reads of the tensors that are in host memory.
 
     The product's two factors with the product's gradient, which `_gradients` counts in the place of
-    the product; attention's inputs, result and scores. A half that is recomputed is on the card.
+    the product; attention's inputs and result, as large as their gradients, and its scores. A half
+    that is recomputed is on the card.
     """
     model, c, tokens = context.model, context.width.compute, context.tokens
     inner = model.mlp_hidden * tokens / context.strategy.tp
@@ -240,5 +240,4 @@ def _fetched(
     mlp = (3 if model.gated_mlp else 2) * c * inner / context.mlp_slices(tokens)
     if not saved.get("mlp"):
         mlp = inventory["mlp"]
-    attention = c * tokens * _attention_width(context) / context.strategy.tp
-    return _Operations(mlp, attention + inventory["scores"])
+    return _Operations(mlp, gradients.attention + inventory["scores"])

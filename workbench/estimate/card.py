@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.hardware import device_of
 from workbench.describe.job import Job
 from workbench.errors import UsageError
 from workbench.estimate.parts import COMMUNICATION, CONTEXT, SAFETY, SLACK
@@ -52,7 +53,7 @@ def check_where(where: Cluster | str) -> None:
 
 def card_parts(strategy: Strategy, where: Cluster | str, slack: int) -> CardParts:
     """Slack, context and communication library of one rank."""
-    device = where if isinstance(where, str) else where.device
+    device = device_of(where)
     if device == "cpu":
         return CardParts(
             parts={CONTEXT: CPU_CONTEXT_BYTES},

@@ -11,6 +11,7 @@ from pathlib import Path
 from workbench.describe import Cluster, Model, Strategy, Workload
 from workbench.describe.checks import require_choice, require_positive
 from workbench.describe.counting import block_linears
+from workbench.describe.hardware import device_of
 from workbench.describe.job import read_model
 from workbench.describe.workload import QUANTIZATIONS
 from workbench.errors import UsageError
@@ -63,7 +64,7 @@ def inference_memory(
         CACHE: batch * seq_len * cache_bytes_per_token(model, tp=tp, kv_bytes=kv_bytes),
         PREFILL: _prefill(model, seq_len * batch, batch, precision, tp),
     }
-    device = where if isinstance(where, str) else where.device
+    device = device_of(where)
     context = {CONTEXT: CPU_CONTEXT_BYTES if device == "cpu" else CUDA_CONTEXT_BYTES}
     if tp > 1 and device != "cpu":
         context[COMMUNICATION] = NCCL_BYTES

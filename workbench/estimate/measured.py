@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from workbench.describe import Cluster, Workload
+from workbench.describe.hardware import device_of
 from workbench.describe.measured import Measured, Moment
 from workbench.estimate.rank import Rank
 
@@ -57,7 +58,7 @@ def measured_moments(
 def on_device(workload: Workload, where: Cluster | str) -> Workload:
     """The workload as the ranks of `where` step: a CPU rank as the CPU that it was measured on."""
     measured = workload.model.measured
-    device = where if isinstance(where, str) else where.device
+    device = device_of(where)
     if measured is None or device != "cpu" or measured.device != "cpu":
         return workload
     traced = workload.model.traced

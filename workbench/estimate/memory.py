@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.hardware import device_of
 from workbench.describe.job_function import takes_job
 from workbench.describe.library_refusals import check_offloaded_weights
 from workbench.errors import UsageError
@@ -58,7 +59,7 @@ def training_memory(
     by_stage = tuple(_stage_memory(rank) for rank in ranks)
     fullest = max(by_stage, key=lambda stage: stage.peak.total_bytes)
     peak = fullest.peak
-    device = where if isinstance(where, str) else where.device
+    device = device_of(where)
     terms = _terms(workload, where)
     taken = [stage.peak.total_bytes + stage.slack_bytes for stage in by_stage]
     beside = CPU_CONTEXT_BYTES if device == "cpu" else 0

@@ -10,13 +10,13 @@ from typing import Any, cast
 
 from workbench.launching.capture.overrides import STEERED, Override
 from workbench.launching.capture.steering import GO
-from workbench.launching.resume.attempts import read_attempts
 from workbench.launching.supervise.rollback_environment import (
     RATE_VARIABLE,
     rollback_environment,
 )
 from workbench.store.files import read_file, read_json
 from workbench.store.layout import RunPaths
+from workbench.store.starts import read_attempts
 
 _DECISION_BYTES = 400
 

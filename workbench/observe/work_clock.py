@@ -7,9 +7,9 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Any, cast, final
 
-from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 from workbench.store.schema import AttemptLine, AttemptsBefore
+from workbench.store.starts import read_attempts
 
 _TOLD = 40  # lines of attempts in the view
 _PAUSES = 30  # between attempts that the view has no room for
@@ -33,10 +33,7 @@ class Clock:
     @classmethod
     def read(cls, paths: RunPaths, started_at: float) -> Clock:
         """From the run's attempts; one attempt from `started_at` on where none were written."""
-        lines, reader = list[dict[str, Any]](), LineReader(paths.attempts)
-        while block := reader.read():
-            lines += block
-        return cls(intervals(lines) or [(started_at, None)])
+        return cls(intervals(read_attempts(paths)) or [(started_at, None)])
 
     def active(self, at: float) -> float:
         """Seconds at work until the Unix time `at`."""

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from workbench.store import names
-from workbench.store.files import LineReader, parse_line, read_json
+from workbench.store.files import parse_line, read_json
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
+from workbench.store.starts import read_attempts
 from workbench.store.status import read_status
 
 _SLACK_SECONDS = 10.0
@@ -70,7 +71,7 @@ def saver(paths: RunPaths, run: RunRecord) -> Saver:
     """What is known of a run's places and times."""
     words, origins = list(run.arguments), {(run.resumed_from or {}).get("checkpoint")}
     spans = list[tuple[float, float]]()
-    for line in _attempts(paths):
+    for line in read_attempts(paths):
         given: Any = line.get("arguments")
         words += [str(word) for word in given] if isinstance(given, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         origins.add(line.get("checkpoint"))
@@ -87,12 +88,6 @@ def saver(paths: RunPaths, run: RunRecord) -> Saver:
     named = tuple(place for place in places if str(place) not in origins)
     work = Path(run.working_directory or "/nowhere")
     return Saver(paths.directory.name, work, named, tuple(spans))
-
-
-def _attempts(paths: RunPaths) -> Iterator[dict[str, Any]]:
-    reader = LineReader(paths.attempts)
-    while lines := reader.read() or reader.read_unfinished():
-        yield from lines
 
 
 def step_at(paths: RunPaths, at: float) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,20 +14,25 @@ PORT_TAKEN = "The rendezvous port was taken; started again on a free one."
 """`AttemptLine.why` of an attempt that only has another port."""
 
 
+def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
+    """The lines of ``attempts.jsonl`` that are whole, in order; the last may lack its newline."""
+    reader, attempts = LineReader(paths.attempts), list[dict[str, Any]]()
+    while lines := reader.read() or reader.read_unfinished():
+        for line in lines:
+            with contextlib.suppress(KeyError, TypeError, ValueError):
+                known = {"attempt": int(line["attempt"]), "time": float(line["time"])}
+                if line["event"] in {"start", "end"}:
+                    attempts.append({**line, **known})
+    return attempts
+
+
 def read_starts(paths: RunPaths) -> list[dict[str, Any]]:
-    """The lines of starts whose attempt is told, in order."""
-    reader, starts = LineReader(paths.attempts), list[dict[str, Any]]()
-    while lines := reader.read():
-        starts += [
-            line
-            for line in lines
-            if line.get("event") == "start" and type(line.get("attempt")) is int
-        ]
-    return starts
+    """The lines of starts, in order."""
+    return [line for line in read_attempts(paths) if line["event"] == "start"]
 
 
 def attempts_of(paths: RunPaths) -> int:
-    """How often the run was started; 0 = not yet."""
+    """How often the run was started; 0 = not yet. Of a copy also lines of other versions count."""
     reader, numbers = LineReader(paths.attempts), [0]
     while lines := reader.read():
         numbers += [line["attempt"] for line in lines if type(line.get("attempt")) is int]

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from workbench.describe import Cluster
+from workbench.describe.hardware import device_of
 from workbench.describe.job import Job
 from workbench.describe.stack import ALL, NONE, StackMeasurement
 from workbench.errors import UnknownNameError, UsageError
@@ -102,7 +103,7 @@ def of_figures(job: Job, figures: Mapping[str, float], name: str | None = None) 
         else:
             values |= _peak(plain, figure, value)
     accelerator = job.cluster.accelerator if isinstance(job.cluster, Cluster) else None
-    device = job.cluster if isinstance(job.cluster, str) else job.cluster.device
+    device = device_of(job.cluster)
     stack = of_trainer(job.trainer)
     shown = ", ".join(f"{figure} {value:g}" for figure, value in figures.items())
     usual = slug(

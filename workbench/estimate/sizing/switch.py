@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.hardware import device_of
 from workbench.describe.job_function import takes_job
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory, why_not_quantized
@@ -186,7 +187,7 @@ def _lacks(cluster: Cluster | str, precision: str) -> bool:
 
 def _is_host(cluster: Cluster | str) -> bool:
     """Whether the ranks run in host memory themselves: nothing can move there."""
-    return (cluster if isinstance(cluster, str) else cluster.device) == "cpu"
+    return device_of(cluster) == "cpu"
 
 
 def _host_holds(switch: Switch, cluster: Cluster | str) -> bool:

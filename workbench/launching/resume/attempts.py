@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from collections.abc import Sequence
@@ -12,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 from workbench.launching.log import guarded, log
 from workbench.observe.work_clock import told_attempts
 from workbench.store.cut_lines import cut_after
-from workbench.store.files import LineReader, append_line, parse_line, read_json, read_tail
+from workbench.store.files import append_line, parse_line, read_json, read_tail
 from workbench.store.layout import RunPaths
 from workbench.store.schema import RollbackDoc
 from workbench.store.secrets import hide_bytes, redact_arguments
-from workbench.store.starts import is_by_hand
+from workbench.store.starts import is_by_hand, read_attempts
 
 if TYPE_CHECKING:
     from workbench.recover.checkpoints import Checkpoint
@@ -238,15 +237,3 @@ def _separate(path: Path, number: int, first_step: int) -> None:
 
     with path.open("ab") as file:
         file.write(f"\n{attempt_mark(number, first_step)}\n".encode())
-
-
-def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
-    """The lines of ``attempts.jsonl`` that are whole, in order; the last may lack its newline."""
-    reader, attempts = LineReader(paths.attempts), list[dict[str, Any]]()
-    while lines := reader.read() or reader.read_unfinished():
-        for line in lines:
-            with contextlib.suppress(KeyError, TypeError, ValueError):
-                known = {"attempt": int(line["attempt"]), "time": float(line["time"])}
-                if line["event"] in {"start", "end"}:
-                    attempts.append({**line, **known})
-    return attempts

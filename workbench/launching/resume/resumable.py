@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from workbench.errors import StoreError, UsageError
 from workbench.launching.prepare.acceptance import check_accepted
-from workbench.launching.resume.attempts import read_attempts
 from workbench.launching.resume.run_limits import check_limits
 from workbench.launching.resume.starting_point import starting_point
 from workbench.launching.start.launch_spec import recorded_spec, resume_spec
@@ -17,6 +16,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
 from workbench.store.record import read_record, read_run
 from workbench.store.run_record import RunRecord
+from workbench.store.starts import read_attempts
 from workbench.store.status import read_status
 
 
