@@ -160,3 +160,24 @@ def test_a_degree_that_no_job_says_is_refused(tmp_path: Path) -> None:
         job_from_config(file, model="llama-3-8b", gpu="h100", gpus=8)
     file.write_text(file.read_text().replace("tensor_parallel_size: 2", "tensor_parallel_size: 1"))
     assert job_from_config(file, model="llama-3-8b", gpu="h100", gpus=4).strategy.dp_shard == 4
+
+
+@pytest.mark.parametrize("trainer", ["torchtitan", "megatron-lm"])
+def test_a_trainer_that_needs_gpus_gets_no_job_on_cpu_ranks(trainer: str) -> None:
+    with pytest.raises(CannotExpressError, match="does not train on CPU ranks"):
+        write_config(wb.Job.of("llama-3-8b", gpus=2, cpu=True, strategy="fsdp"), trainer)
+
+
+@pytest.mark.parametrize("trainer", ON_HF)
+def test_a_host_with_gpus_is_told_to_train_on_its_cpus(trainer: str) -> None:
+    job = wb.Job.of("llama-3-8b", gpus=1, cpu=True)
+    (file, *_) = write_config(job, trainer).files.values()
+    assert "use_cpu" in file or "use-cpu" in file
+    assert "use_cpu" not in text(trainer, strategy="ddp")
+
+
+@pytest.mark.parametrize("trainer", ["torchtitan", "torchtune"])
+def test_a_model_without_a_flavor_is_refused_for_that(trainer: str) -> None:
+    job = wb.Job.of("gpt2", gpus=8, gpu="h100", strategy="fsdp")
+    with pytest.raises(CannotExpressError, match="none known has this shape"):
+        write_config(job, trainer)

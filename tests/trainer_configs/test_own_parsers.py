@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -94,3 +97,20 @@ def test_accelerate_reads_its_config(tmp_path: Path) -> None:
     assert parsed.fsdp_config["fsdp_version"] == 2
     assert parsed.fsdp_config["fsdp_activation_checkpointing"] is True
     assert parsed.parallelism_config["parallelism_config_dp_replicate_size"] == 2
+
+
+@pytest.mark.slow  # starts two ranks
+def test_accelerate_starts_the_ranks_of_a_cpu_job(tmp_path: Path) -> None:
+    made = write_config(wb.Job.of("gpt2", gpus=2, cpu=True, strategy="ddp"), "accelerate")
+    write_files(made, tmp_path)
+    (tmp_path / "train.py").write_text(
+        "from accelerate import Accelerator\n"
+        "state = Accelerator().state\n"
+        "print(f'{state.num_processes} {state.device.type} {state.backend}\\n', end='')\n"
+    )
+    command = [*made.command[:-1], "--main_process_port", "0", made.command[-1]]
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert done.stdout.split("\n")[:2] == ["2 cpu gloo"] * 2, done.stderr

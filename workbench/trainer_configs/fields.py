@@ -9,7 +9,8 @@ Beside the options of a job these are derived from it, and back:
   they are stated apart; ``offload_optimizer``, ``offload_parameters``,
   ``offload_activations``: each part alone;
 - ``model_text`` and ``model_id``: what names the model; ``model.hidden`` …: its shape;
-- ``positions``: the longest sequence that a model is built for; ``world_size``: ranks.
+- ``positions``: the longest sequence that a model is built for; ``world_size``: ranks;
+  ``device``: cuda or cpu.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 from workbench.describe import Cluster, Strategy
 from workbench.describe.catalog import every_published
+from workbench.describe.hardware import device_of
 from workbench.describe.job import Job, options
 from workbench.describe.model import Model
 from workbench.describe.option import declared
@@ -68,6 +70,7 @@ def job_fields(job: Job, model_text: str | None = None) -> dict[str, Any]:
         "model_id": catalog_id(workload.model),
         "positions": workload.model.max_positions or workload.seq_len,
         "world_size": strategy.world_size,
+        "device": device_of(job.cluster),
     }
     shape = workload.model
     values[f"{_SHAPE}grouped"] = shape.key_value_heads != shape.heads

@@ -84,7 +84,7 @@ class Format:
     beside: tuple[Beside, ...] = ()
     """Keys that it wants beside others."""
     environment: tuple[Beside, ...] = ()
-    """arguments: variables that the script sets."""
+    """Variables that the script sets; of a file: that stand before the command."""
     unread: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key of a degree -> why no job says it, as the end of a sentence; above 1 it is refused."""
     note: str = ""

@@ -66,6 +66,9 @@ FSDP2_OPTIMIZERS = Impossible(
     reason="bitsandbytes' 8-bit states do not know FSDP2's sharded tensors; give adamw-fused, "
     "whose states FSDP shards",
 )
+NEEDS_GPUS = Impossible(
+    when={"device": "cpu"}, reason="it does not train on CPU ranks; give the GPUs, --gpu h100"
+)
 OPTIMIZERS = (
     # torchao's 8-bit AdamW is written in the place of bitsandbytes'
     replace(FSDP2_OPTIMIZERS, when={"optimizer": _PAGED_OR_LION, **_OF_FSDP2}),

@@ -284,8 +284,13 @@ def _texts(
     words = {"file": chosen.file, "gpus": gpus, "nodes": nodes, "world": gpus * nodes}
     words["recipe"] = next((name for name, when in chosen.recipes if applies(when, fields)), "")
     command = tuple(shlex.split(chosen.command.format(**words)))
+    variables = [one.keys for one in chosen.environment if applies(one.when, fields)]
+    set_before = {name: str(value) for keys in variables for name, value in keys.items()}
+    if set_before and chosen.syntax != "arguments":
+        command = ("env", *(f"{name}={value}" for name, value in set_before.items()), *command)
+    device = "CPU ranks" if fields["device"] == "cpu" else "GPUs"
     comments = (
-        f"Written by workbench export --trainer {chosen.trainer}, for {nodes} x {gpus} GPUs.",
+        f"Written by workbench export --trainer {chosen.trainer}, for {nodes} x {gpus} {device}.",
         f"Start: {shlex.join(command)}",
         *notes,
     )
@@ -299,8 +304,6 @@ def _texts(
     if chosen.syntax == "arguments":
         start = ("torchrun", f"--nnodes={nodes}", f"--nproc-per-node={gpus}", chosen.script)
         options = arguments(values, dashes=chosen.dashes)
-        variables = [one.keys for one in chosen.environment if applies(one.when, fields)]
-        set_before = {name: str(value) for keys in variables for name, value in keys.items()}
         text = script_file(start, options, comments, set_before)
         return {chosen.file: text, **beside}, command
     return {chosen.file: _FILES[chosen.syntax](values, comments), **beside}, command

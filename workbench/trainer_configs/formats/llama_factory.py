@@ -26,6 +26,7 @@ LLAMA_FACTORY: Format = replace(
     parsed_by="",
     conflicts=(("bf16", "fp16"), ("pure_bf16", "fp16"), ("fsdp", "deepspeed")),
     fixed={"stage": "sft", "do_train": True, "output_dir": "out"},
+    beside=transformers.ON_CPU,
     left_open="data set, template, learning rate, number of epochs",
     objectives={"stage": ("rm", "ppo", "dpo", "kto")},
     impossible=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
-from workbench.trainer_configs.limits import Beside, Impossible
+from workbench.trainer_configs.limits import NEEDS_GPUS, Beside, Impossible
 from workbench.trainer_configs.rules import ANY, MANY, Choice, Number
 
 _ARGUMENTS = "NVIDIA/Megatron-LM megatron/training/arguments.py 0.19 (d98e8a64)"
@@ -106,6 +106,7 @@ def spell_anew(document: Document) -> None:
 
 _OF_FSDP2 = {"data_parallel": "fsdp"}
 _IMPOSSIBLE = (
+    NEEDS_GPUS,
     Impossible(
         when={**_OF_FSDP2, "model.tied_embeddings": True},
         reason="its FSDP2 wants a head of its own (--untie-embeddings-and-output-weights); give "

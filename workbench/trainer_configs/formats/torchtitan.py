@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
-from workbench.trainer_configs.limits import Impossible
+from workbench.trainer_configs.limits import NEEDS_GPUS, Impossible
 from workbench.trainer_configs.rules import ANY, MANY, Choice, Number, texts
 
 _MODELS = (
@@ -53,6 +53,7 @@ TORCHTITAN = Format(
     ),
     assumed={"data_parallel": "fsdp"},
     impossible=(
+        NEEDS_GPUS,
         Impossible(
             when={},
             since="2026-09",
@@ -62,6 +63,7 @@ TORCHTITAN = Format(
     note="For torchtitan up to 0.2.2 (pip install torchtitan==0.2.2): from 0.3 on it reads no "
     "such file.",
     lacks={
+        "model": "it builds models from flavors of its own, and none known has this shape",
         "lora_rank": "it trains all parameters",
         "zero_stage": "it shards with FSDP2, not with ZeRO",
         "sequence_parallel": "its tensor parallelism splits the sequence too",

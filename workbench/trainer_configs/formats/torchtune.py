@@ -113,6 +113,7 @@ TORCHTUNE = Format(
     assumed={"data_parallel": "fsdp"},
     left_open="tokenizer, checkpoint, data, learning rate, number of epochs",
     lacks={
+        "model": "it builds models with functions of its own, and none known has this shape",
         "precision": "its weights, gradients and optimizer have one dtype, bf16 or fp32 "
         "(bf16-pure, fp32)",
         "pp": "it has no pipeline parallelism",

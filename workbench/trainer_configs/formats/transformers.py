@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.describe.workload import LORA_TARGETS
 from workbench.trainer_configs.document import Document
-from workbench.trainer_configs.format import Format, Group
+from workbench.trainer_configs.format import Beside, Format, Group
 from workbench.trainer_configs.formats import deepspeed
 from workbench.trainer_configs.limits import OPTIMIZERS
 from workbench.trainer_configs.rules import ANY, Choice, Names, Number, below, texts
@@ -196,6 +196,7 @@ LORA = (
 )
 TRAINING_ARGUMENTS = "huggingface/transformers src/transformers/training_args.py 5.23"
 HARMLESS = (
+    "use_cpu",
     *("lora_alpha", "lora_dropout", "*lora_task_type", "use_rslora", "per_device_eval_batch_size"),
     *("eval_*", "save_*", "logging_*", "dataloader_*", "optim_args"),
     *("gradient_checkpointing_kwargs*", "activation_checkpointing_kwargs*", "ddp_timeout"),
@@ -208,6 +209,8 @@ HARMLESS = (
 )
 
 
+ON_CPU = (Beside(when={"device": "cpu"}, keys={"use_cpu": True}),)
+"""Of a host with GPUs, which are taken otherwise."""
 SHARDING_WORDS = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True}
 """Words in ``fsdp`` -> whether gathered weights are freed after forward."""
 
@@ -320,6 +323,7 @@ TRANSFORMERS = Format(
     impossible=OPTIMIZERS,
     harmless=HARMLESS,
     fixed={"output_dir": "out"},
+    beside=ON_CPU,
     lacks=LACKS,
     spell_anew=spell_anew,
     groups=(
