@@ -289,6 +289,8 @@ def test_weights_that_are_trained_or_held_besides_are_named(tmp_path: Path) -> N
     words = ARGUMENTS.rstrip() + " --lora_modules_to_save embed_tokens\n"
     notes = " ".join(read(tmp_path, "train.sh", words, gpus=8).notes)
     assert "lora_modules_to_save" in notes
+    text = AXOLOTL + "lora_modules_to_save: [embed_tokens]\n"
+    assert "lora_modules_to_save" in " ".join(read(tmp_path, "qlora.yml", text, gpus=4).notes)
     stage = {"stage": 3, "zero_hpz_partition_size": 8}
     plan = json.dumps({"train_micro_batch_size_per_gpu": 1, "zero_optimization": stage})
     notes = " ".join(read(tmp_path, "ds.json", plan, gpus=8, model="gpt2").notes)

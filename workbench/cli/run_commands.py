@@ -99,7 +99,8 @@ def metrics(
     run: RunArgument = "last",
     *,
     rank: Annotated[
-        int | None, typer.Option(help="One rank instead of the mean over ranks.")
+        int | None,
+        typer.Option(help="One rank, not the mean of all (of gradient norms: the highest)."),
     ] = None,
     tail: Annotated[int | None, typer.Option(min=1, help="The last N steps.")] = None,
     keys: Annotated[

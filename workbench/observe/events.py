@@ -272,7 +272,7 @@ def recorded_rows(paths: RunPaths, ranks: int) -> Iterator[StepRow]:
 def iterate_metrics(
     paths: RunPaths, ranks: int, rank: int | None = None, tail: int | None = None
 ) -> Iterator[dict[str, Any]]:
-    """All metric lines of `rank`, or of every step with values averaged over ranks.
+    """All metric lines of `rank`, or of every step: the ranks' mean, and the highest grad_norm.
 
     Rows have the keys step, rank (None for the mean), time, loss, lr, grad_norm, step_seconds.
     Non-finite values come as floats; callers that write JSON turn them into null. Memory is bounded

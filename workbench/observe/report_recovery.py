@@ -9,9 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from workbench.store.files import LineReader
 from workbench.store.findings import Finding, parse_findings, read_findings
 from workbench.store.layout import RunPaths
+from workbench.store.starts import read_attempts
 from workbench.units import format_bytes, format_seconds, format_usd
 
 STYLE = """
@@ -35,16 +35,17 @@ class LostWork:
     pause_seconds: float
     """From the end of an attempt to the start of the next one."""
     usd: float | None
-    """Both together at the run's price; None = price or step time unknown."""
+    """The repetition at the run's price; None = price or step time unknown. Pauses are left out,
+    as in the run's cost so far: nothing tells whether the machines were rented meanwhile."""
 
 
 def lost(attempts: Sequence[Mapping[str, Any]], view: Mapping[str, Any]) -> LostWork | None:
-    """What restarts and rewinds cost, from attempts.jsonl and the view; None when there was none.
+    """What restarts and rewinds took, from attempts.jsonl and the view; None when there was none.
 
     >>> end = {"event": "end", "attempt": 1, "time": 190.0, "last_step": 71}
     >>> start = {"event": "start", "attempt": 2, "time": 200.0, "first_step": 60}
     >>> lost([end, start], {"step_seconds_median": 2.0, "usd_per_hour": 36.0})
-    LostWork(steps=11, repeat_seconds=22.0, pause_seconds=10.0, usd=0.32)
+    LostWork(steps=11, repeat_seconds=22.0, pause_seconds=10.0, usd=0.22)
     """
     redone = int(_number(view, "steps_redone") or 0)
     steps, pause, ended, again = redone, 0.0, None, redone > 0
@@ -61,16 +62,8 @@ def lost(attempts: Sequence[Mapping[str, Any]], view: Mapping[str, Any]) -> Lost
         return None
     median, price = _number(view, "step_seconds_median"), _number(view, "usd_per_hour")
     repeat = None if median is None else steps * median
-    usd = None if repeat is None or price is None else (repeat + pause) * price / 3600
+    usd = None if repeat is None or price is None else repeat * price / 3600
     return LostWork(steps=steps, repeat_seconds=repeat, pause_seconds=pause, usd=usd)
-
-
-def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
-    """The whole lines of attempts.jsonl; what does not parse is skipped."""
-    reader, attempts = LineReader(paths.attempts), list[dict[str, Any]]()
-    while lines := reader.read():
-        attempts += lines
-    return attempts
 
 
 def troubles(paths: RunPaths, view: Mapping[str, Any]) -> str:
@@ -135,9 +128,9 @@ def _attempts(attempts: list[dict[str, Any]], view: Mapping[str, Any]) -> str:
         rows.append(_row(cells))
     sentence = (
         f"Restarts and rewinds: {cost.steps} steps were made twice "
-        f"({format_seconds(cost.repeat_seconds)} at the median step), "
-        f"{format_seconds(cost.pause_seconds)} passed between attempts; together "
-        f"{format_usd(cost.usd)}."
+        f"({format_seconds(cost.repeat_seconds)} at the median step: {format_usd(cost.usd)}); "
+        f"{format_seconds(cost.pause_seconds)} passed between attempts, which the cost so far "
+        "leaves out."
     )
     head = "<tr><th></th><th>when</th><th>step</th><th></th></tr>"
     return f"<h2>Attempts</h2><table>{head}{''.join(rows)}</table><p>{html.escape(sentence)}</p>"

@@ -90,7 +90,8 @@ AXOLOTL = Format(
     adapters={"adapter": (None, "", "lora"), "peft_use_dora": (None, False)},
     harmless=(
         *transformers.HARMLESS,
-        *("datasets*", "dataset_*", "plugins", "lora_*", "fsdp", "fsdp_version", "ddp_*"),
+        *("datasets*", "dataset_*", "plugins", "fsdp", "fsdp_version", "ddp_*"),
+        *("lora_*_kernel", "lora_model_dir", "lora_fan_in_fan_out", "lora_on_cpu"),
         *("val_set_size", "tokenizer_*", "model_type", "special_tokens*", "fsdp_config.final_*"),
         *("peft_*", "fsdp_config.sharding_strategy", "flash_attn_*", "*_attention", "adapter"),
         *("sample_packing_*", "eval_sample_packing", "pad_to_sequence_len", "train_on_inputs"),
