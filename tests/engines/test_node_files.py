@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -26,6 +27,7 @@ from workbench.launching.multinode.node_spec import marker_of
 from workbench.launching.multinode.node_view import NodeView
 from workbench.launching.multinode.peers import Peers
 from workbench.launching.resume import resume as resume_module
+from workbench.launching.resume import starting_point
 from workbench.launching.resume.resume import at_work, resume, taken_up
 from workbench.launching.start.launch_spec import check_not_redacted
 from workbench.launching.start.start import prepare
@@ -273,8 +275,10 @@ def test_a_lead_is_heard_while_it_reads_the_checkpoints(
         until(lambda: beats.add((read_json(state) or {})["heartbeat"]) or len(beats) > 2, 60)
         return None, ["passed"]
 
-    monkeypatch.setattr(lead_node, "start_by_itself", slow)
-    assert lead_node._start_by_itself(agent.paths, RunRecord(), ()) == (None, ["passed"])
+    monkeypatch.setattr(starting_point, "_newest_by_itself", slow)
+    beat = functools.partial(lead_node._beat, agent.paths)
+    found = starting_point.start_by_itself(agent.paths, RunRecord(), (), beat)
+    assert found == (None, ["passed"])
     assert (read_json(agent.paths.state) or {})["attempt"] == 1
 
 

@@ -83,7 +83,7 @@ def test_the_engine_that_starts_it_again_goes_on_from_it(run: RunPaths) -> None:
     assert spec["resume"] is not None
     assert spec["resume"]["step"] == 30
     named = starting_point(run, None).at
-    assert start_by_itself(run, record, ["--out", "out"]) == (named, [])
+    assert start_by_itself(run, record, ["--out", "out"], lambda: None) == (named, [])
 
 
 def test_a_rollback_goes_to_the_one_before(run: RunPaths, tmp_path: Path) -> None:

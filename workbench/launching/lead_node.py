@@ -10,8 +10,6 @@ import contextlib
 import functools
 import signal
 import time
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 
 from workbench.errors import UsageError, WorkbenchError
@@ -25,7 +23,6 @@ from workbench.launching.resume.starting_point import start_by_itself
 from workbench.launching.run import Run
 from workbench.launching.start.launch_spec import LaunchSpec, recorded_spec, resume_spec
 from workbench.launching.start.supervisor_process import spawn_supervisor
-from workbench.recover.checkpoints import Checkpoint
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -36,7 +33,6 @@ from workbench.store.schema import SCHEMA_VERSION
 from workbench.store.status import HEARTBEAT_FRESH_SECONDS, read_status
 
 _TAKEN_UP_SECONDS = 90.0
-_BEAT_SECONDS = 1.0
 _LAST_SECONDS = 75.0  # a supervisor waits for its trackers after the run's end
 _WHY = "started again by the engine"
 
@@ -121,7 +117,8 @@ def _spec(paths: RunPaths, run: RunRecord, say: Say) -> LaunchSpec:
     spec, attempts = recorded_spec(run, latest_words(paths, run)), Attempts(paths)
     if not attempts.number:
         return spec
-    checkpoint, passed = _start_by_itself(paths, run, spec["arguments"])
+    beat = functools.partial(_beat, paths)
+    checkpoint, passed = start_by_itself(paths, run, spec["arguments"], beat)
     for sentence in passed:
         say(sentence)
     resumed = resume_spec(spec["arguments"], run, checkpoint, _WHY)
@@ -130,18 +127,12 @@ def _spec(paths: RunPaths, run: RunRecord, say: Say) -> LaunchSpec:
     return {**spec, "resume": resumed}
 
 
-def _start_by_itself(
-    paths: RunPaths, run: RunRecord, arguments: Sequence[str]
-) -> tuple[Checkpoint | None, list[str]]:
-    """Every byte is read: on a thread, so that the other machines do not take node 0 for gone."""
-    with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
-        newest = pool.submit(start_by_itself, paths, run, arguments)
-        while not wait([newest], timeout=_BEAT_SECONDS).done:
-            state = read_json(paths.state)
-            if state is not None:
-                state["heartbeat"] = round(time.time(), 3)
-                guarded("state.json", functools.partial(write_json_atomic, paths.state, state))
-        return newest.result()
+def _beat(paths: RunPaths) -> None:
+    """The other machines do not take node 0 for gone."""
+    state = read_json(paths.state)
+    if state is not None:
+        state["heartbeat"] = round(time.time(), 3)
+        guarded("state.json", functools.partial(write_json_atomic, paths.state, state))
 
 
 def _stay(paths: RunPaths) -> Run:

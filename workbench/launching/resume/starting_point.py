@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import BY_HAND
 
+_BEAT_SECONDS = 1.0
 BEGINNING = "none"
 """What to name instead of a checkpoint to start again from the beginning."""
 
@@ -80,13 +82,24 @@ def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> S
 
 
 def start_by_itself(
-    paths: RunPaths, run: RunRecord, arguments: Sequence[str]
+    paths: RunPaths, run: RunRecord, arguments: Sequence[str], beat: Callable[[], None]
 ) -> tuple[Checkpoint | None, list[str]]:
-    """Where a run goes on that a program starts again; None = the beginning. Reads every byte.
+    """Where a run goes on that a program starts again; None = the beginning.
 
     As `starting_point`, but with no one to ask: what a person would have to name is not taken.
-    The sentences tell what was passed over, and why.
+    The sentences tell what was passed over, and why. Every byte is read: on a thread, and `beat` is
+    called once a second meanwhile, so that no one takes the caller for dead.
     """
+    with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
+        newest = pool.submit(_newest_by_itself, paths, run, arguments)
+        while not wait([newest], timeout=_BEAT_SECONDS).done:
+            beat()
+        return newest.result()
+
+
+def _newest_by_itself(
+    paths: RunPaths, run: RunRecord, arguments: Sequence[str]
+) -> tuple[Checkpoint | None, list[str]]:
     known = list_checkpoints(paths)
     own, passed = newest_intact(paths, known)
     if own is not None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import signal
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from workbench.diagnose.facts import RankFacts
@@ -20,7 +20,6 @@ from workbench.launching.supervise.monitor import RunMonitor
 from workbench.launching.supervise.outcome import Verdict
 from workbench.launching.supervise.rollback import Rollbacks, since_by_hand
 from workbench.launching.supervise.run_state import RunState
-from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.restarts import Failure, Restarts
 from workbench.store import processes
 from workbench.store.findings import CERTAIN_HANGS, EXIT_HANG, HANGS, Finding
@@ -80,7 +79,6 @@ def restarts_made(attempts: Iterable[Mapping[str, Any]]) -> int:
 
 
 _TICK_SECONDS = 0.2
-_BEAT_SECONDS = 1.0
 
 
 class RestartController:
@@ -128,7 +126,9 @@ class RestartController:
         if not self._recovery.restarts:
             return None
         base = state.base_spec()
-        checkpoint, passed = self._start_by_itself(monitor, base["arguments"])
+        checkpoint, passed = start_by_itself(
+            state.paths, state.run, base["arguments"], partial(self._write_starting, monitor)
+        )
         for sentence in passed:
             log(sentence)
         step = None if checkpoint is None else checkpoint.step
@@ -150,16 +150,9 @@ class RestartController:
         self._state.message = f"{verdict.message} {decision.why}"
         return spec if self._wait(monitor, decision.wait_seconds) else None
 
-    def _start_by_itself(
-        self, monitor: RunMonitor, arguments: Sequence[str]
-    ) -> tuple[Checkpoint | None, list[str]]:
-        """Every byte is read: on a thread, so that the heartbeat continues."""
-        with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
-            newest = pool.submit(start_by_itself, self._state.paths, self._state.run, arguments)
-            while not wait([newest], timeout=_BEAT_SECONDS).done:
-                monitor.write_view("starting")
-                self._state.write("starting")
-            return newest.result()
+    def _write_starting(self, monitor: RunMonitor) -> None:
+        monitor.write_view("starting")
+        self._state.write("starting")
 
     def final_verdict(self, verdict: Verdict) -> Verdict:
         """The verdict on the whole run, with why it was not started again."""
