@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from workbench.measuring.measure import measure
     from workbench.observe.doctor import doctor
     from workbench.observe.rows import runs
-    from workbench.planning.planner import plan
+    from workbench.planning.planner import plan, plan_on
     from workbench.store.runs import Store
     from workbench.sweeping import sweep
 
@@ -100,6 +100,7 @@ _HOMES = {
     "measure": "workbench.measuring.measure",
     "offers": "workbench.describe.prices",
     "plan": "workbench.planning.planner",
+    "plan_on": "workbench.planning.planner",
     "read_strategy": "workbench.launching.prepare.read_config",
     "recipes": "workbench.recipes",
     "request": "workbench.launching.prepare.build_request",
@@ -145,6 +146,7 @@ __all__ = [
     "measure",
     "offers",
     "plan",
+    "plan_on",
     "read_strategy",
     "recipes",
     "request",

@@ -106,6 +106,15 @@ def test_nothing_fits_is_exit_1_with_the_nearest_miss(run: Run) -> None:
         ((*BASE, "--strategy", "fsdp"), "--strategy fsdp is decided by the plan"),
         ((*BASE, "--micro-batch", "4"), "--micro-batch 4 is decided by the plan"),
         ((*BASE, "--tokens", "1B", "--epochs", "1", "--dataset-tokens", "1M"), "given once"),
+        ((*BASE, "--gpus", "8"), "Say which: --gpu h100 --gpus 8"),
+        ((*BASE, "--gpus", "8", "--gpu", "h100,a100"), "Say which: --gpu h100 --gpus 8"),
+        ((*BASE, "--gpu", "h100", "--nodes", "2"), "--nodes describes machines that you have"),
+        ((*BASE, "--network", "100 ethernet"), "--network describes machines that you have"),
+        ((*BASE, "--gpu", "h100", "--gpus", "0"), "gpus must be at least 1"),
+        ((*BASE, "--gpu", "h100", "--gpus", "8", "--spot"), "--spot chooses among rented machines"),
+        ((*BASE, "--here", "--providers", "runpod"), "--providers chooses among rented machines"),
+        ((*BASE, "--here", "--gpu", "h100"), "--gpu describes others"),
+        ((*BASE, "--here", "--gpus", "8"), "--gpus describes others"),
     ],
 )
 def test_bad_input_is_exit_2_and_one_sentence(
@@ -127,6 +136,29 @@ def test_here_plans_on_this_hosts_gpus(run: Run, monkeypatch: pytest.MonkeyPatch
     result = run(*BASE, "--here")
     assert result.code == 2
     assert "laptop has no accelerator" in " ".join(result.err.split())
+
+
+def test_machines_one_has_are_described(run: Run) -> None:
+    document = answer(run, *BASE, "--gpu", "h100", "--gpus", "8", "--nodes", "2")
+    assert {(one["gpus"], one["nodes"]) for one in document["plans"]} <= {(16, 2), (1, 1)}
+    hours = [one["hours"] for one in document["plans"]]
+    assert hours == sorted(hours)
+    assert {one["usd"] for one in document["plans"]} == {None}
+    few = (*BASE, "--gpu", "h100", "--gpus", "8")
+    priced = answer(run, *few, "--usd-per-hour", "20")["plans"]
+    assert priced[0]["usd"] == pytest.approx(20 * priced[0]["hours"], rel=0.01)
+    slow = answer(run, *few, "--nodes", "2", "--network", "10 ethernet")["plans"]
+    assert slow[0]["hours"] > hours[0]
+    text = run(*few).out
+    assert "give --usd-per-hour" in text
+    assert "cheaper" not in text
+
+
+def test_this_host_may_have_a_price(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster.rented("a100-sxm-80", 2)
+    monkeypatch.setattr("workbench.cli.plan.detect_host", lambda: cluster)
+    first = answer(run, *BASE, "--here", "--usd-per-hour", "4")["plans"][0]
+    assert first["usd"] == pytest.approx(4 * first["hours"], rel=0.01)
 
 
 @pytest.mark.parametrize(

@@ -14,14 +14,19 @@ import pytest
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import Launcher, Planner, Workbench
+from workbench_widgets.planner import search as search_module
+from workbench_widgets.planner.choice import PlannerChoice
+from workbench_widgets.planner.search import Answer, PlanSearch
 from workbench_widgets.planner.view import points
 
 import workbench as wb
 from tests.cpu_budget import over_budget
 from tests.describe.price_catalogue import item, publish
 from tests.widgets.calculators import move, until
+from workbench.cli.plan_values import Question
 from workbench.describe import live_prices
 from workbench.launching.prepare import accelerate_config
+from workbench.planning import plan_on
 
 OPTIONS = {"model": "llama-3.2-1b", "tokens": "5B"}
 SPLITS = wb.recipes.find("gpt").splits
@@ -327,3 +332,99 @@ def test_the_selected_plan_gets_advice(planner: Planner) -> None:
     until(lambda: planner.advice["at"] == len(plans) - 1, "advice follows the pick")
     asked = [one for one in planner.advice["rules"] if one["holds"] is False]
     assert all(f"Advice: {one['verdict']}" in repr(planner) for one in asked)
+
+
+def test_machines_one_has_are_planned_for() -> None:
+    """Every layout on them, by time; limits of the market neither count nor are shown."""
+    planner = Planner(**OPTIONS, gpu="h100", gpus=8, providers=FEW, spot=True, budget_usd=1.0)
+    try:
+        assert planner.wait()
+        until(lambda: planner.story.get("explain"), "the story")
+        cluster = wb.Cluster.rented("h100", 8)
+        plans = plan_on(cluster, wb.Job.of(OPTIONS["model"], gpu="h100", seq_len=2048), tokens=5e9)
+        assert [plan.layout for plan in planner.plans or ()] == [plan.layout for plan in plans]
+        assert planner.figure["kept"] == list(range(len(plans)))
+        assert planner.figure["headline"].endswith(
+            f"own machines 8 x h100-sxm, {plans.plans[0].layout}."
+        )
+        assert planner.figure["why"]["0"].startswith("fastest; ")
+        assert {"providers", "spot", "max_gpus"} <= set(planner.controls["hidden"])
+        lacks = " ".join(planner.detail["launch"]["lacks"])
+        assert "Open the workbench there." in lacks
+        assert "Rent" not in lacks
+        planner.pick(2)
+        move(planner, usd_per_hour=20)
+        until(lambda: planner.plan and planner.plan.usd, "a price")
+        assert planner.plan is not None
+        assert planner.plan.strategy == plans.plans[2].strategy, "the picked layout stays"
+        move(planner, gpus=None)
+        until(lambda: planner.figure.get("exact") and not planner.figure["own"], "the market")
+        assert {plan.provider for plan in planner.plans or ()} <= {*FEW}
+        assert planner.figure["kept"] == [], "the budget counts again"
+        assert "nodes" in planner.controls["hidden"]
+    finally:
+        planner.close()
+
+
+def test_this_host_is_planned_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    host = wb.Cluster.rented("a100-sxm-80", 2, usd_per_hour=3.0)
+    monkeypatch.setattr("workbench.cli.plan.detect_host", lambda: host)
+    planner = Planner(**OPTIONS, here=True, gpu="h100")
+    try:
+        plans = planner.wait()
+        assert plans is not None
+        assert {plan.gpus for plan in plans} == {1, 2}
+        assert {plan.gpu for plan in plans} == {"a100-sxm-80"}
+        monkeypatch.setattr("workbench.cli.plan.detect_host", lambda: wb.Cluster(name="my laptop"))
+        move(planner, here=False)
+        move(planner, here=True)
+        until(lambda: planner.problem, "the reason")
+        assert "my laptop has no accelerator" in planner.problem["message"]
+    finally:
+        planner.close()
+
+
+def test_a_plan_of_other_settings_is_not_handed_over(planner: Planner) -> None:
+    """While the plans of another model are searched, the card of the one before is gone."""
+    assert planner.detail["title"]
+    held = threading.Event()
+    planner._search.ask = lambda *_, **__: held.set()  # type: ignore[method-assign]
+    move(planner, model="llama-3-70b")
+    assert held.is_set()
+    assert planner.detail == {}
+    assert planner.plan is None
+    with pytest.raises(wb.UsageError, match="are being searched"):
+        planner.use()
+    move(planner, model=OPTIONS["model"])
+    assert planner.detail["title"]
+    assert planner.plans is not None
+    assert planner.plan == planner.plans.best
+
+
+def test_an_answer_on_old_prices_is_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search that began before the prices changed ends after it: the same question is new."""
+    begun, go_on, searches, shown = (
+        threading.Event(),
+        threading.Event(),
+        list[str](),
+        list[Answer](),
+    )
+
+    def slow(question: Question) -> Answer:
+        searches.append("old" if not go_on.is_set() else "new")
+        begun.set()
+        until(go_on.is_set, "the new prices")
+        return Answer(question=question, plans=wb.plan(question.workload, tokens=1e9))
+
+    monkeypatch.setattr(search_module, "_search", slow)
+    question = PlannerChoice.from_options({**OPTIONS, "providers": FEW}).question()
+    search = PlanSearch(shown.append)
+    search.ask(question)
+    until(begun.is_set, "the search")
+    search.forget()
+    search.ask(question)
+    go_on.set()
+    until(lambda: not search.busy, "the end")
+    assert searches == ["old", "new"]
+    assert len(shown) == 1
+    assert search.known(question) is shown[0]

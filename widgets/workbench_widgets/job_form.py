@@ -170,7 +170,7 @@ class JobForm(Form):
             UsageError: names it.
         """
         for name, value in self.moved.items():
-            if value is None and JOB.get(name) is not None:
+            if value is None and self.FIRST.get(name) is not None and JOB.get(name) is not None:
                 raise wb.UsageError(f"{name} is empty. Enter a whole number.")
 
     def _layout(self) -> str | wb.Strategy:

@@ -18,17 +18,21 @@ from workbench.cli.progress import search_progress
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
 from workbench.compare.calibration.calibrate import measured_conditions
-from workbench.describe import Workload, prices
+from workbench.describe import Cluster, Workload, prices
 from workbench.describe.checks import require_at_least
 from workbench.describe.detection import detect_host
 from workbench.describe.job import options
+from workbench.describe.option import declared
 from workbench.errors import UsageError
 from workbench.estimate.cost.plan import RunPlan, checkpoint_bytes
 from workbench.estimate.stack_factor import sentences_of
 from workbench.planning import Limits, Plans, Space, plan_on
-from workbench.planning import plan as find_plans
+from workbench.planning import plan as plan_offers
+from workbench.planning.offer_search import Progress
 from workbench.planning.planner import PLAIN
 from workbench.planning.space import ANY_SCRIPT, DATA
+
+_OPTIONS = declared(PlanOptions)
 
 
 @with_options
@@ -57,18 +61,9 @@ def answer(options: PlanOptions) -> PlanAnswer:
     """
     require_at_least("rejections", options.rejections, 0)
     search = question(options)
-    given: dict[str, Any] = {
-        "global_batch": search.global_batch,
-        "space": search.space,
-        "run": search.run,
-    }
     began = time.perf_counter()
-    if options.here:
-        host = detect_host()
-        plans = plan_on(host, search.workload, conditions=measured_conditions(host), **given)
-    else:
-        with search_progress() as progress:
-            plans = find_plans(search.workload, limits=search.limits, progress=progress, **given)
+    with search_progress() as progress:
+        plans = find_plans(search, progress)
     return PlanAnswer(
         options=options,
         workload=search.workload,
@@ -78,6 +73,23 @@ def answer(options: PlanOptions) -> PlanAnswer:
         notes=(*search.notes, *_calibration_notes(plans)),
         trainer=search.trainer,
     )
+
+
+def find_plans(search: Question, progress: Progress | None = None) -> Plans:
+    """On the machines that the question names, else over every offer.
+
+    Raises:
+        UsageError: nothing is known of the machines, or the length of the run is absurd.
+    """
+    given: dict[str, Any] = {
+        "global_batch": search.global_batch,
+        "space": search.space,
+        "run": search.run,
+    }
+    if (cluster := search.cluster) is None:
+        return plan_offers(search.workload, limits=search.limits, progress=progress, **given)
+    conditions = measured_conditions(cluster) if search.is_here else None
+    return plan_on(cluster, search.workload, conditions=conditions, **given)
 
 
 def _calibration_notes(plans: Plans) -> tuple[str, ...]:
@@ -93,7 +105,8 @@ def question(options: PlanOptions) -> Question:
         UsageError: an impossible value, an unknown name; the message says what is allowed.
     """
     _refuse_decided(options)
-    described = describe(replace(options, job={**options.job, "cpu": True}))
+    kept = {name: value for name, value in options.job.items() if name not in options.BETWEEN}
+    described = describe(replace(options, job={**kept, "cpu": True}))
     data = Space().data + (DATA[-2:] if options.zero else ())
     space = Space(data=data, offload=not options.no_offload, launchable=not options.all_layouts)
     if options.any_script:
@@ -103,6 +116,8 @@ def question(options: PlanOptions) -> Question:
         run=_run(options, described.workload),
         global_batch=options.global_batch,
         limits=_limits(options),
+        cluster=_own_machines(options),
+        is_here=options.here,
         space=space,
         notes=described.notes,
         trainer=described.trainer,
@@ -134,6 +149,43 @@ def _refuse_decided(given: PlanOptions) -> None:
                 f"{options()[name].flag} {given.job[name]} is decided by the plan. Remove it, or "
                 "use workbench cost for one layout."
             )
+
+
+def _own_machines(given: PlanOptions) -> Cluster | None:
+    """The machines that are described or at hand; None = the plan chooses some to rent."""
+    described: dict[str, Any] = {"gpus": given.gpus, "nodes": given.nodes}
+    described |= {name: given.job.get(name) for name in given.BETWEEN}
+    described = {name: value for name, value in described.items() if value is not None}
+    own = [*described, *["usd_per_hour"] * (given.usd_per_hour is not None)]
+    if not given.here and not own:
+        return None
+    asked = _flag("here" if given.here else own[0])
+    for name in given.MARKET:
+        if getattr(given, name) != _OPTIONS[name].default:
+            raise UsageError(
+                f"{_flag(name)} chooses among rented machines, and {asked} plans for yours. "
+                "Remove one of them."
+            )
+    if given.here and (described or given.gpu):
+        raise UsageError(
+            f"--here plans for the GPUs of this host, and {_flag(next(iter(described), 'gpu'))} "
+            "describes others. Remove one of them."
+        )
+    if given.here:
+        host = detect_host()
+        return (
+            host if given.usd_per_hour is None else replace(host, usd_per_hour=given.usd_per_hour)
+        )
+    if given.gpus is None or len(given.gpu) != 1:
+        raise UsageError(
+            f"{asked} describes machines that you have. Say which: --gpu h100 --gpus 8 (and "
+            "--nodes 2), or remove it to choose among rented ones."
+        )
+    return Cluster.rented(given.gpu[0], usd_per_hour=given.usd_per_hour, **described)
+
+
+def _flag(name: str) -> str:
+    return (_OPTIONS.get(name) or options()[name]).flag
 
 
 def _limits(options: PlanOptions) -> Limits:

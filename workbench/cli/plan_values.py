@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Annotated
 
 from workbench.cli.describing import DEADLINE, RunDescription
-from workbench.describe import Strategy, Workload
+from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.option import Option, declared
 from workbench.describe.trainers import Preset
 from workbench.estimate.cost.plan import RunPlan
@@ -19,10 +19,11 @@ from workbench.planning.rejected import LISTED
 class PlanOptions(RunDescription):
     """The options of ``workbench plan``."""
 
-    HIDDEN = (
-        *("gpus", "nodes", "cpu", "strategy", "micro_batch", "accumulate", "network", "link"),
-        *declared(Strategy),
-    )
+    BETWEEN = ("network", "link")
+    """Options of a job that describe machines one has."""
+    MARKET = ("budget_usd", "deadline_hours", "providers", "regions", "max_gpus", "spot")
+    """They choose among rented machines."""
+    HIDDEN = (*("cpu", "strategy", "micro_batch", "accumulate"), *declared(Strategy))
     """What a plan answers instead of asking."""
     gpu: Annotated[
         tuple[str, ...],
@@ -43,6 +44,14 @@ class PlanOptions(RunDescription):
     max_gpus: Annotated[int, Option(help="Maximum number of GPUs.")] = MOST
     spot: Annotated[bool, Option(help="Include interruptible machines.")] = False
     here: Annotated[bool, Option(help="Plan for this host's GPUs instead of rented ones.")] = False
+    gpus: Annotated[
+        int | None,
+        Option(help="Plan for machines you have: so many of --gpu in each [default: rent some]."),
+    ] = None
+    nodes: Annotated[int | None, Option(help="So many machines you have [default: 1].")] = None
+    usd_per_hour: Annotated[
+        float | None, Option(help="Price of one machine you have.", unit="$")
+    ] = None
     no_offload: Annotated[bool, Option(help="Exclude offloading to host memory.")] = False
     any_script: Annotated[
         bool, Option(help="Only layouts that work with any script: DDP, FSDP, hybrid.")
@@ -67,6 +76,10 @@ class Question:
     """Sequences per optimizer step; None = about 0.5 M tokens."""
     limits: Limits
     """What a plan must keep to."""
+    cluster: Cluster | None
+    """Machines that one has; None = some are chosen to be rented."""
+    is_here: bool
+    """Whether they are this host."""
     space: Space
     """Layouts to look at."""
     notes: tuple[str, ...] = field(default=(), compare=False)

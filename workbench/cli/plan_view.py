@@ -130,7 +130,8 @@ def _table(plans: Plans) -> Table:
     times = format_column(3600 * plan.hours for _, plan in shown)
     for (position, plan), takes in zip(shown, times, strict=True):
         table.add_row(f"{position + 1}{'*' if position in front else ''}", *_row(plan, takes))
-    table.caption = "* Pareto front: no other plan is both cheaper and faster"
+    if plans.best and plans.best.usd is not None:
+        table.caption = "* Pareto front: no other plan is both cheaper and faster"
     table.caption_justify = "left"
     return table
 
@@ -171,5 +172,7 @@ def _assumed(report: PlanAnswer) -> tuple[str, ...]:
     if best is None:
         return (looked,)
     offer = best.offer
-    source = f"price of the first: {offer.source}, {offer.date or 'no date'}"
+    source = f"price of the first: {offer.source}" + (f", {offer.date}" if offer.date else "")
+    if best.usd is None:
+        source = "no price is known of these machines: give --usd-per-hour"
     return (looked, source, *best.cost.assumptions, *best.step.assumptions)

@@ -201,8 +201,7 @@ def _own_parts(cluster: Cluster) -> list[Cluster]:
     if cluster.accelerator is None:
         raise UsageError(
             f"{cluster.name} has no accelerator of the catalog, so nothing is known of its speed. "
-            "Plan for rented machines with --gpu h100 instead of --here; in Python describe the "
-            "machine with Cluster.rented(gpu, ...)."
+            "Describe the machine: --gpu h100 --gpus 8; in Python Cluster.rented('h100', 8)."
         )
     if cluster.world_size == 1:
         return [cluster]

@@ -8,6 +8,7 @@ from workbench.describe.price import Offer
 from workbench.estimate.cost import RunCost
 from workbench.estimate.cost.terms import NOTHING
 from workbench.estimate.timing import StepTime
+from workbench.planning.planner import OWN
 from workbench.units import UNKNOWN, format_between, format_seconds, format_usd
 
 
@@ -56,11 +57,14 @@ def priced_at(offer: Offer, nodes: int, *, spot: bool) -> str:
     """Where the machines stand and what one hour of one costs."""
     price = offer.spot_usd_per_hour if spot else offer.usd_per_hour
     kind = "spot" if spot else "on demand"
+    each = f"{format_usd(price)} an hour each"
     machines = f"{nodes} x {offer.name or offer.gpu}" if nodes > 1 else offer.name or offer.gpu
     if offer.provider == UNKNOWN:
         return f"{machines}: not in the price table"
+    if offer.provider == OWN:
+        return f"{offer.name}: {'price not known' if price is None else each}"
     place = f", {offer.region}" if offer.region else ""
-    return f"{machines} at {offer.provider}{place}, {kind}, {format_usd(price)} an hour each"
+    return f"{machines} at {offer.provider}{place}, {kind}, {each}"
 
 
 def hours_text(hours: float | None) -> str:

@@ -13,14 +13,10 @@ from workbench.planning import Limits, Plan
 from workbench_widgets.command_form import CommandForm, first_values
 from workbench_widgets.job_form import JOB, gpu_name
 
-WORK = tuple(name for name in JOB if name in {*options()} - {*PlanOptions.HIDDEN, "gpu"})
+OWN = {name: field for name, field in declared(PlanOptions).items() if name != "rejections"}
+"""The command's own controls."""
+WORK = tuple(name for name in JOB if name in {*options()} - {*PlanOptions.HIDDEN, *OWN})
 """The controls of a job that a plan does not decide itself."""
-OWN = {
-    name: field
-    for name, field in declared(PlanOptions).items()
-    if name not in {"here", "rejections"}
-}
-"""The controls beside them."""
 FIELDS = (*WORK, *OWN)
 
 
@@ -40,9 +36,23 @@ class PlannerChoice(CommandForm):
             return tuple(dict.fromkeys(short(str(name)) for name in several))
         return super(PlannerChoice, self).plain(name, value)
 
+    @property
+    def is_own(self) -> bool:
+        """Whether the plan is for machines one has: this host, or those described."""
+        return bool(self["here"]) or self["gpus"] is not None
+
     def hidden(self) -> list[str]:
         """Controls that have no effect as the others stand."""
-        return [] if self["lora_rank"] else ["lora_targets", "adapter_bytes", "quantization"]
+        without = [] if self["lora_rank"] else ["lora_targets", "adapter_bytes", "quantization"]
+        return [*without, *self._of_other_machines()]
+
+    def _of_other_machines(self) -> tuple[str, ...]:
+        """Controls of machines that are not planned for."""
+        if self["here"]:
+            return (*PlanOptions.MARKET, *PlanOptions.BETWEEN, "gpus", "nodes", "gpu")
+        if self.is_own:
+            return PlanOptions.MARKET
+        return (*PlanOptions.BETWEEN, "nodes", "usd_per_hour")
 
     def limited_question(self) -> Question:
         """What to search, budget and deadline included.
@@ -51,8 +61,12 @@ class PlannerChoice(CommandForm):
             UsageError: the controls say something that cannot be.
         """
         self.check_filled()
+        left_out = self._of_other_machines()
         job = {name: self.moved[name] for name in WORK if name in self.moved}
-        return self.ask(question, PlanOptions, job, self.own_values())
+        job = {name: value for name, value in job.items() if name not in left_out}
+        own = self.own_values()
+        own |= {name: OWN[name].default for name in left_out if name in OWN}
+        return self.ask(question, PlanOptions, job, own)
 
     def question(self) -> Question:
         """What a search depends on; budget and deadline only filter what it finds.
@@ -75,6 +89,8 @@ class PlannerChoice(CommandForm):
 
     def reason_against(self, plan: Plan) -> str:
         """The first limit that a known plan breaks; empty = it keeps them all."""
+        if self.is_own:
+            return ""
         budget, deadline = self["budget_usd"], self["deadline_hours"]
         broken = {
             "other GPU": self["gpu"] and plan.gpu not in self["gpu"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.planning import Plan
+from workbench.planning.planner import OWN
 from workbench.units import format_bytes, format_usd
 from workbench_widgets.cost.parts import bill, hours_text, priced_at, step_parts
 from workbench_widgets.planner.handover import launch_terms
@@ -36,8 +37,8 @@ def detail(plan: Plan) -> dict[str, Any]:
         ],
         "offer": {
             "says": priced_at(offer, plan.nodes, spot=plan.spot),
-            "source": offer.source,
-            "date": offer.date or "undated",
+            "source": offer.source if plan.usd is not None else "",
+            "date": offer.date or ("" if plan.provider == OWN else "undated"),
             "marks": list(offer.marks),
         },
         "memory": _memory(plan),

@@ -43,15 +43,26 @@ def fields() -> list[dict[str, Any]]:
                 slider("max_gpus", "Maximum GPUs", "", _GPUS),
                 of_option(OWN["spot"], "Include spot machines"),
                 several("providers", "Providers", prices.providers(), "all; add one") | _EMPTY,
-                gpu_field("Only these GPUs", hint="all; add one") | _EMPTY,
+                gpu_field("GPUs", hint="all; add one") | _EMPTY,
             ],
         },
+        {"title": "Or machines you have", "open": True, "fields": _machines()},
         {"title": "Training settings", "open": False, "fields": _work()},
     ]
     return [*groups, rest(groups, [*OWN.values(), *(options()[name] for name in WORK)])]
 
 
 _EMPTY = {"empty": True}
+
+
+def _machines() -> list[dict[str, Any]]:
+    return [
+        of_option(OWN["here"], "This host's GPUs"),
+        of_option(OWN["gpus"], "GPUs in each machine", "plan for rented ones"),
+        of_option(OWN["nodes"], "Machines", "1"),
+        of_job("network", "Between them"),
+        of_option(OWN["usd_per_hour"], "Price of one", "not known"),
+    ]
 
 
 def _work() -> list[dict[str, Any]]:

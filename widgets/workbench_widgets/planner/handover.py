@@ -9,6 +9,7 @@ from workbench.describe.supported import why_not_in
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.described import missing_gpus
 from workbench.planning import Plan
+from workbench.planning.planner import OWN
 from workbench.script_options.reading import read_options
 from workbench_widgets.launch.launcher import Launcher
 
@@ -105,5 +106,6 @@ def _lacks(plan: Plan, launcher: Launcher | None = None) -> list[str]:
     missing = missing_gpus(plan.cluster, wb.detect_host())
     if missing:
         name = plan.offer.name or plan.gpu
-        missing += f" Rent {name} at {plan.provider} and open the workbench there."
+        rent = "O" if plan.provider == OWN else f"Rent {name} at {plan.provider} and o"
+        missing += f" {rent}pen the workbench there."
     return [sentence for sentence in (unsupported, missing) if sentence]

@@ -12,6 +12,7 @@ import workbench as wb
 from workbench.describe import prices
 from workbench.planning import Plan, Plans
 from workbench.planning.advice import RunFacts
+from workbench.planning.planner import OWN
 from workbench.units import format_count
 from workbench_widgets.calculator import Calculator
 from workbench_widgets.debounce import Debouncer
@@ -46,9 +47,10 @@ class Planner(Calculator):
         launcher: The launch form that "Use this plan" sets; None = there is none.
         **options: A control's first value: ``model``, ``tokens`` (``300e9`` or ``"300B"``),
             ``budget_usd``, ``deadline_hours``, ``max_gpus``, ``spot``, ``providers`` and ``gpu`` (a
-            name or several, none = all), ``global_batch``, ``seq_len``, ``precision``,
-            ``optimizer``, ``lora_rank``, ``lora_targets``, ``quantization``, ``attention``,
-            ``loss``, ``kernels``.
+            name or several, none = all), ``here`` (plan for this host), ``gpus``, ``nodes``,
+            ``network`` and ``usd_per_hour`` (of machines that you have), ``global_batch``,
+            ``seq_len``, ``precision``, ``optimizer``, ``lora_rank``, ``lora_targets``,
+            ``quantization``, ``attention``, ``loss``, ``kernels``.
 
     ``plan`` is the selected plan with its ``workload``, ``strategy`` and ``cluster``; ``plans`` all
     of the last search. The search runs in a thread: `wait` returns when it is done.
@@ -69,6 +71,8 @@ class Planner(Calculator):
     _picked: Plan | None = None
     _marks: dict[str, list[float]] | None = None
     _sets = 0
+    _is_of_another_run = False
+    """Whether the last answer is on other settings than the controls show: no plan of it counts."""
 
     def __init__(self, *, launcher: Launcher | None = None, **options: Any) -> None:
         self.launcher = launcher
@@ -89,7 +93,7 @@ class Planner(Calculator):
     def plan(self) -> Plan | None:
         """The selected plan: the one that was picked, else the cheapest within the limits."""
         plans = self.plans
-        if plans is None:
+        if plans is None or self._is_of_another_run:
             return None
         if self._picked is not None:
             return self._picked
@@ -126,6 +130,8 @@ class Planner(Calculator):
             UsageError: no plan is selected.
         """
         plan = self.plan
+        if plan is None and self._is_of_another_run:
+            raise wb.UsageError("The plans of these settings are being searched. Wait for them.")
         if plan is None:
             raise wb.UsageError("No plan meets the limits. Raise the budget or the deadline.")
         self.handed = {"says": hand_over(plan, self.launcher), "title": plan.where}
@@ -142,9 +148,12 @@ class Planner(Calculator):
             self._take(known)
         answer, plans = self._answer, self.plans
         state = {"set": self._sets, "moves": self._moves}
-        if answer is None or plans is None or not _comparable(answer, question):
+        self._is_of_another_run = answer is not None and not _comparable(answer, question)
+        if answer is None or plans is None or self._is_of_another_run:
             self.choice.limits()
-            headline = f"Searching plans over {len(prices.offers()):,} offers …"
+            self.detail = {}
+            over = "your machines" if self.choice.is_own else f"{len(prices.offers()):,} offers"
+            headline = f"Searching plans over {over} …"
             return {**_NONE, **state, "headline": headline, "setting": "", "exact": False}
         kept = keep(plans, self.choice)
         self._select(plans, kept)
@@ -159,11 +168,11 @@ class Planner(Calculator):
     def _setting(self, answer: Answer, plans: Plans, kept: PlansWithinLimits) -> str:
         model = self.choice.model().name
         tokens = self.choice["tokens"] or format_count(answer.question.tokens)
+        met = f"{len(kept.positions)} of {len(plans)} plans meet the limits; "
         return (
             f"{sooner_text(plans, kept)}{model}, {tokens} tokens. "
-            f"{len(kept.positions)} of {len(plans)} plans meet the limits; "
-            f"{plans.combinations:,} combinations of layout and offer searched in "
-            f"{answer.seconds:.1f} s."
+            f"{'' if self.choice.is_own else met}{plans.combinations:,} "
+            f"combinations of layout and offer searched in {answer.seconds:.1f} s."
         )
 
     def _take(self, answer: Answer) -> None:
@@ -287,4 +296,7 @@ def _comparable(answer: Answer, question: Any) -> bool:
 
 
 def _same(plan: Plan, other: Plan) -> bool:
+    """Whether they are on the same machines; of those one has, in the same layout too."""
+    if plan.provider == OWN:
+        return (plan.gpu, plan.gpus, plan.strategy) == (other.gpu, other.gpus, other.strategy)
     return (plan.offer, plan.nodes, plan.spot) == (other.offer, other.nodes, other.spot)

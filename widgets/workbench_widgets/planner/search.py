@@ -8,9 +8,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from workbench.cli.plan import find_plans
 from workbench.cli.plan_values import Question
 from workbench.errors import sentence
-from workbench.planning import Plans, plan
+from workbench.planning import Plans
 
 _KEPT = 6  # answers; a planner goes back and forth between a few settings
 
@@ -39,6 +40,7 @@ class PlanSearch:
         self._thread: threading.Thread | None = None
         self._kept: OrderedDict[Question, Answer] = OrderedDict()
         self._closed = False
+        self._prices = 0  # how often they have changed
 
     def known(self, question: Question) -> Answer | None:
         """An answer that is there already."""
@@ -68,8 +70,10 @@ class PlanSearch:
             self._condition.notify()
 
     def forget(self) -> None:
-        """Prices have changed: no answer holds any more."""
-        self._kept.clear()
+        """Prices have changed: no answer holds, nor that of a search under way. Ask again."""
+        with self._condition:
+            self._prices += 1
+            self._kept.clear()
 
     def close(self) -> None:
         """End; a search that is under way is not told any more."""
@@ -91,25 +95,22 @@ class PlanSearch:
 
     def _run(self) -> None:
         while (question := self._next()) is not None:
+            prices = self._prices
             answer = self._kept.get(question) or _search(question)
-            if answer.plans is not None:
-                self._kept[question] = answer
-                while len(self._kept) > _KEPT:
-                    self._kept.popitem(last=False)
-            if self._wanted is None and not self._closed:
+            with self._condition:
+                is_old = prices != self._prices
+                if answer.plans is not None and not is_old:
+                    self._kept[question] = answer
+                    while len(self._kept) > _KEPT:
+                        self._kept.popitem(last=False)
+            if self._wanted is None and not self._closed and not is_old:
                 self._on_answer(answer)
 
 
 def _search(question: Question) -> Answer:
     begun = time.perf_counter()
     try:
-        plans = plan(
-            question.workload,
-            limits=question.limits,
-            global_batch=question.global_batch,
-            space=question.space,
-            run=question.run,
-        )
+        plans = find_plans(question)
     except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
         return Answer(question=question, problem=sentence(error))
     return Answer(question=question, plans=plans, seconds=time.perf_counter() - begun)

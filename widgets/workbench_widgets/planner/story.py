@@ -39,7 +39,7 @@ def story(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> dict[
     """
     limits = choice.limits()
     search = searched(plans, kept.positions)
-    sentences: tuple[str, ...] = ()
+    sentences = plans.explain() if choice.is_own else ()
     worse: list[dict[str, Any]] = []
     if search is not None and search.priced:
         sentences = explain.sentences(search)

@@ -115,8 +115,9 @@ def view(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> dict[s
     limits = choice.limits()
     return {
         "kept": list(kept.positions),
-        "front": list(kept.front),
+        "front": [] if choice.is_own else list(kept.front),
         "fits": kept.best is not None,
+        "own": choice.is_own,
         "headline": _headline(plans, kept, limits),
         "why": _why(plans, kept, limits),
         "lost": dict(kept.lost),
@@ -133,7 +134,8 @@ def _headline(plans: Plans, kept: PlansWithinLimits, limits: Limits) -> str:
             reasons = explain.misses(everything, limits) or reasons
         return " ".join(("No plan meets these limits.", *reasons))
     best = plans.plans[kept.best]
-    return f"{format_usd(best.usd)} and {hours_text(best.hours)}: {best.where}, {best.layout}."
+    cost = "" if best.usd is None else f"{format_usd(best.usd)} and "
+    return f"{cost}{hours_text(best.hours)}: {best.where}, {best.layout}."
 
 
 def sooner_text(plans: Plans, kept: PlansWithinLimits) -> str:
@@ -147,7 +149,7 @@ def _why(plans: Plans, kept: PlansWithinLimits, limits: Limits) -> dict[str, str
     """Position -> its reason, for the rows that are seen at first and the front."""
     search = searched(plans, kept.positions)
     if search is None:
-        return {}
+        return {str(at): plans.plans[at].why.rstrip(".") for at in kept.positions[:WHY_MAX]}
     front = [kept.positions.index(at) for at in kept.front]
     shown = sorted({*range(min(WHY_MAX, len(kept.positions))), *front})
     return {
@@ -162,8 +164,10 @@ def _assumptions(plans: Plans, choice: PlannerChoice) -> list[str]:
             "the same optimisation."
         ),
         (
-            "One plan per offer, number of nodes and kind of price, each with its fastest layout. "
-            "Offers that ten others beat in dollars and hours are hidden."
+            "The fastest layouts on all of the machines and on one GPU of them, the fastest first."
+            if choice.is_own
+            else "One plan per offer, number of nodes and kind of price, each with its fastest "
+            "layout. Offers that ten others beat in dollars and hours are hidden."
         ),
         (
             "Dollars cover the finished run: work, start-up, checkpoints, lost work and billing; "
@@ -193,7 +197,7 @@ def as_text(
         marks = f"  ({', '.join(plan['marks'])})" if plan["marks"] else ""
         numbers = f"{plan['time']:>12}{plan['cost']:>12}"
         lines.append(f"{mark:<5}{plan['where']:<40}{numbers}  {plan['layout']}{marks}")
-    if figure["kept"]:
+    if figure["kept"] and not figure["own"]:
         lines.append("* no other plan is both cheaper and faster")
     if story.get("explain"):
         lines += ["", *story["explain"]]

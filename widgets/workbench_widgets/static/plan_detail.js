@@ -55,7 +55,7 @@ export class Detail {
     this.why.hidden = !this.why.textContent;
     this.numbers.draw(detail.numbers);
     const { says, source, date, marks } = detail.offer;
-    this.where.replaceChildren(`${says}. `, ...doubts(marks), element("span", { class: "wb-note" }, ` Price: ${source || "n/a"}, ${date}`));
+    this.where.replaceChildren(`${says}. `, ...doubts(marks), element("span", { class: "wb-note" }, source ? ` Price: ${source}${date && `, ${date}`}` : ""));
     this.drawMemory(detail.memory);
     setText(this.stepSays, detail.step.says);
     drawRows(this.step, detail.step.parts);

@@ -88,6 +88,7 @@ function drawing({ rows, figure, values, selected }, theme) {
     value: "",
     label: `${many}. The table below has the same plans.`,
     empty: "No plan has a known price",
+    hidden: figure.own, // there dollars are hours times a price
     chips: [
       { text: "no other plan is cheaper and faster", color: theme.accent },
       { text: "beaten by another plan", color: fade(grey, 0.75) },

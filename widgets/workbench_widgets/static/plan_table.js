@@ -22,7 +22,8 @@ export class Table {
     const head = element("tr", {}, ...HEAD.map((text) => element("th", { scope: "col" }, text)));
     const table = element("table", { class: "wbp-table" }, element("thead", {}, head), this.body);
     this.scroll = element("div", { class: "wbc-scroll wbp-scroll" }, table);
-    this.node = titled("Best plans, the cheapest first", [this.scroll, this.none, this.all], [element("span", { class: "wb-note" }, "● nothing is cheaper and faster")]);
+    this.order = element("span", { class: "wb-note" });
+    this.node = titled("Best plans", [this.scroll, this.none, this.all], [this.order]);
   }
 
   /** @param {any[]} rows @param {any} figure @param {number} selected */
@@ -34,7 +35,8 @@ export class Table {
   }
 
   show() {
-    const { kept, front } = this.figure;
+    const { kept, front, own } = this.figure;
+    setText(this.order, own ? "the fastest first" : "the cheapest first; ● nothing is cheaper and faster");
     const shown = this.open ? kept : kept.slice(0, FEW);
     const held = focusedElement()?.closest("[data-plan]")?.getAttribute("data-plan");
     const inside = this.body.contains(focusedElement());

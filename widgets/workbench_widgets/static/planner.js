@@ -22,7 +22,7 @@ class Planner extends Calculator {
     this.detail = new Detail(() => this.model.send({ type: "use" }));
     this.story = new Story();
     this.prices = new Prices(() => this.model.send({ type: "refresh" }));
-    this.searching = element("p", { class: "wbp-searching", role: "status", hidden: "" }, element("progress", { "aria-label": "Searching" }), " Searching all layouts on all offers …");
+    this.searching = element("p", { class: "wbp-searching", role: "status", hidden: "" }, element("progress", { "aria-label": "Searching" }), " Searching all layouts on all machines …");
     const left = element("div", { class: "wbm-column wbp-left" }, this.scatter.node, this.table.node, this.story.words, this.story.sensitivity, this.story.rejected);
     this.build([this.searching, element("div", { class: "wbp-pair" }, left, this.detail.node)], [this.prices.node]);
   }
