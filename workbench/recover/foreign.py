@@ -9,14 +9,14 @@ from __future__ import annotations
 import io
 import itertools
 import json
-import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from workbench.recipes import checkpoint_files
-from workbench.recover.pickled import UNREADABLE, Call, Saved, read_pickle, read_saved, walk
+from workbench.recover.counters import COUNTERS, count_of, counted_steps, optimizer_updates
+from workbench.recover.pickled import UNREADABLE, Call, Saved, read_pickle, read_saved
 from workbench.recover.series import are_series
 
 MAX_FILES = 64
@@ -29,11 +29,6 @@ _PRETRAINED = (
     ("config.json", "model.safetensors"),
     ("config.json", "pytorch_model.bin"),
 )
-# Names under which trainings keep how many optimizer steps they have done, the surest first.
-_COUNTERS = (
-    *("global_step", "global_steps", "completed_steps", "num_updates", "train_step", "iter_num"),
-    *("optimizer_step", "current_step", "steps", "step", "iteration", "iter", "it"),
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +40,8 @@ class IdentifiedCheckpoint:
     wrote (weights alone), or torch for what `torch.save` wrote."""
     step: int | None
     """Optimizer steps done when it was written; None = its content does not say."""
+    updates: int | None = None
+    """What its optimizer counts itself, as Adam does; one that was built anew counts from 0."""
     problem: str = ""
     """What is missing in it, as the end of a sentence; "" = nothing that can be seen."""
     world_size: int | None = None
@@ -100,10 +97,10 @@ def _recipe(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     if checkpoint_files.MANIFEST not in names:
         return None
     manifest = checkpoint_files.read_manifest(folder / checkpoint_files.MANIFEST)
-    if manifest is None or _count(manifest.get("step")) is None:
+    if manifest is None or count_of(manifest.get("step")) is None:
         return None
     kind = str(manifest.get("kind") or "recipe")
-    return IdentifiedCheckpoint(kind=kind, step=_count(manifest.get("step")))
+    return IdentifiedCheckpoint(kind=kind, step=count_of(manifest.get("step")))
 
 
 def _trainer(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
@@ -113,7 +110,7 @@ def _trainer(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     state = _json(folder / "trainer_state.json")
     problem = "" if state is not None else "trainer_state.json cannot be read"
     return IdentifiedCheckpoint(
-        kind="trainer", step=_count((state or {}).get("global_step")), problem=problem
+        kind="trainer", step=count_of((state or {}).get("global_step")), problem=problem
     )
 
 
@@ -127,14 +124,14 @@ def _deepspeed(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
         return IdentifiedCheckpoint(
             kind="deepspeed", step=None, problem=f"{states[0]} cannot be read"
         )
-    ranks = _count(_top(saved).get("dp_world_size"))
+    ranks = count_of(_top(saved).get("dp_world_size"))
     of_rank = [name for name in states if name.startswith("zero_pp_rank_")]  # ZeRO-3's weights
     optimizers = [name for name in names if name.endswith("_optim_states.pt")]
     problem = ""
     for what, files in (("optimizer states", optimizers), ("weights", of_rank)):
         if ranks is not None and 0 < len(files) < ranks:
             problem = f"{ranks - len(files)} of {ranks} files of {what} are missing"
-    step = _count(_top(saved).get("global_steps"))
+    step = count_of(_top(saved).get("global_steps"))
     return IdentifiedCheckpoint(kind="deepspeed", step=step, problem=problem, world_size=ranks)
 
 
@@ -181,7 +178,7 @@ def _is_lightning(saved: Saved) -> bool:
 
 
 def _of_lightning(saved: Saved) -> int | None:
-    return _count(_top(saved).get("global_step"))
+    return count_of(_top(saved).get("global_step"))
 
 
 def _accelerate(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
@@ -210,7 +207,7 @@ def _tagged(folder: Path) -> bool:
 
 def _of_optimizer(path: Path) -> int | None:
     saved = _read(path)
-    return None if saved is None else _optimizer_step(saved)
+    return None if saved is None else optimizer_updates(saved)
 
 
 def _dcp(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
@@ -280,7 +277,7 @@ def _of_dcp(folder: Path) -> int | None:
                 saved = read_saved(io.BytesIO(file.read(length)))
         except UNREADABLE:
             continue
-        step = _count(saved.number(saved.value))
+        step = count_of(saved.number(saved.value))
         if step is not None:
             return step
     return None
@@ -291,10 +288,10 @@ def _wanted(names: list[str]) -> list[str]:
 
     def worth(name: str) -> int | None:
         parts = name.split(".")
-        if parts[-1] not in _COUNTERS or "model" in parts[:-1]:
+        if parts[-1] not in COUNTERS or "model" in parts[:-1]:
             return None
         of_optimizer = any("optim" in part for part in parts[:-1]) or "state" in parts[:-1]
-        return -1 if of_optimizer and parts[-1] == "step" else _COUNTERS.index(parts[-1])
+        return -1 if of_optimizer and parts[-1] == "step" else COUNTERS.index(parts[-1])
 
     ranked = [(rank, name) for name in names if (rank := worth(name)) is not None]
     return [name for _, name in sorted(ranked)][:MAX_FILES]
@@ -338,36 +335,17 @@ def _file(path: Path) -> IdentifiedCheckpoint | None:
     if saved is None:
         return IdentifiedCheckpoint(kind="torch", step=None, problem="it cannot be read")
     if _is_lightning(saved):
-        return IdentifiedCheckpoint(kind="lightning", step=_of_lightning(saved))
-    step = _optimizer_step(saved)
-    return IdentifiedCheckpoint(kind="torch", step=_counter(saved) if step is None else step)
-
-
-def _optimizer_step(saved: Saved) -> int | None:
-    """The steps that an optimizer in it has done, as Adam and its like count them per tensor."""
-    counts = [
-        number
-        for path, value in walk(saved.value)
-        if len(path) >= 3 and path[-1] == "step" and path[-3] == "state"
-        if (number := saved.number(value)) is not None
-    ]
-    return _count(max(counts, default=None))
-
-
-def _counter(saved: Saved) -> int | None:
-    """A counter at the top or in one of its parts that is neither model nor optimizer."""
-    ranked: list[tuple[int, int, int]] = []
-    for path, value in walk(saved.value, 20_000):
-        if 1 <= len(path) <= 3 and path[-1] in _COUNTERS:
-            number = _count(saved.number(value))
-            if number is not None:
-                ranked.append((len(path), _COUNTERS.index(str(path[-1])), number))
-    return min(ranked)[2] if ranked else None
+        return IdentifiedCheckpoint(
+            kind="lightning", step=_of_lightning(saved), updates=optimizer_updates(saved)
+        )
+    updates, counter = optimizer_updates(saved), counted_steps(saved)
+    step = counter if updates is None else updates
+    return IdentifiedCheckpoint(kind="torch", step=step, updates=updates)
 
 
 def _read(path: Path) -> Saved | None:
     try:
-        return read_saved(path, _COUNTERS)
+        return read_saved(path, COUNTERS)
     except UNREADABLE:
         return None
 
@@ -379,13 +357,6 @@ def _json(path: Path) -> dict[str, Any] | None:
     except (OSError, ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
-
-
-def _count(value: object) -> int | None:
-    """A number of steps or ranks; None for anything else."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return int(value) if 0 <= value < 1 << 53 and value == int(value) else None
 
 
 _FOLDERS: tuple[Callable[[Path, set[str]], IdentifiedCheckpoint | None], ...] = (

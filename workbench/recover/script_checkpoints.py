@@ -15,6 +15,7 @@ from pathlib import Path
 from workbench.recover import contents
 from workbench.recover.checkpoints import Checkpoint, given_up, list_checkpoints, newest_first
 from workbench.recover.foreign import IdentifiedCheckpoint, candidates, identify
+from workbench.recover.saved_step import step_of
 from workbench.recover.whose import Owners
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
@@ -65,7 +66,7 @@ def script_checkpoints(paths: RunPaths, known: list[Checkpoint] | None = None) -
         checkpoint.path for checkpoint in (list_checkpoints(paths) if known is None else known)
     ]
     owners = Owners(paths, run)
-    search = _Search(owners, run.created_at - 1.0, listed, given_up(paths))
+    search = _Search(paths, owners, run.created_at - 1.0, listed, given_up(paths))
     search.look(_written(paths, owners.places))
     if any(saved.step is not None and not saved.doubt for saved in search.found.values()):
         search.elsewhere = "its arguments name another folder, which holds checkpoints"
@@ -78,6 +79,7 @@ class _Search:
 
     def __init__(
         self,
+        paths: RunPaths,
         owners: Owners,
         since: float,
         listed: Sequence[Path],
@@ -85,6 +87,7 @@ class _Search:
     ) -> None:
         self.found: dict[Path, Checkpoint] = {}
         self.elsewhere = ""  # why a state to continue from is in doubt where it lies
+        self._paths = paths
         self._owners, self._since, self._listed = owners, since, listed
         self._abandoned = abandoned
         self._seen = set[Path]()
@@ -113,6 +116,8 @@ class _Search:
             return None
         if about.kind != "pretrained" and self._owners.is_outside(path):
             doubt = doubt or self.elsewhere
+        if not doubt and self._owners.was_at_work(newest):
+            about = replace(about, step=step_of(self._paths, about, newest))
         gone = (str(path), newest) in self._abandoned
         return replace(of_path(path, about, size, newest), abandoned=gone, doubt=doubt)
 

@@ -149,6 +149,10 @@ class Owners:
         """Whether `path` lies neither in the run's folder nor where its arguments name."""
         return self._paths.directory not in path.parents and not self._own.depth(path)
 
+    def was_at_work(self, at: float) -> bool:
+        """Whether the run may have written something at that time, in Unix seconds."""
+        return self._own.was_at_work(at)
+
     @property
     def places(self) -> tuple[Path, ...]:
         """What the run's own arguments name."""
