@@ -245,6 +245,11 @@ def test_a_real_exception_has_its_kind_and_a_next_move(
 
 
 TOLD = {
+    "download-failed": "RuntimeError: Error downloading train-images-idx3-ubyte.gz:\nTried https://x, "
+    "got:\n<urlopen error [Errno -3] Temporary failure in name resolution>",
+    "host-memory": "MemoryError",
+    "out-of-memory": "RuntimeError: [enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't "
+    "allocate memory: you tried to allocate 8000000000000 bytes.",
     "access-denied": "OSError: You are trying to access a gated repo.\nMake sure to have access to it",
     "hub-unreachable": "LocalEntryNotFoundError: Cannot find the requested files in the disk cache and "
     "outgoing traffic has been disabled.",
@@ -296,10 +301,37 @@ def test_the_next_move_names_what_the_error_names() -> None:
     assert known.action("FileNotFoundError").startswith("The path does not exist")
     items = "FileNotFoundError: [Errno 2] No such file or directory: 'items.csv'"
     assert known.action(items).startswith("items.csv does not exist")
+    missing = "KeyError: ('layer', 'weight')"
+    known = known_errors.recognise(missing)
+    assert known is not None
+    assert known.action(missing).startswith("Key ('layer', 'weight') does not exist")
     folder = "NotADirectoryError: [Errno 20] Not a directory: 'a.pt/model.pt'"
     known = known_errors.recognise(folder)
     assert known is not None
     assert "in a.pt/model.pt," in known.action(folder)
+
+
+def in_worker(_: list[dict[str, int]]) -> None:
+    raise KeyError("labels")
+
+
+@pytest.mark.slow  # starts a process
+def test_an_error_of_a_loaders_worker_is_the_workers(paths: RunPaths) -> None:
+    """Torch raises it again with its own words, as the hook tells: outermost first."""
+    with pytest.raises(KeyError) as raised:
+        next(iter(torch.utils.data.DataLoader([{"label": 1}], collate_fn=in_worker, num_workers=1)))
+    text = f"KeyError: {raised.value.args[0].partition(chr(10))[0]}"
+    assert "Caught KeyError in DataLoader worker process 0" in text
+    links = [
+        {"exception": text},
+        {"relation": "in another process", "exception": "KeyError: 'labels'"},
+    ]
+    end = {"ok": False, "time": 1.0, "exception": text, "where": "train.py:9", "chain": links}
+    found = explain(paths, {0: RankEnd.of(end)}, 1, 5)
+    assert found.kind == "missing-key"
+    assert found.next.startswith("Key labels does not exist")
+    assert "KeyError: 'labels' (in DataLoader worker process 0)" in found.cause
+    assert "Caught" not in found.cause
 
 
 def test_no_one_is_sent_to_a_checkpoint_that_is_not_there(paths: RunPaths) -> None:

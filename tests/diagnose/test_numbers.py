@@ -150,6 +150,15 @@ def test_divergence(tmp_path: Path) -> None:
     assert found[0].severity == "error"
 
 
+def test_a_loss_that_may_rise_is_not_told_to_stop_at_once(tmp_path: Path) -> None:
+    """The error of values grows with the returns, as in a DQN that learns."""
+    losses = [0.95 - 0.002 * n for n in range(100)] + [0.8 + 0.006 * n for n in range(500)]
+    found = Replay(tmp_path).rows([row(n, loss) for n, loss in enumerate(losses, 1)])
+    (told,) = [one for one in found if one.kind == "divergence"]
+    assert told.severity == "warning"
+    assert "this loss may rise" in told.cause
+
+
 def from_zero(kind: str, seed: int) -> list[float]:
     """Losses of a policy that is trained with a penalty for leaving its reference, as in GRPO."""
     chance = random.Random(seed)

@@ -71,6 +71,8 @@ def test_trainers_are_told_by_the_environment(tmp_path, source):
         ("p.add_argument('--resume', type=int)", False),
         ("p.add_argument('--resume', type=bool)", False),
         ("p.add_argument('--ckpt', choices=['best', 'last'])", False),
+        ("p.add_argument('--ckpt', help='file that the checkpoint is saved to')", False),
+        ("p.add_argument('--ckpt', help='saved checkpoint to continue from')", True),
         ("@click.option('--resume', is_flag=True)\ndef main(resume): pass", False),
         ("init_from = 'scratch'  # or 'resume'", False),
         ("print('--resume')", False),

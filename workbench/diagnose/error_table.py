@@ -66,8 +66,14 @@ MEMORY = (
         OUT_OF_MEMORY,
         r"CUDA (error: )?out of memory|[Cc]uda failure[^\n]*out of memory|CUDACachingAllocator|"
         r"OutOfMemoryError|DefaultCPUAllocator: can't allocate|not enough memory: you tried to "
-        r"allocate|CUBLAS_STATUS_ALLOC_FAILED|bad_alloc|MemoryError|Cannot allocate memory",
+        r"allocate|CUBLAS_STATUS_ALLOC_FAILED|bad_alloc|Cannot allocate memory",
         "Out of memory: halve the micro-batch and double the accumulation; the result is the same.",
+    ),
+    known_error(
+        "host-memory",
+        r"MemoryError",
+        "The host has no memory left for what the line named builds: read the data in pieces (an "
+        "iterable or memory-mapped data set), start fewer loader workers, or take a larger host.",
     ),
 )
 ENVIRONMENT = (
@@ -256,6 +262,13 @@ HUB = (
         "The tokenizer is missing something: its files beside the model, `pip install "
         "sentencepiece tiktoken`, a padding token (tokenizer.pad_token = tokenizer.eos_token) or "
         "a chat template; the text above shows which.",
+    ),
+    known_error(
+        "download-failed",
+        r"Error downloading (?P<name>[^\s:]+)|<?urlopen error",
+        "A file cannot be downloaded: there is no network here, or its server does not answer. Put "
+        "{name} where the script looks for it, from a machine that reaches it.",
+        0.85,
     ),
     known_error(
         "hub-unreachable",

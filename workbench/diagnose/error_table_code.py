@@ -152,7 +152,7 @@ FILES = (
     ),
     known_error(
         "missing-key",
-        r"KeyError: ['\"]?(?P<name>[^'\"\n]+)",
+        r"KeyError: ['\"]?(?P<name>\([^\n]*\)|[^'\"\n]+)",
         "Key {name} does not exist: print the keys in the line named (a column of the data set "
         "that was renamed or dropped, an entry of the configuration or checkpoint).",
         0.75,

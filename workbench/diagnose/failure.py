@@ -35,6 +35,7 @@ _SECONDARY = re.compile(
     r"distbackenderror|distnetworkerror|socket|^process(raised|exited)exception",
     re.IGNORECASE,
 )
+_WRAPPED = re.compile(r"(?P<kind>[\w.]+): Caught (?P=kind) in (?P<where>[^\n]*?)\.?(\n|$)")
 _ROOT_CAUSE = re.compile(
     r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL | re.IGNORECASE
 )
@@ -150,6 +151,7 @@ def _left_before(ends: Ends, error: str) -> str:
 
 
 def _raised(paths: RunPaths, rank: int, error: str, end: RankEnd, steps: int) -> Failed:
+    error, end = _unwrapped(error, end)
     where = end.where or f"after step {steps}"
     text = end.traceback or ""
     ended_itself = error.startswith("exit code")
@@ -175,6 +177,23 @@ def _raised(paths: RunPaths, rank: int, error: str, end: RankEnd, steps: int) ->
         place=end.where,
         ended_itself=ended_itself,
     )
+
+
+def _unwrapped(error: str, end: RankEnd) -> tuple[str, RankEnd]:
+    """The exception of a loader's worker or a replica, which torch raises again in its own words.
+
+    >>> error = "KeyError: Caught KeyError in DataLoader worker process 0."
+    >>> end = RankEnd(chain=[{"exception": error}, {"exception": "KeyError: 'labels'"}])
+    >>> _unwrapped(error, end)[0]
+    "KeyError: 'labels' (in DataLoader worker process 0)"
+    """
+    wrapped = _WRAPPED.match(error)
+    if wrapped is None or len(end.chain) < 2:
+        return error, end
+    inner = str(end.chain[1].get("exception"))
+    first, _, more = inner.partition("\n")
+    error = "\n".join(filter(None, (f"{first} (in {wrapped['where']})", more)))
+    return error, replace(end, chain=[end.chain[0], *end.chain[2:]])
 
 
 def chain_text(end: RankEnd) -> str:

@@ -15,6 +15,7 @@ from workbench.store.findings import Finding
 
 _RATES_APART, _RATE_OFF = 8, 1e-4  # steps, and relative: beyond what a rounded rate differs by
 _LEVEL = 1.5  # spreads that a loss is from 0: nearer, "times as large" compares with noise
+_FAR = 5.0  # times where it began, of which no kind of loss makes a good training
 _LOWEST = 4  # how many times the lowest of the first losses their median may be
 _MAD = 1.4826  # standard deviations in one median absolute deviation of a normal distribution
 
@@ -84,13 +85,14 @@ def divergence(evidence: Evidence) -> Iterator[Finding]:
     yield Finding(
         kind="divergence",
         step=evidence.steps,
-        severity="error",
+        severity="error" if now >= _FAR * start else "warning",
         confidence=0.75,
         evidence=(
             f"The loss is {now:.4g} (median of 30 steps); it started at {start:.4g}; its best was "
             f"{best:.4g}."
         ),
-        cause="The training diverges: a learning rate too high for this batch, or no warm-up.",
+        cause="The training diverges: a learning rate too high for this batch, or no warm-up. Or "
+        "this loss may rise: that of values or of an adversary, another task.",
         next="Stop, lower the learning rate by 3 to 10 times or lengthen the warm-up, and resume "
         "from a checkpoint before the rise.",
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,8 +94,25 @@ def how_to_resume(
     return Resumption(arguments=tuple(changed_arguments(arguments, [flag, place], known=known)))
 
 
+def _is_written(about: str) -> bool:
+    """Whether an option's help says that its file is written, and not that it is read.
+
+    >>> _is_written("file that the checkpoint is saved to"), _is_written("saved file to load")
+    (True, False)
+    """
+    text = about.lower()
+    return bool(re.search(r"\b(sav|writ|stor|output)", text)) and not re.search(
+        r"\b(resum|load|continu|restor|restart|start|read|init)", text
+    )
+
+
 def _resume_flag(known: ScriptOptions) -> str | None:
-    texts = {name for option in known.options if option.takes_text for name in option.names}
+    texts = {
+        name
+        for option in known.options
+        if option.takes_text and not _is_written(option.help)
+        for name in option.names
+    }
     return next((flag for flag in _FLAGS if flag in texts), None)
 
 
