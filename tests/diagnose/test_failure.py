@@ -130,6 +130,20 @@ def test_the_echo_of_a_lost_peer_is_not_the_cause(paths: RunPaths) -> None:
     assert "2.00 GiB" in found.evidence
 
 
+def test_who_left_early_is_the_cause_of_what_its_peers_say(paths: RunPaths) -> None:
+    """Less data on one rank, or a return that it alone meets: the others lose their peer."""
+    left = RankEnd(rank=1, time=1.0, steps=15, ok=True, exit_code=0)
+    echo = {"ok": False, "time": 2.0, "steps": 16, "exception": ECHO, "where": "train.py:9"}
+    ends = {0: RankEnd.of(echo), 1: left, 2: RankEnd.of(echo | {"rank": 2})}
+    found = explain(paths, ends, 1, 16)
+    assert (found.kind, found.rank) == ("rank-left", 1)
+    assert found.cause.startswith("Rank 1 ended its script after step 15, with exit code 0, while")
+    assert "same number of steps" in found.next
+    assert "port" not in found.next
+    boom = {0: RankEnd.of(echo | {"exception": "ValueError: boom"}), 1: left}
+    assert explain(paths, boom, 1, 16).kind == "rank-failed"
+
+
 def test_out_of_memory_says_what_saves_how_much(paths: RunPaths) -> None:
     model = Model(name="small", layers=12, hidden=768, heads=12, mlp_hidden=3072, vocab=50_304)
     workload = Workload(model=model, seq_len=1024, micro_batch=16)

@@ -32,6 +32,7 @@ speed
     ``scaling``: less than 70 % of what the ranks would do alone.
 failure
     ``rank-failed``: a rank's own exception or exit code.
+    ``rank-left``: a rank ended its script well while the others trained on.
     ``rank-killed``: a rank was ended by a signal.
     ``killed-for-memory``: a rank was ended by the kernel's memory killer.
     ``out-of-memory``: an allocation failed, on the GPU or the host.

@@ -35,6 +35,11 @@ _SECONDARY = re.compile(
     r"distbackenderror|distnetworkerror|socket|^process(raised|exited)exception",
     re.IGNORECASE,
 )
+LEFT = "rank-left"
+_EVEN_STEPS = (
+    "Give every rank the same number of steps: look for an exit, a return or a break that only "
+    "rank {rank} meets, and for less data there (DistributedSampler, drop_last)."
+)
 _WRAPPED = re.compile(r"(?P<kind>[\w.]+): Caught (?P=kind) in (?P<where>[^\n]*?)\.?(\n|$)")
 _ROOT_CAUSE = re.compile(
     r"Root Cause.*?rank\s*:\s*(\d+).*?exitcode\s*:\s*(-?\d+)", re.DOTALL | re.IGNORECASE
@@ -132,7 +137,7 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
             return _ended_silently(paths, root[0], code, steps)
     if rank is not None and error is not None:
         failed = _raised(paths, rank, error, ends[rank] or RankEnd(), steps)
-        return replace(failed, evidence=f"{failed.evidence}{_left_before(ends, error)}")
+        return _blame_who_left(ends, failed) if _SECONDARY.search(error) else failed
     line = last_line(paths.launcher_log)
     return Failed(
         cause=f"The launcher ended with exit code {exit_code}: {line}",
@@ -142,12 +147,24 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
     )
 
 
-def _left_before(ends: Ends, error: str) -> str:
-    """Which ranks had ended their script well, where another one's error is the loss of a peer."""
-    left = [f"{rank} (after step {end.steps})" for rank, end in ends.items() if end and end.ok]
-    if not left or not _SECONDARY.search(error):
-        return ""
-    return f"; the script of rank {', '.join(left[:_SHOWN_LINKS])} had ended before"
+def _blame_who_left(ends: Ends, failed: Failed) -> Failed:
+    """The error is the loss of a peer: a rank whose script had ended well before is its cause."""
+    left = {rank: end for rank, end in ends.items() if end is not None and end.ok}
+    if not left:
+        return failed
+    rank, first = min(left.items(), key=lambda item: item[1].time)
+    named = ", ".join(f"{one} (step {end.steps})" for one, end in [*left.items()][:_SHOWN_LINKS])
+    return replace(
+        failed,
+        cause=f"Rank {rank} ended its script after step {first.steps}, with exit code 0, while "
+        f"others trained on. {failed.cause}",
+        evidence=f"ended before: rank {named}; {failed.evidence}",
+        rank=rank,
+        kind=LEFT,
+        error="",
+        text="",
+        place=None,
+    )
 
 
 def _raised(paths: RunPaths, rank: int, error: str, end: RankEnd, steps: int) -> Failed:
@@ -249,13 +266,11 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
     """Put a failure into words, with what is known about errors like it."""
     log = f"logs/rank-{failed.rank}.log" if failed.rank is not None else "logs/launcher.log"
     kind, cause, evidence = failed.kind, failed.cause, failed.evidence
-    action = f"See {log} of the run."
-    if failed.place is not None:
-        action = f"Look at {failed.place}; the full traceback is in {log}."
-        if failed.ended_itself:
-            action = f"Look at {failed.place}, where the script calls exit; its output is in {log}."
+    action = _where_to_look(failed, log)
     confidence = 0.9 if failed.rank is not None else 0.6
-    known = known_errors.recognise(failed.error or failed.cause, failed.text)
+    known = None  # of a rank that left the words are those of the ranks that lost it
+    if kind != LEFT:
+        known = known_errors.recognise(failed.error or failed.cause, failed.text)
     known = known or known_errors.BY_KIND.get(kind)
     no_room = known_errors.BY_KIND["disk-full"]
     if known is no_room or (known is None and not failed.error):
@@ -292,6 +307,16 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
         confidence=confidence,
         severity="error",
     )
+
+
+def _where_to_look(failed: Failed, log: str) -> str:
+    if failed.kind == LEFT:
+        return _EVEN_STEPS.format(rank=failed.rank)
+    if failed.place is None:
+        return f"See {log} of the run."
+    if failed.ended_itself:
+        return f"Look at {failed.place}, where the script calls exit; its output is in {log}."
+    return f"Look at {failed.place}; the full traceback is in {log}."
 
 
 def _after_signal(paths: RunPaths, failed: Failed, log: str) -> str:
