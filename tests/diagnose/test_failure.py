@@ -17,6 +17,7 @@ from workbench.diagnose.out_of_memory import OomKills, killed_for_memory
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 from workbench.store.rank_records import RankEnd
+from workbench.store.record import read_end
 
 CUDA = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
@@ -228,3 +229,13 @@ def test_a_full_disk_is_named_where_a_rank_left_no_word(
     assert "0 B" not in own.evidence
     which = failed(paths, "OSError: [Errno 28] No space left on device")
     assert "only 0 B are free on the disk of /x" in which.evidence
+
+
+def test_an_error_is_told_without_its_colours(paths: RunPaths) -> None:
+    """As torch.load writes "do those steps" in bold letters."""
+    text = "RuntimeError: \x1b[1mdo those steps only if you trust it\x1b[0m"
+    end = {"ok": False, "time": 1.0, "steps": 1, "rank": 0, "exception": text}
+    (paths.metrics / "rank-0.end.json").write_text(json.dumps(end))
+    known = read_end(paths, 0)
+    assert known is not None
+    assert known.exception == "RuntimeError: do those steps only if you trust it"

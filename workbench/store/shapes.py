@@ -14,6 +14,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, TypedDict, Union, cast, get_args, get_origin, get_type_hints
 
 from workbench.store import node_schema, row_schema, schema
+from workbench.store.printable import is_printable, printable
 from workbench.store.rank_records import RankEnd, RankStart
 from workbench.store.run_record import PredictedDoc, RunRecord
 
@@ -23,8 +24,6 @@ _MAX_NUMBER = 1e300  # sums of a few thousand of these are finite
 _LAST_SECOND = 253_402_300_799.0  # of the year 9999, as far as calendars go
 _DROPPED = object()
 _NUMBERS = (int, float)
-# Control characters (not tab and newline) and those that reorder or hide text.
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff]")  # fmt: skip  # noqa: E501
 _RANK = re.compile(r"[0-9]{1,5}")
 _COLUMN = list[float | None]
 
@@ -279,7 +278,9 @@ def _plain(kind: Any, value: Any) -> Any:
     if kind is NoneType:
         return None if value is None else _DROPPED
     if kind is str:
-        return _UNPRINTABLE.sub("", value) if isinstance(value, str) else _DROPPED
+        if not isinstance(value, str):
+            return _DROPPED
+        return value if is_printable(value) else printable(value, max_line=None)
     if kind is bool:
         return value if isinstance(value, bool) else _DROPPED
     if kind is int:
