@@ -205,3 +205,17 @@ def test_a_supervisor_looks_at_what_the_agents_tell(
     monitor._sealer.stop()
     (found,) = standing(monitor.findings)
     assert (found.kind, found.node, found.gpu, found.rank) == ("gpu-lost", 1, 1, 1)
+
+
+def test_the_workbench_plans_for_the_pod_that_it_is_opened_on(put: Put, tmp_path: Path) -> None:
+    workbench_widgets = pytest.importorskip("workbench_widgets")
+    put(Pod("h100-sxm", 8))
+    (planner,) = workbench_widgets.Workbench(store=tmp_path / "runs").open_tab("Plan")
+    planner.set(model="llama-3.2-1b", tokens="1B")
+    plans = planner.wait()
+    assert {(plan.provider, plan.gpu) for plan in plans} == {("own machines", "h100-sxm")}
+    assert {plan.gpus for plan in plans} == {1, 8}
+    assert planner.detail["launch"]["lacks"] == []
+    planner.use()
+    assert "The launch form is set to" in planner.handed["says"]
+    planner.close()

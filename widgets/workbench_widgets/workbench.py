@@ -94,7 +94,7 @@ class Workbench(ControlBox):
             "Sweep": lambda: [self._sweep()],
             "Memory": lambda: [MemoryCalculator()],
             "Cost": lambda: [CostCalculator()],
-            "Plan": lambda: [Planner(launcher=self.launcher)],  # its plans are handed to this form
+            "Plan": lambda: [self._planner()],
             "Compare": lambda: [Compare(store=self.store)],
             "Learn": lambda: [Lessons()],
         }
@@ -103,6 +103,10 @@ class Workbench(ControlBox):
         made = Sweep(store=self.store, _openable=True)
         made.on_open(self._open_later)
         return made
+
+    def _planner(self) -> Planner:
+        """For this host's GPUs where it has some; its plans are handed to the form."""
+        return Planner(launcher=self.launcher, here=wb.detect_host().accelerator is not None)
 
     def _on_tab(self, change: dict[str, Any]) -> None:
         if change["new"] is not None:
