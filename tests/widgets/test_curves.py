@@ -10,6 +10,7 @@ import pytest
 
 from tests.observe.test_series import say
 from tests.observe.test_view import now, run_document
+from tests.widgets.small_dom import on_page
 from tests.widgets.test_page_state import run
 from workbench.observe.curves import Curve, read_curve
 from workbench.observe.rows import row
@@ -339,3 +340,109 @@ def test_memory_of_one_node_is_beside_the_prediction_of_its_own_ranks(
     assert seen["cpu"]["chips"][0] == "whole run, launcher included"
     assert (f"node 0 of {nodes}" in seen["cpu"]["chips"]) == (nodes > 1)
     assert seen["cpu"]["chips"][-1].startswith("ranks of node 0," if nodes > 1 else "ranks,")
+
+
+_ZOOMING = """
+const { Curves } = await import("./curves.js");
+const time = { now: 1_000_000 };
+Date.now = () => time.now;
+const asked = [], answers = { at: 0 };
+const rows = (first, last, every) => {
+  const step = [];
+  for (let at = first; at <= last; at += every) step.push(at);
+  return { step, time: step, loss: step, grad_norm: step.map((at) => at / 1000) };
+};
+const logged = (series) => ({ tables: [{ stride: 1, step: series.step, time: series.step }], series: [
+  { name: "acc", figure: "acc", table: 0, mean: series.step, last: series.step.at(-1), last_step: series.step.at(-1), nonfinite: 0 }] });
+const window = async (first, last) => {
+  asked.push(`${first} to ${last}`);
+  const series = rows(first, Math.min(last, answers.at), 1);
+  return { series, stride: 1, logged: logged(series) };
+};
+const source = { questions: { window }, context: { config: {} } };
+const curves = new Curves({ smoothing: 0 }, source, () => draw());
+let view = null;
+const look = (steps, more = {}) => {
+  answers.at = steps;
+  const series = rows(10, steps, 10);
+  view = { phase: "running", run: "r", steps, stride: 10, attempt: 1, loss_last: steps, series, logged: logged(series), ...more };
+  draw();
+};
+const theme = { series: ["#000"], accent: "rgb(1, 2, 3)", muted: "#999", bad: "#900" };
+const draw = () => curves.draw(view, theme, null, false);
+const seen = {};
+const { Panel } = await import("./panel.js");
+Panel.prototype.draw = function ({ value, label, traces }) {
+  seen[this.title] = { value, label, x: traces[0]?.x ?? [] };
+};
+"""
+
+
+def test_a_zoomed_panel_says_what_the_run_is_at_now(tmp_path: Path) -> None:
+    """The gradient norm of step 500 stood there as today's while it had exploded since."""
+    told = on_page(
+        tmp_path,
+        _ZOOMING
+        + """
+        look(5000);
+        for (const curve of [...curves.own, ...curves.logged.values()]) curves.zoom(curve, [100, 500]);
+        await settled();
+        look(5010);
+        await settled();
+        tell(seen);""",
+    )
+    for title in ("Loss", "Gradient norm", "acc"):
+        assert told[title]["x"][0] == 100, title
+        assert told[title]["x"][-1] == 500, title
+    assert told["Loss"]["value"] == "5,010"
+    assert told["Gradient norm"]["value"] == "5.01"
+    assert told["Gradient norm"]["label"] == "Gradient norm: 5.01"
+    assert told["acc"]["value"] == "5,010"
+    assert told["acc"]["label"] == "acc: acc 5,010 at step 5010"
+
+
+def test_a_part_that_still_grows_is_read_again_now_and_then(tmp_path: Path) -> None:
+    told = on_page(
+        tmp_path,
+        _ZOOMING
+        + """
+        const ends = [], counts = [];
+        const after = async (seconds, steps, more) => {
+          time.now += 1000 * seconds;
+          look(steps, more);
+          await settled();
+          ends.push(seen.Loss.x.at(-1));
+          counts.push(asked.length);
+        };
+        look(5020);
+        const [loss] = curves.own;
+        curves.zoom(loss, [4500, 6000]);
+        await settled();
+        await after(1, 5030); // too soon
+        await after(60, 5500);
+        await after(60, 6500); // as far as it was zoomed
+        await after(60, 7000); // nothing is new in it
+        await after(60, 5200, { attempt: 2 }); // these steps are made again
+        curves.zoom(loss, null);
+        await after(60, 8000);
+        tell({ ends, counts, first: asked[0] });""",
+    )
+    assert told["ends"] == [5020, 5500, 6000, 6000, 5200, 8000]
+    assert told["counts"] == [1, 2, 3, 3, 4, 4]
+    assert told["first"] == "4500 to 6000"
+
+
+def test_a_part_is_read_in_full_once_the_view_no_longer_is(tmp_path: Path) -> None:
+    told = on_page(
+        tmp_path,
+        _ZOOMING
+        + """
+        look(400, { stride: 1, logged: {} });
+        curves.zoom(curves.own[0], [100, 200]);
+        await settled();
+        const before = [...asked];
+        look(5000);
+        await settled();
+        tell({ before, asked, x: seen.Loss.x.length });""",
+    )
+    assert told == {"before": [], "asked": ["100 to 200"], "x": 101}
