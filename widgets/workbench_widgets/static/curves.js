@@ -82,6 +82,7 @@ export class Curves {
     this.view = view;
     this.bar.draw(view);
     this.arrange(view);
+    void this.baseline.renew();
     const other = this.baseline.view;
     const look = { theme, scale: scaleOf(view, this.options.by), there: other && scaleOf(other, this.options.by) };
     for (const curve of [...this.own, ...this.logged.values()]) {
