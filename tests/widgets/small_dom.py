@@ -41,6 +41,8 @@ class Node {
   get selectedOptions() { return this.options.filter((one) => one.value === this.value); }
   get value() { return this.tag === "select" && !this.options.some((one) => one.value === this.kept) ? (this.options[0]?.value ?? "") : this.kept; }
   set value(value) { this.kept = this.tag === "select" && !this.options.some((one) => one.value === String(value)) ? "" : String(value); }
+  get valueAsNumber() { return this.value === "" ? NaN : Number(this.value); }
+  reportValidity() { return !(this.valueAsNumber < Number(this.attributes.min)) && !(this.valueAsNumber > Number(this.max)); }
   get classList() { return { add() {}, remove() {}, toggle() {}, contains: () => false }; }
   get textContent() { return this.own + this.children.map((one) => one.textContent ?? one).join(""); }
   set textContent(text) { [this.own, this.children] = [text, []]; }

@@ -371,36 +371,6 @@ def test_a_page_finds_a_view_from_the_first_moment(
         assert waiting["sentence"] == ""
 
 
-def test_the_log_shown_first_is_a_ranks_and_no_file_is_asked_for_too_early(tmp_path: Path) -> None:
-    """A missing or empty file is a red line in the console at each look."""
-    seen = run(
-        tmp_path,
-        """
-        const { Logs } = await import("./logs.js");
-        const asked = [];
-        const part = async (path) => (asked.push(path.split("/").at(-1)), { bytes: new Uint8Array([120]), start: 0, size: 1 });
-        const logs = new Logs({ transport: "http", part });
-        for (const one of Object.values(logs)) if (one?.dataset) one.replaceChildren ??= () => {};
-        logs.select.replaceChildren = function () {
-          this.value = this.dataset.key.split(",")[0]; // of its first option, as a browser has it
-        };
-        const look = async (view) => {
-          asked.length = 0;
-          logs.drawnAt = 0;
-          logs.draw(view);
-          for (let turn = 0; turn < 9; turn += 1) await null;
-          return [...asked];
-        };
-        const rank = { rank: 0, log_tail: ["a line"] };
-        const starting = await look({ phase: "starting", ranks: [] });
-        const running = await look({ phase: "running", ranks: [rank] });
-        const ended = await look({ phase: "ended", ranks: [] });
-        console.log(JSON.stringify({ starting, running, ended }));
-        """,
-    )
-    assert seen == {"starting": [], "running": ["rank-0.log"], "ended": ["launcher.log"]}
-
-
 _FOLLOWING = """
 globalThis.document = { hidden: false, addEventListener() {}, removeEventListener() {} };
 const { RunSource } = await import("./source.js");

@@ -31,9 +31,9 @@ export class Questions {
     this.waiting = new Map();
   }
 
-  /** @param {any} message of the kernel */
-  answered(message) {
-    this.waiting.get(message.id)?.(message.value ?? null);
+  /** @param {string} id @param {any} value of the kernel */
+  answered(id, value) {
+    this.waiting.get(id)?.(value ?? null);
   }
 
   /** Asks the kernel something of the run's files; null where it does not answer.

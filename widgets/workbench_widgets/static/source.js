@@ -148,14 +148,15 @@ export class RunSource {
     this.onSnapshot({ view, ageSeconds });
   }
 
-  /** @param {any} message */
-  onMessage(message) {
+  /** @param {any} message @param {DataView[]} [buffers] */
+  onMessage(message, buffers) {
     if (message?.type === "resumed") this.resumed(message);
     if (message?.type === "profiled") this.onProfiled(String(message.text ?? ""), Boolean(message.busy));
     if (message?.type === "steered") this.onSteered(message);
     if (message) this.answeredAt = Date.now();
     if (message?.type === "status") this.readStatus(message);
-    if (message?.type === "answer") this.questions.answered(message);
+    if (message?.type === "answer") this.questions.answered(message.id, message.value);
+    if (message?.type === "part") this.questions.answered(message.id, partOf(message, buffers));
     if (message?.type !== "snapshot" || this.transport === "http") return;
     const view = this.kept.take(message);
     if (view === null) this.context.model?.send({ type: "subscribe" });
@@ -238,7 +239,7 @@ export class RunSource {
    * @returns {Promise<{bytes: Uint8Array, start: number, size: number}|null>} */
   async part(name, start, end) {
     const url = this.transport === "http" ? this.url(name) : null;
-    if (!url) return this.partOverComm(name, start, end);
+    if (!url) return this.questions.question("part", { name, start, end });
     try {
       const range = start < 0 ? `bytes=${start}` : `bytes=${start}-${end === null ? "" : end - 1}`;
       const response = await get(url, { headers: { Range: range } });
@@ -249,25 +250,6 @@ export class RunSource {
       const status = /** @type {any} */ (error).response?.status;
       return status === 416 || status === 404 ? { bytes: new Uint8Array(), start: Math.max(0, start), size: Math.max(0, start) } : null;
     }
-  }
-
-  /** @param {string} name @param {number} start @param {number|null} end
-   * @returns {Promise<{bytes: Uint8Array, start: number, size: number}|null>} */
-  partOverComm(name, start, end) {
-    const { model } = this.context;
-    if (!model || this.kernelLink() === "gone") return Promise.resolve(null);
-    const id = (this.partsAsked = (this.partsAsked ?? 0) + 1);
-    return new Promise((resolve) => {
-      /** @param {any} message @param {DataView[]} buffers */
-      const answer = (message, buffers) => {
-        if (message?.type !== "part" || message.id !== id) return;
-        model.off("msg:custom", answer);
-        const { buffer, byteOffset, byteLength } = buffers?.[0] ?? new DataView(new ArrayBuffer(0));
-        resolve(message.size === null ? null : { bytes: new Uint8Array(buffer, byteOffset, byteLength), start: message.start, size: message.size });
-      };
-      model.on("msg:custom", answer);
-      model.send({ type: "part", id, name, start, end });
-    });
   }
 
   /** Asks the run to stop: through Jupyter's contents API (works while the kernel is busy),
@@ -292,4 +274,10 @@ export class RunSource {
     this.context.model?.off("msg:custom", this.onMessage);
     document.removeEventListener("visibilitychange", this.wake);
   }
+}
+
+/** @param {any} message @param {DataView[]} [buffers] */
+function partOf({ start, size }, buffers) {
+  const { buffer, byteOffset, byteLength } = buffers?.[0] ?? new DataView(new ArrayBuffer(0));
+  return size === null ? null : { bytes: new Uint8Array(buffer, byteOffset, byteLength), start, size };
 }
