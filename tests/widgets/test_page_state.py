@@ -578,3 +578,36 @@ def test_two_dashboards_give_the_pages_title_back(tmp_path: Path) -> None:
         console.log(JSON.stringify([...titles, document.title]));""",
     )
     assert titles == ["✓ Succeeded: b", "lab", "lab", "lab", "lab"]
+
+
+@pytest.mark.parametrize("ahead", [-40, 0, 40])
+def test_a_run_whose_clock_differs_is_as_silent_as_the_page_has_heard_nothing(
+    tmp_path: Path, ahead: int
+) -> None:
+    """A healthy run on another node was said to have ended, or a dead one to live."""
+    seen = run(
+        tmp_path,
+        f"""{_FOLLOWING}
+        const {{ runState }} = await import("./state.js");
+        let time = 1_000_000;
+        Date.now = () => 1000 * time;
+        const source = follow("auto");
+        source.transport = "http";
+        const look = async (seq, after) => {{
+          time += after;
+          if (seq !== files["view.json"]?.seq) files = {{ "view.json": {{ run: "r-1", phase: "running", seq, written_at: time + {ahead} }} }};
+          files.now = time;
+          await source.poll();
+          const {{ view, ageSeconds }} = snapshots.at(-1);
+          return [Math.round(ageSeconds), runState(view, ageSeconds, {{ transport: "http", kernel: "none" }}, null).badge.text];
+        }};
+        const found = [];
+        for (const [seq, after] of [[1, 0], [2, 1], [3, 1], [3, 20], [3, 20], [4, 1]]) found.push(await look(seq, after));
+        console.log(JSON.stringify(found));
+        """,
+    )
+    assert seen[0][0] == max(0, -ahead)  # there is nothing else to go by
+    assert all(age <= 1 and text == "Running" for age, text in (seen[1], seen[2], seen[5]))
+    assert seen[3][0] in {20, 21}
+    assert seen[4][0] in {40, 41}
+    assert seen[4][1] == "Not supervised"

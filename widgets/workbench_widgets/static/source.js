@@ -43,6 +43,9 @@ export class RunSource {
     this.lastStatus = null;
     this.askedAt = 0;
     this.answeredAt = 0;
+    /** The latest look at a view: when, and how old it was then.
+     * @type {{written: string, age: number|null, at: number}|null} */
+    this.heard = null;
     this.questions = new Questions(this);
     this.kept = new KeptView();
     this.onMessage = this.onMessage.bind(this);
@@ -145,7 +148,19 @@ export class RunSource {
   deliver(view, ageSeconds) {
     if (this.closed) return;
     this.ended = view.phase === "ended";
-    this.onSnapshot({ view, ageSeconds });
+    this.onSnapshot({ view, ageSeconds: this.silence(view, ageSeconds) });
+  }
+
+  /** Seconds since the view was written: clocks of two machines differ, so from the second look on by this page's
+   * own clock. @param {any} view @param {number|null} told by the clocks of whoever wrote it and whoever sent it */
+  silence(view, told) {
+    const { heard } = this;
+    const now = Date.now() / 1000; // it goes on while this machine sleeps
+    const written = `${view.seq} ${view.written_at}`;
+    const elapsed = heard ? now - heard.at : Infinity;
+    const age = heard?.written === written && heard.age !== null ? heard.age + elapsed : told && Math.min(Math.max(told, 0), elapsed);
+    this.heard = { written, age, at: now };
+    return age;
   }
 
   /** @param {any} message @param {DataView[]} [buffers] */
