@@ -9,7 +9,7 @@
 
 import { KeptView } from "./changes.js";
 import { dropFile } from "./contents.js";
-import { get, Questions } from "./questions.js";
+import { get, Questions, refusal } from "./questions.js";
 
 const GIVE_UP_AFTER = 3; // failed polls before the connection is called lost
 const ANSWER_MS = 5000; // a kernel that is busy with another cell may answer no sooner
@@ -27,6 +27,7 @@ export class RunSource {
     this.onLost = onLost;
     /** @type {"probing"|"http"|"comm"|"none"} */
     this.transport = "probing";
+    this.server = context.server ?? "Jupyter";
     this.failures = 0;
     this.bytes = 0;
     this.closed = false;
@@ -116,9 +117,9 @@ export class RunSource {
       this.deliver({ ...view, ...end }, Number.isFinite(now) && view.written_at ? now - view.written_at : null);
     } catch (error) {
       // A run that has just been launched has no view yet: that is waiting, not failing.
-      const missing = /** @type {any} */ (error).response?.status === 404;
-      if (missing) this.answered();
-      else this.failed();
+      const { response } = /** @type {any} */ (error);
+      if (response?.status === 404) this.answered();
+      else this.failed(response ? await refusal(response, this.server) : `${this.server} does not respond; retrying. Training is not affected.`);
     }
     const slow = document.hidden ? 8 : 1;
     const backOff = 2 ** Math.min(this.failures, 4);
@@ -131,11 +132,10 @@ export class RunSource {
     this.failures = 0;
   }
 
-  failed() {
+  /** @param {string} why */
+  failed(why) {
     this.failures += 1;
-    if (this.failures === GIVE_UP_AFTER) {
-      this.onLost(`${this.context.server ?? "Jupyter"} does not respond; retrying. Training is not affected.`);
-    }
+    if (this.failures >= GIVE_UP_AFTER) this.onLost(why);
   }
 
   /** How a run of an earlier version ended: its last view does not say it all. */
