@@ -37,6 +37,7 @@ class Node {
   focus() { document.activeElement = this; }
   scrollIntoView() {}
   click() {}
+  getContext() { return null; }
   get options() { return this.children; }
   get selectedOptions() { return this.options.filter((one) => one.value === this.value); }
   get value() { return this.tag === "select" && !this.options.some((one) => one.value === this.kept) ? (this.options[0]?.value ?? "") : this.kept; }

@@ -446,3 +446,30 @@ def test_a_part_is_read_in_full_once_the_view_no_longer_is(tmp_path: Path) -> No
         tell({ before, asked, x: seen.Loss.x.length });""",
     )
     assert told == {"before": [], "asked": ["100 to 200"], "x": 101}
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """One of them has no price: both were said to have none, under the same name."""
+    told = on_page(
+        tmp_path,
+        """
+        globalThis.ResizeObserver = class { observe() {} disconnect() {} };
+        globalThis.MutationObserver = globalThis.ResizeObserver;
+        globalThis.matchMedia = () => new Node("media");
+        globalThis.getComputedStyle = () => ({ getPropertyValue: () => "#123456" });
+        document.body = new Node("body");
+        const { Panel } = await import("./panel.js");
+        let drawn = null;
+        Panel.prototype.draw = (drawing) => (drawn = drawing);
+        const { toldApart } = await import("./compare.js");
+        const { Overlay } = await import("./overlay.js");
+        const overlay = new Overlay({ plotly: async () => ({}) }, { title: "Loss", empty: "" });
+        overlay.node.isConnected = true;
+        overlay.axis = { column: "usd", name: "Dollars", title: "dollars" };
+        const curve = (run, name, usd) => ({ run, name, usd, step: [1], tokens: [1], seconds: [1], loss: [2] });
+        await overlay.draw(toldApart([curve("gpt-1", "gpt", [1]), curve("gpt-2", "gpt", [null]), curve("b", "other", [1]), curve("c", "c", [1])]));
+        tell([drawn.chips.map((one) => one.text), drawn.label]);""",
+    )
+    chips, label = told
+    assert chips == ["gpt-1  2", "gpt-2  no dollars", "other  2", "c  2"]
+    assert label.endswith("Unknown along dollars: gpt-2.")
