@@ -473,3 +473,19 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     chips, label = told
     assert chips == ["gpt-1  2", "gpt-2  no dollars", "other  2", "c  2"]
     assert label.endswith("Unknown along dollars: gpt-2.")
+
+
+def test_the_rank_timeline_is_saved_with_its_times(tmp_path: Path) -> None:
+    told = run(
+        tmp_path,
+        """
+        const { csvOf } = await import("./curve_options.js");
+        const { waiting } = await import("./timeline.js");
+        document.createElement = () => ({ getContext: () => null });
+        const theme = { series: ["rgb(1, 1, 1)", "rgb(2, 2, 2)"], muted: "rgb(9, 9, 9)", grid: "rgb(8, 8, 8)" };
+        const ranks = [{ rank: 0, entered: [0.5], ended: [0.75] }, { rank: 1, entered: [0], ended: [0.75], data: [0.25] }];
+        const drawing = waiting({ processes: 2, timeline: { step: [7], ranks } }, { theme });
+        console.log(JSON.stringify(csvOf(drawing).trim().split("\\n")));""",
+    )
+    assert told[0].startswith('"optimizer step","rank","entered backward, s"')
+    assert told[1:] == ["7,0,0.5,0.5,0.75,", "7,1,0,0.5,0.75,0.25"]
