@@ -126,6 +126,35 @@ def test_every_attempt_counts_however_often_a_run_restarted(
     assert message["attempts_before"] == view["attempts_before"]
 
 
+@pytest.mark.parametrize("counted", [True, False])
+def test_tokens_of_slow_steps_are_those_of_the_engine(
+    paths: RunPaths, tmp_path: Path, counted: bool
+) -> None:
+    """100 tokens in a minute were two a second, so 120 a step: rates were whole numbers."""
+    document = json.loads(paths.run.read_text())
+    paths.run.write_text(json.dumps(document | {"tokens_per_step": 100 if counted else None}))
+    for rank in range(2):
+        rows = [
+            {"step": at, "time": 60.0 * at, "step_seconds": 60.0, "tokens": 50, "loss": 1.0}
+            for at in (1, 2, 3)
+        ]
+        paths.rank_metrics(rank).write_text("".join(json.dumps(one) + "\n" for one in rows))
+    view = view_of(paths)
+    assert view["tokens_per_step"] == (100 if counted else None)
+    compared = series_message(paths.directory)["view"]
+    found = run(
+        tmp_path,
+        f"""
+        import {{ curveOf }} from "./compare.js";
+        import {{ tokensOf }} from "./scales.js";
+        const [view, compared] = {json.dumps([view, compared])};
+        console.log(JSON.stringify([tokensOf(view), curveOf(compared).tokens]));""",
+    )
+    engine = list(read_curve(paths).tokens)
+    assert engine == pytest.approx([100, 200, 300], abs=0.5)
+    assert found == [pytest.approx(engine, abs=0.5)] * 2
+
+
 @pytest.mark.parametrize("unknown", [None, 150])
 def test_tokens_go_on_after_steps_without_a_duration_and_end_where_they_are_unknown(
     paths: RunPaths, tmp_path: Path, unknown: int | None
@@ -150,7 +179,7 @@ def test_tokens_go_on_after_steps_without_a_duration_and_end_where_they_are_unkn
         const scale = scaleOf(view, "tokens");
         view.checkpoints = [{{step: 120}}, {{step: 180}}];
         const drawn = along(loss(view, options), view, scale, options);
-        console.log(JSON.stringify({{tokens: tokensOf(view.series), places: view.series.step.map(scale.of), missing: scale.missing,
+        console.log(JSON.stringify({{tokens: tokensOf(view), places: view.series.step.map(scale.of), missing: scale.missing,
           known: scale.known, chips: drawn.chips.map((one) => one.text), marks: drawn.layout.annotations.filter((one) => one.text === "▴").length}}));
     """
     seen = run(tmp_path, script)

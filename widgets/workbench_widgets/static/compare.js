@@ -16,7 +16,7 @@ export function curveOf(view) {
   const atWork = secondsAtWork(view);
   const seconds = time.map((/** @type {any} */ at) => (known(at) ? atWork(at) : null));
   const price = view.usd_per_hour;
-  const tokens = tokensOf(view.series ?? {}).map((sum) => (sum === null ? null : Math.round(sum)));
+  const tokens = tokensOf(view).map((sum) => (sum === null ? null : Math.round(sum)));
   const usd = seconds.map((/** @type {any} */ at) => (known(price) ? (at * price) / 3600 : null));
   return { run: view.run, name: view.name || view.run, step, tokens, seconds, usd, loss };
 }
