@@ -100,3 +100,29 @@ def test_why_a_stop_failed_stays_while_the_table_is_read_again(tmp_path: Path) -
     assert told[3].endswith(told[2])
     assert "does not respond" in told[3]
     assert told[4] == ""
+
+
+def test_a_request_whose_answer_is_lost_can_be_made_again(tmp_path: Path) -> None:
+    told = on_page(
+        tmp_path,
+        """
+        const { Steer } = await import("./steer.js");
+        const limits = new Map();
+        globalThis.setTimeout = (call) => (limits.set(limits.size + 1, call), limits.size);
+        globalThis.clearTimeout = (which) => limits.delete(which);
+        const steer = new Steer(() => {});
+        steer.show(true);
+        const look = () => [steer.note.textContent, steer.buttons.some((one) => one.disabled)];
+        steer.send({ action: "checkpoint" });
+        const asking = look();
+        [...limits.values()].forEach((end) => end());
+        const lost = look();
+        steer.send({ action: "checkpoint" });
+        steer.say({ text: "Saved.", bad: false });
+        tell({ asking, lost, answered: look(), limits: limits.size });""",
+    )
+    assert told["asking"] == ["Asking the ranks …", True]
+    assert told["lost"][0].startswith("No answer came.")
+    assert not told["lost"][1]
+    assert told["answered"] == ["Saved.", False]
+    assert told["limits"] == 0
