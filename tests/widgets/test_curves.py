@@ -10,6 +10,7 @@ import pytest
 
 from tests.observe.test_series import say
 from tests.observe.test_view import now, run_document
+from tests.widgets.small_dom import on_page
 from tests.widgets.test_page_state import run
 from workbench.observe.curves import Curve, read_curve
 from workbench.observe.rows import row
@@ -125,6 +126,35 @@ def test_every_attempt_counts_however_often_a_run_restarted(
     assert message["attempts_before"] == view["attempts_before"]
 
 
+@pytest.mark.parametrize("each", [100, None])
+def test_tokens_of_slow_steps_are_those_of_the_engine(
+    paths: RunPaths, tmp_path: Path, each: int | None
+) -> None:
+    """100 tokens in a minute were two a second, so 120 a step: rates were whole numbers."""
+    document = json.loads(paths.run.read_text())
+    paths.run.write_text(json.dumps(document | {"tokens_per_step": each}))
+    for rank in range(2):
+        rows = [
+            {"step": at, "time": 60.0 * at, "step_seconds": 60.0, "tokens": 50, "loss": 1.0}
+            for at in (1, 2, 3)
+        ]
+        paths.rank_metrics(rank).write_text("".join(json.dumps(one) + "\n" for one in rows))
+    view = view_of(paths)
+    assert view["tokens_per_step"] == each
+    compared = series_message(paths.directory)["view"]
+    found = run(
+        tmp_path,
+        f"""
+        import {{ curveOf }} from "./compare.js";
+        import {{ tokensOf }} from "./scales.js";
+        const [view, compared] = {json.dumps([view, compared])};
+        console.log(JSON.stringify([tokensOf(view), curveOf(compared).tokens]));""",
+    )
+    engine = list(read_curve(paths).tokens)
+    assert engine == pytest.approx([100, 200, 300], abs=0.5)
+    assert found == [pytest.approx(engine, abs=0.5)] * 2
+
+
 @pytest.mark.parametrize("unknown", [None, 150])
 def test_tokens_go_on_after_steps_without_a_duration_and_end_where_they_are_unknown(
     paths: RunPaths, tmp_path: Path, unknown: int | None
@@ -149,7 +179,7 @@ def test_tokens_go_on_after_steps_without_a_duration_and_end_where_they_are_unkn
         const scale = scaleOf(view, "tokens");
         view.checkpoints = [{{step: 120}}, {{step: 180}}];
         const drawn = along(loss(view, options), view, scale, options);
-        console.log(JSON.stringify({{tokens: tokensOf(view.series), places: view.series.step.map(scale.of), missing: scale.missing,
+        console.log(JSON.stringify({{tokens: tokensOf(view), places: view.series.step.map(scale.of), missing: scale.missing,
           known: scale.known, chips: drawn.chips.map((one) => one.text), marks: drawn.layout.annotations.filter((one) => one.text === "▴").length}}));
     """
     seen = run(tmp_path, script)
@@ -339,3 +369,152 @@ def test_memory_of_one_node_is_beside_the_prediction_of_its_own_ranks(
     assert seen["cpu"]["chips"][0] == "whole run, launcher included"
     assert (f"node 0 of {nodes}" in seen["cpu"]["chips"]) == (nodes > 1)
     assert seen["cpu"]["chips"][-1].startswith("ranks of node 0," if nodes > 1 else "ranks,")
+
+
+_ZOOMING = """
+const { Curves } = await import("./curves.js");
+const time = { now: 1_000_000 };
+Date.now = () => time.now;
+const asked = [], answers = { at: 0 };
+const rows = (first, last, every) => {
+  const step = [];
+  for (let at = first; at <= last; at += every) step.push(at);
+  return { step, time: step, loss: step, grad_norm: step.map((at) => at / 1000) };
+};
+const logged = (series) => ({ tables: [{ stride: 1, step: series.step, time: series.step }], series: [
+  { name: "acc", figure: "acc", table: 0, mean: series.step, last: series.step.at(-1), last_step: series.step.at(-1), nonfinite: 0 }] });
+const window = async (first, last) => {
+  asked.push(`${first} to ${last}`);
+  const series = rows(first, Math.min(last, answers.at), 1);
+  return { series, stride: 1, logged: logged(series) };
+};
+const source = { questions: { window }, context: { config: {} } };
+const curves = new Curves({ smoothing: 0 }, source, () => draw());
+let view = null;
+const look = (steps, more = {}) => {
+  answers.at = steps;
+  const series = rows(10, steps, 10);
+  view = { phase: "running", run: "r", steps, stride: 10, attempt: 1, loss_last: steps, series, logged: logged(series), ...more };
+  draw();
+};
+const theme = { series: ["#000"], accent: "rgb(1, 2, 3)", muted: "#999", bad: "#900" };
+const draw = () => curves.draw(view, theme, null, false);
+const seen = {};
+const { Panel } = await import("./panel.js");
+Panel.prototype.draw = function ({ value, label, traces }) {
+  seen[this.title] = { value, label, x: traces[0]?.x ?? [] };
+};
+"""
+
+
+def test_a_zoomed_panel_says_what_the_run_is_at_now(tmp_path: Path) -> None:
+    """The gradient norm of step 500 stood there as today's while it had exploded since."""
+    told = on_page(
+        tmp_path,
+        _ZOOMING
+        + """
+        look(5000);
+        for (const curve of [...curves.own, ...curves.logged.values()]) curves.zoom(curve, [100, 500]);
+        await settled();
+        look(5010);
+        await settled();
+        tell(seen);""",
+    )
+    for title in ("Loss", "Gradient norm", "acc"):
+        assert told[title]["x"][0] == 100, title
+        assert told[title]["x"][-1] == 500, title
+    assert told["Loss"]["value"] == "5,010"
+    assert told["Gradient norm"]["value"] == "5.01"
+    assert told["Gradient norm"]["label"] == "Gradient norm: 5.01"
+    assert told["acc"]["value"] == "5,010"
+    assert told["acc"]["label"] == "acc: acc 5,010 at step 5010"
+
+
+def test_a_part_that_still_grows_is_read_again_now_and_then(tmp_path: Path) -> None:
+    told = on_page(
+        tmp_path,
+        _ZOOMING
+        + """
+        const ends = [], counts = [];
+        const after = async (seconds, steps, more) => {
+          time.now += 1000 * seconds;
+          look(steps, more);
+          await settled();
+          ends.push(seen.Loss.x.at(-1));
+          counts.push(asked.length);
+        };
+        look(5020);
+        const [loss] = curves.own;
+        curves.zoom(loss, [4500, 6000]);
+        await settled();
+        await after(1, 5030); // too soon
+        await after(60, 5500);
+        await after(60, 6500); // as far as it was zoomed
+        await after(60, 7000); // nothing is new in it
+        await after(60, 5200, { attempt: 2 }); // these steps are made again
+        curves.zoom(loss, null);
+        await after(60, 8000);
+        tell({ ends, counts, first: asked[0] });""",
+    )
+    assert told["ends"] == [5020, 5500, 6000, 6000, 5200, 8000]
+    assert told["counts"] == [1, 2, 3, 3, 4, 4]
+    assert told["first"] == "4500 to 6000"
+
+
+def test_a_part_is_read_in_full_once_the_view_no_longer_is(tmp_path: Path) -> None:
+    told = on_page(
+        tmp_path,
+        _ZOOMING
+        + """
+        look(400, { stride: 1, logged: {} });
+        curves.zoom(curves.own[0], [100, 200]);
+        await settled();
+        const before = [...asked];
+        look(5000);
+        await settled();
+        tell({ before, asked, x: seen.Loss.x.length });""",
+    )
+    assert told == {"before": [], "asked": ["100 to 200"], "x": 101}
+
+
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """One of them has no price: both were said to have none, under the same name."""
+    told = on_page(
+        tmp_path,
+        """
+        globalThis.ResizeObserver = class { observe() {} disconnect() {} };
+        globalThis.MutationObserver = globalThis.ResizeObserver;
+        globalThis.matchMedia = () => new Node("media");
+        globalThis.getComputedStyle = () => ({ getPropertyValue: () => "#123456" });
+        document.body = new Node("body");
+        const { Panel } = await import("./panel.js");
+        let drawn = null;
+        Panel.prototype.draw = (drawing) => (drawn = drawing);
+        const { toldApart } = await import("./compare.js");
+        const { Overlay } = await import("./overlay.js");
+        const overlay = new Overlay({ plotly: async () => ({}) }, { title: "Loss", empty: "" });
+        overlay.node.isConnected = true;
+        overlay.axis = { column: "usd", name: "Dollars", title: "dollars" };
+        const curve = (run, name, usd) => ({ run, name, usd, step: [1], tokens: [1], seconds: [1], loss: [2] });
+        await overlay.draw(toldApart([curve("gpt-1", "gpt", [1]), curve("gpt-2", "gpt", [null]), curve("b", "other", [1]), curve("c", "c", [1])]));
+        tell([drawn.chips.map((one) => one.text), drawn.label]);""",
+    )
+    chips, label = told
+    assert chips == ["gpt-1  2", "gpt-2  no dollars", "other  2", "c  2"]
+    assert label.endswith("Unknown along dollars: gpt-2.")
+
+
+def test_the_rank_timeline_is_saved_with_its_times(tmp_path: Path) -> None:
+    told = run(
+        tmp_path,
+        """
+        const { csvOf } = await import("./curve_options.js");
+        const { waiting } = await import("./timeline.js");
+        document.createElement = () => ({ getContext: () => null });
+        const theme = { series: ["rgb(1, 1, 1)", "rgb(2, 2, 2)"], muted: "rgb(9, 9, 9)", grid: "rgb(8, 8, 8)" };
+        const ranks = [{ rank: 0, entered: [0.5], ended: [0.75] }, { rank: 1, entered: [0], ended: [0.75], data: [0.25] }];
+        const drawing = waiting({ processes: 2, timeline: { step: [7], ranks } }, { theme });
+        console.log(JSON.stringify(csvOf(drawing).trim().split("\\n")));""",
+    )
+    assert told[0].startswith('"optimizer step","rank","entered backward, s"')
+    assert told[1:] == ["7,0,0.5,0.5,0.75,", "7,1,0,0.5,0.75,0.25"]

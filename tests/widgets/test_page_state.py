@@ -371,36 +371,6 @@ def test_a_page_finds_a_view_from_the_first_moment(
         assert waiting["sentence"] == ""
 
 
-def test_the_log_shown_first_is_a_ranks_and_no_file_is_asked_for_too_early(tmp_path: Path) -> None:
-    """A missing or empty file is a red line in the console at each look."""
-    seen = run(
-        tmp_path,
-        """
-        const { Logs } = await import("./logs.js");
-        const asked = [];
-        const part = async (path) => (asked.push(path.split("/").at(-1)), { bytes: new Uint8Array([120]), start: 0, size: 1 });
-        const logs = new Logs({ transport: "http", part });
-        for (const one of Object.values(logs)) if (one?.dataset) one.replaceChildren ??= () => {};
-        logs.select.replaceChildren = function () {
-          this.value = this.dataset.key.split(",")[0]; // of its first option, as a browser has it
-        };
-        const look = async (view) => {
-          asked.length = 0;
-          logs.drawnAt = 0;
-          logs.draw(view);
-          for (let turn = 0; turn < 9; turn += 1) await null;
-          return [...asked];
-        };
-        const rank = { rank: 0, log_tail: ["a line"] };
-        const starting = await look({ phase: "starting", ranks: [] });
-        const running = await look({ phase: "running", ranks: [rank] });
-        const ended = await look({ phase: "ended", ranks: [] });
-        console.log(JSON.stringify({ starting, running, ended }));
-        """,
-    )
-    assert seen == {"starting": [], "running": ["rank-0.log"], "ended": ["launcher.log"]}
-
-
 _FOLLOWING = """
 globalThis.document = { hidden: false, addEventListener() {}, removeEventListener() {} };
 const { RunSource } = await import("./source.js");
@@ -608,3 +578,36 @@ def test_two_dashboards_give_the_pages_title_back(tmp_path: Path) -> None:
         console.log(JSON.stringify([...titles, document.title]));""",
     )
     assert titles == ["✓ Succeeded: b", "lab", "lab", "lab", "lab"]
+
+
+@pytest.mark.parametrize("ahead", [-40, 0, 40])
+def test_a_run_whose_clock_differs_is_as_silent_as_the_page_has_heard_nothing(
+    tmp_path: Path, ahead: int
+) -> None:
+    """A healthy run on another node was said to have ended, or a dead one to live."""
+    seen = run(
+        tmp_path,
+        f"""{_FOLLOWING}
+        const {{ runState }} = await import("./state.js");
+        let time = 1_000_000;
+        Date.now = () => 1000 * time;
+        const source = follow("auto");
+        source.transport = "http";
+        const look = async (seq, after) => {{
+          time += after;
+          if (seq !== files["view.json"]?.seq) files = {{ "view.json": {{ run: "r-1", phase: "running", seq, written_at: time + {ahead} }} }};
+          files.now = time;
+          await source.poll();
+          const {{ view, ageSeconds }} = snapshots.at(-1);
+          return [Math.round(ageSeconds), runState(view, ageSeconds, {{ transport: "http", kernel: "none" }}, null).badge.text];
+        }};
+        const found = [];
+        for (const [seq, after] of [[1, 0], [2, 1], [3, 1], [3, 20], [3, 20], [4, 1]]) found.push(await look(seq, after));
+        console.log(JSON.stringify(found));
+        """,
+    )
+    assert seen[0][0] == max(0, -ahead)  # there is nothing else to go by
+    assert all(age <= 1 and text == "Running" for age, text in (seen[1], seen[2], seen[5]))
+    assert seen[3][0] in {20, 21}
+    assert seen[4][0] in {40, 41}
+    assert seen[4][1] == "Not supervised"

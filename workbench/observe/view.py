@@ -255,6 +255,7 @@ class ViewBuilder:
             "loss_last": self.loss_last,
             "nonfinite_step": self.nonfinite_step,
             "step_seconds_median": self.recent.median,
+            "tokens_per_step": self.run.tokens_per_step,
             "tokens_per_second": self.tokens_per_second(),
             "samples_per_second": self.samples_per_second(),
             "throughput_upper_bound": self.upper_bound(),
@@ -364,9 +365,17 @@ def _with_rates(row: dict[str, Number]) -> dict[str, Number]:
     """A row of the steps as it is shown: with rates for what a step holds."""
     tokens, samples = row.pop("tokens"), row.pop("samples")
     seconds = row["step_seconds"]
-    row["tokens_per_second"] = round(tokens / seconds) if tokens and seconds else None
-    row["samples_per_second"] = round(samples / seconds, 2) if samples and seconds else None
+    row["tokens_per_second"] = _rate(tokens, seconds)
+    row["samples_per_second"] = _rate(samples, seconds)
     return row
+
+
+def _rate(amount: Number, seconds: Number) -> Number:
+    """Per second, with four digits at least: of slow steps it is a small number."""
+    if not amount or not seconds:
+        return None
+    rate = amount / seconds
+    return round(rate) if rate >= 1000 else float(f"{rate:.4g}")
 
 
 def recent_samples(paths: RunPaths, max_bytes: int = _SAMPLE_BYTES) -> list[SystemLine]:

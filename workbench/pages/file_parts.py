@@ -35,7 +35,7 @@ class FilePart:
 
 
 def file_part(directory: Path, request: Mapping[str, Any]) -> FilePart | None:
-    """``{name, start, end}`` of one of the files that pages read; None where there is nothing.
+    """``{name, start, end}`` of one of the files that pages read; None where it cannot be read.
 
     A negative start counts from the file's end, as in an HTTP range; an end of None is its end.
     """
@@ -53,6 +53,8 @@ def file_part(directory: Path, request: Mapping[str, Any]) -> FilePart | None:
         first = max(0, size + start) if start < 0 else min(start, size)
         last = min(size, end) if isinstance(end, int) else size
         data = os.pread(handle, max(0, min(last - first, PART_MAX_BYTES)), first)
+    except OSError:
+        return None  # a file system that does not answer: the page asks again
     finally:
         os.close(handle)
     return FilePart(data=data, start=first, size=size)

@@ -12,7 +12,15 @@ from workbench.store.files import read_json
 from workbench.store.runs import Store
 
 _ROWS_MAX = 200  # newest first; the command line lists the rest
-_OF_VIEW = ("run", "name", "started_at", "usd_per_hour", "attempts", "attempts_before")
+_OF_VIEW = (
+    "run",
+    "name",
+    "started_at",
+    "usd_per_hour",
+    "tokens_per_step",
+    "attempts",
+    "attempts_before",
+)
 _CURVES = ("step", "time", "loss", "tokens_per_second", "step_seconds")
 _COLUMNS = (
     "run",

@@ -16,9 +16,16 @@ export function curveOf(view) {
   const atWork = secondsAtWork(view);
   const seconds = time.map((/** @type {any} */ at) => (known(at) ? atWork(at) : null));
   const price = view.usd_per_hour;
-  const tokens = tokensOf(view.series ?? {}).map((sum) => (sum === null ? null : Math.round(sum)));
+  const tokens = tokensOf(view).map((sum) => (sum === null ? null : Math.round(sum)));
   const usd = seconds.map((/** @type {any} */ at) => (known(price) ? (at * price) / 3600 : null));
-  return { run: view.run, name: view.name, step, tokens, seconds, usd, loss };
+  return { run: view.run, name: view.name || view.run, step, tokens, seconds, usd, loss };
+}
+
+/** Curves by their names; by the run's id where another run has that name, too, or is called so.
+ * @param {import("./overlay.js").Curve[]} curves */
+export function toldApart(curves) {
+  const taken = curves.flatMap(({ run, name }) => (run === name ? [run] : [run, name]));
+  return curves.map((curve) => (taken.filter((name) => name === curve.name).length > 1 ? { ...curve, name: curve.run } : curve));
 }
 
 export class Comparison {
@@ -77,7 +84,7 @@ export class Comparison {
 
   draw() {
     if (this.node.hidden) return;
-    this.overlay.draw(this.rows.map((row) => this.views.get(row.run)).filter(Boolean).map(curveOf));
+    this.overlay.draw(toldApart(this.rows.map((row) => this.views.get(row.run)).filter(Boolean).map(curveOf)));
   }
 
   close() {

@@ -128,15 +128,24 @@ function columnsOf(drawing) {
   ]);
 }
 
-/** All curves of a drawing as CSV: a line per place. @param {Drawing} drawing */
+/** @param {any} cell */
+const quote = (cell) => {
+  const text = String(cell);
+  return `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
+};
+
+/** All curves of a drawing as CSV: a line per place; of what is no curve, the drawing's own table.
+ * @param {Drawing} drawing */
 export function csvOf(drawing) {
+  if (drawing.table) return lines(drawing.table.head, drawing.table.rows);
   const curves = columnsOf(drawing);
   const places = [...new Set(curves.flatMap((curve) => curve.x))].filter(known).sort((curve, two) => curve - two);
   const columns = curves.map((curve) => new Map(curve.x.map((/** @type {any} */ x, /** @type {number} */ at) => [x, curve.y[at]])));
-  const quote = (/** @type {string} */ text) => `"${(/^[=+\-@\t\r]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`;
   const { title, ticksuffix = "" } = drawing.layout?.xaxis ?? {};
   const place = drawing.along ?? title?.text ?? (ticksuffix ? "running time" : "x");
-  const head = [ticksuffix ? `${place}, ${ticksuffix.trim()}` : place, ...curves.map((curve) => curve.name)].map(quote);
-  const rows = places.map((x) => [x, ...columns.map((column) => column.get(x) ?? "")].join(","));
-  return [head.join(","), ...rows].join("\n") + "\n";
+  const head = [ticksuffix ? `${place}, ${ticksuffix.trim()}` : place, ...curves.map((curve) => curve.name)];
+  return lines(head, places.map((x) => [x, ...columns.map((column) => column.get(x))]));
 }
+
+/** @param {string[]} head @param {any[][]} rows of numbers; an unknown one is an empty cell */
+const lines = (head, rows) => `${[head.map(quote), ...rows.map((row) => row.map((cell) => cell ?? ""))].map((cells) => cells.join(",")).join("\n")}\n`;

@@ -11,7 +11,17 @@ import { moments, scaleOf } from "./scales.js";
 import * as traces from "./traces.js";
 
 /** @typedef {import("./theme.js").Theme} Theme @typedef {import("./traces.js").Drawing} Drawing
- * @typedef {{panel: Panel, draw: (view: any, options: any) => Drawing, detail: any, wanted: string}} Curve */
+ * @typedef {import("./scales.js").Scale} Scale
+ * @typedef {{first: number, last: number}} Part of the steps
+ * @typedef {{panel: Panel, draw: (view: any, options: any) => Drawing, part: Part|null, detail: any,
+ *   until: number, attempt: number, nextAt: number}} Curve `part`: what was zoomed into, `detail`: its rows in full
+ *   as far as they were there at step `until` of that attempt, `nextAt`: when they may be asked for again
+ * @typedef {{theme: Theme, scale: Scale, there: Scale|null}} Look with the scales of this run and of the baseline */
+
+const AGAIN_MS = 4000; // between two looks at a part that still grows
+const AGAIN_TIMES = 5; // as long as a look takes
+
+const NOT_ZOOMED = { part: null, detail: null, until: 0, attempt: 0, nextAt: 0 };
 
 export class Curves {
   /** @param {{smoothing: number}} config @param {import("./source.js").RunSource} source @param {() => void} changed */
@@ -45,7 +55,8 @@ export class Curves {
 
   /** @param {Panel} panel @param {(view: any, options: any) => Drawing} draw @returns {Curve} */
   add(panel, draw) {
-    const curve = { panel, draw, detail: null, wanted: "" };
+    /** @type {Curve} */
+    const curve = { panel, draw, ...NOT_ZOOMED };
     panel.onCursor = (time) => this.point(panel, time);
     panel.onZoom = (range) => this.zoom(curve, range);
     return curve;
@@ -71,21 +82,34 @@ export class Curves {
     this.view = view;
     this.bar.draw(view);
     this.arrange(view);
-    const options = { theme, ...this.options };
-    const scale = scaleOf(view, this.options.by);
+    void this.baseline.renew();
     const other = this.baseline.view;
-    const scaleThere = other && scaleOf(other, this.options.by);
+    const look = { theme, scale: scaleOf(view, this.options.by), there: other && scaleOf(other, this.options.by) };
     for (const curve of [...this.own, ...this.logged.values()]) {
-      const shown = curve.detail ? { ...view, ...curve.detail } : view;
-      let drawing = along(curve.draw(shown, options), view, scale, this.options);
-      if (curve.detail?.part) drawing = { ...drawing, chips: [...(drawing.chips ?? []), { text: `${curve.detail.part} alone`, color: "transparent" }] };
-      if (other && !scaleThere.known) {
-        if (drawing.layout?.xaxis?.title) drawing = { ...drawing, chips: [...(drawing.chips ?? []), { text: `${this.baseline.name}: no ${scale.title}`, color: "transparent" }] };
-      } else if (other) {
-        drawing = before(drawing, along(curve.draw(other, options), other, scaleThere, this.options), this.baseline.name, theme, this.options.by);
-      }
-      curve.panel.draw(drawing, theme, Plotly, lazy);
+      void this.fill(curve);
+      curve.panel.draw(this.drawingOf(curve, look), theme, Plotly, lazy);
     }
+  }
+
+  /** The curves of the part that was zoomed into, beside the values that the run has come to.
+   * @param {Curve} curve @param {Look} look */
+  drawingOf(curve, look) {
+    const live = this.compared(curve, this.view, look);
+    if (!curve.detail) return live;
+    const { value, label, delta } = live;
+    const drawing = { ...this.compared(curve, partOf(this.view, curve.detail), look), value, label, delta };
+    return curve.detail.part ? noted(drawing, `${curve.detail.part} alone`) : drawing;
+  }
+
+  /** Curves with those of the baseline behind them.
+   * @param {Curve} curve @param {any} shown the view, or a part of it @param {Look} look */
+  compared(curve, shown, { theme, scale, there }) {
+    const options = { theme, ...this.options };
+    const drawing = along(curve.draw(shown, options), this.view, scale, this.options);
+    const { view: other, name } = this.baseline;
+    if (!there) return drawing;
+    if (there.known) return before(drawing, along(curve.draw(other, options), other, there, this.options), name, theme, this.options.by);
+    return drawing.layout?.xaxis?.title ? noted(drawing, `${name}: no ${scale.title}`) : drawing;
   }
 
   /** A panel for each figure of what was logged; one that is gone goes. @param {any} view */
@@ -113,26 +137,39 @@ export class Curves {
     const { by, logLoss, clip } = this.options;
     const axes = `${by} ${logLoss} ${clip}`;
     if (axes !== this.axes) {
-      for (const curve of [...this.own, ...this.logged.values()]) [curve.detail, curve.wanted] = [null, ""];
+      for (const curve of [...this.own, ...this.logged.values()]) Object.assign(curve, NOT_ZOOMED);
     }
     this.axes = axes;
     this.changed();
   }
 
-  /** What was zoomed into, in full, where the view has only every so many steps.
-   * @param {Curve} curve @param {[number, number]|null} range */
-  async zoom(curve, range) {
-    curve.detail = null;
-    const thinned = this.view?.stride > 1 || this.view?.logged?.tables?.some((/** @type {any} */ table) => table.stride > 1);
-    if (range && thinned) {
+  /** @param {Curve} curve @param {[number, number]|null} range of the horizontal axis; null: all of it */
+  zoom(curve, range) {
+    Object.assign(curve, NOT_ZOOMED);
+    if (range) {
       const scale = scaleOf(this.view, this.options.by);
       const [first, last] = range.map((x) => Math.max(0, Math.round(scale.back(x) ?? 0)));
-      curve.wanted = `${first} ${last}`;
-      const detail = await this.source.questions.window(first, last);
-      if (curve.wanted === `${first} ${last}` && detail) curve.detail = detail;
-    } else {
-      curve.wanted = "";
+      curve.part = { first, last };
     }
+    this.changed();
+  }
+
+  /** Reads what was zoomed into in full where the view has only every so many steps: now and then again, as long as
+   * its steps are still being made. @param {Curve} curve */
+  async fill(curve) {
+    const { part, nextAt } = curve;
+    const { stride, logged, steps = 0, attempt = 0 } = this.view;
+    const thinned = stride > 1 || logged?.tables?.some((/** @type {any} */ table) => table.stride > 1);
+    if (!part || !thinned || Date.now() < nextAt) return;
+    const until = Math.min(part.last, steps);
+    if (until <= curve.until && attempt === curve.attempt) return;
+    Object.assign(curve, { until, attempt, nextAt: Infinity });
+    const begun = Date.now();
+    const detail = await this.source.questions.window(part.first, part.last);
+    if (curve.part !== part) return; // another was chosen meanwhile
+    curve.nextAt = Date.now() + Math.max(AGAIN_MS, AGAIN_TIMES * (Date.now() - begun));
+    if (!detail) return;
+    curve.detail = detail;
     this.changed();
   }
 
@@ -141,3 +178,14 @@ export class Curves {
     for (const { panel } of [...this.own, ...this.logged.values()]) panel.close(Plotly);
   }
 }
+
+/** A view with only a part of its curves, in full; what is known of the whole run stays. @param {any} view @param {any} detail */
+function partOf(view, detail) {
+  if (!detail.logged) return { ...view, ...detail };
+  const whole = new Map((view.logged?.series ?? []).map((/** @type {any} */ { table: _table, mean: _mean, low: _low, high: _high, ...facts }) => [facts.name, facts]));
+  const series = (detail.logged.series ?? []).map((/** @type {any} */ entry) => ({ ...entry, ...whole.get(entry.name) }));
+  return { ...view, ...detail, logged: { ...detail.logged, series } };
+}
+
+/** @param {Drawing} drawing @param {string} text @returns {Drawing} */
+const noted = (drawing, text) => ({ ...drawing, chips: [...(drawing.chips ?? []), { text, color: "transparent" }] });

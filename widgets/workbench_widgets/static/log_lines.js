@@ -47,27 +47,32 @@ export function pieces(line) {
   return found;
 }
 
+/** Whether two lines that follow one another are states of a progress bar. @param {Line} before @param {Line} line */
+export const continues = (before, line) => PROGRESS.test(line.text) && PROGRESS.test(before.text);
+
 /** Lines of one file; states of a progress bar that follow one another become one line.
- * @param {string} text @param {string} [from] whose they are, where several are shown @returns {Line[]} */
-export function logLines(text, from = "") {
+ * @param {string} text @param {string} [from] whose they are, where several are shown
+ * @param {{inTraceback: boolean}} [state] where the text begins; afterwards where it ends @returns {Line[]} */
+export function logLines(text, from = "", state = { inTraceback: false }) {
   /** @type {Line[]} */
   const lines = [];
-  let inTraceback = false;
   for (const raw of text.replaceAll("\r\n", "\n").split("\n")) {
     const parts = pieces(raw);
     const plain = parts.map((part) => part.text).join("");
-    if (TRACEBACK.test(plain)) inTraceback = true;
-    const error = inTraceback || ERROR.test(plain);
+    if (TRACEBACK.test(plain)) state.inTraceback = true;
+    const error = state.inTraceback || ERROR.test(plain);
     // A traceback ends with the line that names the exception: the first that is not indented.
-    if (inTraceback && !TRACEBACK.test(plain) && plain !== "" && !/^\s/.test(plain)) inTraceback = false;
+    if (state.inTraceback && !TRACEBACK.test(plain) && plain !== "" && !/^\s/.test(plain)) state.inTraceback = false;
     const level = error ? "error" : WARNING.test(plain) ? "warning" : "plain";
     const states = raw.split("\r").filter((part) => part.trim() !== "").length;
+    /** @type {Line} */
+    const line = { from, pieces: parts, text: plain, level, folded: Math.max(0, states - 1) };
     const before = lines.at(-1);
-    if (before && PROGRESS.test(plain) && PROGRESS.test(before.text)) {
-      lines[lines.length - 1] = { from, pieces: parts, text: plain, level, folded: before.folded + Math.max(1, states) };
-      continue;
+    if (before && continues(before, line)) {
+      lines.pop();
+      line.folded += before.folded + 1;
     }
-    lines.push({ from, pieces: parts, text: plain, level, folded: Math.max(0, states - 1) });
+    lines.push(line);
   }
   if (lines.at(-1)?.text === "") lines.pop();
   return lines;

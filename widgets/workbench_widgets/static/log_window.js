@@ -6,7 +6,10 @@
 export const STEP_BYTES = 64_000;
 const KEPT_BYTES = 256_000;
 const SEARCH_BYTES = 512_000; // read at once
-const SEARCHED_MAX = 256e6; // by one press
+const SEARCHED_BYTES = 256e6; // by one press
+
+/** What came of a search: `further`: there is more before what was searched, `unread`: it could not be read.
+ * @typedef {"found"|"nowhere"|"further"|"unread"} Found */
 
 export class LogWindow {
   /** @param {string} name such as `rank-0.log` @param {ReadPart} read */
@@ -18,6 +21,8 @@ export class LogWindow {
     this.start = 0;
     this.size = 0;
     this.loaded = false;
+    /** Without the text, between two bytes. */
+    this.searched = { query: "", from: 0, to: 0 };
   }
 
   get end() {
@@ -85,24 +90,30 @@ export class LogWindow {
     return this.replace(await this.read(this.path, at, at + 2 * STEP_BYTES));
   }
 
-  /** Goes back to the nearest lines before these with the text in them. @param {string} query */
-  async find(query) {
-    const wanted = query.toLowerCase();
-    let [end, left] = [this.start, SEARCHED_MAX];
-    while (end > 0 && left > 0) {
+  /** Goes back to the nearest lines before these with the text in them; a search that ended early goes on.
+   * @param {string} query @param {() => boolean} [wanted] whether anyone waits for it still @returns {Promise<Found>} */
+  async find(query, wanted = () => true) {
+    const text = query.toLowerCase();
+    const { searched } = this;
+    const goesOn = searched.query === text && searched.from < this.start && this.start <= searched.to;
+    if (!goesOn) this.searched = { query: text, from: this.start, to: this.start };
+    let left = SEARCHED_BYTES;
+    while (this.searched.from > 0 && left > 0 && wanted()) {
+      const end = this.searched.from;
       const part = await this.read(this.path, Math.max(0, end - SEARCH_BYTES), end);
-      if (!part?.bytes.length) return false;
-      const text = new TextDecoder().decode(part.bytes).toLowerCase();
-      const found = text.lastIndexOf(wanted);
+      if (!part) return "unread";
+      if (!part.bytes.length) return "nowhere";
+      const there = new TextDecoder().decode(part.bytes).toLowerCase();
+      const found = there.lastIndexOf(text);
       if (found >= 0) {
-        const before = new TextEncoder().encode(text.slice(0, found)).length;
-        return this.jump(Math.max(0, part.start + before - STEP_BYTES));
+        const before = new TextEncoder().encode(there.slice(0, found)).length;
+        return (await this.jump(Math.max(0, part.start + before - STEP_BYTES))) ? "found" : "unread";
       }
       // Over the edge, so that a word that lies on it is found.
-      end = part.start === 0 ? 0 : part.start + Math.min(part.bytes.length - 1, wanted.length);
+      this.searched.from = part.start === 0 ? 0 : part.start + Math.min(part.bytes.length - 1, text.length);
       left -= part.bytes.length;
     }
-    return false;
+    return this.searched.from > 0 ? "further" : "nowhere";
   }
 
   /** @param {boolean} front where to give room */
@@ -115,7 +126,7 @@ export class LogWindow {
 }
 
 /** @param {Uint8Array} first @param {Uint8Array} two */
-function joined(first, two) {
+export function joined(first, two) {
   const both = new Uint8Array(first.length + two.length);
   both.set(first);
   both.set(two, first.length);

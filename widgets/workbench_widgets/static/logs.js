@@ -3,23 +3,22 @@
 
 import { element, setText } from "./dom.js";
 import { bytes, count } from "./format.js";
+import { ALL, LogChoice, MERGED_RANKS, logOf } from "./log_choice.js";
+import { saveLines, saveLog } from "./log_file.js";
 import { filtered, logLines } from "./log_lines.js";
 import { addStyle } from "./log_style.js";
 import { LogWindow } from "./log_window.js";
+import { MergedLogs } from "./merged_logs.js";
 
 /** @typedef {import("./source.js").RunSource} RunSource */
 
 const REFRESH_MS = 1500;
-const ALL = "all";
-const MERGED_RANKS = 16;
-const MERGED_BYTES = 8_000; // of each rank's end
-const MERGED_LINES = 2000;
 const EDGE = 24; // pixels
-const DOWNLOAD_MAX = 64e6; // over the comm
+const NOTHING = "No output yet";
 const LEVELS = [["", "All lines"], ["warning", "Warnings and errors"], ["error", "Errors"]];
 
-/** @param {string} text @param {() => void} press @param {string} title */
-function button(text, press, title) {
+/** @param {string} text @param {() => void} press @param {string} [title] */
+function button(text, press, title = "") {
   const node = element("button", { type: "button", class: "wb-button", title }, text);
   node.addEventListener("click", press);
   return /** @type {HTMLButtonElement} */ (node);
@@ -30,33 +29,32 @@ export class Logs {
   constructor(source) {
     addStyle();
     this.source = source;
-    this.select = /** @type {HTMLSelectElement} */ (element("select", { "aria-label": "Log" }));
+    /** @type {import("./log_window.js").ReadPart} */
+    this.read = (...asked) => this.source.part(...asked);
+    this.choice = new LogChoice(() => this.changed());
     this.level = /** @type {HTMLSelectElement} */ (element("select", { "aria-label": "Level" }, ...LEVELS.map(([value, text]) => element("option", { value }, text))));
     this.search = /** @type {HTMLInputElement} */ (element("input", { type: "search", class: "wb-log-search", placeholder: "Search", "aria-label": "Search the log" }));
     this.older = button("Find older", () => this.findOlder(), "Look for the text in the lines before these");
     this.start = button("Start", () => this.jump(0), "The beginning of the log");
     this.followButton = button("Follow", () => this.follow(!this.following), "Keep the newest lines in sight");
-    this.download = button("Download", () => this.save(), "The whole log as a file");
+    this.download = button("Download", () => this.save());
     this.where = element("p", { class: "wb-note wb-log-where", role: "status" });
     this.text = element("div", { class: "wb-log", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Log" });
     this.node = element("section", { class: "wb-panel wb-area-logs", "aria-label": "Logs" },
-      element("header", {}, element("h3", {}, "Log"), this.search, this.older, this.level, this.select, this.start, this.followButton, this.download),
+      element("header", {}, element("h3", {}, "Log"), this.search, this.older, this.level, ...this.choice.nodes, this.start, this.followButton, this.download),
       this.text, this.where);
     this.view = /** @type {any} */ ({ ranks: [] });
     this.drawnAt = 0;
-    this.chosen = ""; // by the user: what was shown before any rank had told is no choice
     this.following = true;
-    this.busy = false;
+    /** The reading that is under way. @type {Promise<void>|null} */
+    this.busy = null;
     /** @type {LogWindow|null} */
     this.window = null;
-    /** @type {Map<string, LogWindow>} */
-    this.ends = new Map();
-    /** @type {import("./log_lines.js").Line[]} */
+    this.merged = new MergedLogs(this.read, MERGED_RANKS);
+    /** Of the log `shown`. @type {import("./log_lines.js").Line[]} */
     this.lines = [];
-    this.select.addEventListener("change", () => {
-      this.chosen = this.select.value;
-      this.follow(true);
-    });
+    this.shown = "";
+    this.empty = NOTHING;
     this.level.addEventListener("change", () => this.show());
     this.search.addEventListener("input", () => this.show());
     this.text.addEventListener("scroll", () => this.scrolled());
@@ -66,51 +64,44 @@ export class Logs {
   /** @param {any} view */
   draw(view) {
     this.view = view;
-    this.drawOptions(this.ranksOf(view));
-    if (this.following) this.refresh(view.phase === "ended" && !this.lines.length);
+    this.choice.draw(view);
+    if (this.shown && this.shown !== this.choice.name) this.changed();
+    else if (this.following) void this.refresh(view.phase === "ended" && !this.lines.length);
   }
 
   /** The rank that failed is the one to read of, unless somebody chose another. @param {any} view */
   fail(view) {
     const rank = view.phase === "ended" ? view.failed_rank : null;
-    if (typeof rank !== "number" || this.chosen) return;
-    this.wanted = rank;
-    this.chosen = `rank-${rank}.log`;
+    if (typeof rank === "number" && !this.choice.chosen) this.choice.ask(rank);
   }
 
   /** Shows one rank's log and brings it into sight. @param {number} rank */
   open(rank) {
-    this.wanted = rank;
-    this.drawOptions(this.ranksOf(this.view));
-    this.chosen = this.select.value = `rank-${rank}.log`;
-    this.follow(true);
+    this.choice.ask(rank);
+    this.changed();
     this.node.scrollIntoView({ block: "center" });
     this.text.focus({ preventScroll: true });
   }
 
-  /** All that a view tells of, and one that was asked for. @param {any} view @returns {number[]} */
-  ranksOf(view) {
-    const shown = (view.ranks ?? []).map((/** @type {any} */ rank) => rank.rank);
-    return this.wanted === undefined || shown.includes(this.wanted) ? shown : [...shown, this.wanted].sort((one, two) => one - two);
+  /** Another log was chosen: nothing of the one before stays under its name. */
+  changed() {
+    if (this.shown !== this.choice.name) this.take([], "", "Reading …");
+    this.follow(true);
   }
 
-  /** @param {number[]} ranks */
-  drawOptions(ranks) {
-    const names = ranks.map((rank) => [`rank-${rank}.log`, `Rank ${rank}`]);
-    if (ranks.length > 1) names.push([ALL, ranks.length > MERGED_RANKS ? `First ${MERGED_RANKS} ranks` : "All ranks"]);
-    names.push(["launcher.log", "Launcher"], ["supervisor.log", "Supervisor"]);
-    const key = names.join();
-    if (this.select.dataset.key === key) return;
-    this.select.dataset.key = key;
-    this.select.replaceChildren(...names.map(([value, text]) => element("option", { value }, text)));
-    if (names.some(([value]) => value === this.chosen)) this.select.value = this.chosen;
+  /** The part that is shown of the chosen log; null where that is of several. */
+  part() {
+    const { name } = this.choice;
+    if (!name || name === ALL) return null;
+    if (this.window?.name !== name) this.window = new LogWindow(name, this.read);
+    return this.window;
   }
 
   /** @param {boolean} following */
   follow(following) {
     this.following = following;
     this.sayFollowing();
-    if (following) this.refresh(true);
+    if (following) void this.refresh(true);
   }
 
   sayFollowing() {
@@ -118,60 +109,58 @@ export class Logs {
     setText(this.followButton, this.following ? "Following" : "Follow");
   }
 
+  /** One reading at a time; what was chosen meanwhile is read next. @param {() => Promise<void>} work */
+  async reading(work) {
+    while (this.busy) await this.busy;
+    const { name } = this.choice;
+    const done = () => {
+      this.busy = null;
+      if (this.following && name !== this.choice.name) void this.refresh(true);
+    };
+    this.busy = work().then(done, (error) => (done(), console.error(error)));
+    await this.busy;
+  }
+
   /** @param {boolean} force */
   async refresh(force) {
     if (this.busy || (!force && Date.now() - this.drawnAt < REFRESH_MS)) return;
     this.drawnAt = Date.now();
-    const name = this.select.value;
+    const { name, chosen } = this.choice;
     if (!name) return;
+    const part = this.part();
     const inView = this.tailInView(name);
     // A file that is empty or not there yet is an error in the browser's console at each look.
-    const early = name !== ALL && !name.startsWith("rank-") && !this.chosen && this.view.phase === "starting";
+    const early = part && !inView && !chosen && this.view.phase === "starting";
     if (early || inView?.length === 0) return this.take([], name);
-    this.busy = true;
-    try {
-      if (name === ALL) return void (await this.merge());
-      if (this.window?.name !== name) this.window = new LogWindow(name, (...asked) => this.source.part(...asked));
-      const news = await this.window.follow();
-      if (name !== this.select.value) return;
-      if (!this.window.loaded) this.take(logLines((inView ?? []).join("\n")), name); // no link to the file
-      else if (news || this.shown !== name) this.take(logLines(this.window.text()), name);
-    } finally {
-      this.busy = false;
-      if (this.following && name !== this.select.value) void this.refresh(true); // another was chosen meanwhile
-    }
+    await this.reading(() => (part ? this.readEnd(part, inView) : this.merge()));
   }
 
-  /** The ends of all ranks' logs, then what each writes, in the order in which it comes. */
+  /** @param {LogWindow} part @param {string[]|undefined} inView the last lines, where the view has them */
+  async readEnd(part, inView) {
+    const news = await part.follow();
+    if (part !== this.part()) return;
+    const unread = inView ? NOTHING : "This log cannot be read at the moment";
+    if (!part.loaded) this.take(logLines((inView ?? []).join("\n")), part.name, unread);
+    else if (news || this.shown !== part.name) this.take(logLines(part.text()), part.name);
+  }
+
   async merge() {
-    const ranks = this.ranksOf(this.view).slice(0, MERGED_RANKS);
-    let fresh = this.shown !== ALL;
-    const lines = fresh ? [] : this.lines;
-    if (fresh) this.ends.clear();
-    for (const rank of ranks) {
-      const name = `rank-${rank}.log`;
-      if (this.tailInView(name)?.length === 0) continue;
-      const end = this.ends.get(name) ?? new LogWindow(name, (...asked) => this.source.part(...asked));
-      this.ends.set(name, end);
-      const before = end.loaded ? end.end : -1;
-      if (!(await end.follow(MERGED_BYTES))) continue;
-      const text = before < 0 ? end.text() : new TextDecoder().decode(end.bytes.subarray(Math.max(0, before - end.start)));
-      lines.push(...logLines(text, `rank ${rank}`));
-      fresh = true;
-    }
-    if (fresh && this.select.value === ALL) this.take(lines.slice(-MERGED_LINES), ALL);
+    if (this.shown !== ALL) this.merged = new MergedLogs(this.read, MERGED_RANKS);
+    const { merged } = this;
+    const news = await merged.follow(this.choice.ranks.filter((rank) => this.tailInView(logOf(rank))?.length !== 0));
+    if (this.choice.name === ALL && (news || this.shown !== ALL)) this.take(merged.lines, ALL);
   }
 
   /** @param {string} name @returns {string[]|undefined} */
   tailInView(name) {
-    const rank = Number(/^rank-(\d+)/.exec(name)?.[1] ?? -1);
-    return this.view.ranks?.find((/** @type {any} */ candidate) => candidate.rank === rank)?.log_tail;
+    return this.view.ranks?.find((/** @type {any} */ { rank }) => logOf(rank) === name)?.log_tail;
   }
 
-  /** @param {import("./log_lines.js").Line[]} lines @param {string} name */
-  take(lines, name) {
+  /** @param {import("./log_lines.js").Line[]} lines @param {string} name @param {string} [empty] said where there are none */
+  take(lines, name, empty = NOTHING) {
     this.lines = lines;
     this.shown = name;
+    this.empty = empty;
     this.show();
   }
 
@@ -179,21 +168,21 @@ export class Logs {
     const query = this.search.value ?? "";
     const shown = filtered(this.lines, { level: this.level.value ?? "", query });
     const before = this.text.scrollTop;
-    const empty = this.lines.length ? "No such line in what is shown" : "No output yet";
+    const part = this.part();
+    const empty = this.lines.length ? "No such line in what is shown" : this.empty;
     this.text.replaceChildren(...(shown.length ? shown.map((line) => lineNode(line, query)) : [empty]));
-    this.older.hidden = !query || !this.window || this.shown === ALL || this.window.start === 0;
-    this.start.hidden = this.shown === ALL || !this.window || this.window.size < 2 * this.text.clientHeight;
+    this.older.hidden = !query || !part || part.start === 0;
+    this.start.hidden = !part || part.size < 2 * this.text.clientHeight;
+    this.download.title = part ? "The whole log as a file" : "These lines as a file";
     this.text.scrollTop = this.following ? this.text.scrollHeight : before;
     this.placed = this.text.scrollTop; // by us: no wish of the reader
-    this.say(shown.length, query);
+    this.say(part, shown.length, query);
   }
 
-  /** @param {number} lines @param {string} query */
-  say(lines, query) {
-    const { window: part } = this;
+  /** @param {LogWindow|null} part @param {number} lines @param {string} query */
+  say(part, lines, query) {
     const matching = query || this.level.value ? `${count(lines)} of ${count(this.lines.length)} lines` : "";
-    const whole = part?.loaded && this.shown !== ALL && part.size > part.bytes.length
-      ? `${bytes(part.start)} to ${bytes(part.end)} of ${bytes(part.size)}` : "";
+    const whole = part?.loaded && part.size > part.bytes.length ? `${bytes(part.start)} to ${bytes(part.end)} of ${bytes(part.size)}` : "";
     setText(this.where, [matching, whole].filter(Boolean).join(" · "));
   }
 
@@ -203,76 +192,65 @@ export class Logs {
     const { scrollTop, scrollHeight, clientHeight } = this.text;
     const below = scrollHeight - scrollTop - clientHeight;
     if (this.following && below > EDGE) this.follow(false);
-    if (this.shown === ALL || this.busy || !this.window) return;
-    if (scrollTop < EDGE && this.window.start > 0) await this.more("older");
-    else if (below < EDGE && !this.window.atEnd) await this.more("newer");
+    const part = this.part();
+    if (this.busy || !part) return;
+    if (scrollTop < EDGE && part.start > 0) await this.more(part, "older");
+    else if (below < EDGE && !part.atEnd) await this.more(part, "newer");
     else if (below < EDGE && !this.following) this.follow(true);
   }
 
-  /** @param {"older"|"newer"} which */
-  async more(which) {
-    const part = this.window;
-    if (!part) return;
-    this.busy = true;
-    this.following = false;
+  /** @param {LogWindow} part @param {"older"|"newer"} which */
+  async more(part, which) {
+    this.follow(false);
     const height = this.text.scrollHeight;
-    try {
-      if (!(await part[which]())) return;
-      this.take(logLines(part.text()), part.name);
+    await this.elsewhere(part, () => part[which](), () => {
       if (which === "older") this.text.scrollTop += this.text.scrollHeight - height;
-    } finally {
-      this.busy = false;
-      this.sayFollowing();
-    }
+    });
   }
 
   /** @param {number} at byte of the log */
   async jump(at) {
-    if (!this.window) return;
+    const part = this.part();
+    if (!part) return;
     this.follow(false);
-    if (await this.window.jump(at)) this.take(logLines(this.window.text()), this.window.name);
-    this.text.scrollTop = 0;
+    await this.elsewhere(part, () => part.jump(at), () => (this.text.scrollTop = 0));
   }
 
   async findOlder() {
-    if (!this.window || this.busy) return;
+    const part = this.part();
+    if (!part) return;
     this.follow(false);
-    this.busy = true;
     setText(this.where, "Searching …");
-    try {
-      const found = await this.window.find(this.search.value);
-      if (found) this.take(logLines(this.window.text()), this.window.name);
-      else setText(this.where, "Not found in the lines before these");
-    } finally {
-      this.busy = false;
-    }
+    await this.elsewhere(part, async () => {
+      const found = await part.find(this.search.value, () => part === this.part());
+      if (part === this.part()) setText(this.where, SAID[found](part.searched));
+      return found === "found";
+    });
   }
 
-  /** The log as a file: by the server where it can, else in parts over the comm. */
+  /** Shows another part of a log, unless another log was chosen meanwhile.
+   * @param {LogWindow} part @param {() => Promise<boolean>} move whether there is another now @param {() => void} [then] */
+  async elsewhere(part, move, then = () => {}) {
+    await this.reading(async () => {
+      if (part !== this.part() || !(await move()) || part !== this.part()) return;
+      this.take(logLines(part.text()), part.name);
+      then();
+    });
+  }
+
   async save() {
-    const name = this.select.value === ALL ? "rank-0.log" : this.select.value;
-    const link = /** @type {HTMLAnchorElement} */ (element("a", { download: name }));
-    const served = this.source.transport === "http" ? this.source.url(`logs/${name}`) : null;
-    link.href = served ?? URL.createObjectURL(await this.gathered(name));
-    link.click();
-    if (!served) setTimeout(() => URL.revokeObjectURL(link.href), 10_000);
-  }
-
-  /** @param {string} name */
-  async gathered(name) {
-    const parts = [];
-    let [at, size] = [0, 0];
-    while (at < DOWNLOAD_MAX) {
-      const part = await this.source.part(`logs/${name}`, at, at + 1_000_000);
-      if (!part?.bytes.length) break;
-      parts.push(part.bytes);
-      at += part.bytes.length;
-      size = part.size;
-    }
-    if (at < size) setText(this.where, `The file has the first ${bytes(at)} of ${bytes(size)}. The whole log: ${this.source.context.config.run}/logs/${name}`);
-    return new Blob(/** @type {any} */ (parts), { type: "text/plain" });
+    if (this.part()) await saveLog(this.source, this.choice.name, (text) => setText(this.where, text));
+    else saveLines(this.lines, "all-ranks.log");
   }
 }
+
+/** What a search comes to. @type {Record<import("./log_window.js").Found, (searched: {from: number, to: number}) => string>} */
+const SAID = {
+  found: () => "",
+  nowhere: () => "Not found in the lines before these",
+  further: ({ from, to }) => `Not found in the ${bytes(to - from)} before these; press again to look further`,
+  unread: () => "The lines before these could not be read",
+};
 
 /** @param {import("./log_lines.js").Line} line @param {string} query */
 function lineNode(line, query) {

@@ -20,47 +20,63 @@ function select(field, id, moved) {
   return { nodes: [input], input, show: (/** @type {any} */ value) => (input.value = String(value)) };
 }
 
-/** Tells of each finished number once; Enter finishes one too (JupyterLab keeps the browser's own
- * Enter away). @param {HTMLInputElement} input @param {(value: any) => void} moved */
-function onNumber(input, moved) {
+/** Tells of each finished entry once; Enter finishes one too (JupyterLab keeps the browser's own
+ * Enter away). An entry that somebody is typing stays: an answer to an earlier move is shown afterwards.
+ * @param {HTMLInputElement} input @param {(entered: string) => void} moved @returns {(value: any) => void} */
+function onEntry(input, moved) {
   let last = "";
   const send = () => {
-    if (input.value === last) return;
-    last = input.value;
-    moved(last === "" ? null : Number(last));
+    const entered = input.value.trim();
+    if (entered === last) return;
+    last = entered;
+    moved(entered);
   };
   input.addEventListener("change", send);
   input.addEventListener("keydown", (event) => event.key === "Enter" && send());
-  return (/** @type {any} */ value) => {
+  input.addEventListener("blur", () => (input.value = last)); // after its "change": nothing is left to send
+  return (value) => {
+    const typing = input === focusedElement() && input.value.trim() !== last;
     last = String(value ?? "");
-    if (input.value !== last) input.value = last;
+    if (!typing && input.value !== last) input.value = last;
   };
+}
+
+/** @param {HTMLInputElement} input @param {(value: number|null) => void} moved */
+const onNumber = (input, moved) => onEntry(input, (entered) => moved(entered === "" ? null : Number(entered)));
+
+/** Shows what comes while a slider is dragged once it is let go: its marks may be others then.
+ * @template {any[]} T @param {HTMLInputElement} range @param {(...shown: T) => void} show
+ * @returns {(...shown: T) => void} */
+function onceReleased(range, show) {
+  let held = false;
+  /** @type {T|null} */
+  let next = null;
+  const ends = ["pointerup", "pointercancel"];
+  const release = () => {
+    ends.forEach((end) => window.removeEventListener(end, release));
+    held = false;
+    if (next) show(...next);
+    next = null;
+  };
+  range.addEventListener("input", () => (next = null)); // the answer to this move brings what is true
+  range.addEventListener("pointerdown", () => {
+    ends.forEach((end) => window.addEventListener(end, release));
+    held = true;
+  });
+  return (...shown) => (held ? (next = shown) : show(...shown));
 }
 
 /** @param {Field} field @param {string} id @param {(value: any) => void} moved */
 function number(field, id, moved) {
   const limits = { min: String(field.least ?? 1), ...(field.most ? { max: String(field.most) } : {}) };
   const input = /** @type {HTMLInputElement} */ (element("input", { id, type: "number", step: field.step ?? "1", inputmode: "decimal", placeholder: field.hint ?? "", ...limits }));
-  const show = onNumber(input, moved);
-  return { nodes: [input], input, show };
+  return { nodes: [input], input, show: onNumber(input, moved) };
 }
 
 /** @param {Field} field @param {string} id @param {(value: any) => void} moved */
 function text(field, id, moved) {
   const input = /** @type {HTMLInputElement} */ (element("input", { id, type: "text", autocomplete: "off", spellcheck: "false", placeholder: field.hint ?? "" }));
-  let last = "";
-  const send = () => {
-    if (input.value.trim() === last) return;
-    last = input.value.trim();
-    moved(last);
-  };
-  input.addEventListener("change", send);
-  input.addEventListener("keydown", (event) => event.key === "Enter" && send());
-  const show = (/** @type {any} */ value) => {
-    last = String(value ?? "");
-    if (input.value !== last && focusedElement() !== input) input.value = last;
-  };
-  return { nodes: [input], input, show };
+  return { nodes: [input], input, show: onEntry(input, moved) };
 }
 
 /** @param {Field} field @param {string} id @param {(value: any) => void} moved */
@@ -89,12 +105,12 @@ function slider(field, id, moved) {
     moved(value);
   });
   const showExact = onNumber(exact, moved);
-  const show = (/** @type {any} */ value) => {
+  const show = onceReleased(range, (/** @type {any} */ value) => {
     const above = marks.findIndex((mark) => mark >= value);
     range.value = String(above < 0 ? marks.length - 1 : above);
     showExact(value);
     say(value);
-  };
+  });
   return { nodes: [range, exact], input: range, show };
 }
 
@@ -116,14 +132,14 @@ function limit(field, id, moved) {
     moved(value);
   });
   const showExact = onNumber(exact, moved);
-  const show = (/** @type {any} */ value, /** @type {number[]} */ found) => {
+  const show = onceReleased(range, (/** @type {any} */ value, /** @type {number[]} */ found) => {
     marks = found ?? marks;
     range.max = String(marks.length);
     const above = value === null ? -1 : marks.findIndex((mark) => mark >= value);
     range.value = String(above < 0 ? marks.length : above);
     showExact(value);
     say(value);
-  };
+  });
   return { nodes: [range, exact], input: range, show };
 }
 

@@ -65,18 +65,18 @@ export class Overlay {
     const drawn = shown.filter(({ curve }) => someKnown(curve[axis.column]));
     const inTime = axis.column === "seconds";
     const [unit, size] = inTime ? timeUnit(Math.max(0, ...drawn.flatMap(({ curve }) => curve.seconds.filter(known)))) : ["", 1];
-    const missing = shown.filter((curve) => !drawn.includes(curve)).map(({ curve }) => curve.name);
+    const missing = shown.filter((item) => !drawn.includes(item));
     const last = (/** @type {Curve} */ curve) => number(smooth(curve.loss, this.options.smoothing).filter((value) => value !== null).at(-1));
-    const without = missing.length ? ` Unknown along ${axis.name.toLowerCase()}: ${missing.join(", ")}.` : "";
+    const without = missing.length ? ` Unknown along ${axis.name.toLowerCase()}: ${missing.map(({ curve }) => curve.name).join(", ")}.` : "";
     this.panel.draw(
       {
         traces: drawn.map((item) => this.trace(item.curve, item.color, item.dash, theme.font, size)),
         value: "",
         label: `${this.what} along ${axis.name.toLowerCase()}: ${curves.map((curve) => `${curve.name} ${last(curve)}`).join(", ")}.${without}`,
-        chips: shown.map(({ curve, color, dash }) => ({
-          text: `${curve.name}  ${missing.includes(curve.name) ? `no ${axis.name.toLowerCase()}` : last(curve)}`,
-          color,
-          dash: dash !== "solid",
+        chips: shown.map((item) => ({
+          text: `${item.curve.name}  ${missing.includes(item) ? `no ${axis.name.toLowerCase()}` : last(item.curve)}`,
+          color: item.color,
+          dash: item.dash !== "solid",
         })),
         empty: drawn.length ? undefined : curves.length ? `Unknown along ${axis.name.toLowerCase()}` : undefined,
         layout: {

@@ -8,8 +8,19 @@ const QUESTION_MS = 15_000; // a kernel may be busy; a long window takes some se
 /** @param {string} url @param {RequestInit} [options] */
 export async function get(url, options = {}) {
   const response = await fetch(url, { cache: "no-store", credentials: "same-origin", ...options });
-  if (!response.ok) throw Object.assign(new Error(`HTTP ${response.status}`), { response });
+  if (!response.ok || LOGIN.test(response.url)) throw Object.assign(new Error(`HTTP ${response.status}`), { response });
   return response;
+}
+
+const LOGIN = /\/login($|\?)/; // where Jupyter sends a page whose session has ended
+
+/** Why a server does not answer a question that it got, in a sentence.
+ * @param {Response} response @param {string} server */
+export async function refusal(response, server) {
+  const told = await response.json().catch(() => ({}));
+  if (typeof told.error === "string") return told.error;
+  if ([401, 403].includes(response.status) || LOGIN.test(response.url)) return `${server} no longer knows this page. Log in again. Training is not affected.`;
+  return `${server} answers with HTTP ${response.status}; retrying. Training is not affected.`;
 }
 
 /** @param {string|null} store path below Jupyter's root @returns {Promise<string[]>} newest first */
@@ -31,9 +42,9 @@ export class Questions {
     this.waiting = new Map();
   }
 
-  /** @param {any} message of the kernel */
-  answered(message) {
-    this.waiting.get(message.id)?.(message.value ?? null);
+  /** @param {string} id @param {any} value of the kernel */
+  answered(id, value) {
+    this.waiting.get(id)?.(value ?? null);
   }
 
   /** Asks the kernel something of the run's files; null where it does not answer.

@@ -39,11 +39,13 @@ export function secondsAtWork(view) {
     sum + Math.max(0, Math.min(time, end) - start), before(Math.max(begun, Math.min(time, until))) ?? 0);
 }
 
-/** Tokens consumed up to each row, null from where those of a step are unknown: the sum is then, too. The first step
- * of an attempt has no duration, so no rate: it consumed as many as the next one. @param {any} series
- * @returns {(number|null)[]} */
-export function tokensOf(series) {
-  const { step: steps = [], tokens_per_second: rates = [], step_seconds: durations = [] } = series;
+/** Tokens consumed up to each row: counted where a step's are known, else from the rates; null from where those of a
+ * step are unknown: the sum is then, too. The first step of an attempt has no duration, so no rate: it consumed as many
+ * as the next one. @param {any} view @returns {(number|null)[]} */
+export function tokensOf(view) {
+  const { step: steps = [], tokens_per_second: rates = [], step_seconds: durations = [] } = view.series ?? {};
+  const each = view.tokens_per_step;
+  if (each > 0) return steps.map((/** @type {any} */ step) => (known(step) ? step * each : null));
   const timed = steps.map((/** @type {any} */ _, /** @type {number} */ at) => at).filter((/** @type {number} */ at) => known(durations[at]));
   let place = 0; // in `timed`
   let [total, before] = [/** @type {number|null} */ (0), 0];
@@ -89,7 +91,7 @@ export function scaleOf(view, by) {
   const times = series.time ?? [];
   const atWork = secondsAtWork(view);
   const price = view.usd_per_hour;
-  const raw = by === "tokens" ? tokensOf(series) : times.map((/** @type {number} */ time) => (known(time) ? atWork(time) : null));
+  const raw = by === "tokens" ? tokensOf(view) : times.map((/** @type {number} */ time) => (known(time) ? atWork(time) : null));
   const rows = steps.map((/** @type {number} */ _, /** @type {number} */ at) => at).filter((/** @type {number} */ at) => known(steps[at]) && known(raw[at]));
   const length = Math.max(0, ...rows.map((/** @type {number} */ at) => raw[at]));
   const [unit, size] = timeUnit(length);

@@ -92,6 +92,9 @@ export class StoreLink extends Link {
     super();
     this.open = open;
     this.say = say;
+    this.connection = ""; // what is wrong with it
+    /** Run and question -> why it was not answered. @type {Map<string, string>} */
+    this.refusals = new Map();
     this.rows = /** @type {any[]} */ ([]);
     this.tag = "";
     this.closed = false;
@@ -107,13 +110,20 @@ export class StoreLink extends Link {
 
   /** @param {any} message */
   send(message) {
-    if (message.type === "open") this.open(message.run);
-    else void this.exchange(message.run, message);
+    if (message.type === "open") return this.open(message.run);
+    if (ACTIONS.includes(message.type)) this.refusals.clear(); // those of earlier acts were read
+    this.refusals.delete(`${message.run} ${message.type}`);
+    void this.exchange(message.run, message);
+  }
+
+  tell() {
+    this.say([this.connection, ...new Set(this.refusals.values())].filter(Boolean).join(" "));
   }
 
   /** @param {string} run @param {any} message @param {Error} error */
   failed(run, message, error) {
-    this.say(`${run}: ${error.message}`);
+    this.refusals.set(`${run} ${message.type}`, `${run}: ${error.message}`);
+    this.tell();
     if (message.type === "stop") this.emit("msg:custom", { type: "resumed", bad: true, run, text: error.message });
   }
 
@@ -126,11 +136,12 @@ export class StoreLink extends Link {
         this.rows = (await response.json()).rows;
         if (!this.closed) this.emit("change:rows");
       }
-      this.say("");
+      this.connection = "";
     } catch (error) {
       const { response, message } = /** @type {any} */ (error);
-      this.say(response ? message : `${SITE.server} does not respond; retrying. Training is not affected.`);
+      this.connection = response ? message : `${SITE.server} does not respond; retrying. Training is not affected.`;
     }
+    if (!this.closed) this.tell();
     clearTimeout(this.timer);
     if (!this.closed && !document.hidden) this.timer = window.setTimeout(() => this.read(), ROWS_MS);
   }

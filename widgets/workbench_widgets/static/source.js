@@ -9,7 +9,7 @@
 
 import { KeptView } from "./changes.js";
 import { dropFile } from "./contents.js";
-import { get, Questions } from "./questions.js";
+import { get, Questions, refusal } from "./questions.js";
 
 const GIVE_UP_AFTER = 3; // failed polls before the connection is called lost
 const ANSWER_MS = 5000; // a kernel that is busy with another cell may answer no sooner
@@ -27,6 +27,7 @@ export class RunSource {
     this.onLost = onLost;
     /** @type {"probing"|"http"|"comm"|"none"} */
     this.transport = "probing";
+    this.server = context.server ?? "Jupyter";
     this.failures = 0;
     this.bytes = 0;
     this.closed = false;
@@ -43,6 +44,9 @@ export class RunSource {
     this.lastStatus = null;
     this.askedAt = 0;
     this.answeredAt = 0;
+    /** The latest look at a view: when, and how old it was then.
+     * @type {{written: string, age: number|null, at: number}|null} */
+    this.heard = null;
     this.questions = new Questions(this);
     this.kept = new KeptView();
     this.onMessage = this.onMessage.bind(this);
@@ -113,9 +117,9 @@ export class RunSource {
       this.deliver({ ...view, ...end }, Number.isFinite(now) && view.written_at ? now - view.written_at : null);
     } catch (error) {
       // A run that has just been launched has no view yet: that is waiting, not failing.
-      const missing = /** @type {any} */ (error).response?.status === 404;
-      if (missing) this.answered();
-      else this.failed();
+      const { response } = /** @type {any} */ (error);
+      if (response?.status === 404) this.answered();
+      else this.failed(response ? await refusal(response, this.server) : `${this.server} does not respond; retrying. Training is not affected.`);
     }
     const slow = document.hidden ? 8 : 1;
     const backOff = 2 ** Math.min(this.failures, 4);
@@ -128,11 +132,10 @@ export class RunSource {
     this.failures = 0;
   }
 
-  failed() {
+  /** @param {string} why */
+  failed(why) {
     this.failures += 1;
-    if (this.failures === GIVE_UP_AFTER) {
-      this.onLost(`${this.context.server ?? "Jupyter"} does not respond; retrying. Training is not affected.`);
-    }
+    if (this.failures >= GIVE_UP_AFTER) this.onLost(why);
   }
 
   /** How a run of an earlier version ended: its last view does not say it all. */
@@ -145,17 +148,30 @@ export class RunSource {
   deliver(view, ageSeconds) {
     if (this.closed) return;
     this.ended = view.phase === "ended";
-    this.onSnapshot({ view, ageSeconds });
+    this.onSnapshot({ view, ageSeconds: this.silence(view, ageSeconds) });
   }
 
-  /** @param {any} message */
-  onMessage(message) {
+  /** Seconds since the view was written: clocks of two machines differ, so from the second look on by this page's
+   * own clock. @param {any} view @param {number|null} told by the clocks of whoever wrote it and whoever sent it */
+  silence(view, told) {
+    const { heard } = this;
+    const now = Date.now() / 1000; // it goes on while this machine sleeps
+    const written = `${view.seq} ${view.written_at}`;
+    const elapsed = heard ? now - heard.at : Infinity;
+    const age = heard?.written === written && heard.age !== null ? heard.age + elapsed : told && Math.min(Math.max(told, 0), elapsed);
+    this.heard = { written, age, at: now };
+    return age;
+  }
+
+  /** @param {any} message @param {DataView[]} [buffers] */
+  onMessage(message, buffers) {
     if (message?.type === "resumed") this.resumed(message);
     if (message?.type === "profiled") this.onProfiled(String(message.text ?? ""), Boolean(message.busy));
     if (message?.type === "steered") this.onSteered(message);
     if (message) this.answeredAt = Date.now();
     if (message?.type === "status") this.readStatus(message);
-    if (message?.type === "answer") this.questions.answered(message);
+    if (message?.type === "answer") this.questions.answered(message.id, message.value);
+    if (message?.type === "part") this.questions.answered(message.id, partOf(message, buffers));
     if (message?.type !== "snapshot" || this.transport === "http") return;
     const view = this.kept.take(message);
     if (view === null) this.context.model?.send({ type: "subscribe" });
@@ -238,7 +254,7 @@ export class RunSource {
    * @returns {Promise<{bytes: Uint8Array, start: number, size: number}|null>} */
   async part(name, start, end) {
     const url = this.transport === "http" ? this.url(name) : null;
-    if (!url) return this.partOverComm(name, start, end);
+    if (!url) return this.questions.question("part", { name, start, end });
     try {
       const range = start < 0 ? `bytes=${start}` : `bytes=${start}-${end === null ? "" : end - 1}`;
       const response = await get(url, { headers: { Range: range } });
@@ -249,25 +265,6 @@ export class RunSource {
       const status = /** @type {any} */ (error).response?.status;
       return status === 416 || status === 404 ? { bytes: new Uint8Array(), start: Math.max(0, start), size: Math.max(0, start) } : null;
     }
-  }
-
-  /** @param {string} name @param {number} start @param {number|null} end
-   * @returns {Promise<{bytes: Uint8Array, start: number, size: number}|null>} */
-  partOverComm(name, start, end) {
-    const { model } = this.context;
-    if (!model || this.kernelLink() === "gone") return Promise.resolve(null);
-    const id = (this.partsAsked = (this.partsAsked ?? 0) + 1);
-    return new Promise((resolve) => {
-      /** @param {any} message @param {DataView[]} buffers */
-      const answer = (message, buffers) => {
-        if (message?.type !== "part" || message.id !== id) return;
-        model.off("msg:custom", answer);
-        const { buffer, byteOffset, byteLength } = buffers?.[0] ?? new DataView(new ArrayBuffer(0));
-        resolve(message.size === null ? null : { bytes: new Uint8Array(buffer, byteOffset, byteLength), start: message.start, size: message.size });
-      };
-      model.on("msg:custom", answer);
-      model.send({ type: "part", id, name, start, end });
-    });
   }
 
   /** Asks the run to stop: through Jupyter's contents API (works while the kernel is busy),
@@ -292,4 +289,10 @@ export class RunSource {
     this.context.model?.off("msg:custom", this.onMessage);
     document.removeEventListener("visibilitychange", this.wake);
   }
+}
+
+/** @param {any} message @param {DataView[]} [buffers] */
+function partOf({ start, size }, buffers) {
+  const { buffer, byteOffset, byteLength } = buffers?.[0] ?? new DataView(new ArrayBuffer(0));
+  return size === null ? null : { bytes: new Uint8Array(buffer, byteOffset, byteLength), start, size };
 }

@@ -7,6 +7,8 @@ import { number, percent } from "./format.js";
 /** @typedef {{action: string, value?: string, hold?: boolean, module?: string}} Wish
  * @typedef {{text: string, bad: boolean, busy?: boolean, ranks?: any[]}} Said */
 
+const ANSWER_MS = 150_000; // workbench.launching.steering.TIMEOUT_SECONDS and some for the way
+
 const COLUMNS = ["mean", "std", "min", "max", "norm"];
 
 /** @param {string} text @param {string} title @param {() => void} press */
@@ -58,6 +60,7 @@ export class Steer {
   /** @param {Wish} wish */
   send(wish) {
     this.say({ text: "Asking the ranks …", bad: false, busy: true });
+    this.limit = window.setTimeout(() => this.say({ text: "No answer came. The ranks may have done it: look at the run before asking again.", bad: true }), ANSWER_MS);
     this.ask(wish);
   }
 
@@ -70,6 +73,7 @@ export class Steer {
 
   /** @param {Said} said */
   say(said) {
+    clearTimeout(this.limit);
     this.busy = Boolean(said.busy);
     setText(this.note, said.text);
     this.note.dataset.tone = said.bad ? "bad" : "note";

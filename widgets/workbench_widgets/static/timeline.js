@@ -112,6 +112,12 @@ function axes(recent, theme) {
   };
 }
 
+/** Seconds since the first rank entered backward in each step. @param {Slot[]} recent */
+const table = (recent) => ({
+  head: ["optimizer step", "rank", "entered backward, s", "last rank entered backward, s", "step ended, s", "waited for data, s"],
+  rows: recent.flatMap((slot) => slot.moments.map(({ rank, entered, ended, data }) => [slot.step, rank, entered, slot.last?.entered, ended, data])),
+});
+
 /** @param {any} view @param {Options} options @returns {Drawing} */
 export function waiting(view, { theme }) {
   const hidden = (view.processes ?? 1) < 2;
@@ -141,6 +147,7 @@ export function waiting(view, { theme }) {
     value,
     label: `${label}: over the last ${recent.length} steps ${others}${left}`,
     layout: axes(recent, theme),
+    table: table(recent),
     hidden,
   };
 }

@@ -8,7 +8,8 @@
  *   chips?: {text: string, color: string, dash?: boolean}[], hidden?: boolean, empty?: string,
  *   readings?: (x: number) => string, say?: (value: any) => string, steps?: boolean, along?: string,
  *   timeAt?: (x: number) => number|null, placeOf?: (time: number) => number|null,
- *   delta?: {text: string, title: string}|"", unit?: (value: any) => string}} Drawing
+ *   delta?: {text: string, title: string}|"", unit?: (value: any) => string,
+ *   table?: {head: string[], rows: any[][]}}} Drawing `table`: what is saved of a chart that has no curves
  * @typedef {{theme: Theme, logLoss: boolean, smoothing: number}} Options
  */
 
