@@ -14,7 +14,6 @@ import traitlets
 import workbench as wb
 from workbench.pages import actions
 from workbench.pages.run_rows import read_rows, series_message
-from workbench_widgets import assets
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
@@ -49,10 +48,8 @@ class Runs(Face):
         refuse_unknown("Runs", unknown, _OPTIONS)
         self.store = Path(wb.Store(store).root)
         self._on_open: list[Any] = []
-        config = store_config(self.store, face="runs.js", openable=_openable)
-        if config["assets_path"] and not _openable:
-            assets.publish(self.store, _OPENED)  # Open shows it below the table
-            config["opens"] = assets.bundle_name(_OPENED)
+        opens = None if _openable else _OPENED  # Open shows it below the table
+        config = store_config(self.store, face="runs.js", openable=_openable, opens=opens)
         super().__init__(config, rows=read_rows(self.store))
         self._closed = threading.Event()
         threading.Thread(

@@ -18,7 +18,6 @@ from workbench.sweeping import find, start, sweeps
 from workbench.sweeping.figures import figures
 from workbench.sweeping.plan import labels
 from workbench.sweeping.prepared import PreparedSweep
-from workbench_widgets import assets
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
@@ -76,11 +75,9 @@ class Sweep(Face):
         self._drawn: Any = None
         self._on_open: list[Any] = []
         self._opened = "" if open == "last" else find(open, self.store).name
-        config = store_config(self.store, face="sweep.js", openable=_openable)
+        opens = None if _openable else _OPENED  # Open shows it below the table
+        config = store_config(self.store, face="sweep.js", openable=_openable, opens=opens)
         config |= {"fields": form.controls(), "first": form.first_values()}
-        if config["assets_path"] and not _openable:
-            assets.publish(self.store, _OPENED)  # Open shows it below the table
-            config["opens"] = assets.bundle_name(_OPENED)
         super().__init__(config)
         self._read(draw=False)  # the figures follow: Optuna and plotly take half a second to load
         self._closed = start_rereading(self, "workbench-sweep", refresh_seconds, at_once=True)
