@@ -7,6 +7,8 @@ import time
 import weakref
 from typing import Protocol
 
+from workbench.pages.pauses import pause_seconds
+
 
 class Rereads(Protocol):
     """A face that reads its store itself."""
@@ -20,7 +22,7 @@ def start_rereading(
 ) -> threading.Event:
     """Let a thread reread until the returned event is set or the face is forgotten.
 
-    It spends at most 5 % of its time on that; `at_once`: the first reading comes without a pause.
+    Its pauses are `pause_seconds`; `at_once`: the first reading comes without a pause.
     """
     closed = threading.Event()
     args = (weakref.ref(face), closed, least_seconds, 0.0 if at_once else least_seconds)
@@ -37,5 +39,5 @@ def _keep_rereading(
             return
         begun = time.monotonic()
         face.reread()
-        pause = max(least_seconds, 20 * (time.monotonic() - begun))
+        pause = pause_seconds(time.monotonic() - begun, least_seconds)
         del face

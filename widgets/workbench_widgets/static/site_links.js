@@ -92,7 +92,8 @@ export class StoreLink extends Link {
     super();
     this.open = open;
     this.say = say;
-    this.rows = /** @type {any[]} */ ([]);
+    /** @type {{rows: any[]|null, of: number}} */
+    this.table = { rows: null, of: 0 };
     this.tag = "";
     this.closed = false;
     this.timer = 0;
@@ -102,7 +103,7 @@ export class StoreLink extends Link {
 
   /** @param {string} name */
   get(name) {
-    return name === "rows" ? this.rows : null;
+    return /** @type {any} */ (this.table)[name] ?? null;
   }
 
   /** @param {any} message */
@@ -123,7 +124,7 @@ export class StoreLink extends Link {
       const response = await request("/api/runs", { headers: this.tag ? { "If-None-Match": this.tag } : {} });
       if (response.status !== 304) {
         this.tag = response.headers.get("ETag") ?? "";
-        this.rows = (await response.json()).rows;
+        this.table = await response.json();
         if (!this.closed) this.emit("change:rows");
       }
       this.say("");

@@ -12,8 +12,10 @@ from typing import Any
 import traitlets
 
 import workbench as wb
+from workbench.errors import sentence
 from workbench.pages import actions
-from workbench.pages.run_rows import read_rows, series_message
+from workbench.pages.pauses import pause_seconds
+from workbench.pages.run_rows import read_table, series_message
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
@@ -35,6 +37,8 @@ class Runs(Face):
 
     _closed: threading.Event | None = None
     rows = traitlets.List().tag(sync=True)
+    of = traitlets.Int().tag(sync=True)  # runs in the store
+    problem = traitlets.Unicode().tag(sync=True)  # why the rows are older ones
     opened = traitlets.Unicode(None, allow_none=True).tag(sync=True)
 
     def __init__(
@@ -50,7 +54,7 @@ class Runs(Face):
         self._on_open: list[Any] = []
         opens = None if _openable else _OPENED  # Open shows it below the table
         config = store_config(self.store, face="runs.js", openable=_openable, opens=opens)
-        super().__init__(config, rows=read_rows(self.store))
+        super().__init__(config, **_read(self.store))
         self._closed = threading.Event()
         threading.Thread(
             target=_keep_reading,
@@ -65,7 +69,13 @@ class Runs(Face):
 
     def refresh(self) -> None:
         """Read the store now."""
-        self.rows = read_rows(self.store)
+        self.show_table(_read(self.store))
+
+    def show_table(self, read: dict[str, Any]) -> None:
+        """Show what was read of the store."""
+        with self.hold_sync():
+            for name, value in read.items():
+                setattr(self, name, value)
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         run = message.get("run")
@@ -114,18 +124,26 @@ def stop_in_background(
     threading.Thread(target=ask, name="workbench-stop", daemon=True).start()
 
 
+def _read(store: Path) -> dict[str, Any]:
+    """What the face shows of the store; the rows of before stay where it cannot be read."""
+    try:
+        return {**read_table(store), "problem": ""}
+    except wb.WorkbenchError as error:
+        return {"problem": sentence(error)}
+
+
 def _keep_reading(
     widget: weakref.ref[Runs], store: Path, closed: threading.Event, least_seconds: float
 ) -> None:
-    """Refresh the rows until the widget is closed or forgotten; spends at most 5 % of its time."""
+    """Refresh the rows until the widget is closed or forgotten."""
     pause = least_seconds
     while not closed.wait(pause):
         begun = time.monotonic()
-        rows = read_rows(store)
-        pause = max(least_seconds, 20 * (time.monotonic() - begun))
+        read = _read(store)
+        pause = pause_seconds(time.monotonic() - begun, least_seconds)
         face = widget()
         if face is None:
             return
-        if not closed.is_set() and rows != face.rows:
-            face.rows = rows
+        if not closed.is_set():
+            face.show_table(read)
         del face
