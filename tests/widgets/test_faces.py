@@ -182,6 +182,31 @@ def test_launcher_starts_once_and_never_in_the_callers_thread(
     form.close()
 
 
+def test_a_refused_launch_can_be_pressed_again(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason may have gone a moment later: a device that is held, a full disk."""
+    reasons = ["GPU 0 is held by run other."]
+
+    def launch(**_wish: object) -> SampleRun:
+        if reasons:
+            raise wb.UsageError(reasons.pop())
+        return SampleRun(store, "started")
+
+    monkeypatch.setattr(wb, "launch", launch)
+    form = Launcher(store=store)
+    command = form.preview.command
+    form._launch_once()
+    assert form.preview.problem == "GPU 0 is held by run other."
+    assert not form.preview.problem_shown  # by the picker: the form itself says it
+    assert form.preview.command == command
+    assert not form.button.disabled
+    form._launch_once()
+    assert form.run is not None
+    assert form.preview.problem == ""
+    form.close()
+
+
 def test_every_option_of_a_launch_is_an_input(tmp_path: Path) -> None:
     form = Launcher(store=tmp_path, cpu=True)
     inputs = form.fields.options
@@ -290,3 +315,31 @@ def test_workbench_opens_and_switches(store: Path) -> None:
     empty.close()
     with pytest.raises(wb.RunNotFoundError):
         Workbench(store=store, open="three")
+
+
+def test_the_run_that_was_opened_last_is_shown(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("slow", "quick"):
+        SampleRun(store, name).write(10, phase="ended", outcome="succeeded")
+    attach, go_on, read = wb.attach, threading.Event(), threading.Event()
+
+    def attach_slowly(run: str, place: Path) -> object:
+        if run == "slow":
+            go_on.wait(60)
+        return attach(run, place)
+
+    monkeypatch.setattr(wb, "attach", attach_slowly)
+    bench = Workbench(store=store, open=None)
+    show = bench._show
+    monkeypatch.setattr(
+        bench, "_show", lambda run, ask: (show(run, ask), read.set() if run.id == "slow" else None)
+    )
+    bench._open_later("slow")
+    bench._open_later("quick")
+    until(lambda: bench.dashboard is not None, "the quick one")
+    go_on.set()
+    assert read.wait(60)
+    assert bench.dashboard is not None
+    assert bench.dashboard.run.id == "quick"
+    bench.close()
