@@ -16,6 +16,8 @@ from tests.pages.applied import views
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import Launcher, RunDashboard, Runs, Workbench, assets
+from workbench_widgets.presence import ASK_AFTER, GONE_AFTER, GONE_SECONDS, Presence
+from workbench_widgets.run import snapshots
 from workbench_widgets.run.snapshots import SnapshotPusher
 
 import workbench as wb
@@ -131,6 +133,35 @@ def test_comm_pushes_each_snapshot_once_and_ends_with_the_run(run: SampleRun) ->
     pusher.start()  # a reloaded page asks again
     until(lambda: len(sent) == 4, "the last snapshot again")
     assert sent[-1]["view"]["steps"] == 140  # whole: a reloaded page has nothing
+
+
+@pytest.mark.parametrize("busy", [None, "a cell"])
+def test_a_page_that_has_gone_is_sent_little(
+    run: SampleRun, monkeypatch: pytest.MonkeyPatch, busy: str | None
+) -> None:
+    """Jupyter keeps what a closed laptop does not take. A busy kernel hears no page at all."""
+    monkeypatch.setattr(snapshots, "PUSH_SECONDS", 0.001)
+    monkeypatch.setattr(snapshots, "BYTES_PER_SECOND", 1e9)
+    sent: list[dict] = []
+    presence = Presence(lambda: busy is not None)
+    pusher = SnapshotPusher(run, sent.append, presence)
+    pusher.start()
+    for number in range(1, GONE_AFTER + 3):
+        if presence.gone:
+            break
+        until(lambda number=number: len(sent) == number, "the next snapshot")
+        run.write(120 + number)
+    assert presence.gone == (busy is None)
+    if busy is None:
+        until(lambda: len(sent) == GONE_AFTER, "the last of them")
+        asks = [bool(one.get("slow")) for one in sent]
+        assert asks == [False] * ASK_AFTER + [True] * (GONE_AFTER - ASK_AFTER)
+        assert pusher._pause_seconds(0) == GONE_SECONDS
+        run.write(200)
+        pusher.heard()
+        until(lambda: len(sent) > GONE_AFTER, "what came meanwhile")
+        assert "slow" not in sent[-1]
+    pusher.stop()
 
 
 def test_a_snapshot_is_at_most_one_view(run: SampleRun) -> None:
