@@ -164,6 +164,24 @@ def test_a_page_that_has_gone_is_sent_little(
     pusher.stop()
 
 
+def test_a_table_without_a_page_is_read_rarely(store: Path) -> None:
+    table = Runs(store=store, refresh_seconds=3600)
+    table.presence = Presence(lambda: False)
+    for number in range(GONE_AFTER):
+        table.of = number + 1
+    assert table.presence.gone
+    closed = threading.Event()
+    waited: list[bool] = []
+    waiting = threading.Thread(target=lambda: waited.append(table.presence.wait(closed, 0)))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    table._on_message(table, {"type": "here"}, [])
+    waiting.join(60)
+    assert waited == [False]  # it is read again
+    table.close()
+
+
 def test_a_snapshot_is_at_most_one_view(run: SampleRun) -> None:
     snapshot = snapshot_of(run.directory)
     assert snapshot is not None

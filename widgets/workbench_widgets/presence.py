@@ -8,6 +8,8 @@ little. While the kernel runs a cell it may hear no page: then silence tells not
 from __future__ import annotations
 
 import functools
+import threading
+import time
 from collections.abc import Callable
 
 from IPython import get_ipython
@@ -15,6 +17,7 @@ from IPython import get_ipython
 ASK_AFTER = 10  # messages that nothing was heard after
 GONE_AFTER = 30
 GONE_SECONDS = 60.0  # between two messages to a page that has gone
+_LOOK_SECONDS = 1.0  # whether it is back
 
 
 class _Cells:
@@ -56,6 +59,16 @@ class Presence:
         """The page sent something; returns whether it was taken for gone."""
         was_gone, self._unanswered = self.gone, 0
         return was_gone
+
+    def wait(self, closed: threading.Event, seconds: float) -> bool:
+        """Wait between two readings, longer without a page; returns whether `closed` is set."""
+        end = time.monotonic() + GONE_SECONDS
+        if closed.wait(seconds):
+            return True
+        while self.gone and time.monotonic() < end:
+            if closed.wait(_LOOK_SECONDS):
+                return True
+        return False
 
     @property
     def doubtful(self) -> bool:

@@ -10,8 +10,7 @@
  * @typedef {{instance: string, face: string, run: string|null, run_path: string|null,
  *   store_path: string|null, assets_path: string|null, bundle: string, plotly: string,
  *   integrity: Record<string, string>, version: string, refresh_ms: number, smoothing: number, transport: string,
- *   fallback?: boolean, open_file?: string,
- *   openable?: boolean}} Config
+ *   fallback?: boolean, open_file?: string, openable?: boolean}} Config
  * @typedef {{get: (name: string) => any, on: Function, off: Function, send: Function}} Model
  * @typedef {{config: Config, model: Model|null, connected?: () => boolean, plotly: () => Promise<any>,
  *   url: (path: string|null, version?: string) => string|null, refusal?: string, server?: string, changes?: boolean,
@@ -227,6 +226,7 @@ function dress(element) {
 }
 
 const DISCONNECTED = "jupyter-widgets-disconnected"; // ipywidgets' mark of a view without a kernel
+const HERE_MS = 5000; // between two signs of life
 const LOST = "The kernel of this cell was restarted or shut down. Run the cell again to use its buttons. Runs continue without it.";
 
 /** Says so once in the whole output, and switches off the buttons that would do nothing.
@@ -269,6 +269,10 @@ function guarded(model, el) {
     }
   };
   model.on("comm_live_update", check);
+  let told = 0; // that somebody is here, which presence.py counts on
+  const here = () => document.hidden || Date.now() - told < HERE_MS || send({ type: "here", at: (told = Date.now()) });
+  model.on("change", here);
+  here();
   return { model: Object.assign(Object.create(model), { send }), connected };
 }
 

@@ -19,6 +19,7 @@ from workbench.pages.run_rows import read_table, series_message
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
+from workbench_widgets.presence import Presence
 
 _OPTIONS = ("store", "refresh_seconds")
 _OPENED = "run_dashboard.js"
@@ -58,7 +59,7 @@ class Runs(Face):
         self._closed = threading.Event()
         threading.Thread(
             target=_keep_reading,
-            args=(weakref.ref(self), self.store, self._closed, refresh_seconds),
+            args=(weakref.ref(self), self.presence, self.store, self._closed, refresh_seconds),
             name="workbench-runs",
             daemon=True,
         ).start()
@@ -133,11 +134,15 @@ def _read(store: Path) -> dict[str, Any]:
 
 
 def _keep_reading(
-    widget: weakref.ref[Runs], store: Path, closed: threading.Event, least_seconds: float
+    widget: weakref.ref[Runs],
+    presence: Presence,
+    store: Path,
+    closed: threading.Event,
+    least_seconds: float,
 ) -> None:
     """Refresh the rows until the widget is closed or forgotten."""
     pause = least_seconds
-    while not closed.wait(pause):
+    while not presence.wait(closed, pause):
         begun = time.monotonic()
         read = _read(store)
         pause = pause_seconds(time.monotonic() - begun, least_seconds)
