@@ -25,7 +25,7 @@ if (root && page) {
   const base = JSON.parse(page.textContent).baseUrl + "files/";
   const path = config.assets_path.split("/").map(encodeURIComponent).join("/");
   const loader = `workbench-${config.version}.js`;
-  // the folder may be somebody else's: no other text than ours is run
+  // the folder may be another user's: no other text than ours is run
   fetch(`${base}${path}/${loader}?v=${config.version}`, { integrity: config.integrity[loader] })
     .then((response) => response.blob())
     .then((text) => import(URL.createObjectURL(new Blob([text], { type: "text/javascript" }))))

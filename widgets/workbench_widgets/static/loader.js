@@ -57,7 +57,7 @@ function overComm(model, name) {
 async function assetText(assets, config, model) {
   const name = assets === "bundle" ? config.bundle : config.plotly;
   const url = filesUrl(config.assets_path && `${config.assets_path}/${name}`, config.version);
-  const integrity = config.integrity[name]; // of our own text: the folder may be somebody else's
+  const integrity = config.integrity[name]; // of our own text: the folder may be another user's
   if (url && integrity) {
     try {
       const response = await fetch(url, { integrity });
