@@ -109,10 +109,10 @@ def diagnose(paths: RunPaths) -> None:
 
 def draw_page(paths: RunPaths) -> None:
     pytest.importorskip("workbench_widgets")
-    from workbench.pages.run_rows import read_rows
+    from workbench.pages.run_rows import read_table
     from workbench.pages.snapshots import snapshot_of
 
-    json.dumps(read_rows(paths.directory.parent))
+    json.dumps(read_table(paths.directory.parent))
     snapshot_of(paths.directory)
 
 

@@ -82,6 +82,14 @@ def test_a_live_run_of_any_store_is_found_and_its_end_is_told_once(
     assert (live, end["name"], end["outcome"]) == ([], "<b>first</b>", "failed")
 
 
+def test_a_finding_of_another_version_hides_no_run(tmp_path: Path, runs: LiveRuns) -> None:
+    run = SampleRun(tmp_path, "one")
+    run.write(120, findings=[{"kind": "later", "severity": "error", "cause": "Something."}])
+    with watched(run.directory):
+        (live,), _ = of_here(runs, tmp_path)
+    assert live["trouble"] == "Something."
+
+
 def test_what_cannot_be_read_is_no_live_run(tmp_path: Path, runs: LiveRuns) -> None:
     with watched(tmp_path / "gone" / "run"):
         assert of_here(runs, tmp_path / "gone") == ([], [])
@@ -134,3 +142,73 @@ def test_several_runs_are_added_up_and_told_one_by_one(tmp_path: Path) -> None:
     assert second.startswith("second")
     assert trouble == "⚠ Rank 1 is late."
     assert tone == "bad"
+
+
+def _opened(folder: Path, script: str) -> Any:
+    """What `script` prints, in a JupyterLab of which only what the plugin uses is there."""
+    module = json.dumps((STATIC / "plugin.js").as_uri())
+    return run_module(folder, _LAB % {"plugin": module} + script)
+
+
+_LAB = """
+document.head = { append() {} };
+document.addEventListener = () => {};
+const waiting = [];
+window.setTimeout = (next) => waiting.push(next);
+const opened = [], commands = {}, answers = [];
+class Widget { node = { append() {} }; setHidden() {} }
+class MainAreaWidget {
+  title = {}; toolbar = { hide() {} };
+  node = { querySelector: () => ({ contentWindow: { location: { set hash(hash) { opened.push(hash); } } } }) };
+}
+const packages = {
+  "@lumino/widgets": { Widget },
+  "@jupyterlab/apputils": { MainAreaWidget },
+  "@jupyterlab/ui-components": { LabIcon: class {}, IFrame: class { set url(url) { opened.push(url); } } },
+  "@jupyterlab/services": {
+    ServerConnection: { makeSettings: () => ({ baseUrl: "/" }), makeRequest: async () => answers.shift() },
+  },
+  "@jupyterlab/coreutils": { URLExt: { join: (...parts) => parts.join("") } },
+  "@jupyterlab/statusbar": {},
+  "@jupyterlab/launcher": {},
+};
+const app = {
+  commands: { addCommand: (id, command) => (commands[id] = command) },
+  shell: { add() {}, activateById() {} },
+};
+const { makePlugin } = await import(%(plugin)s);
+const answer = (runs) => answers.push({ ok: true, status: 200, json: async () => ({ runs, ended: [], page: "/own" }) });
+const start = async () => (await makePlugin(async (name) => packages[name])).activate(app);
+const open = (given) => commands["training-workbench:open-runs"].execute(given);
+"""
+
+
+def test_the_card_opens_the_runs_of_this_server(tmp_path: Path) -> None:
+    """Another server of the same user may have live runs on this host, too."""
+    opened = _opened(
+        tmp_path,
+        """answer([{ page: "/theirs", own: false }]);
+        await start();
+        open({});
+        open({ page: "/own", run: "one" });
+        open({ page: "/own", run: "" });
+        console.log(JSON.stringify(opened));""",
+    )
+    assert opened == ["/own/#", "#/run/one", "#"]
+
+
+def test_the_cards_come_when_the_server_can_answer(tmp_path: Path) -> None:
+    added = _opened(
+        tmp_path,
+        """const added = [];
+        answers.push({ ok: false, status: 500 });
+        answer([]);
+        await start();
+        added.push(Object.keys(commands).length);
+        await waiting.shift()();
+        added.push(Object.keys(commands).length);
+        answers.push({ ok: false, status: 404 });
+        await start();
+        console.log(JSON.stringify([...added, waiting.length]));""",
+    )
+    assert added == [0, 2, 1]  # a server without our pages is not asked again

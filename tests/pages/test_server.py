@@ -292,7 +292,7 @@ def test_the_base_install_is_enough() -> None:
         "from workbench.pages.server import http\n"
         "with tempfile.TemporaryDirectory() as store:\n"
         "    with http.PageServer(Path(store), '127.0.0.1', 0, token='t', names=[]) as server:\n"
-        "        assert server.routes.get('/api/runs', {}, acts=False).data == b'{\"rows\":[]}'\n"
+        "        assert server.routes.get('/api/runs', {}, acts=False).data == b'{\"rows\":[],\"of\":0}'\n"
         "        page = server.routes.get('/', {}, acts=False).data.decode()\n"
         "assert '\"plotly\": null' in page, page\n"
     )

@@ -20,7 +20,7 @@ from workbench.cli.cost_values import CostAnswer
 from workbench.compare.calibration.stack import calibrate
 from workbench.compare.runs import compare as set_beside
 from workbench.observe.devices import read_devices
-from workbench.pages.run_rows import read_rows
+from workbench.pages.run_rows import read_table
 from workbench.rehearsing import Rehearsal, rehearse
 from workbench.rehearsing.driver import library
 from workbench.rehearsing.rehearse import prepare
@@ -88,7 +88,7 @@ def test_every_face_says_that_it_is_a_rehearsal(rehearsed: RunPaths) -> None:
     assert "Rehearsal: nothing was trained" in run.status.message
     assert "rehearsal: nothing was trained" in rehearsed.report.read_text()
     assert [row["rehearsal"] for row in wb.runs(store.root)] == [True]
-    assert [row["rehearsal"] for row in read_rows(store.root)] == [True]
+    assert [row["rehearsal"] for row in read_table(store.root)["rows"]] == [True]
     assert [one["text"] for one in run.view()["grid"]["outliers"]] == []
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -254,3 +256,25 @@ def test_a_reserved_file_that_is_a_link_is_not_written_through(tmp_path):
     files.write_json_reserved(tmp_path / "reserved", tmp_path / "exit.json", {"a": 1})
     assert (tmp_path / "theirs").read_text() == "theirs"
     assert json.loads((tmp_path / "exit.json").read_text()) == {"a": 1}
+
+
+def test_a_run_that_is_deleted_while_the_store_is_listed_hides_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("gone", "stays"):
+        make_run(tmp_path, name, 1.0)
+    scandir = os.scandir
+
+    @contextlib.contextmanager
+    def listed(path: Path) -> Iterator[Iterator[os.DirEntry[str]]]:
+        with scandir(path) as entries:
+            known = list(entries)
+        for entry in known:
+            entry.is_dir(follow_symlinks=False)
+        (tmp_path / "gone").rename(tmp_path / ".gone")
+        yield iter(known)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", listed)
+        found = wb.Store(tmp_path).folders()
+    assert [name for _, name in found] == ["stays"]

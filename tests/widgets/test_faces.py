@@ -16,6 +16,8 @@ from tests.pages.applied import views
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import Launcher, RunDashboard, Runs, Workbench, assets
+from workbench_widgets.presence import ASK_AFTER, GONE_AFTER, GONE_SECONDS, Presence
+from workbench_widgets.run import snapshots
 from workbench_widgets.run.snapshots import SnapshotPusher
 
 import workbench as wb
@@ -133,6 +135,53 @@ def test_comm_pushes_each_snapshot_once_and_ends_with_the_run(run: SampleRun) ->
     assert sent[-1]["view"]["steps"] == 140  # whole: a reloaded page has nothing
 
 
+@pytest.mark.parametrize("busy", [None, "a cell"])
+def test_a_page_that_has_gone_is_sent_little(
+    run: SampleRun, monkeypatch: pytest.MonkeyPatch, busy: str | None
+) -> None:
+    """Jupyter keeps what a closed laptop does not take. A busy kernel hears no page at all."""
+    monkeypatch.setattr(snapshots, "PUSH_SECONDS", 0.001)
+    monkeypatch.setattr(snapshots, "BYTES_PER_SECOND", 1e9)
+    sent: list[dict] = []
+    presence = Presence(lambda: busy is not None)
+    pusher = SnapshotPusher(run, sent.append, presence)
+    pusher.start()
+    for number in range(1, GONE_AFTER + 3):
+        if presence.gone:
+            break
+        until(lambda number=number: len(sent) == number, "the next snapshot")
+        run.write(120 + number)
+    assert presence.gone == (busy is None)
+    if busy is None:
+        until(lambda: len(sent) == GONE_AFTER, "the last of them")
+        asks = [bool(one.get("slow")) for one in sent]
+        assert asks == [False] * ASK_AFTER + [True] * (GONE_AFTER - ASK_AFTER)
+        assert pusher._pause_seconds(0) == GONE_SECONDS
+        run.write(200)
+        pusher.heard()
+        until(lambda: len(sent) > GONE_AFTER, "what came meanwhile")
+        assert "slow" not in sent[-1]
+    pusher.stop()
+
+
+def test_a_table_without_a_page_is_read_rarely(store: Path) -> None:
+    table = Runs(store=store, refresh_seconds=3600)
+    table.presence = Presence(lambda: False)
+    for number in range(GONE_AFTER):
+        table.of = number + 1
+    assert table.presence.gone
+    closed = threading.Event()
+    waited: list[bool] = []
+    waiting = threading.Thread(target=lambda: waited.append(table.presence.wait(closed, 0)))
+    waiting.start()
+    waiting.join(0.2)
+    assert waiting.is_alive()
+    table._on_message(table, {"type": "here"}, [])
+    waiting.join(60)
+    assert waited == [False]  # it is read again
+    table.close()
+
+
 def test_a_snapshot_is_at_most_one_view(run: SampleRun) -> None:
     snapshot = snapshot_of(run.directory)
     assert snapshot is not None
@@ -179,6 +228,31 @@ def test_launcher_starts_once_and_never_in_the_callers_thread(
     until(lambda: form.run is not None, "the run")
     assert threads == ["workbench-launch"]
     assert "started" in form.preview.note
+    form.close()
+
+
+def test_a_refused_launch_can_be_pressed_again(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reason may have gone a moment later: a device that is held, a full disk."""
+    reasons = ["GPU 0 is held by run other."]
+
+    def launch(**_wish: object) -> SampleRun:
+        if reasons:
+            raise wb.UsageError(reasons.pop())
+        return SampleRun(store, "started")
+
+    monkeypatch.setattr(wb, "launch", launch)
+    form = Launcher(store=store)
+    command = form.preview.command
+    form._launch_once()
+    assert form.preview.problem == "GPU 0 is held by run other."
+    assert not form.preview.problem_shown  # by the picker: the form itself says it
+    assert form.preview.command == command
+    assert not form.button.disabled
+    form._launch_once()
+    assert form.run is not None
+    assert form.preview.problem == ""
     form.close()
 
 
@@ -290,3 +364,31 @@ def test_workbench_opens_and_switches(store: Path) -> None:
     empty.close()
     with pytest.raises(wb.RunNotFoundError):
         Workbench(store=store, open="three")
+
+
+def test_the_run_that_was_opened_last_is_shown(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("slow", "quick"):
+        SampleRun(store, name).write(10, phase="ended", outcome="succeeded")
+    attach, go_on, read = wb.attach, threading.Event(), threading.Event()
+
+    def attach_slowly(run: str, place: Path) -> object:
+        if run == "slow":
+            go_on.wait(60)
+        return attach(run, place)
+
+    monkeypatch.setattr(wb, "attach", attach_slowly)
+    bench = Workbench(store=store, open=None)
+    show = bench._show
+    monkeypatch.setattr(
+        bench, "_show", lambda run, ask: (show(run, ask), read.set() if run.id == "slow" else None)
+    )
+    bench._open_later("slow")
+    bench._open_later("quick")
+    until(lambda: bench.dashboard is not None, "the quick one")
+    go_on.set()
+    assert read.wait(60)
+    assert bench.dashboard is not None
+    assert bench.dashboard.run.id == "quick"
+    bench.close()

@@ -510,6 +510,43 @@ def test_a_lost_kernel_is_said_where_ipywidgets_marks_the_view_around_the_face(
     assert said == [0, 1]
 
 
+def test_a_page_says_that_it_is_there_while_somebody_may_look(tmp_path: Path) -> None:
+    (tmp_path / "loader.js").write_text(assets.LOADER.read_text())
+    said = run(
+        tmp_path,
+        """
+        const { default: face } = await import("./loader.js");
+        const heard = {}, sent = [];
+        const el = { dataset: {}, append() {}, closest: () => null };
+        const model = { get: () => ({ face: "none.js" }), on: (name, call) => (heard[name] = call), off() {},
+          send: ({ type }) => type === "here" && sent.push(type) };
+        face.render({ model, el }).catch(() => {});
+        let now = Date.now();
+        Date.now = () => now;
+        const after = (seconds, hidden) => { now += 1000 * seconds; document.hidden = hidden; heard.change(); return sent.length; };
+        console.log(JSON.stringify([sent.length, after(1, false), after(10, true), after(1, false)]));
+        process.exit(0);
+        """,
+    )
+    assert said == [1, 1, 1, 2]
+
+
+def test_the_note_above_the_runs_tells_what_the_table_leaves_out(tmp_path: Path) -> None:
+    told = run(
+        tmp_path,
+        """const { noteOf } = await import("./runs.js");
+        console.log(JSON.stringify([
+          noteOf(null, 0, 0), noteOf(0, 0, 0), noteOf(1, 1, 0), noteOf(2, 2, 1), noteOf(200, 10000, 0)]));""",
+    )
+    assert told == [
+        "Reading the store …",
+        "No runs in this store yet",
+        "",
+        "Select another run to compare losses",
+        "200 of 10,000 runs; workbench runs lists all. Select runs to compare losses",
+    ]
+
+
 def test_the_browsers_tab_tells_of_findings_and_ends(tmp_path: Path) -> None:
     told = run(
         tmp_path,

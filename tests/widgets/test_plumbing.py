@@ -7,7 +7,10 @@ import os
 import re
 import shutil
 import subprocess
+import threading
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -112,6 +115,90 @@ def test_assets_are_published_once(tmp_path: Path) -> None:
 def test_an_unwritable_store_falls_back_to_the_comm(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     assert not assets.publish(tmp_path / "file" / "store", "runs.js")
+
+
+def test_another_text_under_our_name_is_not_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A colleague's store: what lies there would run in the page of whoever looks at it."""
+    assert assets.publish(tmp_path, "runs.js")
+    bundle = tmp_path / "_assets" / assets.bundle_name("runs.js")
+    ours = bundle.read_bytes()
+    bundle.write_bytes(ours.replace(b"mount", b"hurts"))
+    with monkeypatch.context() as patch:
+        patch.setattr(assets, "write_atomic", lambda *_: (_ for _ in ()).throw(PermissionError()))
+        assert not assets.publish(tmp_path, "runs.js")
+    assert assets.publish(tmp_path, "runs.js")
+    assert bundle.read_bytes() == ours
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+@pytest.mark.parametrize("added", [b"", b" "])
+def test_a_page_runs_no_other_text_than_ours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, added: bytes
+) -> None:
+    """The files may change after they were published: the page itself looks at their hashes."""
+    monkeypatch.setattr(fallback_output, "served_path", lambda store: store.name)
+    config = fallback_output.store_config(tmp_path / "runs", face="runs.js", opens="compare.js")
+    served = tmp_path / "files" / "runs"
+    served.parent.mkdir()
+    (tmp_path / "runs").rename(served)
+    for path in (served / "_assets").iterdir():
+        assert path.name in config["integrity"]
+        path.write_bytes(path.read_bytes() + added)
+    assert _read_by_a_page(tmp_path, config) == {
+        "asked": ["bundle", "plotly"] if added else [],
+        "plotly": config["integrity"][assets.plotly_name()],
+    }
+    html = fallback_html(config)
+    assert "{ integrity: config.integrity[loader] }" in html
+    assert "import(loader)" not in html
+
+
+def _read_by_a_page(folder: Path, config: dict) -> dict:
+    """What a page asks of Python after it read the files that `folder` serves."""
+    (folder / "package.json").write_text('{"type": "module"}')
+    (folder / "loader.js").write_text(assets.LOADER.read_text())
+    (folder / "page.js").write_text(_PAGE % json.dumps(config))
+    server = ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(SimpleHTTPRequestHandler, directory=folder)
+    )
+    with server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        done = subprocess.run(
+            ["node", str(folder / "page.js"), str(server.server_port)],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        server.shutdown()
+    return json.loads(done.stdout)
+
+
+_PAGE = """
+const config = %s;
+const asked = [], scripts = [], reads = [];
+const read = globalThis.fetch;
+globalThis.fetch = (...given) => (reads.push(read(...given)), reads.at(-1));
+const text = JSON.stringify({ baseUrl: `http://127.0.0.1:${process.argv[2]}/` });
+globalThis.window = globalThis;
+globalThis.document = {
+  addEventListener() {}, getElementById: () => ({ textContent: text }),
+  createElement: (name) => ({ name, dataset: {}, setAttribute() {} }),
+  head: { append: (node) => node.name === "script" && scripts.push(node) },
+};
+const model = { on() {}, off() {}, send: (message) => asked.push(message.name) };
+const { mount } = await import("./loader.js");
+const element = { append() {}, getRootNode: () => null };
+mount(element, { ...config, face: "run_dashboard.js" }, model); // the face that asks for plotly.js at once
+const [script] = scripts;
+const response = await fetch(script.src, { integrity: script.integrity }).catch(() => null);
+if (!response) script.onerror();
+await Promise.allSettled(reads);
+await new Promise((done) => setTimeout(done)); // what follows the last of them
+console.log(JSON.stringify({ asked: asked.sort(), plotly: script.integrity }));
+process.exit(0);
+"""
 
 
 def test_modules_import_each_other_without_cycles() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,12 @@ pytest.importorskip("optuna", reason="the extra sweep is not installed")
 
 from plotly.offline import get_plotlyjs
 from workbench_widgets import Sweep
+from workbench_widgets.sweep import panel as panel_module
 
+import workbench as wb
 from tests.conftest import until
 from tests.sweeping.plans import PREDICTED, sweep_of_results
+from tests.widgets.test_page_state import run
 from workbench.queueing import Queue
 from workbench.sweeping import find, sweeps
 from workbench.sweeping.page import write_page
@@ -107,6 +111,53 @@ def test_the_form_predicts_before_anything_starts(tmp_path: Path) -> None:
     assert "Unknown option of gpt 'rate'" in panel.said["text"]
     assert panel.ready == {}
     assert sweeps(tmp_path) == []
+    panel.close()
+
+
+def test_only_what_the_form_says_is_started(tmp_path: Path) -> None:
+    """A press of Start may come while the next prediction is still under way."""
+    panel = Sweep(store=tmp_path, cpu=True)
+    values = {**GRID, "stop": "none"}
+    panel.act("check", {"values": values})
+    assert panel.ready["values"] == values
+    panel.act("start", {"values": {**values, "grid": "lr=1e-4,1e-3,1e-2"}})
+    assert panel.said["text"].endswith("press Predict again.")
+    assert sweeps(tmp_path) == []
+    panel.close()
+
+
+def test_a_prediction_is_of_the_values_that_it_was_made_for(tmp_path: Path) -> None:
+    assert run(
+        tmp_path,
+        """const { isOf } = await import("./sweep_form.js");
+        const ready = { values: { target: "gpt", grid: "lr=1,2" } };
+        console.log(JSON.stringify([
+          isOf(ready, { grid: "lr=1,2", target: "gpt" }), isOf(ready, { grid: "lr=1,2,3", target: "gpt" }),
+          isOf(ready, { target: "gpt" })]));""",
+    ) == [True, False, False]
+
+
+def test_sweeps_that_can_be_read_again_are_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = Sweep(store=tmp_path, refresh_seconds=3600)
+
+    def fails(error: Exception) -> Callable[..., None]:
+        def fail(*_given: object, **_named: object) -> None:
+            raise error
+
+        return fail
+
+    for place, error in ((panel_module, OSError("away")), (Sweep, wb.HostError("away"))):
+        with monkeypatch.context() as away:
+            away.setattr(place, "sweeps" if place is panel_module else "_show", fails(error))
+            panel.reread()
+            assert "away" in panel.said["text"]
+        panel.reread()
+        assert panel.said == {"text": "", "bad": False}
+    panel.said = {"text": "what a button said", "bad": True, "of": "stop"}
+    panel.reread()
+    assert panel.said["text"] == "what a button said"
     panel.close()
 
 

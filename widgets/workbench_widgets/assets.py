@@ -3,10 +3,14 @@
 The files are published once into ``<store>/_assets`` so that Jupyter's own ``/files/`` URL can
 serve them to a page whose kernel is busy or gone; where it cannot, they travel gzip-compressed
 over the comm. plotly.js is taken from the installed ``plotly``: no network, no vendored copy.
+
+A store may belong to another user, and what lies in its ``_assets`` runs in the page of whoever
+looks at a run there. So a page is told the hash of each file, and runs nothing that differs.
 """
 
 from __future__ import annotations
 
+import base64
 import functools
 import gzip
 import hashlib
@@ -106,27 +110,56 @@ def plotly_name() -> str:
 
 
 def publish(store: Path, face: str) -> bool:
-    """Put `face`'s files into ``<store>/_assets`` unless they are there; False if not writable."""
+    """Put `face`'s files into ``<store>/_assets`` unless they are there.
+
+    False where they are missing or differ, and cannot be written.
+    """
     folder = store / ASSETS_FOLDER
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        _write_once(folder / bundle_name(face), lambda: bundle_text(face).encode())
-        _write_once(folder / loader_name(), LOADER.read_bytes)
-        _write_once(folder / plotly_name(), plotly_file().read_bytes)
+        for name, content in _files(face).items():
+            if not _holds(folder / name, content):
+                write_atomic(folder / name, content)
     except OSError:
         return False
     return True
 
 
-def _write_once(target: Path, content) -> None:  # noqa: ANN001 - a zero-argument callable
-    """Write atomically, so that no page ever reads half a script."""
-    if target.is_file():
-        return
-    write_atomic(target, content())
+def integrity(face: str) -> dict[str, str]:
+    """Name of each file of `face` -> its hash, as the page's ``fetch`` and ``<script>`` check it.
+
+    Raises:
+        FileNotFoundError: plotly.js is not installed.
+    """
+    return {name: _hash(content) for name, content in _files(face).items()}
+
+
+def _files(face: str) -> dict[str, bytes]:
+    return {
+        bundle_name(face): bundle_text(face).encode(),
+        loader_name(): LOADER.read_bytes(),
+        plotly_name(): _plotly(),
+    }
+
+
+@functools.cache
+def _plotly() -> bytes:
+    return plotly_file().read_bytes()
+
+
+@functools.cache
+def _hash(content: bytes) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(content).digest()).decode()}"
+
+
+def _holds(target: Path, content: bytes) -> bool:
+    if not target.is_file() or target.stat().st_size != len(content):
+        return False
+    return target.read_bytes() == content
 
 
 def write_atomic(target: Path, content: bytes) -> None:
-    """Replace ``target`` in one step.
+    """Replace ``target`` in one step, so that no page ever reads half a script.
 
     Raises:
         OSError: the folder is not writable.
@@ -149,7 +182,7 @@ def compressed(asset: str, face: str) -> bytes:
     Raises:
         KeyError: another name.
     """
-    sources = {"bundle": lambda: bundle_text(face).encode(), "plotly": plotly_file().read_bytes}
+    sources = {"bundle": lambda: bundle_text(face).encode(), "plotly": _plotly}
     return gzip.compress(sources[asset](), compresslevel=6)
 
 

@@ -9,6 +9,7 @@ import traitlets
 
 from workbench_widgets import assets
 from workbench_widgets.answering import without_code
+from workbench_widgets.presence import Presence
 
 
 class Face(anywidget.AnyWidget):
@@ -18,6 +19,7 @@ class Face(anywidget.AnyWidget):
     config = traitlets.Dict().tag(sync=True)
 
     def __init__(self, config: dict[str, Any], **traits: Any) -> None:
+        self.presence = Presence()
         if without_code():
             self._esm = ""
         super().__init__(config=config, **traits)
@@ -25,6 +27,7 @@ class Face(anywidget.AnyWidget):
 
     def _on_message(self, _widget: object, message: Any, _buffers: object) -> None:
         """Answer the page. Runs in the kernel's main thread or a subshell: never blocks."""
+        self.presence.heard()
         kind = message.get("type") if isinstance(message, dict) else None
         if kind == "asset":
             if message.get("name") in ("bundle", "plotly"):
@@ -34,6 +37,11 @@ class Face(anywidget.AnyWidget):
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         """Answer any other message of the page; never blocks."""
+
+    def send_state(self, key: Any = None) -> None:
+        """Send traits to the page."""
+        self.presence.told()
+        super().send_state(key)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
         """The widget; where no JavaScript runs, the same figures as text."""

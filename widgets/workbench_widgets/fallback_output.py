@@ -24,8 +24,12 @@ if (root && page) {
   const config = JSON.parse(root.querySelector("script").textContent);
   const base = JSON.parse(page.textContent).baseUrl + "files/";
   const path = config.assets_path.split("/").map(encodeURIComponent).join("/");
-  const loader = `${base}${path}/workbench-${config.version}.js?v=${config.version}`;
-  import(loader).then((module) => module.keep("%(id)s"), () => {});
+  const loader = `workbench-${config.version}.js`;
+  // the folder may be another user's: no other text than ours is run
+  fetch(`${base}${path}/${loader}?v=${config.version}`, { integrity: config.integrity[loader] })
+    .then((response) => response.blob())
+    .then((text) => import(URL.createObjectURL(new Blob([text], { type: "text/javascript" }))))
+    .then((module) => module.keep("%(id)s"), () => {});
 }
 """
 
@@ -69,6 +73,7 @@ def face_config(*, face: str, **own: Any) -> dict[str, Any]:
         "plotly": assets.plotly_name(),
         "version": assets.version(),
         "assets_path": None,
+        "integrity": {},
         "store_path": None,
         "run": None,
         "run_path": None,
@@ -76,12 +81,20 @@ def face_config(*, face: str, **own: Any) -> dict[str, Any]:
     }
 
 
-def store_config(store: Path, *, face: str, served: bool = True, **own: Any) -> dict[str, Any]:
+def store_config(
+    store: Path, *, face: str, served: bool = True, opens: str | None = None, **own: Any
+) -> dict[str, Any]:
     """Configuration of a face over a store; publishes the assets where Jupyter serves them.
 
-    With ``served=False`` the front end uses the comm alone.
+    With ``served=False`` the front end uses the comm alone. `opens` is another face, which this one
+    draws below itself from the run's files.
     """
     path = served_path(store) if served else None
-    published = path is not None and assets.publish(store, face)
-    folder = f"{path}/{assets.ASSETS_FOLDER}".lstrip("/")
-    return face_config(face=face, store_path=path, assets_path=folder if published else None, **own)
+    config = face_config(face=face, store_path=path, **own)
+    if path is not None and assets.publish(store, face):
+        config["assets_path"] = f"{path}/{assets.ASSETS_FOLDER}".lstrip("/")
+        config["integrity"] = assets.integrity(face)
+        if opens is not None and assets.publish(store, opens):
+            config["opens"] = assets.bundle_name(opens)
+            config["integrity"] |= assets.integrity(opens)
+    return config

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import threading
 import uuid
@@ -73,6 +74,7 @@ class Workbench(ControlBox):
         self._form_button.layout.display = "none"
         self._form_button.on_click(lambda _: self.fold_form(folded=False))
         self._switching = threading.Lock()
+        self._asks, self._shown_ask = itertools.count(1), 0
         self._identity = uuid.uuid4().hex[:12]
         self._makers = self._tab_makers()
         self._tabs = widgets.Tab([widgets.VBox() for _ in self._makers], titles=[*self._makers])
@@ -146,10 +148,11 @@ class Workbench(ControlBox):
 
     def _open_later(self, run: str) -> None:
         """Open pressed: reading the run may take a while, so not in the kernel's thread."""
+        ask = next(self._asks)
 
         def attach() -> None:
             try:
-                self.show(wb.attach(run, self.store))
+                self._show(wb.attach(run, self.store), ask)
             except wb.WorkbenchError:
                 self.runs.refresh()  # deleted meanwhile
 
@@ -157,7 +160,14 @@ class Workbench(ControlBox):
 
     def show(self, run: Any, *, folded: bool = True) -> None:
         """Show this run's dashboard in place of the one before, the launch form folded."""
+        self._show(run, next(self._asks), folded=folded)
+
+    def _show(self, run: Any, ask: int, *, folded: bool = True) -> None:
+        """Unless a run that was asked for later is shown already."""
         with self._switching:
+            if ask < self._shown_ask:
+                return
+            self._shown_ask = ask
             before, self.dashboard = self.dashboard, RunDashboard(run)
             if folded:  # someone asked for this run: it comes into sight
                 self.dashboard.config = {**self.dashboard.config, "reveal": True}

@@ -91,7 +91,9 @@ def _live(directory: Path) -> LiveRun | None:
     samples = recent_samples(paths, _LATEST_BYTES)
     gpus = samples[-1]["gpus"] if samples else []
     findings: list[dict[str, Any]] = view.get("findings") or []
-    standing = [one for one in findings if one.get("severity") != "note" and not one["cleared_at"]]
+    standing = [
+        one for one in findings if one.get("severity") != "note" and not one.get("cleared_at")
+    ]
     return LiveRun(
         run=directory.name,
         name=view.get("name") or directory.name,
@@ -107,7 +109,7 @@ def _live(directory: Path) -> LiveRun | None:
         usd_so_far=view.get("usd_so_far"),
         gpus=len(gpus),
         busy_percent=_busy(samples[-1]) if samples else None,
-        trouble=standing[0]["cause"] if standing else None,
+        trouble=standing[0].get("cause") if standing else None,
     )
 
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from workbench.compare import index
 from workbench.compare.lineage import origin_text, trees
-from workbench.errors import WorkbenchError
 from workbench.store.files import read_json
 from workbench.store.runs import Store
 
 _ROWS_MAX = 200  # newest first; the command line lists the rest
+_LIVE = ("starting", "running", "stopping", "unsupervised")  # shown however old they are
 _OF_VIEW = (
-    "run",
-    "name",
-    "started_at",
-    "usd_per_hour",
-    "tokens_per_step",
-    "attempts",
-    "attempts_before",
+    *("run", "name", "started_at", "usd_per_hour", "tokens_per_step"),
+    *("attempts", "attempts_before"),
 )
 _CURVES = ("step", "time", "loss", "tokens_per_second", "step_seconds")
 _COLUMNS = (
@@ -38,23 +33,30 @@ _COLUMNS = (
 )
 
 
-def read_rows(store: Path) -> list[dict[str, Any]]:
+class RunTable(TypedDict):
+    """What a page shows of a store's runs."""
+
+    rows: list[dict[str, Any]]  # the newest and all live ones
+    of: int  # runs in the store
+
+
+def read_table(store: Path) -> RunTable:
     """The newest runs of a store, each below the one that it began from; the table's columns only.
 
-    Empty when it cannot be read.
+    Raises:
+        StoreError: the store cannot be read.
     """
-    try:
-        rows = index.table(Store(store))
-    except WorkbenchError:
-        return []
-    return [
+    every = index.table(Store(store))
+    older_live = (row for row in every[_ROWS_MAX:] if row["state"] in _LIVE)
+    rows = [
         {
             **{name: branch.row.get(name) for name in _COLUMNS},
             "depth": branch.depth,
             "from": origin_text(branch.row),
         }
-        for branch in trees(rows[:_ROWS_MAX])
+        for branch in trees([*every[:_ROWS_MAX], *older_live])
     ]
+    return RunTable(rows=rows, of=len(every))
 
 
 def about_run(directory: Path) -> dict[str, Any]:

@@ -102,15 +102,24 @@ class Store:
         """
         try:
             with os.scandir(self.root) as entries:
-                return [
-                    (entry.stat(follow_symlinks=False).st_ctime_ns, entry.name)
-                    for entry in entries
-                    if names.is_id(entry.name) and entry.is_dir(follow_symlinks=False)
-                ]
+                listed = [entry for entry in entries if names.is_id(entry.name)]
         except FileNotFoundError:
             return []
         except OSError as error:
-            raise StoreError(f"The run store {self.root} cannot be read: {error}") from error
+            raise self._cannot_be_read(error) from error
+        found: list[tuple[int, str]] = []
+        for entry in listed:
+            try:
+                if entry.is_dir(follow_symlinks=False):
+                    found.append((entry.stat(follow_symlinks=False).st_ctime_ns, entry.name))
+            except FileNotFoundError:  # deleted since it was listed
+                continue
+            except OSError as error:
+                raise self._cannot_be_read(error) from error
+        return found
+
+    def _cannot_be_read(self, error: OSError) -> StoreError:
+        return StoreError(f"The run store {self.root} cannot be read: {error}")
 
     def created(self, run_id: str, ctime_ns: int) -> float | None:
         """Creation time from run.json; None for a folder that is no run."""

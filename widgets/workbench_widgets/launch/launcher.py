@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -126,7 +127,8 @@ class Launcher(ControlBox):
         try:
             run = wb.launch(**self._keywords(), strategy=look.strategy)
         except Exception as error:  # noqa: BLE001 - whatever it is, the form has to say it
-            self._show(Look(problem=sentence(error)), problem_shown=False)
+            # it may pass (a device that is held): the command stays, and so does Launch
+            self._show(replace(look, problem=sentence(error)), problem_shown=False)
         else:
             self.run = run
             self.fields.devices.refresh()

@@ -35,6 +35,8 @@ class RunFace(Face):
         self.send(snapshot)
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
+        if self._pusher is not None:
+            self._pusher.heard()
         if kind in {"subscribe", "rest", "wake"}:
             self._pace(kind)
         elif kind in QUESTIONS:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.pages.snapshots import Snapshots
+from workbench_widgets.presence import GONE_SECONDS, Presence
 
 _LEAVES_ENDED_SECONDS = 60.0  # a resumed run's view may say "ended" until its supervisor looks
 PUSH_SECONDS = 1.0  # at most one message a second: each costs about 1 kB of header
@@ -21,10 +22,17 @@ BYTES_PER_SECOND = 2_400  # of changes: what changes much is drawn slowly, so it
 class SnapshotPusher:
     """Pushes each new snapshot until the run has ended and its last snapshot is delivered.
 
-    The first after `start` is whole, the next ones say what changed since the one before.
+    The first after `start` is whole, the next ones say what changed since the one before. A page
+    that was not heard for long is asked by ``slow`` to say that it is there.
     """
 
-    def __init__(self, run: Any, push: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(
+        self,
+        run: Any,
+        push: Callable[[dict[str, Any]], None],
+        presence: Presence | None = None,
+    ) -> None:
+        self._presence = presence or Presence()
         self._directory = Path(run.directory)
         self._push = push
         self._lock = threading.Lock()
@@ -61,6 +69,11 @@ class SnapshotPusher:
         if not resting:
             self._wake.set()
 
+    def heard(self) -> None:
+        """A page sent something, whatever it was."""
+        if self._presence.heard():
+            self._wake.set()
+
     def stop(self) -> None:
         """End the thread; the run continues."""
         self._stopped = True
@@ -77,9 +90,13 @@ class SnapshotPusher:
                     if self._sent is not None:
                         self._thread = None
                         return
-            least = REST_SECONDS if self._resting else PUSH_SECONDS
-            pause = min(LONGEST_SECONDS, bytes_sent / BYTES_PER_SECOND)
-            self._wake.wait(max(least, pause))
+            self._wake.wait(self._pause_seconds(bytes_sent))
+
+    def _pause_seconds(self, bytes_sent: int) -> float:
+        if self._presence.gone:
+            return GONE_SECONDS
+        least = REST_SECONDS if self._resting else PUSH_SECONDS
+        return max(least, min(LONGEST_SECONDS, bytes_sent / BYTES_PER_SECOND))
 
     def _send_news(self) -> int:
         """Push what the page does not have; returns the size of changes. A whole view is rare."""
@@ -88,7 +105,8 @@ class SnapshotPusher:
             if snapshot is None or snapshot["version"] == self._sent:
                 return 0
             self._sent = snapshot["version"]
-        if self._resting:
+        if self._resting or self._presence.doubtful:
             snapshot["slow"] = True
+        self._presence.told()
         self._push(snapshot)
         return len(json.dumps(snapshot)) if "changes" in snapshot else 0

@@ -9,9 +9,8 @@
  *
  * @typedef {{instance: string, face: string, run: string|null, run_path: string|null,
  *   store_path: string|null, assets_path: string|null, bundle: string, plotly: string,
- *   version: string, refresh_ms: number, smoothing: number, transport: string,
- *   fallback?: boolean, open_file?: string,
- *   openable?: boolean}} Config
+ *   integrity: Record<string, string>, version: string, refresh_ms: number, smoothing: number, transport: string,
+ *   fallback?: boolean, open_file?: string, openable?: boolean}} Config
  * @typedef {{get: (name: string) => any, on: Function, off: Function, send: Function}} Model
  * @typedef {{config: Config, model: Model|null, connected?: () => boolean, plotly: () => Promise<any>,
  *   url: (path: string|null, version?: string) => string|null, refusal?: string, server?: string, changes?: boolean,
@@ -58,12 +57,13 @@ function overComm(model, name) {
 async function assetText(assets, config, model) {
   const name = assets === "bundle" ? config.bundle : config.plotly;
   const url = filesUrl(config.assets_path && `${config.assets_path}/${name}`, config.version);
-  if (url) {
+  const integrity = config.integrity[name]; // of our own text: the folder may be another user's
+  if (url && integrity) {
     try {
-      const response = await fetch(url);
+      const response = await fetch(url, { integrity });
       if (response.ok) return await response.text();
     } catch {
-      // not reachable: the comm is tried next
+      // not reachable, or another text: the comm is tried next
     }
   }
   return overComm(model, assets);
@@ -111,8 +111,8 @@ function bundle(config, model) {
 }
 
 /** Runs plotly.js as a classic script and gives back a `window.Plotly` that was there before.
- * @param {string} url @returns {Promise<any>} */
-function runScript(url) {
+ * @param {string} url @param {string} [integrity] what its text must be @returns {Promise<any>} */
+function runScript(url, integrity = "") {
   return new Promise((resolve, reject) => {
     const page = /** @type {any} */ (window);
     const before = page.Plotly;
@@ -123,6 +123,7 @@ function runScript(url) {
       resolve(ours);
     };
     script.onerror = () => reject(new Error("plotly.js could not be loaded"));
+    script.integrity = integrity;
     script.src = url;
     document.head.append(script);
   });
@@ -133,11 +134,12 @@ function plotly(config, model) {
   shared.plotly ??= (async () => {
     const path = config.assets_path && `${config.assets_path}/${config.plotly}`;
     const url = filesUrl(path, config.plotly);
-    if (url) {
+    const integrity = config.integrity[config.plotly];
+    if (url && integrity) {
       try {
-        return await runScript(url);
+        return await runScript(url, integrity);
       } catch {
-        // not reachable: the comm is tried next
+        // not reachable, or another text: the comm is tried next
       }
     }
     const text = await overComm(model, "plotly");
@@ -224,6 +226,7 @@ function dress(element) {
 }
 
 const DISCONNECTED = "jupyter-widgets-disconnected"; // ipywidgets' mark of a view without a kernel
+const HERE_MS = 5000; // between two signs of life
 const LOST = "The kernel of this cell was restarted or shut down. Run the cell again to use its buttons. Runs continue without it.";
 
 /** Says so once in the whole output, and switches off the buttons that would do nothing.
@@ -266,6 +269,10 @@ function guarded(model, el) {
     }
   };
   model.on("comm_live_update", check);
+  let told = 0; // that somebody is here, which presence.py counts on
+  const here = () => document.hidden || Date.now() - told < HERE_MS || send({ type: "here", at: (told = Date.now()) });
+  model.on("change", here);
+  here();
   return { model: Object.assign(Object.create(model), { send }), connected };
 }
 

@@ -13,6 +13,7 @@ import { StopButton } from "./stop_button.js";
  * @typedef {{title: string, key: (row: any) => any, text: (row: any) => string, number?: boolean}} Column */
 
 const MOST = 8; // one colour each
+const DRAWN = ["rows", "of", "problem", "opened"]; // of the model
 const STARTED = 6; // the column
 const LIVE = ["queued", "starting", "running", "stopping", "unsupervised"];
 const WATCHED = ["starting", "running", "stopping"];
@@ -53,6 +54,16 @@ function order(left, right) {
   const [noLeft, noRight] = [left, right].map((value) => value === null || value === undefined || Number.isNaN(value));
   if (noLeft || noRight) return Number(noLeft) - Number(noRight);
   return left < right ? -1 : left > right ? 1 : 0;
+}
+
+/** What stands above the table. @param {number|null} shown null = not read yet
+ * @param {number} of runs in the store @param {number} selected */
+export function noteOf(shown, of, selected) {
+  if (shown === null) return "Reading the store …";
+  if (shown === 0) return "No runs in this store yet";
+  if (shown < 2) return "";
+  const part = of > shown ? `${count(shown)} of ${count(of)} runs; workbench runs lists all. ` : "";
+  return part + (selected === 1 ? "Select another run to compare losses" : "Select runs to compare losses");
 }
 
 /** One line of the table; keeps its elements, so that an armed Stop or a focus outlives a redraw. */
@@ -164,8 +175,8 @@ class RunsTable {
     });
     setRows(this.body, nodes);
     this.table.hidden = rows.length === 0;
-    const choose = this.selected.length === 1 ? "Select another run to compare losses" : "Select runs to compare losses";
-    setText(this.note, rows.length === 0 ? "No runs in this store yet" : rows.length < 2 ? "" : choose);
+    const shown = this.model.get("rows") ? rows.length : null;
+    setText(this.note, this.model.get("problem") || noteOf(shown, this.model.get("of"), this.selected.length));
   }
 
   /** @param {string} run @param {boolean} on */
@@ -207,8 +218,7 @@ class RunsTable {
   start() {
     this.root.append(this.shell);
     this.changed = () => this.draw();
-    this.model.on("change:rows", this.changed);
-    this.model.on("change:opened", this.changed);
+    for (const name of DRAWN) this.model.on(`change:${name}`, this.changed);
     this.heard = (/** @type {any} */ said) => {
       if (said?.type === "resumed" && said.bad) this.lines.get(said.run)?.stop.failed(String(said.text ?? ""));
     };
@@ -218,8 +228,7 @@ class RunsTable {
   }
 
   close() {
-    this.model.off("change:rows", this.changed);
-    this.model.off("change:opened", this.changed);
+    for (const name of DRAWN) this.model.off(`change:${name}`, this.changed);
     this.model.off("msg:custom", this.heard);
     clearInterval(this.ticking);
     this.inPlace.close();

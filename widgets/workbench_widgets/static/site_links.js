@@ -95,7 +95,8 @@ export class StoreLink extends Link {
     this.connection = ""; // what is wrong with it
     /** Run and question -> why it was not answered. @type {Map<string, string>} */
     this.refusals = new Map();
-    this.rows = /** @type {any[]} */ ([]);
+    /** @type {{rows: any[]|null, of: number}} */
+    this.table = { rows: null, of: 0 };
     this.tag = "";
     this.closed = false;
     this.timer = 0;
@@ -105,7 +106,7 @@ export class StoreLink extends Link {
 
   /** @param {string} name */
   get(name) {
-    return name === "rows" ? this.rows : null;
+    return /** @type {any} */ (this.table)[name] ?? null;
   }
 
   /** @param {any} message */
@@ -133,7 +134,7 @@ export class StoreLink extends Link {
       const response = await request("/api/runs", { headers: this.tag ? { "If-None-Match": this.tag } : {} });
       if (response.status !== 304) {
         this.tag = response.headers.get("ETag") ?? "";
-        this.rows = (await response.json()).rows;
+        this.table = await response.json();
         if (!this.closed) this.emit("change:rows");
       }
       this.connection = "";

@@ -29,6 +29,12 @@ export function predictedTexts(predicted) {
   return lines;
 }
 
+/** Whether a prediction is of what the form says now. @param {any} ready @param {Record<string, string>} values */
+export function isOf(ready, values) {
+  const names = Object.keys(values);
+  return names.length === Object.keys(ready.values).length && names.every((name) => ready.values[name] === values[name]);
+}
+
 export class Form {
   /** @param {Context} context */
   constructor(context) {
@@ -50,11 +56,10 @@ export class Form {
       this.said, this.would,
       element("div", { class: "wbw-buttons" }, this.ask, this.go));
     this.ask.addEventListener("click", () => {
-      this.asked = JSON.stringify(this.values());
       setText(this.ask, "Checking …");
       this.model.send({ type: "check", values: this.values() });
     });
-    this.go.addEventListener("click", () => this.model.send({ type: "start" }));
+    this.go.addEventListener("click", () => this.model.send({ type: "start", values: this.values() }));
     this.draw();
   }
 
@@ -79,7 +84,7 @@ export class Form {
   draw() {
     const ready = this.model.get("ready");
     const said = this.model.get("said");
-    const same = ready.trials && this.asked === JSON.stringify(this.values());
+    const same = ready.trials && isOf(ready, this.values());
     if (ready.trials || said.of === "check") setText(this.ask, "Predict");
     const refused = said.bad && ["check", "start"].includes(said.of);
     this.said.hidden = !refused;

@@ -12,12 +12,14 @@ from typing import Any
 import traitlets
 
 import workbench as wb
+from workbench.errors import sentence
 from workbench.pages import actions
-from workbench.pages.run_rows import read_rows, series_message
-from workbench_widgets import assets
+from workbench.pages.pauses import pause_seconds
+from workbench.pages.run_rows import read_table, series_message
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
+from workbench_widgets.presence import Presence
 
 _OPTIONS = ("store", "refresh_seconds")
 _OPENED = "run_dashboard.js"
@@ -36,6 +38,8 @@ class Runs(Face):
 
     _closed: threading.Event | None = None
     rows = traitlets.List().tag(sync=True)
+    of = traitlets.Int().tag(sync=True)  # runs in the store
+    problem = traitlets.Unicode().tag(sync=True)  # why the rows are older ones
     opened = traitlets.Unicode(None, allow_none=True).tag(sync=True)
 
     def __init__(
@@ -49,15 +53,13 @@ class Runs(Face):
         refuse_unknown("Runs", unknown, _OPTIONS)
         self.store = Path(wb.Store(store).root)
         self._on_open: list[Any] = []
-        config = store_config(self.store, face="runs.js", openable=_openable)
-        if config["assets_path"] and not _openable:
-            assets.publish(self.store, _OPENED)  # Open shows it below the table
-            config["opens"] = assets.bundle_name(_OPENED)
-        super().__init__(config, rows=read_rows(self.store))
+        opens = None if _openable else _OPENED  # Open shows it below the table
+        config = store_config(self.store, face="runs.js", openable=_openable, opens=opens)
+        super().__init__(config, **_read(self.store))
         self._closed = threading.Event()
         threading.Thread(
             target=_keep_reading,
-            args=(weakref.ref(self), self.store, self._closed, refresh_seconds),
+            args=(weakref.ref(self), self.presence, self.store, self._closed, refresh_seconds),
             name="workbench-runs",
             daemon=True,
         ).start()
@@ -68,7 +70,13 @@ class Runs(Face):
 
     def refresh(self) -> None:
         """Read the store now."""
-        self.rows = read_rows(self.store)
+        self.show_table(_read(self.store))
+
+    def show_table(self, read: dict[str, Any]) -> None:
+        """Show what was read of the store."""
+        with self.hold_sync():
+            for name, value in read.items():
+                setattr(self, name, value)
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         run = message.get("run")
@@ -117,18 +125,30 @@ def stop_in_background(
     threading.Thread(target=ask, name="workbench-stop", daemon=True).start()
 
 
+def _read(store: Path) -> dict[str, Any]:
+    """What the face shows of the store; the rows of before stay where it cannot be read."""
+    try:
+        return {**read_table(store), "problem": ""}
+    except wb.WorkbenchError as error:
+        return {"problem": sentence(error)}
+
+
 def _keep_reading(
-    widget: weakref.ref[Runs], store: Path, closed: threading.Event, least_seconds: float
+    widget: weakref.ref[Runs],
+    presence: Presence,
+    store: Path,
+    closed: threading.Event,
+    least_seconds: float,
 ) -> None:
-    """Refresh the rows until the widget is closed or forgotten; spends at most 5 % of its time."""
+    """Refresh the rows until the widget is closed or forgotten."""
     pause = least_seconds
-    while not closed.wait(pause):
+    while not presence.wait(closed, pause):
         begun = time.monotonic()
-        rows = read_rows(store)
-        pause = max(least_seconds, 20 * (time.monotonic() - begun))
+        read = _read(store)
+        pause = pause_seconds(time.monotonic() - begun, least_seconds)
         face = widget()
         if face is None:
             return
-        if not closed.is_set() and rows != face.rows:
-            face.rows = rows
+        if not closed.is_set():
+            face.show_table(read)
         del face

@@ -18,7 +18,6 @@ from workbench.sweeping import find, start, sweeps
 from workbench.sweeping.figures import figures
 from workbench.sweeping.plan import labels
 from workbench.sweeping.prepared import PreparedSweep
-from workbench_widgets import assets
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
@@ -50,6 +49,7 @@ class Sweep(Face):
     """
 
     _closed: threading.Event | None = None
+    _unread: dict[str, Any] | None = None  # what was said of sweeps that could not be read
     names = traitlets.List().tag(sync=True)
     shown = traitlets.Dict().tag(sync=True)
     figures = traitlets.Dict().tag(sync=True)
@@ -76,11 +76,9 @@ class Sweep(Face):
         self._drawn: Any = None
         self._on_open: list[Any] = []
         self._opened = "" if open == "last" else find(open, self.store).name
-        config = store_config(self.store, face="sweep.js", openable=_openable)
+        opens = None if _openable else _OPENED  # Open shows it below the table
+        config = store_config(self.store, face="sweep.js", openable=_openable, opens=opens)
         config |= {"fields": form.controls(), "first": form.first_values()}
-        if config["assets_path"] and not _openable:
-            assets.publish(self.store, _OPENED)  # Open shows it below the table
-            config["opens"] = assets.bundle_name(_OPENED)
         super().__init__(config)
         self._read(draw=False)  # the figures follow: Optuna and plotly take half a second to load
         self._closed = start_rereading(self, "workbench-sweep", refresh_seconds, at_once=True)
@@ -128,7 +126,18 @@ class Sweep(Face):
                 self._show(sweep, draw=draw)
             except wb.HostError as error:  # without Optuna there is nothing to read trials with
                 self.shown, self.figures = {}, {}
-                self.said = {"text": str(error), "bad": True}
+                self._say_unread(error)
+            else:
+                self._take_back_unread()
+
+    def _say_unread(self, error: Exception) -> None:
+        self.said = self._unread = {"text": sentence(error), "bad": True}
+
+    def _take_back_unread(self) -> None:
+        """They can be read again; what a button said stays."""
+        if self._unread is not None and self.said == self._unread:
+            self.said = {"text": "", "bad": False}
+        self._unread = None
 
     def _show(self, sweep: Handle | None, *, draw: bool) -> None:
         if sweep is None:
@@ -182,7 +191,7 @@ class Sweep(Face):
         try:
             self.refresh()
         except (wb.WorkbenchError, OSError) as error:
-            self.said = {"text": sentence(error), "bad": True}
+            self._say_unread(error)
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         """Runs in the kernel's main thread, so it only hands over."""
@@ -209,8 +218,10 @@ class Sweep(Face):
         if kind == "show":
             self.show(str(message.get("sweep")))
         elif kind == "check" and isinstance(values, dict):
-            self.check(**{name: str(values[name])[:4000] for name in _FORM if name in values})
+            self.check(**{name: str(values[name]) for name in _FORM if name in values})
         elif kind == "start":
+            if self.ready and values is not None and values != self.ready["values"]:
+                raise wb.UsageError("The form says something else by now: press Predict again.")
             self.start()
         elif kind in {"stop", "resume"}:
             handle = self._handles.get(str(message.get("sweep")))

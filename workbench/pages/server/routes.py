@@ -24,17 +24,19 @@ import re
 import threading
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, sentence
 from workbench.launching.run import Run
 from workbench.observe.text_samples import PICTURE
 from workbench.observe.view_json import finite
 from workbench.pages import actions
+from workbench.pages.pauses import pause_seconds
 from workbench.pages.questions import QUESTIONS, answer, status_message
-from workbench.pages.run_rows import about_run, read_rows, series_message
+from workbench.pages.run_rows import about_run, read_table, series_message
 from workbench.pages.server import html, static_files
 from workbench.pages.snapshots import Snapshots
 from workbench.store import names
@@ -44,7 +46,6 @@ from workbench.store.runs import Store
 
 _RUNS_KEPT = 16  # whose latest views are held
 _ROWS_SECONDS = 1.5  # least time between two readings of the store
-_SHARE = 20  # of the time goes to reading it at most, as a fraction: one part in so many
 _VERSIONS_KEPT = 4  # of each: as many pages may lag behind
 _PART = re.compile(
     r"logs/(rank-\d+|launcher|launcher-node-\d+|supervisor)\.log|system\.jsonl"
@@ -128,8 +129,9 @@ class Routes:
         self._store = store
         self._base, self._server = base, server
         self._lock = threading.Lock()
-        self._acting, self._reading = threading.Lock(), threading.Lock()
-        self._table, self._rows_until = (b"", ""), 0.0
+        self._reading = threading.Lock()
+        self._resuming = set[str]()
+        self._table, self._rows_until = Answer(), 0.0
         self._snapshots: OrderedDict[str, Snapshots] = OrderedDict()
 
     def get(self, path: str, query: dict[str, str], *, acts: bool) -> Answer:
@@ -171,7 +173,9 @@ class Routes:
             return self._ask(run, message)
         if not acts:
             return problem(403, "This needs the token that workbench ui printed.")
-        return self._act(run, message)
+        answer = self._act(run, message)
+        self._rows_until = 0.0  # who acted sees at once what came of it
+        return answer
 
     def _run(self, name: str) -> RunPaths | None:
         """A run by its exact id, a folder of the store itself."""
@@ -184,14 +188,19 @@ class Routes:
     def _rows(self) -> Answer:
         """The table; pages that ask at the same time share one reading of the store."""
         with self._reading:
-            now = time.monotonic()
-            if now >= self._rows_until:
-                data = _encoded({"rows": read_rows(self._store)})
-                self._table = (data, f'"{hashlib.sha256(data).hexdigest()[:20]}"')
-                spent = time.monotonic() - now
-                self._rows_until = now + spent + max(_ROWS_SECONDS, _SHARE * spent)
-            data, tag = self._table
-        return Answer(data=data, tag=tag)
+            begun = time.monotonic()
+            if begun >= self._rows_until:
+                self._table = self._read_rows()
+                ended = time.monotonic()
+                self._rows_until = ended + pause_seconds(ended - begun, _ROWS_SECONDS)
+            return self._table
+
+    def _read_rows(self) -> Answer:
+        try:
+            data = _encoded(read_table(self._store))
+        except WorkbenchError as error:  # pages keep the rows that they have
+            return problem(503, sentence(error))
+        return Answer(data=data, tag=f'"{hashlib.sha256(data).hexdigest()[:20]}"')
 
     def _about(self, name: str) -> Answer:
         run = self._run(name)
@@ -248,14 +257,26 @@ class Routes:
             return as_json(messages)
         if kind == "steer":
             return as_json([actions.steer(run, message)])
-        with self._acting:  # a double click is one resumption
-            if kind == "stop":
-                outcome = actions.stop(run, now=message.get("now") is True)
-            elif kind == "adopt":
-                outcome = actions.adopt(run)
-            elif kind == "resume":
-                name = message.get("checkpoint")
-                outcome = actions.resume(run, name if isinstance(name, str) else None)
-            else:
-                return problem(400, f"No action is called {kind!r}")
+        if kind == "stop":
+            outcome = actions.stop(run, now=message.get("now") is True)
+        elif kind == "adopt":
+            outcome = self._once(run, lambda: actions.adopt(run))
+        elif kind == "resume":
+            name = message.get("checkpoint")
+            checkpoint = name if isinstance(name, str) else None
+            outcome = self._once(run, lambda: actions.resume(run, checkpoint))
+        else:
+            return problem(400, f"No action is called {kind!r}")
         return as_json([{"type": "resumed", **outcome}] if outcome else [])
+
+    def _once(self, run: Run, act: Callable[[], actions.Message]) -> actions.Message:
+        """A double click is one resumption. It may take minutes, and nothing else waits for it."""
+        with self._lock:
+            if run.id in self._resuming:
+                return {"bad": True, "run": run.id, "text": "It is being resumed already."}
+            self._resuming.add(run.id)
+        try:
+            return act()
+        finally:
+            with self._lock:
+                self._resuming.discard(run.id)

@@ -33,10 +33,10 @@ export async function makePlugin(load) {
     activate: async (app, ...services) => {
       const [palette, bar, cards] = tokens.map((token) => (token ? services[present.indexOf(token)] : null));
       const workbench = new Workbench(app, lab);
-      if (!(await workbench.read())) return; // this server lacks our pages: the workbench is not installed beside it
-      workbench.addCommands(palette, cards);
-      if (bar) workbench.addStatus(bar);
-      workbench.watch();
+      await workbench.watch(() => {
+        workbench.addCommands(palette, cards);
+        if (bar) workbench.addStatus(bar);
+      });
     },
   };
 }
@@ -48,6 +48,7 @@ class Workbench {
     this.lab = lab;
     this.settings = lab.services.ServerConnection.makeSettings();
     this.live = { runs: /** @type {any[]} */ ([]), ended: /** @type {any[]} */ ([]), page: "" };
+    this.missing = false; // whether the server has no such page
     this.timer = 0;
     /** @type {any} the end that the status bar still shows */
     this.end = null;
@@ -57,35 +58,41 @@ class Workbench {
     this.node = document.createElement("button");
   }
 
-  /** Whether the server answered. */
   async read() {
     const url = this.lab.coreutils.URLExt.join(this.settings.baseUrl, "workbench/live");
     try {
       const response = await this.lab.services.ServerConnection.makeRequest(url, {}, this.settings);
-      if (!response.ok) return false;
+      this.missing = response.status === 404;
+      if (!response.ok) return; // it is asked again
       const before = this.live.runs;
       this.live = await response.json();
       for (const run of before) {
         const end = this.live.ended.find((one) => one.page === run.page && one.run === run.run);
         if (end) this.tell(end);
       }
-      return true;
     } catch {
-      return false; // the server went away: JupyterLab itself says so
+      // the server went away: JupyterLab itself says so
     }
   }
 
-  watch() {
+  /** Looks again and again. @param {() => void} add what is called when the server has answered first */
+  async watch(add) {
+    let added = false;
     const look = async () => {
       clearTimeout(this.timer);
       if (document.hidden) return;
       await this.read();
+      if (this.missing && !added) return; // this server lacks our pages: the workbench is not installed beside it
+      if (this.live.page && !added) {
+        added = true;
+        add();
+      }
       this.draw();
       clearTimeout(this.timer);
       this.timer = window.setTimeout(look, this.live.runs.length ? LIVE_MS : IDLE_MS);
     };
     document.addEventListener("visibilitychange", look);
-    void look();
+    await look();
   }
 
   /** @param {any} palette @param {any} cards */
@@ -102,7 +109,7 @@ class Workbench {
       label: "Training Runs",
       caption: "The runs of this server and their dashboards, without a kernel",
       icon: this.icon,
-      execute: (/** @type {any} */ given) => this.openPage(given.page ?? this.live.runs[0]?.page ?? this.live.page, given.run ?? ""),
+      execute: (/** @type {any} */ given) => this.openPage(given.page ?? this.ownPage(), given.run ?? null),
     });
     for (const command of [OPEN_NOTEBOOK, OPEN_RUNS]) palette?.addItem({ command, category: "Training" });
     // Among the notebooks a card has the picture of its kernel, not the icon of its command.
@@ -151,7 +158,13 @@ class Workbench {
     else Notification?.info(endText(end), { autoClose: 8000, actions: [open] });
   }
 
-  /** A store's page in a tab; its dashboard of `run`, or all runs for "". @param {string} page @param {string} run */
+  /** The store of a live run of this server: a host may have other servers. */
+  ownPage() {
+    return this.live.runs.find((run) => run.own)?.page ?? this.live.page;
+  }
+
+  /** A store's page in a tab; its dashboard of `run`, all runs for "", or what the tab shows for null.
+   * @param {string} page @param {string|null} run */
   openPage(page, run) {
     let tab = this.tabs.get(page);
     const hash = run ? `#/run/${encodeURIComponent(run)}` : "#";
@@ -159,7 +172,7 @@ class Workbench {
       tab = this.makeTab(page, hash);
       this.tabs.set(page, tab);
       this.app.shell.add(tab, "main");
-    } else if (run) tab.node.querySelector("iframe").contentWindow.location.hash = hash;
+    } else if (run !== null) tab.node.querySelector("iframe").contentWindow.location.hash = hash;
     this.app.shell.activateById(tab.id);
   }
 
