@@ -150,8 +150,10 @@ class Diagnoser:
         self._gpu_errors = (hardware.GpuErrors().rule,) if asks else ()
         self.exits = ExitWatch()
         """Who has trained and does not exit."""
+        self.hangs = HangWatch()
+        """Who stands still, and when ranks that seemed to were last seen at work."""
         self._rules: tuple[Rule, ...] = (
-            HangWatch().rule,
+            self.hangs.rule,
             self.exits.rule,
             UnsynchronizedRanks().rule,
             *self._gpu_errors,

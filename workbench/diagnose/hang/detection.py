@@ -70,6 +70,8 @@ class HangWatch:
     doubts: int = 0
     """How often the ranks were asked before their first steps without a sure answer."""
     finding: Finding | None = None
+    worked_at: float = 0.0
+    """Monotonic seconds at which ranks that end no step were last seen at work."""
 
     def rule(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield the hang while it lasts."""
@@ -112,6 +114,7 @@ class HangWatch:
         busy = self._busy(still, facts) or compute_alike(still, evidence)
         if busy and max(still.silent.values(), default=0.0) < _LONGEST_BUSY:
             self._forget()
+            self.worked_at = facts.monotonic
             self.not_before = facts.monotonic + _AFTER_BUSY_SECONDS
             return True
         return False
