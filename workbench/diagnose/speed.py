@@ -321,6 +321,8 @@ def scaling(evidence: Evidence) -> Iterator[Finding]:
 
 def _triage(evidence: Evidence) -> str:
     kinds = {kind for kind, _ in evidence.standing}
+    if not evidence.has_loader:  # then it is not known that they wait for data
+        kinds.discard("input-bound")
     known = (
         ("straggler", "One slow rank delays the others."),
         ("input-bound", "The data loaders do not keep up with more ranks."),

@@ -167,7 +167,7 @@ class StopLadder:
                 why = "the machine goes soon"
             if why:
                 self.stage, self._deadline = "launcher", 0.0
-                self.note = f"The stop goes on by signals: {why}."
+                self.note = f"The stop continues by signals: {why}."
         if self.stage == "launcher":
             with contextlib.suppress(OSError):  # from now on SIGTERM means: end
                 (self._paths.control / "terminating").touch()
@@ -210,7 +210,7 @@ class StopLadder:
             return f"no step has ended for {format_seconds(now - begun)}"
         if worked_at > begun and now - begun > _TOLD_SECONDS:
             self.note = (
-                f"Stopping at step {self.stop_at}: the ranks are at work, but end no step (an "
+                f"Stopping at step {self.stop_at}: the ranks work, but end no step (an "
                 "evaluation?). The stop waits for that; `workbench stop --now` does not."
             )
         return ""

@@ -54,9 +54,7 @@ def shown(url: str) -> str:
     if scheme.removesuffix("s") not in _SECRET_PATHS:
         return address
     host, slash, path = rest.partition("/")
-    if (
-        getattr(service, "mode", None) == "cloud"
-    ):  # ntfy.sh itself: there is no host before the topics
+    if getattr(service, "mode", None) == "cloud":  # ntfy.sh itself: topics, and no host before
         host, slash, path = "", "", rest
     parts = [f"{part[:_SHOWN_LETTERS]}..." if part else "" for part in path.split("/")]
     return f"{scheme}://{host}{slash}{'/'.join(parts)}"

@@ -163,7 +163,7 @@ def long_step(still: Standstill, seconds: float, program: tuple[int, int, str] |
     """
     done = still.step if still.step is not None else still.steps
     places = "; ".join(f"rank {rank}: {still.place(rank)}" for rank in still.living[:8])
-    cause = "The ranks are at work: a long evaluation or computation, or a loop that never ends."
+    cause = "The ranks work: a long evaluation or computation, or a loop that never ends."
     action = "Wait for it, or look at the lines named; a stop waits for the ranks' next step too."
     if program is not None:
         rank, pid, name = program
