@@ -37,6 +37,7 @@ def test_four_ways_to_stand_still_and_one_to_be_at_work(start: Start) -> None:
     kinds = {"sleep": "hang", "deadlock": "deadlock", "gil": "gil-held"}
     runs = {trouble: troubled(start, trouble) for trouble in kinds}
     validates = troubled(start, "validation", "--seconds", "25", "--steps", "100")
+    uploads = troubled(start, "program", "--seconds", "45", "--steps", "100")
     stopped = troubled(start, "none")
     begun(stopped)
     pid = rank_pid(stopped.directory, 1)
@@ -63,5 +64,10 @@ def test_four_ways_to_stand_still_and_one_to_be_at_work(start: Start) -> None:
     assert validates.wait(120) == "succeeded"
     kept = read_json(validates.directory / "findings.json") or {"findings": []}
     assert kept["findings"] == []  # 25 s without a step, but at work; and nothing else is said
+    assert uploads.wait(120) == "succeeded"
+    kept = read_json(uploads.directory / "findings.json") or {"findings": []}
+    assert [found["kind"] for found in kept["findings"]] == ["long-step"]
+    assert "Rank 1 waits for a program that it started: sleep" in kept["findings"][0]["cause"]
+    assert kept["findings"][0]["cleared_at"] is not None
     record(3, "deadlock: rank 1 waits in barrier, rank 0 in backward, each with file and line")
     record(4, "gil-held: rank 1")

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import random
+import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.diagnose.sample import Replay, kinds, row
+from workbench.diagnose.numbers import UnsynchronizedRanks
 from workbench.observe.events import MetricStream
+from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 
 
@@ -218,6 +223,39 @@ def test_ranks_whose_losses_part_for_good(tmp_path: Path) -> None:
     rows = [row(n, [chance.gauss(1.0, 0.05), chance.gauss(2.0, 0.05)]) for n in range(1, 200)]
     (found,) = Replay(tmp_path).rows(rows)
     assert found.kind == "ranks-diverge"
+
+
+@pytest.mark.parametrize(
+    ("dump", "told"),
+    [
+        ('{"version": "2.10"}', True),  # torch keeps collectives, and there was none
+        ('{"entries": null}', False),  # it keeps none
+        ('{"entries": [{"record_id": %d}]}', False),
+    ],
+)
+def test_ranks_without_collectives_train_apart_only_where_torch_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dump: str, *, told: bool
+) -> None:
+    paths = RunPaths(tmp_path)
+    paths.make_folders()
+    rule = UnsynchronizedRanks()
+    monkeypatch.setattr(
+        UnsynchronizedRanks, "_in_question", lambda rule, _evidence: rule.before_step < 400
+    )
+    evidence: Any = SimpleNamespace(paths=paths, processes=2, rows=[], steps=0)
+    found = list[Finding]()
+    for second in range(60):
+        evidence.steps += 5
+        evidence.facts = SimpleNamespace(time=time.time() + second, ranks={0: None, 1: None})
+        asked = (paths.control / "dump").exists()
+        for rank in range(2) if asked else ():
+            text = dump % second if "%" in dump else dump
+            paths.rank_trace(rank).write_text(text)
+            os.utime(paths.rank_trace(rank), (time.time() + second,) * 2)
+        (paths.control / "dump").unlink(missing_ok=True)
+        found += rule.rule(evidence)
+    assert bool(found) == told
+    assert not (paths.control / "dump").exists()
 
 
 def test_a_finding_does_not_flicker(tmp_path: Path) -> None:

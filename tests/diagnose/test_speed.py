@@ -76,6 +76,20 @@ def test_an_evaluation_now_and_then_is_no_wait_for_data(tmp_path: Path, evaluate
     assert ("input-bound" in found) is not evaluates
 
 
+@pytest.mark.parametrize(("device", "told"), [("cpu", ["input-bound"]), ("cuda", [])])
+def test_time_between_steps_is_called_no_wait_for_data_where_no_loader_is_known(
+    tmp_path: Path, device: str, told: list[str]
+) -> None:
+    """On a GPU it may be the GPU's own work, for which the script waits there."""
+    rows = late(300, 0.0, data_seconds={0: 0.07, 1: 0.07})
+    found = Replay(tmp_path, device=device).rows(rows)
+    assert kinds(found) == told
+    for one in found:
+        assert "wait for data" not in one.evidence
+        assert "num_workers" not in one.next
+        assert one.severity == "note"
+
+
 def test_slowing_down(tmp_path: Path) -> None:
     rows = late(200, 0.0) + late(400, 0.0, first=201, step_seconds=STEP * 1.8)
     assert "slow-down" in kinds(Replay(tmp_path).rows(rows))

@@ -54,7 +54,15 @@ def test_two_optimizers_with_a_backward_each_make_one_step(run: Run) -> None:
     assert all(0 < loss < 50 for loss in column(ranks, "loss"))  # the other one's is over 100
 
 
-@pytest.mark.parametrize("kind", ["closure", "assigned"])
+@pytest.mark.parametrize("kind", ["compiled-step", "compiled-function"])
+def test_steps_of_a_compiled_optimizer_are_seen(run: Run, kind: str) -> None:
+    ranks = run("loops.py", kind)
+    assert column(ranks, "step") == [1, 2, 3, 4]
+    assert column(ranks, "loss") == pytest.approx(printed(ranks, "loss"))
+    assert column(ranks, "lr") == [0.01] * 4
+
+
+@pytest.mark.parametrize("kind", ["closure", "assigned", "compiled-loop"])
 def test_steps_with_a_closure_or_with_gradients_assigned(run: Run, kind: str) -> None:
     assert column(run("loops.py", kind), "step") == [1, 2, 3, 4]
 

@@ -10,7 +10,7 @@ import pytest
 
 from workbench.launching.capture import control_requests
 from workbench.launching.capture.arrivals import Arrivals
-from workbench.launching.capture.flight_recorder import FlightRecorder
+from workbench.launching.capture.flight_recorder import SIZE_VARIABLES, FlightRecorder
 
 pytest.importorskip("torch")
 from torch._C import _distributed_c10d
@@ -68,7 +68,35 @@ def test_the_answer_to_a_request(tmp_path: Path, slow: SlowRing) -> None:
     (tmp_path / "control" / "dump").unlink()
     (tmp_path / "control" / "dump").touch()
     requests._answer()
-    assert (slow.calls, trace.read_bytes()) == (calls, b"{}")  # it still answers
+    assert (slow.calls, trace.read_bytes()) == (calls, b'{"entries": null}')  # it still answers
+
+
+@pytest.mark.parametrize(
+    ("variables", "keeps"),
+    [
+        ({}, True),
+        ({"TORCH_FR_BUFFER_SIZE": "512"}, True),
+        ({"TORCH_FR_BUFFER_SIZE": "0"}, False),
+        ({"TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, False),
+        ({"TORCH_FR_BUFFER_SIZE": "512", "TORCH_NCCL_TRACE_BUFFER_SIZE": "0"}, True),
+        ({"TORCH_FR_BUFFER_SIZE": "none"}, False),
+    ],
+)
+def test_whether_torch_keeps_collectives(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], *, keeps: bool
+) -> None:
+    for name in SIZE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert FlightRecorder().keeps is keeps
+
+
+def test_an_older_torch_keeps_none_unless_it_is_asked_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in SIZE_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delattr(_distributed_c10d, DUMP)
+    assert not FlightRecorder().keeps
 
 
 def test_the_look_at_what_arrived(tmp_path: Path, slow: SlowRing) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from workbench.diagnose.facts import RankFacts
+from workbench.diagnose.hang.work import Work
+from workbench.launching.supervise import restart
 from workbench.launching.supervise.restart import BUSY_SECONDS, IDLE_SECONDS, HangTimeout
 from workbench.store.findings import Finding
 
@@ -57,3 +59,11 @@ def test_a_standstill_that_ended_counts_from_the_beginning_when_it_comes_again()
     patience.reset()
     assert not patience.expired(hang, ranks, IDLE_SECONDS + 1)
     assert patience.expired(hang, ranks, 2 * IDLE_SECONDS + 1)
+
+
+def test_who_waits_for_a_program_at_work_is_given_time(monkeypatch: pytest.MonkeyPatch):
+    uploaded = iter(range(10_000_000))
+    monkeypatch.setattr(
+        restart, "work_of", lambda _: Work(children_moved_bytes=next(uploaded) << 20)
+    )
+    assert ended_after(standing("hang", 0), 0.0) == BUSY_SECONDS

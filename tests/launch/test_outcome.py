@@ -152,6 +152,7 @@ def test_a_stop_of_a_run_that_hangs_waits_for_no_step(tmp_path: Path, *, hangs: 
     watch = SimpleNamespace(
         steps=70,
         step_seconds=0.1,
+        since_step=0.05,
         stepping=True,
         standstill=hang if hangs else None,
         read=lambda: None,

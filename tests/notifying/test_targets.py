@@ -52,6 +52,25 @@ def test_addresses_that_people_copy_are_understood(url: str, kept: str | None) -
     assert delivery.understood(url) == (kept or url)
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://chat.example.com/hooks/SECRETTOKEN", "jsons://chat.example.com/ho.../SE..."),
+        ("https://user:SECRET@example.com:8443/SECRET", "jsons://user:****@example.com:8443/SE..."),
+        ("xml://example.com/SECRET?a=SECRET", "xml://example.com/SE..."),
+        ("forms://example.com", "forms://example.com"),
+        ("https://ntfy.sh/SECRET-topic", "ntfys://SE..."),
+        ("ntfys://ntfy.example.com/SECRET/SECRETS", "ntfys://ntfy.example.com/SE.../SE..."),
+        (
+            "mailtos://user:SECRET@gmail.com?to=me@gmail.com",
+            "mailtos://user:****@gmail.com/me%40gmail.com",
+        ),
+    ],
+)
+def test_a_secret_in_the_path_is_not_shown(url: str, shown: str) -> None:
+    assert delivery.shown(delivery.understood(url)).rstrip("/") == shown
+
+
 @pytest.mark.parametrize("url", ["", "nonsense", "ftp://example.com/x", "slack://"])
 def test_others_are_refused_with_the_forms_that_work(url: str) -> None:
     with pytest.raises(UsageError, match=r"ntfy\.sh/TOPIC"):

@@ -71,6 +71,43 @@ def divided():
         print("loss", sum(losses) / 4)
 
 
+def compiled_step(*, function):
+    """The optimizer's step is compiled: its method, or a function of the script around it."""
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    def call():
+        optimizer.step()
+
+    step = torch.compile(call if function else optimizer.step, backend="eager")
+    batches = loader(distributed=False)
+    for _ in range(options.steps):
+        loss = loss_of(model, next(batches)["x"])
+        if not function:
+            optimizer.zero_grad()
+        loss.backward()
+        step()
+        if function:
+            optimizer.zero_grad()
+        print("loss", loss.item())
+
+
+def compiled_loop():
+    """Forward pass, backward pass and step are one compiled function."""
+    model = torch.nn.Linear(8, 1)
+    optimizer = plain(model)
+    batches = loader(distributed=False)
+
+    def train(x):
+        optimizer.zero_grad()
+        loss_of(model, x).backward()
+        optimizer.step()
+
+    train = torch.compile(train, backend="eager")
+    for _ in range(options.steps):
+        train(next(batches)["x"])
+
+
 def gan():
     """Two optimizers with a backward of their own each."""
     ours, theirs = torch.nn.Linear(8, 8), torch.nn.Linear(8, 1)
@@ -243,6 +280,9 @@ def nothing_of_torch():
 
 KINDS = {
     "divided": divided,
+    "compiled-step": lambda: compiled_step(function=False),
+    "compiled-function": lambda: compiled_step(function=True),
+    "compiled-loop": compiled_loop,
     "gan": gan,
     "ddp": ddp,
     "forgetful": lambda: ddp(set_epoch=False, unused=True),

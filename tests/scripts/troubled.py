@@ -3,6 +3,7 @@
 import argparse
 import ctypes
 import os
+import subprocess
 import time
 
 import torch
@@ -56,6 +57,8 @@ def trouble(step, net):
         return
     if options.trouble == "sleep":
         time.sleep(options.seconds)
+    elif options.trouble == "program":
+        subprocess.run(["sleep", str(options.seconds)], check=True)
     elif options.trouble == "deadlock":
         dist.barrier()
     elif options.trouble == "gil":

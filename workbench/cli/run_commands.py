@@ -6,6 +6,7 @@ import re
 import sys
 import time
 from collections.abc import Collection
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -247,7 +248,8 @@ def stop(
         result: dict[str, Any] = {"run": handle.id, "outcome": handle.outcome, "processes_left": 0}
     else:
         try:
-            result = handle.stop(now=now)
+            said = None if as_json else partial(console.print, markup=False, soft_wrap=True)
+            result = handle.stop(now=now, on_message=said)
         except KeyboardInterrupt:
             line = typed(handle.directory.parent, "show", handle.id)
             hint = f"{handle.id} was asked to stop and is stopping: {line}"

@@ -19,6 +19,7 @@ progress
     ``stopped-rank``: a rank's process is stopped (state T).
     ``gil-held``: C code of a rank holds the interpreter, so that none of its threads runs.
     ``exit-hang``: a rank does not end a minute after another ended, or after it left its group.
+    ``long-step``: no step ends, but the ranks are at work, or one waits for its own program.
     ``slow-start``: no step for ten minutes, and hardly any work.
     ``slow-save``: a checkpoint has been in the making for ten minutes.
     ``steps-redone``: the script went back to an earlier step by itself.

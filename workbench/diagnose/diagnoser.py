@@ -98,7 +98,9 @@ _HOLD_SECONDS = {
     "host-contention": 10.0,
 }
 _BY_ARRIVAL = frozenset({"straggler", "communication-bound", "input-bound", "imbalanced-work"})
-_CLEAR_SOONER = dict.fromkeys(HANGS | {EXIT_HANG}, 2.0)  # over as soon as the ranks continue
+_CLEAR_SOONER = dict.fromkeys(
+    HANGS | {EXIT_HANG, "long-step"}, 2.0
+)  # over as soon as the ranks continue
 _REFRESH_SECONDS = 5.0  # a standing finding's numbers are rewritten no more often
 _STARTS_SECONDS = 5.0
 _COMPARED_AFTER = 30  # steps
@@ -150,8 +152,10 @@ class Diagnoser:
         self._gpu_errors = (hardware.GpuErrors().rule,) if asks else ()
         self.exits = ExitWatch()
         """Who has trained and does not exit."""
+        self.hangs = HangWatch()
+        """Who stands still, and when ranks that seemed to were last seen at work."""
         self._rules: tuple[Rule, ...] = (
-            HangWatch().rule,
+            self.hangs.rule,
             self.exits.rule,
             UnsynchronizedRanks().rule,
             *self._gpu_errors,

@@ -126,7 +126,8 @@ class Facts:
     world_size: int | None = None
     """Size of the process group that the script formed; None while unknown."""
     stopping: bool = False
-    """Someone asked the run to stop: what stands still now does so by request."""
+    """The ranks have come to the step at which they were asked to stop, or are ended by signals:
+    what stands still now does so by request."""
     saving: bool = False
     """A checkpoint is being written."""
     ranks: Mapping[int, RankFacts] = field(default_factory=dict[int, RankFacts])

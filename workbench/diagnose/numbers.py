@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from workbench.diagnose.evidence import Evidence, mean
-from workbench.diagnose.hang.flight_recorder import counted
+from workbench.diagnose.hang.flight_recorder import counted, dumped
 from workbench.diagnose.nonfinite import nan_loss
 from workbench.store.findings import Finding
 
@@ -263,8 +263,15 @@ class UnsynchronizedRanks:
             for rank in evidence.facts.ranks
             if (count := counted(evidence.paths, rank, self.requested_at - 0.5)) is not None
         }
+        answered = [
+            rank
+            for rank in evidence.facts.ranks
+            if dumped(evidence.paths, rank, self.requested_at - 0.5)
+        ]
         self.requested_at = None
-        if self.before and now.keys() == self.before.keys():
+        if len(answered) > len(now):
+            self.before_step = _LATEST  # torch keeps no collectives there: never ask again
+        elif self.before and now.keys() == self.before.keys():
             if now == self.before:
                 self.verdict = f"between steps {self.before_step} and {self.requested_step}"
             else:

@@ -124,6 +124,8 @@ def input_bound(evidence: Evidence) -> Iterator[Finding]:
     """Three tenths of the step and more spent waiting for data."""
     rows = [row for row in evidence.latest(60) if row.data_seconds and row.step_seconds]
     if not evidence.has_loader:
+        if evidence.run.device == "cuda":
+            return  # whoever waits for the GPU after a step waits for its work; see low_utilisation
         rows = _without_pauses(rows)
     if len(rows) < _DATA_STEPS:
         return
@@ -138,9 +140,9 @@ def input_bound(evidence: Evidence) -> Iterator[Finding]:
     if not evidence.has_loader:
         # All that is known is that the forward pass began late: of one rank `straggler` tells.
         if alone is None and shares[worst] >= evidence.bound("input-bound", None, 0.5, 0.4):
-            yield _input_bound(rows, None, shares[worst], total, sure=False)
+            yield _between_steps(rows, shares[worst], total)
     elif shares[worst] >= evidence.bound("input-bound", alone, 0.3, 0.2):
-        yield _input_bound(rows, alone, shares[worst], total, sure=True)
+        yield _input_bound(rows, alone, shares[worst], total)
 
 
 def _without_pauses(rows: list[StepRow]) -> list[StepRow]:
@@ -150,28 +152,39 @@ def _without_pauses(rows: list[StepRow]) -> list[StepRow]:
     return kept if len(rows) - len(kept) <= len(rows) // 10 else rows
 
 
-def _input_bound(
-    rows: list[StepRow], rank: int | None, share: float, total: float, *, sure: bool
-) -> Finding:
+def _input_bound(rows: list[StepRow], rank: int | None, share: float, total: float) -> Finding:
     who = f"Rank {rank} waits" if rank is not None else "The ranks wait"
     waited, step = share * total / len(rows), total / len(rows)
     cause = "The data loaders are slower than the training."
     if rank is not None:
         cause = f"The data loader of rank {rank} is slow; its peers wait with it."
-    if not sure:
-        cause = "Fetching the batch, or other work of the script between two steps, is slow."
     where = f"; look at rank {rank}'s storage and cores" if rank is not None else ""
     return Finding(
         kind="input-bound",
         rank=rank,
         step=rows[0].step,
-        severity="warning" if sure else "note",
-        confidence=0.9 if sure else 0.4,
+        confidence=0.9,
         evidence=f"{who} for data {share:.0%} of the step time ({format_seconds(waited)} of "
         f"{format_seconds(step)}, {len(rows)} steps).",
         cause=cause,
         next="Raise num_workers and prefetch_factor, pin memory, and move decoding or tokenising "
         f"out of the loop{where}.",
+    )
+
+
+def _between_steps(rows: list[StepRow], share: float, total: float) -> Finding:
+    """Where no loader is known: what the script does there is not known either."""
+    between, step = share * total / len(rows), total / len(rows)
+    return Finding(
+        kind="input-bound",
+        step=rows[0].step,
+        severity="note",
+        confidence=0.4,
+        evidence=f"Between a step and the next forward pass {share:.0%} of the step time goes by "
+        f"({format_seconds(between)} of {format_seconds(step)}, {len(rows)} steps).",
+        cause="The script makes or fetches its batches there, logs, or waits for something else.",
+        next="Look at what the loop does between optimizer.step() and the model's call; batches "
+        "can be made ahead, by a DataLoader's workers for example.",
     )
 
 
@@ -308,6 +321,8 @@ def scaling(evidence: Evidence) -> Iterator[Finding]:
 
 def _triage(evidence: Evidence) -> str:
     kinds = {kind for kind, _ in evidence.standing}
+    if not evidence.has_loader:  # then it is not known that they wait for data
+        kinds.discard("input-bound")
     known = (
         ("straggler", "One slow rank delays the others."),
         ("input-bound", "The data loaders do not keep up with more ranks."),

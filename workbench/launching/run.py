@@ -221,19 +221,19 @@ class Run:
         """
         direct_stop.request_preemption(self._paths)
 
-    def stop(self, *, now: bool = False, timeout: float = 300.0) -> dict[str, Any]:
-        """Stop and wait until no process of the run is left.
+    def stop(
+        self, *, now: bool = False, timeout: float | None = None, on_message: direct_stop.Say = None
+    ) -> dict[str, Any]:
+        """Stop and wait until no process is left: ``{"run", "outcome", "processes_left"}``.
 
-        A run that no one watches is stopped by this process itself.
-
-        Returns:
-            ``{"run", "outcome", "processes_left"}``.
+        A run that no one watches is stopped by this process. `timeout`: in seconds; None = as long
+        as the checkpoint takes. `on_message` hears what the stop waits for.
 
         Raises:
             ForeignRunError: it is another user's, or others can write to it.
             WorkbenchError: it did not end within `timeout` seconds.
         """
-        left = direct_stop.stop(self._paths, now=now, timeout=timeout)
+        left = direct_stop.stop(self._paths, now=now, timeout=timeout, on_message=on_message)
         return {"run": self.id, "outcome": self.outcome, "processes_left": left}
 
     def set(self, *, hold: bool = False, **values: Any) -> Answer:
@@ -338,14 +338,14 @@ class Run:
         Raises:
             WorkbenchError: it did not end within `timeout` seconds.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = inf if timeout is None else time.monotonic() + timeout
         while (status := self.status).live:
             if steps is not None and self._steps_now() >= steps:
                 return None
-            if deadline is not None and time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 raise WorkbenchError(f"{self.id} is still {status.state} after {timeout:g} s.")
             time.sleep(0.1)
-        self._wait_for_supervisor(min(deadline or inf, time.monotonic() + _LAST_WORDS_SECONDS))
+        self._wait_for_supervisor(min(deadline, time.monotonic() + _LAST_WORDS_SECONDS))
         return self.outcome
 
     def _wait_for_supervisor(self, deadline: float) -> None:

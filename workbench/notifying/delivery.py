@@ -14,6 +14,9 @@ from workbench.notifying.messages import Message
 from workbench.notifying.targets import Target, check_installed
 
 _TYPES = {"error": "failure", "warning": "warning", "note": "info"}
+_SECRET_PATHS = ("json", "xml", "form", "ntfy")
+"""Services of which Apprise hides no path, and it is the secret: a webhook's, or a topic."""
+_SHOWN_LETTERS = 2  # of each part of such a path
 _WEBHOOKS = {"https://": "jsons://", "http://": "json://"}  # Apprise's names for JSON by POST
 
 
@@ -44,7 +47,17 @@ def shown(url: str) -> str:
     """
     check_installed()
     service = _service(url)
-    return "not understood" if service is None else str(service.url(privacy=True)).partition("?")[0]
+    if service is None:
+        return "not understood"
+    address = str(service.url(privacy=True)).partition("?")[0]
+    scheme, _, rest = address.partition("://")
+    if scheme.removesuffix("s") not in _SECRET_PATHS:
+        return address
+    host, slash, path = rest.partition("/")
+    if getattr(service, "mode", None) == "cloud":  # ntfy.sh itself: topics, and no host before
+        host, slash, path = "", "", rest
+    parts = [f"{part[:_SHOWN_LETTERS]}..." if part else "" for part in path.split("/")]
+    return f"{scheme}://{host}{slash}{'/'.join(parts)}"
 
 
 def send(target: Target, message: Message) -> str | None:

@@ -74,6 +74,22 @@ def _identity(pid: int, fields: list[str]) -> ProcessDoc:
     return {"pid": pid, "start_ticks": int(fields[19]), "boot_id": boot_id()}
 
 
+def name(pid: int) -> str:
+    """The program's name, 15 letters at most; "" when it is gone."""
+    return _read(f"/proc/{pid}/comm", 64).decode(errors="replace").strip()
+
+
+def waits_in(pid: int) -> str:
+    """The kernel's function in which its first thread waits; "" where the kernel does not tell."""
+    return _read(f"/proc/{pid}/wchan", 64).decode(errors="replace").strip()
+
+
+def moved_bytes(process: ProcessDoc) -> int:
+    """Bytes that the process has read and written so far, pipes included; 0 when unknown."""
+    lines = _read(f"/proc/{process['pid']}/io", 2048).splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith((b"rchar:", b"wchar:")))
+
+
 def is_alive(process: ProcessDoc | None) -> bool:
     """Whether that very process lives; a zombie or a new owner of its pid does not count.
 

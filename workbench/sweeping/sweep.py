@@ -95,17 +95,19 @@ class Sweep:
         """The `optuna.study.Study`, to read: its figures and importances take it."""
         return self._trials.study
 
-    def stop(self, timeout: float = 300.0) -> Sweep:
+    def stop(self, timeout: float | None = None) -> Sweep:
         """Stop its trials with a checkpoint, and wait; `resume` continues with them.
+
+        `timeout`: in seconds; None = as long as their checkpoints take.
 
         Raises:
             ForeignRunError: it is another user's.
             WorkbenchError: it did not end within `timeout` seconds.
         """
         self.request_stop()
-        deadline = time.monotonic() + timeout
+        deadline = None if timeout is None else time.monotonic() + timeout
         while self._files.is_served or self._files.ended() is None:
-            if time.monotonic() > deadline:
+            if deadline is not None and time.monotonic() > deadline:
                 raise WorkbenchError(f"{self.name} has not stopped within {timeout:g} s.")
             time.sleep(0.1)
         return self

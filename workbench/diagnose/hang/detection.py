@@ -13,9 +13,10 @@ from pathlib import Path
 
 from workbench.diagnose.evidence import WARM_UP, Evidence
 from workbench.diagnose.facts import Facts
-from workbench.diagnose.hang.explanation import Standstill, describe
+from workbench.diagnose.hang.explanation import Standstill, describe, long_step
 from workbench.diagnose.hang.flight_recorder import dumped, last_collective, request_dump
 from workbench.diagnose.hang.stacks import NativeStack, Stack, answer, ask, request_stacks
+from workbench.diagnose.hang.work import Work, awaited_program, work_of
 from workbench.store.findings import Finding
 from workbench.store.processes import boot_id
 from workbench.store.schema import ProcessDoc
@@ -34,6 +35,7 @@ _BUSY_SHARE = 0.3  # of one core: less is waiting
 _WAKES_PER_SECOND = 4.0  # of the main thread, our own questions left out: more is at work
 _AFTER_BUSY_SECONDS = 30.0
 _LONGEST_BUSY = 900.0  # a loop that waits for something by looking again and again looks busy
+_WORK_SHARE = 0.05  # of one core: more than such a loop takes
 _QUIET_PHASES = {"forward", "backward"}
 
 
@@ -70,6 +72,14 @@ class HangWatch:
     doubts: int = 0
     """How often the ranks were asked before their first steps without a sure answer."""
     finding: Finding | None = None
+    work: dict[int, Work] = field(default_factory=dict[int, Work])
+    program_worked_at: float | None = None
+    """When a program for which a rank waits was last seen at work; None: no rank waits for one."""
+    program_work: Work = field(default_factory=Work)
+    long_step: Finding | None = None
+    """That the ranks are at work in a step which takes long, as long as it does."""
+    worked_at: float = 0.0
+    """Monotonic seconds at which ranks that end no step were last seen at work."""
 
     def rule(self, evidence: Evidence) -> Iterator[Finding]:
         """Yield the hang while it lasts."""
@@ -80,21 +90,31 @@ class HangWatch:
         over = facts.stopping or facts.phase == "ended" or any(node.lost for node in facts.nodes)
         if over or longest < _ASK_AT * sure or any(rank.ended for rank in facts.ranks.values()):
             self._forget()
+            self.long_step = self.program_worked_at = None
             return
-        if facts.monotonic < self.not_before:
-            return
-        self._ask(evidence, silent)
-        if longest < sure or self.asks <= _ASKS or self._waiting(facts):
-            return
+        if facts.monotonic >= self.not_before:
+            self._ask(evidence, silent)
+            ready = longest >= sure and self.asks > _ASKS and not self._waiting(facts)
+            if ready and self._stands(evidence, silent, patience, format_seconds(sure)):
+                self.long_step = None
+        if self.finding is not None:
+            yield self.finding
+            self._ask_the_mute(facts, evidence)
+        elif self.long_step is not None:
+            yield self.long_step
+
+    def _stands(
+        self, evidence: Evidence, silent: Mapping[int, float], patience: float, allowed: str
+    ) -> bool:
+        """Whether the ranks hang, by their answers; then `finding` is of now."""
         standstill = self._standstill(evidence, silent)
         if self.finding is None and self._doubted(standstill, evidence, patience):
-            return
-        finding = describe(standstill, longest, format_seconds(sure))
+            return False
+        finding = describe(standstill, max(silent.values(), default=0.0), allowed)
         # Once named, a standstill keeps its name and rank as long as it lasts.
         if self.finding is None or finding.key == self.finding.key:
             self.finding = finding
-        yield self.finding
-        self._ask_the_mute(facts, evidence)
+        return True
 
     def _doubted(self, still: Standstill, evidence: Evidence, patience: float) -> bool:
         """Whether it may be work after all; then the ranks are asked again, now or later."""
@@ -109,9 +129,14 @@ class HangWatch:
         if self._unsure(still):
             self.asks = _ASKS - 1  # once more
             return True
+        longest = max(still.silent.values(), default=0.0)
+        program = self._program(still, facts)
         busy = self._busy(still, facts) or compute_alike(still, evidence)
-        if busy and max(still.silent.values(), default=0.0) < _LONGEST_BUSY:
+        if program or (busy and (longest < _LONGEST_BUSY or self._works(still, facts))):
+            if program or longest >= _LONGEST_BUSY:
+                self.long_step = long_step(still, longest, program)
             self._forget()
+            self.worked_at = facts.monotonic
             self.not_before = facts.monotonic + _AFTER_BUSY_SECONDS
             return True
         return False
@@ -134,7 +159,7 @@ class HangWatch:
             native.end()
         self.requested_at, self.asks, self.finding = None, 0, None
         self.offsets, self.stacks, self.cpu, self.natives = {}, {}, {}, {}
-        self.wakes, self.mute = {}, set()
+        self.wakes, self.work, self.mute = {}, {}, set()
 
     def _waiting(self, facts: Facts) -> bool:
         return self.requested_at is not None and facts.monotonic - self.requested_at < _ASK_EVERY
@@ -178,6 +203,7 @@ class HangWatch:
         self.begun_at, self.begun_time = facts.monotonic, facts.time
         self.cpu = {rank: rank_facts.cpu_seconds or 0.0 for rank, rank_facts in facts.ranks.items()}
         self.wakes = {rank: wakes(rank_facts.process) for rank, rank_facts in facts.ranks.items()}
+        self.work = {rank: work_of(rank_facts.process) for rank, rank_facts in facts.ranks.items()}
         request_dump(evidence.paths)
 
     def _unanswered(self, evidence: Evidence) -> set[int]:
@@ -228,10 +254,46 @@ class HangWatch:
         )
         return still
 
-    def _computes(self, rank: int, facts: Facts) -> bool:
-        """Whether the rank used the processor since it was first asked."""
+    def _computes(self, rank: int, facts: Facts, share: float = _BUSY_SHARE) -> bool:
+        """Whether the rank used that share of a core since it was first asked."""
         now, seconds = facts.ranks[rank].cpu_seconds, facts.monotonic - self.begun_at
-        return now is not None and now - self.cpu.get(rank, now) > _BUSY_SHARE * seconds > 0
+        return now is not None and now - self.cpu.get(rank, now) > share * seconds > 0
+
+    def _works(self, still: Standstill, facts: Facts) -> bool:
+        """Whether a suspect does more than look again and again for something."""
+        return any(
+            self._computes(rank, facts, _WORK_SHARE) or self._goes_on(rank, facts)
+            for rank in still.suspects or still.living
+        )
+
+    def _goes_on(self, rank: int, facts: Facts) -> bool:
+        """Whether its files or memory show work; where it waits for data, its loader's workers."""
+        now, before = work_of(facts.ranks[rank].process), self.work.get(rank, Work())
+        if self._loads(rank):
+            return now.children_go_on(before, facts.monotonic - self.begun_at)
+        return now.goes_on(before)
+
+    def _loads(self, rank: int) -> bool:
+        stacks = self.stacks.get(rank, [])
+        return bool(stacks) and all(stack.action == "data loading" for stack in stacks)
+
+    def _program(self, still: Standstill, facts: Facts) -> tuple[int, int, str] | None:
+        """Rank, pid and name of a program at work that a suspect started and waits for."""
+        if still.stopped or still.interpreter_held:
+            return None
+        for rank in still.suspects or still.living:
+            process, stack = facts.ranks[rank].process, still.stacks.get(rank)
+            told = stack is not None and stack.waits_for_program
+            child = awaited_program(process, told=told)
+            if child is None:
+                continue
+            work = work_of(process)
+            seconds = facts.monotonic - (self.program_worked_at or 0.0)
+            if self.program_worked_at is None or work.children_go_on(self.program_work, seconds):
+                self.program_worked_at, self.program_work = facts.monotonic, work
+            if facts.monotonic - self.program_worked_at < _LONGEST_BUSY:
+                return rank, *child
+        return None
 
     def _unsure(self, still: Standstill) -> bool:
         """Whether a suspect computes with one and the same stack, and was not asked often yet."""
@@ -247,8 +309,9 @@ class HangWatch:
         seconds = facts.monotonic - self.begun_at
         for rank in still.suspects or still.living:
             stacks = self.stacks.get(rank, [])
-            loading = bool(stacks) and all(stack.action == "data loading" for stack in stacks)
-            if loading:  # it looks again and again whether a worker has something
+            if self._goes_on(rank, facts):
+                return True
+            if self._loads(rank):  # it looks again and again whether a worker has something
                 continue
             woken = wakes(facts.ranks[rank].process) - self.wakes.get(rank, 0) - 4 * len(stacks)
             if len(set(stacks)) > 1 or any(stack.action == "compiling" for stack in stacks):

@@ -100,6 +100,12 @@ class Standstill:
         return by_place[0][1] if has_outliers else ()
 
     @property
+    def loading(self) -> bool:
+        """Whether all ranks wait for their data loaders."""
+        known = [self.stacks[rank] for rank in self.living if rank in self.stacks]
+        return bool(known) and all(stack.action == "data loading" for stack in known)
+
+    @property
     def interpreter_held(self) -> bool:
         """Whether the suspect's other threads do not run either: its peers' wrote their dump."""
         if not self.suspects or self.stopped or self.deadlock:
@@ -150,6 +156,31 @@ def describe(still: Standstill, seconds: float, patience: str) -> Finding:
     )
 
 
+def long_step(still: Standstill, seconds: float, program: tuple[int, int, str] | None) -> Finding:
+    """That no step has ended for `seconds`, by ranks at work.
+
+    `program`: rank, pid and name of a program that a rank started and waits for.
+    """
+    done = still.step if still.step is not None else still.steps
+    places = "; ".join(f"rank {rank}: {still.place(rank)}" for rank in still.living[:8])
+    cause = "The ranks work: a long evaluation or computation, or a loop that never ends."
+    action = "Wait for it, or look at the lines named; a stop waits for the ranks' next step too."
+    if program is not None:
+        rank, pid, name = program
+        cause = f"Rank {rank} waits for a program that it started: {name} (pid {pid})."
+        action = f"Wait for it, or look at what pid {pid} does. What uploads can do so in a thread."
+    return Finding(
+        kind="long-step",
+        rank=None if program is None else program[0],
+        step=done + 1,
+        severity="note",
+        confidence=0.6,
+        evidence=f"No rank has ended a step for {format_seconds(seconds)}; {places}.",
+        cause=cause,
+        next=action,
+    )
+
+
 def _cause(still: Standstill, suspect: int | None, step: int) -> tuple[str, str, float]:
     stop = "Stop the run and start it again: there is no checkpoint to resume from"
     if still.saved_step is not None:
@@ -166,6 +197,15 @@ def _cause(still: Standstill, suspect: int | None, step: int) -> tuple[str, str,
         )
     if still.deadlock:
         return _deadlock(still)
+    if suspect is None and still.loading:
+        return (
+            f"All ranks wait for their data loaders, in {still.place(still.living[0])}.",
+            (
+                "Look at the loaders' worker processes (dead, stopped, or stuck in storage): they "
+                f"use no processor and read nothing. Else {stop[0].lower()}{stop[1:]}."
+            ),
+            0.5,
+        )
     if suspect is None:
         return (
             "All ranks wait at the same place: the network between them failed, or a peer is lost.",

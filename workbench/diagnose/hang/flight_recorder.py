@@ -96,7 +96,10 @@ def mismatched(last: Mapping[int, LastCollective]) -> bool:
 
 
 def counted(paths: RunPaths, rank: int, newer_than: float) -> int | None:
-    """Collectives that `rank` has begun so far; None without a dump after `newer_than`."""
+    """Collectives that `rank` has begun so far; None without a dump after `newer_than`.
+
+    Where torch keeps none, the hook writes null for the entries: then it is not known either.
+    """
     path = paths.rank_trace(rank)
     try:
         if path.stat().st_mtime < newer_than:

@@ -98,6 +98,11 @@ class Stack:
         return self.frames[0].function if self.frames else "an unknown place"
 
     @property
+    def waits_for_program(self) -> bool:
+        """Whether it waits for a program that it started itself."""
+        return any(os.path.basename(frame.path) == "subprocess.py" for frame in self.frames)  # noqa: PTH119
+
+    @property
     def waits_for_peers(self) -> bool:
         """Whether it stands in a call that other ranks must join (a backward of several ranks)."""
         return self.collective is not None or self.action == "backward"

@@ -22,12 +22,11 @@ import time
 from typing import Any
 
 from .core_time import CoreTime
-from .flight_recorder import FlightRecorder
+from .flight_recorder import SIZE_VARIABLES, FlightRecorder
 from .writers import write_json
 
 _KEPT = 2048  # calls; the file has 40 kB at most
 _RING = "512"  # entries of torch's ring; its 2000 cost 30 ms to read
-_RING_VARIABLES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
 _LEAST_SECONDS = 1.0
 _SHARE = 1 / 300
 _MOST_COST = 0.2  # seconds of CPU
@@ -37,9 +36,9 @@ _LAST_SECONDS = 10.0  # at the end, for a look that has begun
 def prepare() -> None:
     """Ask for a small ring, before torch makes it; not where there may be GPUs."""
     if not os.path.exists("/dev/nvidiactl") and not any(
-        ring_variable in os.environ for ring_variable in _RING_VARIABLES
+        ring_variable in os.environ for ring_variable in SIZE_VARIABLES
     ):
-        os.environ[_RING_VARIABLES[0]] = _RING
+        os.environ[SIZE_VARIABLES[0]] = _RING
 
 
 class Arrivals:

@@ -26,6 +26,7 @@ _LOOK_SECONDS = 0.5
 _UNHEARD_SECONDS = 10.0  # no one names a stop step: no one watches this run any more
 _SETTLE_SECONDS = 1.0
 _FLUSH_SECONDS = 0.3
+_NOTHING_KEPT = b'{"entries": null}'  # whether there were collectives is not known
 _kept: list[Any] = []  # faulthandler needs the file to stay open
 
 
@@ -197,9 +198,11 @@ class ControlRequests:
         # NCCL has a recorder of its own; a process may use both, and the longer one tells more.
         names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
         content = max((self._ring.dump(name) for name in names), key=len)
+        if b'"entries"' not in content and not (content and self._ring.keeps):
+            content = _NOTHING_KEPT  # that this thread runs is an answer, too
         temporary = f"{self._trace}.tmp"
         with open(temporary, "wb") as file:
-            file.write(content or b"{}")  # that this thread runs is an answer, too
+            file.write(content)
         os.replace(temporary, self._trace)
 
 

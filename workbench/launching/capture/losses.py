@@ -181,9 +181,10 @@ def _zeroing(
 ) -> Callable[..., Any]:
     @functools.wraps(function)
     def zero_grad(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if not torch.compiler.is_compiling() and recorder.has_losses:
+        if not torch.compiler.is_compiling():
             try:
-                if concerns(self):
+                recorder.compiled.look()
+                if recorder.has_losses and concerns(self):
                     recorder.drop_losses()
             except Exception:
                 return function(self, *args, **kwargs)

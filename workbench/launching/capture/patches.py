@@ -36,6 +36,7 @@ from . import (
     weight_looks,
 )
 from .backward import outermost, patch_backward
+from .pulse import BACKWARD
 from .reader import ScalarReader
 from .recorder import Recorder
 
@@ -181,26 +182,15 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     recorder.note(torch=torch.__version__, cuda=torch.version.cuda, nccl=_nccl(torch))
     hook_module = sys.modules["torch.optim.optimizer"]
     replaced: dict[int, overrides.Replaced] = {}  # by optimizer, while it steps
+    compiled = recorder.compiled
+    ended = functools.partial(_step_ended, recorder, replaced)
+    compiled.tell = functools.partial(_compiled_step_ended, recorder, ended)
 
     def after_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if torch.compiler.is_compiling():
-            return
-        if os.getpid() != recorder.owner:
-            spawned.note_unobserved(recorder.folder)
-            return
-        try:
-            lr = optimizer.param_groups[0].get("lr")
-            if hasattr(optimizer, "found_inf"):  # a fused one: the scaler calls it in any case
-                recorder.nonfinite.scaled = True
-            recorder.step(_rate(lr), optimizer)
-            models.look_for_unused(recorder)
-            recorder.weights.step(recorder)
-        except Exception:
-            return
-        finally:
-            overrides.restore(replaced.pop(id(optimizer), []))
-            if recorder.changed is not None and not replaced:
-                recorder.changed()
+            compiled.optimizer = optimizer  # stored at every run of what is compiled here
+        else:
+            ended(optimizer)
 
     def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if not torch.compiler.is_compiling():
@@ -210,6 +200,35 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
 
     hook_module.register_optimizer_step_pre_hook(before_step)
     hook_module.register_optimizer_step_post_hook(after_step)
+
+
+def _compiled_step_ended(recorder: Recorder, ended: Callable[[Any], None], optimizer: Any) -> None:
+    """A step whose backward pass may have been compiled with it, so that neither was seen."""
+    if recorder.pulse.phase != BACKWARD:
+        recorder.backward()
+    ended(optimizer)
+
+
+def _step_ended(
+    recorder: Recorder, replaced: dict[int, overrides.Replaced], optimizer: Any
+) -> None:
+    """What is observed at the end of an optimizer's step; `replaced`: its own numbers meanwhile."""
+    if os.getpid() != recorder.owner:
+        spawned.note_unobserved(recorder.folder)
+        return
+    try:
+        lr = optimizer.param_groups[0].get("lr")
+        if hasattr(optimizer, "found_inf"):  # a fused one: the scaler calls it in any case
+            recorder.nonfinite.scaled = True
+        recorder.step(_rate(lr), optimizer)
+        models.look_for_unused(recorder)
+        recorder.weights.step(recorder)
+    except Exception:
+        return
+    finally:
+        overrides.restore(replaced.pop(id(optimizer), []))
+        if recorder.changed is not None and not replaced:
+            recorder.changed()
 
 
 def _rate(lr: Any) -> float | None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from .arrivals import Arrivals
 from .batches import NOTHING
+from .compiled import CompiledStep
 from .flight_recorder import FlightRecorder
 from .logged import LoggedValues
 from .nonfinite import FirstNonFinite
@@ -43,6 +44,7 @@ class Recorder:
         self.code: dict[str, Any] = {}  # of the script, see exceptions.code_facts
         self.accelerator: Any = None  # the script's Accelerator, when it has one
         self.reader: Any = None  # reader.ScalarReader once torch is there
+        self.compiled = CompiledStep()
         self.models: weakref.WeakSet[Any] = weakref.WeakSet()  # wrapped by DDP, FSDP, an engine
         self.loaders: Any = None  # loaders.Loaders once torch.utils.data is there
         self.stops_itself = False  # the loop around (Trainer's) leaves at the agreed step
@@ -93,9 +95,9 @@ class Recorder:
 
     def become(self, rank: int) -> None:
         """In a fork: what its patches report is another rank's from now on, with its own files."""
-        reader, loaders, code = self.reader, self.loaders, self.code
+        reader, loaders, code, compiled = self.reader, self.loaders, self.code, self.compiled
         Recorder.__init__(self, self.folder, rank)
-        self.reader, self.loaders, self.code = reader, loaders, code
+        self.reader, self.loaders, self.code, self.compiled = reader, loaders, code, compiled
 
     def forward(self, *, training: bool) -> None:
         """The outermost wrapped model is entered; an evaluation makes the interval unknown."""
@@ -127,6 +129,8 @@ class Recorder:
 
     def backward(self, *losses: Any, at: float | None = None) -> None:
         """A backward pass of `losses` begins (the caller makes sure it is the outermost one)."""
+        if self.compiled.optimizer is not None:
+            self.compiled.look()
         if self.state_changed:
             self._settle()
         self._backward_at = time.time() if at is None else at
@@ -316,6 +320,7 @@ class Recorder:
     def drain(self) -> None:
         """Write what still waits for a device; called once, at the end."""
         if os.getpid() == self.owner:
+            self.compiled.look()
             self.arrivals.end()
         if self.tracer is not None and os.getpid() == self.owner:
             self.tracer.finish()
@@ -340,6 +345,8 @@ class Recorder:
 
     def stop_due(self) -> bool:
         """Whether the step that all ranks agreed to stop at lies behind this rank."""
+        if self.compiled.optimizer is not None:
+            self.compiled.look()
         if self.state_changed:
             self._settle()
         if self.steering is not None and not self.stops_itself:

@@ -7,6 +7,7 @@ is: run.json, state.json, the 64 bytes of each rank's pulse, and the end of one 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -39,14 +40,25 @@ from workbench.store.run_record import RunRecord
 from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc, ProcessDoc
 from workbench.store.status import read_status
 
+Say = Callable[[str], None] | None
+"""Is told what a stop waits for, in sentences."""
+
 _TICK_SECONDS = 0.2
 _NOW_SECONDS = 45.0  # a supervisor that has not ended a run "now" by then needs help
 
 
-def stop(paths: RunPaths, *, now: bool, timeout: float) -> int:
+def stop(
+    paths: RunPaths,
+    *,
+    now: bool,
+    timeout: float | None,
+    on_message: Say = None,
+) -> int:
     """Stop and wait; how many processes of the run are left. See `Run.stop`."""
     _request(paths, "stop-now" if now else "stop", "stopped")
-    ended = _await_end(paths, now=now, timeout=min(timeout, _NOW_SECONDS) if now else timeout)
+    patience = math.inf if timeout is None else timeout
+    patience = min(patience, _NOW_SECONDS) if now else patience
+    ended = _await_end(paths, now=now, timeout=patience, on_message=on_message)
     status = read_status(paths)
     if not ended and not now:
         raise WorkbenchError(f"{paths.directory.name} is still {status.state} after {timeout:g} s.")
@@ -97,10 +109,21 @@ def _request(paths: RunPaths, name: str, reason: str, why: str = "") -> bool:
     return True
 
 
-def _await_end(paths: RunPaths, *, now: bool, timeout: float) -> bool:
+def _await_end(
+    paths: RunPaths,
+    *,
+    now: bool,
+    timeout: float,
+    on_message: Say = None,
+) -> bool:
     """Whether it ended in time; a run that no one watches, or no longer, is ended from here."""
     deadline = time.monotonic() + timeout
+    told = ""
     while (status := read_status(paths)).live:
+        said = (status.state == "stopping" and status.message) or told
+        if on_message and said != told:
+            told = said
+            on_message(told)
         left = deadline - time.monotonic()
         unwatched = status.state == "unsupervised"
         if unwatched and _stop_here(paths, now=now, timeout=max(1.0, left)):
@@ -126,7 +149,7 @@ def _stop_here(paths: RunPaths, *, now: bool, timeout: float) -> bool:
 
 
 def stop_directly(
-    paths: RunPaths, *, now: bool, reason: str = "stopped", timeout: float = 300.0
+    paths: RunPaths, *, now: bool, reason: str = "stopped", timeout: float = math.inf
 ) -> bool:
     """End the run and write how it ended; False where a supervisor has it, or it is not here.
 
@@ -163,7 +186,8 @@ def _climb(paths: RunPaths, run: RunRecord, *, now: bool, reason: str, timeout: 
     ladder = StopLadder(paths, members)
     steps = 0 if now else _steps(paths, run)
     step_seconds = None if now else _step_seconds(paths)
-    ladder.request(now=now, steps=steps, step_seconds=step_seconds, reason=reason)
+    since = None if now else _since_step(paths)
+    ladder.request(now=now, steps=steps, step_seconds=step_seconds, since_step=since, reason=reason)
     launcher = (read_json(paths.state) or {}).get("launcher")
     if not processes.is_marked(launcher, run.marker, paths.directory):
         launcher = None
@@ -188,6 +212,13 @@ def _step_seconds(paths: RunPaths) -> float | None:
     rows = last_rows(paths.rank_metrics(0))
     known = [row["step_seconds"] for row in rows if isinstance(row.get("step_seconds"), float)]
     return median(known) if known else None
+
+
+def _since_step(paths: RunPaths) -> float | None:
+    """Seconds since rank 0 told of its last step; None = unknown."""
+    ended = [row.get("time") for row in last_rows(paths.rank_metrics(0))[-1:]]
+    since = [time.time() - at for at in ended if isinstance(at, float)]
+    return since[0] if since and since[0] >= 0 else None
 
 
 def _tell_end(paths: RunPaths, run: RunRecord, reason: str, left: int) -> None:

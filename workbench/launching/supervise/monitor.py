@@ -17,7 +17,7 @@ from workbench.launching.capture.writers import LineWriter
 from workbench.launching.log import EXIT_RESERVE, failure_logged, guarded, log
 from workbench.launching.resume.attempts import furthest
 from workbench.launching.supervise.outcome import Verdict, judge
-from workbench.launching.supervise.rank_processes import RankProcesses
+from workbench.launching.supervise.rank_processes import RankProcesses, rank_documents
 from workbench.launching.supervise.run_energy import RunEnergy
 from workbench.launching.supervise.run_state import RunState
 from workbench.launching.supervise.stop_reasons import StopReasons
@@ -65,6 +65,7 @@ class RunMonitor:
         self._sealer = Sealer(paths, log)
         self._sealer.start()
         self._ahead = self._last_pulse = 0
+        self._stepped_at: float | None = None  # Unix seconds
         self._checkpoints_due = 0.0
         self._checkpoints: list[Checkpoint] = []
         self.findings: list[Finding] = self.diagnoser.begin_attempt() if begins else []
@@ -94,6 +95,12 @@ class RunMonitor:
         return self._builder.recent.median
 
     @property
+    def since_step(self) -> float | None:
+        """Seconds since the last step that was read ended; None = unknown."""
+        known = None if self._stepped_at is None else time.time() - self._stepped_at
+        return known if known is not None and known >= 0 else None
+
+    @property
     def first_step(self) -> int:
         """Optimizer steps that were done when this attempt began."""
         return self._attempts.first_step
@@ -114,6 +121,7 @@ class RunMonitor:
         rows = self._builder.read()
         self.diagnoser.rows(rows)
         self._reasons.rows(rows)
+        self._stepped_at = rows[-1].time if rows else self._stepped_at
         self._ahead = 0 if self._builder.stream.at_end else furthest(self._paths)
         if self.stepping and self._first_step_seen is None:
             self._first_step_seen = time.monotonic()
@@ -209,7 +217,7 @@ class RunMonitor:
             elapsed_seconds=self._elapsed(),
             attempt=self._attempts.number,
             world_size=self._state.world_size,
-            stopping=self._state.ladder.active,
+            stopping=self._state.ladder.active and not self._state.ladder.awaits_step,
             ranks=self.ranks,
             nodes=self._processes.node_facts(),
             checkpoints=tuple(self._checkpoints),
@@ -250,7 +258,7 @@ class RunMonitor:
             "findings": [
                 finding.answer(self._paths.directory.name) for finding in self.findings[:_FINDINGS]
             ],
-            "ranks": self._rank_documents(),
+            "ranks": rank_documents(self._paths, self.ranks),
             "energy": self._energy.document(self._builder.tokens),
         }
 
@@ -258,22 +266,6 @@ class RunMonitor:
         data = self._builder.encoded(now, phase=phase)
         if guarded("view.json", lambda: write_bytes_atomic(self._paths.view, data)):
             self._readers.written(self._shown())
-
-    def _rank_documents(self) -> dict[int, dict[str, object]]:
-        documents: dict[int, dict[str, object]] = {}
-        for rank, facts in self.ranks.items():
-            end = None if facts.alive else read_end(self._paths, rank)
-            documents[rank] = {
-                "pid": facts.process and facts.process["pid"],
-                "alive": facts.alive,
-                "rss_bytes": facts.rss_bytes,
-                "phase": facts.pulse.phase if facts.pulse and facts.alive else None,
-                "process_state": facts.process_state,
-                "ended": None
-                if facts.alive
-                else (end and end.problem) or ("ok" if end else "lost"),
-            }
-        return documents
 
     def judge(self, exit_code: int | None) -> Verdict:
         """Read to the end and tell how the attempt ended."""

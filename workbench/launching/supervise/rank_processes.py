@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from workbench.launching.log import log
@@ -11,6 +11,8 @@ from workbench.launching.supervise.run_state import RunState
 from workbench.observe.rank_count import rank_count
 from workbench.store import processes
 from workbench.store.files import read_json
+from workbench.store.layout import RunPaths
+from workbench.store.record import read_end
 
 if TYPE_CHECKING:
     from workbench.diagnose.facts import NodeFacts, RankFacts
@@ -111,3 +113,19 @@ class RankProcesses:
                     "Check that the script uses Accelerator() or init_process_group()."
                 )
                 log(state.message)
+
+
+def rank_documents(paths: RunPaths, ranks: Mapping[int, RankFacts]) -> dict[int, dict[str, object]]:
+    """What the view says of each rank."""
+    documents: dict[int, dict[str, object]] = {}
+    for rank, facts in ranks.items():
+        end = None if facts.alive else read_end(paths, rank)
+        documents[rank] = {
+            "pid": facts.process and facts.process["pid"],
+            "alive": facts.alive,
+            "rss_bytes": facts.rss_bytes,
+            "phase": facts.pulse.phase if facts.pulse and facts.alive else None,
+            "process_state": facts.process_state,
+            "ended": None if facts.alive else (end and end.problem) or ("ok" if end else "lost"),
+        }
+    return documents

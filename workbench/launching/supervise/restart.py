@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from workbench.diagnose.facts import RankFacts
+from workbench.diagnose.hang.work import Work, work_of
 from workbench.diagnose.progress import has_left
 from workbench.errors import UsageError
 from workbench.launching.log import log
@@ -37,19 +38,22 @@ class HangTimeout:
 
     An evaluation or a sort of a large table stands at one line for minutes, as a hang does, and a
     long backward pass beside a peer that waits in another collective looks like a deadlock. What
-    the ranks do meanwhile tells them apart: they compute, or wait for a disk.
+    the ranks and the programs that they started do meanwhile tells them apart: they compute, read
+    and write, or wait for a disk.
     """
 
     def __init__(self) -> None:
         self._key: tuple[str, int | None] | None = None
         self._since = 0.0
         self._cpu: dict[int, float] = {}
+        self._work: dict[int, Work] = {}
 
     def expired(self, hang: Finding, ranks: Mapping[int, RankFacts], now: float) -> bool:
         """Whether it has stood long enough; called once a second, `now` in monotonic seconds."""
         if hang.key != self._key:
             self._key, self._since = hang.key, now
             self._cpu = {rank: facts.cpu_seconds or 0.0 for rank, facts in ranks.items()}
+            self._work = {rank: work_of(facts.process) for rank, facts in ranks.items()}
         if hang.kind in CERTAIN_HANGS:
             return True
         stood = now - self._since
@@ -65,7 +69,10 @@ class HangTimeout:
 
     def _works(self, rank: int, facts: RankFacts, seconds: float) -> bool:
         used = (facts.cpu_seconds or 0.0) - self._cpu.get(rank, 0.0)
-        return facts.process_state == "D" or used > _BUSY_SHARE * seconds
+        if facts.process_state == "D" or used > _BUSY_SHARE * seconds:
+            return True
+        work, before = work_of(facts.process), self._work.get(rank, Work())
+        return work.goes_on(before) or work.children_go_on(before, seconds)
 
 
 def restarts_made(attempts: Iterable[Mapping[str, Any]]) -> int:

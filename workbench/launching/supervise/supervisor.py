@@ -204,7 +204,7 @@ class Supervisor:
             self.take_requests(monitor)
             self._look_for_cold_ranks()
             self.ranks.find()
-            state.ladder.tick(state.launcher, monitor.steps, monitor.step_seconds)
+            self._climb(monitor)
             now = time.monotonic()
             if now >= self._view_due:
                 self._view_due = now + VIEW_SECONDS
@@ -217,6 +217,20 @@ class Supervisor:
                     self.nodes.look(monitor.steps)
                 state.write(monitor.phase)
             time.sleep(TICK_SECONDS)
+
+    def _climb(self, monitor: RunMonitor) -> None:
+        """The next rung of a stop, when it is due."""
+        state = self.state
+        state.ladder.tick(
+            state.launcher,
+            monitor.steps,
+            monitor.step_seconds,
+            stands=monitor.standstill is not None,
+            worked_at=monitor.diagnoser.hangs.worked_at,
+        )
+        if state.ladder.note is not None and state.ladder.note != state.message:
+            state.message = state.ladder.note
+            log(state.message)
 
     @property
     def _cold_ranks(self) -> Path:
@@ -270,6 +284,7 @@ class Supervisor:
             now=now and state.ladder.stage in {None, "graceful"},
             steps=monitor.steps if agree and monitor.stepping else 0,
             step_seconds=monitor.step_seconds,
+            since_step=monitor.since_step,
             reason=reason,
             within=state.recovery.grace if reason == "preempted" else None,
         )
