@@ -15,6 +15,7 @@ from workbench.engines.job import NODES, PROCESSES, EngineJob
 from workbench.engines.launching import option_names
 from workbench.errors import UsageError
 from workbench.launching.prepare.accelerate_config import check_supported
+from workbench.launching.prepare.accelerate_defaults import open_settings
 from workbench.launching.prepare.acceptance import check_accepted
 from workbench.launching.prepare.described import check_trained, flags_of, recipe_arguments
 from workbench.launching.prepare.layout_flags import check_arguments
@@ -68,6 +69,8 @@ def job_from_request(
     check_supported(strategy, splits, "cpu" if gpu is None else "cuda")
     if script in known:
         check_arguments(arguments)
+    if script not in known and "environment" not in more:
+        more["environment"] = open_settings({})[0]
     more = {"python": PYTHON} | more
     return EngineJob(
         name=name or f"{Path(script).stem}-{strategy.name}",

@@ -188,6 +188,7 @@ class Request:
             threads=self.threads.value,
             port=self.options.port,
             splits=self.splits,
+            environment=self.options.environment,
         )
         command = [*(word.replace("{run}", str(directory)) for word in self.wrapper), *command]
         address, port = self.options.address, self.options.port
