@@ -10,6 +10,7 @@ from typing import Any
 from workbench import recipes
 from workbench.describe import Cluster, Strategy
 from workbench.describe.accelerators import find, lookup
+from workbench.describe.detection import CHOOSE_GPUS
 from workbench.describe.job import Job
 from workbench.engines.job import NODES, PROCESSES, EngineJob
 from workbench.engines.launching import option_names
@@ -27,7 +28,7 @@ from workbench.store.secrets import HIDDEN, hide, is_secret_name
 
 PYTHON = "python3"
 _OURS = (
-    *("PYTHONPATH", "PYTHONUNBUFFERED", "ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES"),
+    *("PYTHONPATH", "PYTHONUNBUFFERED", "ACCELERATE_USE_CPU", *CHOOSE_GPUS),
     *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "WORKBENCH_"),
 )
 """Variables that the launcher of this host sets for this host."""

@@ -17,7 +17,7 @@ from typing import Any
 from workbench import recipes
 from workbench.describe import Cluster, Strategy
 from workbench.describe.checks import require_at_least
-from workbench.describe.detection import detect_host, host_price
+from workbench.describe.detection import CHOOSE_GPUS, detect_host, host_price
 from workbench.describe.job import Job
 from workbench.describe.strategy import DEGREES
 from workbench.errors import HostError, UsageError
@@ -191,10 +191,10 @@ def check_beside(options: LaunchOptions) -> None:
                 f"{name!r} is not a valid name of an environment variable. Use letters, digits and "
                 "_, not beginning with a digit."
             )
-    if environment.get("CUDA_VISIBLE_DEVICES"):
+    for name in filter(environment.get, CHOOSE_GPUS):
         raise UsageError(
-            "CUDA_VISIBLE_DEVICES decides which GPUs the workbench counts, so set it before: "
-            "os.environ['CUDA_VISIBLE_DEVICES'] = '2,3' in a notebook, or in front of the command."
+            f"{name} decides which GPUs the workbench counts, so set it before: "
+            f"os.environ[{name!r}] = '2,3' in a notebook, or in front of the command."
         )
     for tracker in options.trackers:
         check_tracker(tracker)
