@@ -174,6 +174,7 @@ def test_no_steps_at_the_end(tmp_path: Path) -> None:
 class Saved:
     step: int
     saved_at: float | None
+    by_script: bool = False
 
 
 def test_checkpoints_too_far_apart_for_a_machine_that_may_vanish(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_nan_on_one_rank_names_it_and_its_step(tmp_path: Path) -> None:
 
 def test_what_to_do_about_a_nan_fits_the_run(tmp_path: Path) -> None:
     replay = Replay(tmp_path, workload={"precision": "fp16"})
-    replay.facts["checkpoints"] = [SimpleNamespace(step=10, saved_at=1001.0)]
+    replay.facts["checkpoints"] = [SimpleNamespace(step=10, saved_at=1001.0, by_script=False)]
     rows = [row(n, 2.0 + n % 3) for n in range(1, 20)] + [row(n, math.nan) for n in range(20, 40)]
     (found,) = replay.rows(rows)
     assert found.next.startswith("Stop, go back to the last checkpoint before step 20. ")

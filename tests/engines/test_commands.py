@@ -20,7 +20,7 @@ from workbench.describe import Strategy
 from workbench.engines import slurm, slurm_watch
 from workbench.engines.commands import plain_commands
 from workbench.engines.job import EngineJob
-from workbench.errors import UsageError
+from workbench.errors import HostError, UsageError
 from workbench.launching.prepare.placement import Placement, interface_towards, own_address
 from workbench.launching.prepare.request import Request
 
@@ -155,6 +155,43 @@ def test_submit_takes_every_option_of_a_launch(tmp_path: Path) -> None:
 def test_submit_names_what_starts_elsewhere(options: tuple[str, ...], words: str) -> None:
     with pytest.raises(UsageError, match=words):
         submitted(*options)
+
+
+@pytest.mark.parametrize(
+    ("there", "given", "words"),
+    [
+        ("gpu:h100:8\n", (), "Slurm's nodes have GPUs \\(h100\\)"),
+        ("gpu:8\n", (), "of no named type"),
+        ("gpu:h100:8\n", ("--cpu",), ""),
+        ("gpu:h100:8\n", ("--gpu", "h100-sxm"), ""),
+        ("(null)\n", (), ""),
+        (None, (), "warning: This machine has no GPU"),
+    ],
+)
+def test_a_login_node_without_gpus_submits_no_job_on_cores_unasked(
+    there: str | None,
+    given: tuple[str, ...],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = list[tuple[str, ...]]()
+
+    def run_slurm(*line: str, **_more: object) -> subprocess.CompletedProcess[str]:
+        asked.append(line)
+        if there is None:
+            raise HostError("sinfo is not installed on this machine.")
+        return subprocess.CompletedProcess(line, 0, there, "")
+
+    monkeypatch.setattr(slurm_watch, "run_slurm", run_slurm)
+    where = ("--store", str(tmp_path), "--nproc", "2", "--partition", "night", "--dry-run")
+    done = CliRunner().invoke(app, ["submit", "gpt", *where, *given])
+    refused = str(done.exception) if done.exception else ""
+    assert re.search(words, refused + done.stderr)
+    assert bool(refused) == (there is not None and bool(words)), done.output
+    assert ("#SBATCH" in done.stdout) != bool(refused)
+    if not given:
+        assert "--partition=night" in asked[0]
 
 
 def test_the_front_door_exports_what_it_launches() -> None:

@@ -17,8 +17,10 @@ from workbench.describe.detection import detect_host, vendor, visible_gpus
 from workbench.describe.torch_build import why_no_cuda
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.hardware import GpuErrors
+from workbench.engines.jobs import environment_of
 from workbench.launching.prepare import preflight
 from workbench.launching.prepare.launcher_process import shown_gpus, visible
+from workbench.launching.prepare.recorded_environment import is_applied
 from workbench.observe import doctor
 from workbench.observe.devices import read_devices
 from workbench.observe.gpu import GpuSampler
@@ -92,6 +94,22 @@ def test_a_run_shows_its_ranks_the_gpus_that_it_was_given(put: Put, tmp_path: Pa
     script.write_text("print(1)")
     lone = shown_gpus(visible(("6", "2")), device="cuda", ranks=1, script=script)
     assert (lone["HIP_VISIBLE_DEVICES"], lone["CUDA_VISIBLE_DEVICES"]) == ("0", "0")
+
+
+def test_the_printed_command_shows_the_gpus_of_this_shell(
+    put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(Pod("mi300x", 8))
+    monkeypatch.setattr(preflight, "_check_cuda", lambda _request: None)
+    monkeypatch.setenv("ROCR_VISIBLE_DEVICES", "5,6,7")
+    monkeypatch.setenv("HIP_VISIBLE_DEVICES", "2,0")
+    request = wb.request("gpt", processes=2, store=tmp_path)
+    assert "HIP_VISIBLE_DEVICES=2,0 ROCR_VISIBLE_DEVICES=5,6,7 " in request.shell()
+    for name in ("HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES"):
+        with pytest.raises(wb.UsageError, match=f"{name} decides which GPUs"):
+            wb.request("gpt", environment={name: "1"}, store=tmp_path)
+        assert is_applied(name)  # a record keeps what a run was given
+        assert environment_of({name: "1"}) == ({}, ())  # an export's machines have their own
 
 
 def test_the_doctor_names_them(put: Put) -> None:

@@ -6,12 +6,14 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import workbench as wb
+from tests.pod.place import Placed
 from workbench.describe import Cluster
 from workbench.describe.hardware import Gpu
 from workbench.launching.prepare import devices as choosing
@@ -22,6 +24,7 @@ from workbench.launching.prepare.request import Request
 from workbench.launching.start.start import prepare
 from workbench.observe import devices as observed
 from workbench.observe.devices import Device, Holder, held_by, read_devices
+from workbench.rehearsing.driver.pod import Pod
 from workbench.store import processes
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
@@ -170,6 +173,45 @@ def test_the_record_says_which_gpus_a_run_holds() -> None:
     assert held_by(assigned(run, ("5", "2"))) == ("5", "2")
     assert assigned(run, ("5", "2")).environment["CUDA_VISIBLE_DEVICES"] == "5,2"
     assert held_by(RunRecord(device="cpu", processes=2)) == ()
+
+
+def test_a_lone_process_that_drives_all_gpus_holds_all_of_them(
+    tmp_path: Path, gpus: dict[str, tuple[Holder, ...]]
+) -> None:
+    script = tmp_path / "infer.py"
+    script.write_text("model = load(device_map='auto')\n")
+    lone = replace(on_gpus(tmp_path, 1), script=script, recipe=None)
+    run = read_record(prepare(placed(lone))[0])
+    assert held_by(run) == ("0", "1", "2", "3")
+    script.write_text("model = load()\n")
+    assert held_by(read_record(prepare(placed(lone))[0])) == ("0",)
+    gpus["2"] = (Holder(run="other", text="other"),)
+    script.write_text("model = load(device_map='auto')\n")
+    with pytest.raises(wb.UsageError, match="GPU 2 is held by other"):
+        placed(lone)
+
+
+def test_a_run_holds_each_gpu_on_which_the_driver_names_it(
+    tmp_path: Path, put: Callable[[Pod], Placed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = {"name": socket.gethostname(), "gpus": [{"index": 0}, {"index": 1}]}
+    for name in ("mine", "near"):
+        a_run(tmp_path, name, device="cuda", processes=1, cluster=host)
+    directories = {11: tmp_path / "mine", 12: tmp_path / "mine", 13: tmp_path / "else" / "near"}
+    monkeypatch.setattr(
+        observed.processes, "variable", lambda pid, _name: str(directories.get(pid) or "")
+    )
+    pod = Pod("h100-sxm", 3).processes(0, 0, {11: 1 << 30})
+    put(pod.processes(0, 2, {11: 60 << 30, 12: 1 << 30, 13: 1 << 30}))
+    held = {one.name: [(who.run, who.text) for who in one.holders]
+            for one in read_devices(tmp_path, cuda=True)}  # fmt: skip
+    assert held == {
+        "0": [("mine", "mine"), ("near", "near")],
+        "1": [],
+        "2": [("mine", "mine"), (None, "near")],  # a run of that name in another store
+    }
+    again = read_devices(tmp_path, cuda=True, besides="mine")
+    assert [who.text for who in again[2].holders] == ["near"]
 
 
 def test_a_resume_is_refused_while_another_run_holds_its_devices(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import until
 from workbench.recipes import checkpoint_files
 from workbench.recover import contents
 from workbench.recover.checkpoints import list_checkpoints, newest_intact, verify
@@ -167,6 +169,27 @@ def test_a_scripts_own_checkpoint_is_sealed_and_then_held_to_it(paths, tmp_path)
     assert "model.safetensors does not have the content that was saved" in verify(after)
     reported(paths, folder, 40, time=2.0)  # written again: the old hashes do not count
     assert not list_checkpoints(paths)[0].sealed
+
+
+def test_what_a_script_saves_unseen_is_known_while_it_runs(paths, tmp_path_factory):
+    work = tmp_path_factory.mktemp("work")  # not in the store, where no script saves
+    record = {"run": paths.directory.name, "working_directory": str(work), "created_at": 1.0}
+    paths.run.write_text(json.dumps(record))
+    paths.exit.write_text(json.dumps({"ended_at": time.time() + 3600}))  # at work till then
+    torch = pytest.importorskip("torch")
+    for step in (20, 40):
+        state = {"step": step, "model": {"w": torch.zeros(3)}, "optimizer": {"state": {}}}
+        torch.save(state, work / f"step_{step}.pt")
+    (work / "step_60.pt").write_bytes((work / "step_40.pt").read_bytes()[:-90])  # being written
+    known = {searches: Sealer(paths, print, searches=searches, search_seconds=0.01)
+             for searches in (True, False)}  # fmt: skip
+    for sealer in known.values():
+        sealer.start()
+    until(lambda: [saved.step for saved in known[True].look()] == [40, 20], 20)
+    assert known[False].look() == []
+    for sealer in known.values():
+        sealer.stop()
+    assert not any(saved.sealed for saved in known[True].look())  # its files are not read
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,8 @@ def submit(  # noqa: PLR0913 - a command's options are its arguments
     )
     checked = build_request(script, arguments or [], options)
     limits = replace(limits, grace_seconds=int(recovery.grace))
+    if note := slurm_run.device_note(checked, limits):
+        errors.print(f"warning: {note}", markup=False, soft_wrap=True)
     if dry_run:
         _show_script(checked, limits, as_json=as_json)
     else:

@@ -23,6 +23,8 @@ from workbench.describe.hardware import Cluster, Gpu
 from workbench.errors import UsageError
 
 _GROUPS = Path("/sys/fs/cgroup")
+CHOOSE_GPUS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
+"""Environment variables that decide which GPUs a process sees, and in which order."""
 PRICE = "WORKBENCH_USD_PER_HOUR"
 """Environment variable with the host's price."""
 

@@ -44,7 +44,7 @@ def checkpoint_rate(evidence: Evidence) -> Iterator[Finding]:
     times = sorted(
         checkpoint.saved_at
         for checkpoint in evidence.facts.checkpoints
-        if checkpoint.saved_at is not None
+        if checkpoint.saved_at is not None and not checkpoint.by_script
     )
     recovery = evidence.run.recovery
     attempts = evidence.facts.attempt

@@ -86,6 +86,11 @@ class Saved(Protocol):
         """Unix seconds; None when unknown."""
         ...
 
+    @property
+    def by_script(self) -> bool:
+        """Whether the script wrote it its own way, maybe over the one before."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 
 from workbench import recipes
@@ -51,6 +52,7 @@ def launch_script(
     node_rank: int | str,
     launcher: str = "accelerate",
     resume: bool = False,
+    exports: bool = True,
 ) -> str:
     """The shell text of one machine: config files, variables, the command.
 
@@ -64,6 +66,7 @@ def launch_script(
         node_rank: Which machine the text is for.
         launcher: accelerate or torchrun.
         resume: Whether a recipe continues from the newest whole checkpoint that it finds.
+        exports: Whether it sets the job's variables; False = the engine's own file does.
 
     Raises:
         UsageError: the strategy cannot be started so.
@@ -73,7 +76,7 @@ def launch_script(
     lines = [f"cd {shlex.quote(str(job.working_directory))}"] if job.working_directory else []
     lines += job.setup
     lines += _files(job) if launcher == "accelerate" else []
-    lines += _variables(job, address)
+    lines += _variables(job, address, job.environment if exports else {})
     words = _words(job, resume=resume)
     argv = _accelerate(job, words) if launcher == "accelerate" else _torchrun(job, words)
     text = " ".join(map(shlex.quote, argv))
@@ -132,9 +135,9 @@ def _wrap(job: EngineJob) -> str | None:
     return known[job.script].block if job.script in known else None
 
 
-def _variables(job: EngineJob, address: str) -> list[str]:
+def _variables(job: EngineJob, address: str, own: Mapping[str, str]) -> list[str]:
     values = accelerate_config.environment(_device(job), None) | {"PYTHONUNBUFFERED": "1"}
-    values |= job.environment
+    values |= own
     lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
     names = NAMES[:1] if job.gpu is None else NAMES
     for name in names if job.nodes > 1 else ():
@@ -172,6 +175,7 @@ def _accelerate(job: EngineJob, words: list[str]) -> list[str]:
         threads=threads.value,
         port=0,
         splits=_splits(job),
+        environment=job.environment,
     )
     argv = [job.python, *argv[1:]]
     if job.nodes == 1:

@@ -14,6 +14,7 @@ from workbench.engines.job import EngineJob, checkpoint_folder, slug
 from workbench.engines.launching import LAUNCH, launch_text, option_names, saves
 from workbench.engines.refusals import ENGINES, Refusal, refusals
 from workbench.errors import UsageError
+from workbench.launching.prepare.accelerate_defaults import PRECISION
 from workbench.launching.prepare.placement import check_address
 from workbench.store.secrets import HIDDEN, hide_known, redact_arguments, redact_environment
 from workbench.store.secrets_in_code import hide_in_code, lines_with_secrets
@@ -169,6 +170,9 @@ def _notes(job: EngineJob, shipped: EngineJob) -> list[str]:
     ]
     if here:
         notes.append(f"A path of this machine is among the arguments: {', '.join(here)}.")
+    precision = job.environment.get(PRECISION)
+    if precision and job.script not in recipes.recipes():
+        notes.append(f"Accelerate is told mixed_precision {precision}, as on this machine.")
     notes += _spending_notes(job)
     if job.nodes > 1 and job.checkpoint_uri is None:
         notes.append(

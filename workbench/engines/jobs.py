@@ -10,11 +10,13 @@ from typing import Any
 from workbench import recipes
 from workbench.describe import Cluster, Strategy
 from workbench.describe.accelerators import find, lookup
+from workbench.describe.detection import CHOOSE_GPUS
 from workbench.describe.job import Job
 from workbench.engines.job import NODES, PROCESSES, EngineJob
 from workbench.engines.launching import option_names
 from workbench.errors import UsageError
 from workbench.launching.prepare.accelerate_config import check_supported
+from workbench.launching.prepare.accelerate_defaults import open_settings
 from workbench.launching.prepare.acceptance import check_accepted
 from workbench.launching.prepare.described import check_trained, flags_of, recipe_arguments
 from workbench.launching.prepare.layout_flags import check_arguments
@@ -26,7 +28,7 @@ from workbench.store.secrets import HIDDEN, hide, is_secret_name
 
 PYTHON = "python3"
 _OURS = (
-    *("PYTHONPATH", "PYTHONUNBUFFERED", "ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES"),
+    *("PYTHONPATH", "PYTHONUNBUFFERED", "ACCELERATE_USE_CPU", *CHOOSE_GPUS),
     *("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "WORKBENCH_"),
 )
 """Variables that the launcher of this host sets for this host."""
@@ -68,6 +70,8 @@ def job_from_request(
     check_supported(strategy, splits, "cpu" if gpu is None else "cuda")
     if script in known:
         check_arguments(arguments)
+    if script not in known and "environment" not in more:
+        more["environment"] = open_settings({})[0]
     more = {"python": PYTHON} | more
     return EngineJob(
         name=name or f"{Path(script).stem}-{strategy.name}",

@@ -35,11 +35,12 @@ def launch_text(job: EngineJob) -> str:
     so the same file serves the first start and every later one.
     """
     body = launch_script(
-        replace(job, environment={}, setup=()),
+        replace(job, setup=()),
         address='"$MASTER_ADDR"',
         port='"$MASTER_PORT"',
         node_rank='"$NODE_RANK"',
         resume=saves(job),
+        exports=False,
     )
     head = _HEAD.format(
         name=job.name.replace("\n", " "),

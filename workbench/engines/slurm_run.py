@@ -80,6 +80,31 @@ def job_of_request(request: Request, limits: Limits, python: str) -> EngineJob:
     )
 
 
+def device_note(request: Request, limits: Limits) -> str:
+    """What to say of a job on cores that no one asked for: this machine has no GPU; "" = nothing.
+
+    Raises:
+        UsageError: the nodes have GPUs, which the job would not use.
+    """
+    options = request.options
+    if request.device == "cuda" or options.cpu or options.cluster is not None:
+        return ""
+    try:
+        types = slurm_watch.gpu_types(limits.partition)
+    except WorkbenchError:
+        return (
+            "This machine has no GPU, so the job trains on cores, whatever its nodes have. To "
+            "train on GPUs: --gpu NAME."
+        )
+    if not types:
+        return ""
+    names = ", ".join(sorted(filter(None, types))) or "of no named type"
+    raise UsageError(
+        "This machine has no GPU, so the job would train on cores, and Slurm's nodes have GPUs "
+        f"({names}). Say which is meant: --gpu NAME (as workbench gpus calls it), or --cpu."
+    )
+
+
 def text_of(request: Request, limits: Limits, directory: Path, python: str) -> str:
     """The batch script of `request` in that run directory.
 

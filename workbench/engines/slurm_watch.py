@@ -89,14 +89,17 @@ def run_slurm(*words: str, check: bool = True) -> subprocess.CompletedProcess[st
     return done
 
 
-def gpu_types() -> frozenset[str]:
+def gpu_types(partition: str | None = None) -> frozenset[str]:
     """What this Slurm calls the GPUs of its nodes; "" is among them where some have no type.
+
+    `partition`: of its nodes alone; None = of all.
 
     Raises:
         HostError: Slurm does not answer.
         UsageError: it refused.
     """
-    return frozenset(types_in(run_slurm("sinfo", "--noheader", "--format=%G").stdout))
+    where = [] if partition is None else [f"--partition={partition}"]
+    return frozenset(types_in(run_slurm("sinfo", "--noheader", "--format=%G", *where).stdout))
 
 
 def types_in(text: str) -> list[str]:

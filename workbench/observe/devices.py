@@ -93,17 +93,17 @@ def read_devices(store: Path, *, cuda: bool, besides: str | None = None) -> tupl
     """The devices of this host with their holders; the run `besides` counts as none."""
     records = list(_live_records(store, besides))
     if cuda:
-        return tuple(_gpus(records, besides))
+        return tuple(_gpus(store, records, besides))
     return _slots(QueueFiles(store).settings.slots, records)
 
 
 def held_by(run: RunRecord) -> tuple[str, ...]:
-    """The devices of a run's record; of one that named no GPUs the first that it saw."""
+    """The devices of a run's record; of one that named no GPUs those that its ranks took."""
     if run.devices or run.device != "cuda":
         return tuple(run.devices)
     gpus: list[dict[str, Any]] = run.cluster.get("gpus") or []
     seen = [str(gpu.get("index")) for gpu in gpus]
-    return tuple(seen[: max(1, run.processes // run.nodes)])
+    return tuple(seen if run.all_gpus else seen[: max(1, run.processes // run.nodes)])
 
 
 def slot_count(settings_slots: int | None) -> int:
@@ -153,16 +153,18 @@ def _slots(count: int | None, records: Sequence[RunRecord]) -> tuple[Device, ...
     )
 
 
-def _gpus(records: Sequence[RunRecord], besides: str | None) -> Iterator[Device]:
+def _gpus(store: Path, records: Sequence[RunRecord], besides: str | None) -> Iterator[Device]:
+    """The GPUs: a run holds those of its record, and each on which the driver names it."""
     sampler = PatientGpuSampler(seconds=AT_LAUNCH_SECONDS)
     samples = {sample.index: sample for sample in sampler.sample()}
     on_gpu = [(run, held_by(run)) for run in records if run.device == "cuda"]
-    known = {besides, *(run.run for run, _ in on_gpu)}
     for gpu in sampler.gpus:
         name, sample = str(gpu.index), samples.get(gpu.index)
         used = None if sample is None else sample.memory_bytes
+        named = [_named_by_driver(*one, store) for one in sampler.processes_on(gpu.index)]
         runs = [Holder(run=run.run, text=run.run) for run, held in on_gpu if name in held]
-        others = [_stranger(pid, text) for pid, text in sampler.processes_on(gpu.index)]
+        known = {(one.run, one.text) for one in runs} | {(besides, besides)}
+        others = {(one.run, one.text): one for one in named}
         yield Device(
             name=name,
             kind="gpu",
@@ -170,13 +172,16 @@ def _gpus(records: Sequence[RunRecord], besides: str | None) -> Iterator[Device]
             uuid=gpu.uuid,
             memory_bytes=gpu.memory_bytes,
             free_bytes=None if used is None else max(0, gpu.memory_bytes - used),
-            holders=(*runs, *(holder for holder in others if holder.text not in known)),
+            holders=(*runs, *(one for key, one in others.items() if key not in known)),
         )
 
 
-def _stranger(pid: int, text: str) -> Holder:
-    """A process on a card: of a run, also one of another store, or anything else."""
+def _named_by_driver(pid: int, text: str, store: Path) -> Holder:
+    """Whose process on a card is: a run's of this store or another one, or anything else."""
     directory = processes.variable(pid, "WORKBENCH_RUN_DIR")
     if directory:
-        return Holder(pid=pid, text=Path(directory).name)
+        of, run = Path(directory).parent, Path(directory).name
+        if of.resolve() == store.resolve():
+            return Holder(run=run, text=run)
+        return Holder(pid=pid, text=run)
     return Holder(pid=pid, text=f"{text} (pid {pid})", is_run=False)

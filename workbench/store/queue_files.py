@@ -23,7 +23,7 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +49,8 @@ class QueueEntry:
     """Unix seconds."""
     tries: int = 0
     """Starts of its supervisor so far; more than one where that was killed before it wrote."""
+    shell: dict[str, Any] = field(default_factory=dict[str, Any], repr=False)
+    """The environment that it was filed from, see `launching.start.filed_shell`."""
 
     @property
     def key(self) -> tuple[int, float, str]:
@@ -170,7 +172,7 @@ class QueueFiles:
 
 
 _FOLDERS = ("waiting", "starting")
-_KNOWN = {field.name: field.type for field in fields(QueueEntry)}
+_KNOWN = {known.name: known.type for known in fields(QueueEntry)}
 
 
 def _read_entry(path: Path) -> QueueEntry | None:
@@ -178,7 +180,12 @@ def _read_entry(path: Path) -> QueueEntry | None:
     document = read_json(path)
     if document is None or document.get("run") != path.stem:
         return None
-    kinds: dict[str, tuple[type, ...]] = {"int": (int,), "float": (int, float), "str": (str,)}
+    kinds: dict[str, tuple[type, ...]] = {
+        "int": (int,),
+        "float": (int, float),
+        "str": (str,),
+        "dict[str, Any]": (dict,),
+    }
     kept: dict[str, Any] = {
         name: document[name]
         for name, kind in _KNOWN.items()

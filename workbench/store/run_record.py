@@ -183,6 +183,7 @@ class RunRecord:
     port: int = 0  # rendezvous port, as given; 0 = a free one at each start
     # GPUs by the driver's index, or slots of cores; [] = the first of the GPUs, any of the slots
     devices: list[str] = field(default_factory=list[str])
+    all_gpus: bool = False  # its one process drives all GPUs that it sees
     share: bool = False  # it may use devices that other runs hold
     queued_at: float | None = None  # filed in the store's queue; null = started at once
     warm: bool = False  # launcher and ranks are forks of a warm server

@@ -1,7 +1,7 @@
 """Turns a `Strategy` into Accelerate's config file, arguments and environment.
 
-Here and in deepspeed_config.py, read_config.py and supported.py are Accelerate's names, nowhere
-else. Facts they build on (Accelerate 1.15, each under test):
+Here and in accelerate_defaults.py, deepspeed_config.py, read_config.py and supported.py are
+Accelerate's names, nowhere else. Facts they build on (Accelerate 1.15, each under test):
 
 - ``--cpu --num_processes 2`` starts one process and exits 0, and ``use_cpu: true`` in the config
   takes the same path. ``MULTI_GPU`` with ``ACCELERATE_USE_CPU=true`` in the environment starts real
@@ -28,6 +28,7 @@ from workbench.describe.supported import (
     scopes,
     why_not,
 )
+from workbench.launching.prepare.accelerate_defaults import launcher_flags
 from workbench.launching.prepare.deepspeed_config import DEEPSPEED_NAME, deepspeed_text
 from workbench.launching.prepare.placement import NAMES
 
@@ -74,6 +75,8 @@ def config_text(
 ) -> str:
     """The accelerate config file (YAML; every value is written as JSON, which YAML includes).
 
+    It has no mixed_precision, which Accelerate refuses beside a DeepSpeed file: a flag says it.
+
     Args:
         strategy: How the work is spread.
         wrap: Class name of the blocks that FSDP gathers one by one; None = what a Hugging Face
@@ -91,7 +94,6 @@ def config_text(
         "num_machines": nodes,
         "num_processes": strategy.world_size,
         "machine_rank": 0,
-        "mixed_precision": "no",  # the script decides (recipes: --precision)
         "rdzv_backend": "static",
         "same_network": True,
         "use_cpu": False,  # CPU ranks come from the environment, see above
@@ -101,7 +103,6 @@ def config_text(
         values["deepspeed_config"] = {"deepspeed_config_file": path, "zero3_init_flag": False}
         if nodes > 1:  # its default starts the other machines itself, over pdsh
             values["deepspeed_config"] |= {"deepspeed_multinode_launcher": "standard"}
-        del values["mixed_precision"]  # beside a DeepSpeed file Accelerate refuses the key
     if values["distributed_type"] == "FSDP":
         values["fsdp_config"] = _fsdp(strategy, wrap)
     if who == "mesh" or (who == "fsdp" and strategy.dp_replicate > 1):
@@ -192,7 +193,7 @@ def _needs_cpu_ranks(strategy: Strategy, device: str, splits: frozenset[str] | N
     return device == "cpu" and backend(strategy, splits) in {"fsdp", "deepspeed", "mesh"}
 
 
-def command(
+def command(  # noqa: PLR0913 - each is a word of the command
     folder: Path,
     script: Path | str,
     arguments: list[str],
@@ -202,10 +203,12 @@ def command(
     threads: int,
     port: int,
     splits: frozenset[str] | None = None,
+    environment: Mapping[str, str] | None = None,
 ) -> list[str]:
     """The exact argv, with the files of `folder`. Port 0 lets the launcher take a free one.
 
-    `script`: a file's path, or as a text the name of a module.
+    `script`: a file's path, or as a text the name of a module. `environment`: of the ranks; what a
+    script of the user's leaves open is taken from it. A recipe leaves nothing open.
     """
     shim = _needs_cpu_ranks(strategy, device, splits)
     before = [str(folder / CPU_RANKS.name)] if shim else []
@@ -216,8 +219,7 @@ def command(
         *("--config_file", str(folder / CONFIG_NAME)),
         *("--main_process_port", str(port)),
         *("--num_cpu_threads_per_process", str(threads)),
-        *("--dynamo_backend", "no"),
-        *("--mixed_precision", "no"),
+        *launcher_flags((environment or {}) if splits is None else {}),
         *before,
         str(script),
         *arguments,

@@ -17,12 +17,13 @@ from typing import Any
 from workbench import recipes
 from workbench.describe import Cluster, Strategy
 from workbench.describe.checks import require_at_least
-from workbench.describe.detection import detect_host, host_price
+from workbench.describe.detection import CHOOSE_GPUS, detect_host, host_price
 from workbench.describe.job import Job
 from workbench.describe.strategy import DEGREES
 from workbench.errors import HostError, UsageError
 from workbench.launching.cell.script import as_words, function_script
 from workbench.launching.prepare import accelerate_config
+from workbench.launching.prepare.accelerate_defaults import open_settings
 from workbench.launching.prepare.described import (
     on_this_host,
     recipe_arguments,
@@ -84,15 +85,24 @@ def build_request(
         )
     options = with_job(options)
     check_beside(options)
-    words = as_script_words(arguments)
-    return checked(with_prediction(on_unused(_placed(os.fspath(target), words, options, folder))))
+    words, what = as_script_words(arguments), resolve(os.fspath(target))
+    options, notes = _settled(what, options)
+    built = checked(with_prediction(on_unused(_placed(what, words, options, folder))))
+    return replace(built, warnings=(*notes, *built.warnings))
+
+
+def _settled(what: Target, options: LaunchOptions) -> tuple[LaunchOptions, list[str]]:
+    """The options with what a script of the user's leaves to Accelerate, and where that is from."""
+    if what.recipe is not None:
+        return options, []
+    settings, notes = open_settings(options.environment)
+    return replace(options, environment={**settings, **options.environment}), notes
 
 
 def _placed(
-    target: str, arguments: Sequence[str], options: LaunchOptions, folder: Path | None
+    what: Target, arguments: Sequence[str], options: LaunchOptions, folder: Path | None
 ) -> Request:
     """What is started, and how it is spread over this host, or this and its equals."""
-    what = resolve(target)
     script, recipe = what.path, what.recipe
     host = options.cluster or detect_host()
     if options.cluster is None:
@@ -181,10 +191,10 @@ def check_beside(options: LaunchOptions) -> None:
                 f"{name!r} is not a valid name of an environment variable. Use letters, digits and "
                 "_, not beginning with a digit."
             )
-    if environment.get("CUDA_VISIBLE_DEVICES"):
+    for name in filter(environment.get, CHOOSE_GPUS):
         raise UsageError(
-            "CUDA_VISIBLE_DEVICES decides which GPUs the workbench counts, so set it before: "
-            "os.environ['CUDA_VISIBLE_DEVICES'] = '2,3' in a notebook, or in front of the command."
+            f"{name} decides which GPUs the workbench counts, so set it before: "
+            f"os.environ[{name!r}] = '2,3' in a notebook, or in front of the command."
         )
     for tracker in options.trackers:
         check_tracker(tracker)

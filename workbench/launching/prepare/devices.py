@@ -104,6 +104,12 @@ def gpus_of(ranks: int, script: Path, seen: int) -> int:
     return seen if ranks == 1 and takes_several(script) else ranks
 
 
+def drives_all_gpus(request: Request) -> bool:
+    """Whether one process of it drives all GPUs that it sees, and not the first of them alone."""
+    alone = request.device == "cuda" and request.processes_here == 1
+    return alone and takes_several(request.script)
+
+
 def waiting_share(cluster: Cluster, ranks: int, script: Path, options: LaunchOptions) -> Cluster:
     """What of this host a run gets that waits in the queue for any devices: as many as ranks.
 

@@ -46,9 +46,10 @@ ALONE = {
 _HIP = "HIP_VISIBLE_DEVICES"
 
 
-def inherited() -> dict[str, str]:
-    """This process's environment, without what it says of someone else's ranks."""
-    return {key: value for key, value in os.environ.items() if key not in _FOREIGN}
+def inherited(environment: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An environment (None = this process's) without what it says of someone else's ranks."""
+    given = os.environ if environment is None else environment
+    return {key: value for key, value in given.items() if key not in _FOREIGN}
 
 
 def shown_gpus(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from workbench import recipes
@@ -11,10 +11,12 @@ from workbench.describe import Strategy
 from workbench.describe.amd import NOT_RUN
 from workbench.describe.amd import VENDOR as AMD
 from workbench.describe.detection import silent_gpus, vendor
+from workbench.describe.hardware import Gpu
 from workbench.errors import UsageError
 from workbench.estimate.rank import ranks_of
 from workbench.estimate.sizing.switch import switches_that_fit
 from workbench.estimate.states import optimizer_bytes
+from workbench.launching.prepare.devices import gpus_of
 from workbench.launching.prepare.own_decisions import saves_nothing
 from workbench.launching.prepare.rank_starters import rank_starter
 from workbench.launching.prepare.request import Request
@@ -191,7 +193,7 @@ def _held(request: Request) -> Iterator[str]:
     """GPUs of the run on which someone else's memory lies."""
     if request.device == "cpu":
         return
-    for holder in gpu_holders(request.cluster.gpus[: request.processes]):
+    for holder in gpu_holders(_used_gpus(request)):
         if holder.memory_bytes >= IN_USE_BYTES:
             yield _held_sentence(holder, request)
 
@@ -200,8 +202,7 @@ def _health(request: Request) -> Iterator[str]:
     """GPUs of the run that are slowed down by heat or power before it starts, or have errors."""
     if request.device == "cpu":
         return
-    gpus = request.cluster.gpus[: request.processes]
-    sampler = PatientGpuSampler(gpus, seconds=AT_LAUNCH_SECONDS)
+    sampler = PatientGpuSampler(_used_gpus(request), seconds=AT_LAUNCH_SECONDS)
     errors = sampler.memory_errors()
     for sample in sampler.sample():
         slowed = (sample.throttle_reasons or 0) & (THERMAL | HW_SLOWDOWN | POWER_BRAKE)
@@ -217,6 +218,12 @@ def _health(request: Request) -> Iterator[str]:
                 f"GPU {sample.index} has counted {errors[sample.index]} uncorrectable memory "
                 "errors since its driver was loaded. Reset it, or leave it out with --devices."
             )
+
+
+def _used_gpus(request: Request) -> Sequence[Gpu]:
+    """Those of this host that its ranks use."""
+    seen = request.cluster.gpus
+    return seen[: gpus_of(request.processes_here, request.script, len(seen))]
 
 
 def _silent(request: Request) -> Iterator[str]:

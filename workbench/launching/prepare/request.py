@@ -10,6 +10,7 @@ from typing import Any
 
 from workbench import recipes
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.detection import CHOOSE_GPUS
 from workbench.describe.job import Job
 from workbench.describe.trainers import Preset
 from workbench.estimate.parts import Estimate
@@ -188,6 +189,7 @@ class Request:
             threads=self.threads.value,
             port=self.options.port,
             splits=self.splits,
+            environment=self.options.environment,
         )
         command = [*(word.replace("{run}", str(directory)) for word in self.wrapper), *command]
         address, port = self.options.address, self.options.port
@@ -243,9 +245,9 @@ class Request:
         Without `hooked` it needs Accelerate alone, no workbench.
         """
         variables = self._environment(hooked=hooked)
-        seen = os.environ.get("CUDA_VISIBLE_DEVICES")
-        if self.device == "cuda" and seen is not None:  # the other shell has its own
-            variables = {"CUDA_VISIBLE_DEVICES": seen, **variables}
+        seen = {name: os.environ[name] for name in CHOOSE_GPUS if name in os.environ}
+        if self.device == "cuda":  # the other shell has its own
+            variables = {**seen, **variables}
         variables = shown_gpus(
             variables, device=self.device, ranks=self.processes, script=self.script
         )

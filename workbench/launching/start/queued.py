@@ -11,6 +11,7 @@ import os
 import subprocess
 import threading
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,15 @@ from pathlib import Path
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.acceptance import check_accepted
 from workbench.launching.prepare.devices import assigned
-from workbench.launching.prepare.launcher_process import LOADERS
 from workbench.launching.prepare.recorded_environment import tuning_variables
 from workbench.launching.prepare.request import Request
+from workbench.launching.start.filed_shell import (
+    OF_ONE_SHELL,
+    Shell,
+    secrets_elsewhere,
+    shell_document,
+    shell_of,
+)
 from workbench.launching.start.launch_spec import recorded_spec
 from workbench.launching.start.start import prepare
 from workbench.launching.start.supervisor_process import SAFE_PYTHON, spawn_supervisor
@@ -36,7 +43,6 @@ from workbench.store.run_record import SweepDoc
 from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc
 
 _DISPATCHER = "workbench.queueing.dispatcher"
-_OF_ONE_SHELL = frozenset({*LOADERS, "CUDA_VISIBLE_DEVICES", "WORKBENCH_STORE"})
 
 
 def file(request: Request, sweep: SweepDoc | None = None) -> RunPaths:
@@ -50,12 +56,14 @@ def file(request: Request, sweep: SweepDoc | None = None) -> RunPaths:
     """
     _refuse_secrets(request)
     queue, now = QueueFiles(request.store.root), time.time()
-    kept = tuning_variables(os.environ)  # the dispatcher has the variables of another shell
+    kept = tuning_variables(os.environ)  # also where the run is started again from elsewhere
     kept.pop("PYTHONPATH", None)  # a launch's own anyway
     environment = {**secrets.redact_environment(kept), **request.options.environment}
     shown = {name: value for name, value in environment.items() if value != secrets.HIDDEN}
     options = replace(request.options, environment=shown)
     with queue.locked():
+        if note := secrets_elsewhere(queue):
+            warnings.warn(note, stacklevel=2)
         paths, _ = prepare(replace(request, options=options), queued_at=now, sweep=sweep)
         _enter(queue, paths.directory.name, options.priority, now)
     return paths
@@ -64,7 +72,8 @@ def file(request: Request, sweep: SweepDoc | None = None) -> RunPaths:
 def _enter(queue: QueueFiles, run: str, priority: int, now: float) -> None:
     """Put a run at the end of the queue; under its lock."""
     last = max((entry.order for entry in queue.waiting()), default=0.0)
-    entry = QueueEntry(run=run, priority=priority, order=last + 1, filed_at=now)
+    shell = shell_document(run)
+    entry = QueueEntry(run=run, priority=priority, order=last + 1, filed_at=now, shell=shell)
     queue.write(queue.waits(run), entry)
     serve(queue)
 
@@ -123,7 +132,7 @@ def _detached(command: Sequence[str], log: Path) -> int:
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd="/",
-            env={name: value for name, value in os.environ.items() if name not in _OF_ONE_SHELL},
+            env={name: value for name, value in os.environ.items() if name not in OF_ONE_SHELL},
         )
     finally:
         os.close(output)
@@ -144,14 +153,22 @@ def start_queued(paths: RunPaths, devices: Sequence[str]) -> None:
     for what, path in (("script", run.script), ("folder", run.working_directory)):
         if not Path(path).exists():
             raise UsageError(f"Its {what} {path} is gone. Put it back, then: {_again(run.run)}")
-    run = assigned(run, devices)
+    run, shell = assigned(run, devices), _shell(paths)
+    run = replace(run, warnings=[*run.warnings, *filter(None, [shell.note])])
     spec = recorded_spec(run)
     spec["resume"] = {"step": 0, "checkpoint": None, "why": "its turn in the queue", "after": 0}
     try:
         write_json_atomic(paths.run, run.document(), indent=2)
-        spawn_supervisor(paths, spec)
+        spawn_supervisor(paths, spec, shell=shell.variables)
     except OSError as error:
         raise StoreError(f"{paths.directory} cannot be written: {error}") from error
+
+
+def _shell(paths: RunPaths) -> Shell:
+    """The environment that the run was filed from; this process's where no place tells of one."""
+    name, queue = paths.directory.name, QueueFiles(paths.directory.parent)
+    entries = [entry for entry in queue.starting() if entry.run == name]
+    return shell_of(entries[0]) if entries else Shell(variables=dict(os.environ))
 
 
 def _again(run: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from workbench.errors import StoreError
 from workbench.launching.cell.script import kept_script
 from workbench.launching.prepare.acceptance import seal
-from workbench.launching.prepare.devices import placed, wants_devices
+from workbench.launching.prepare.devices import drives_all_gpus, placed, wants_devices
 from workbench.launching.prepare.recorded_environment import tuning_variables
 from workbench.launching.prepare.request import Request
 from workbench.launching.start.launch_spec import LaunchSpec, ResumeSpec, make_spec, warm_server
@@ -193,6 +193,7 @@ def _record(
         "processes": request.processes,
         "engine": None,
         "device": request.device,
+        "all_gpus": drives_all_gpus(request),
         "cluster": asdict(request.cluster),
         "workload": asdict(workload) if workload else None,
         "trainer": request.trainer.document() if request.trainer else None,

@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from workbench.errors import HostError
@@ -31,22 +32,28 @@ working directory of its processes is `_SAFE_FOLDER`."""
 
 
 def spawn_supervisor(
-    paths: RunPaths, spec: LaunchSpec | None, *, beside: int | None = None
+    paths: RunPaths,
+    spec: LaunchSpec | None,
+    *,
+    beside: int | None = None,
+    shell: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a watcher with its supervisor; with no spec it adopts. Returns without waiting.
 
     `beside`: pid of a supervisor that is at work and has lost its watcher; the new one watches it.
+    `shell`: the environment that it inherits; None = this process's.
 
     Raises:
         OSError: the run directory cannot be written.
     """
     if spec is not None and beside is None:
-        _start_warm_server(spec)
+        _start_warm_server(spec, shell)
     command = [*SAFE_PYTHON, "-m", WATCHER, str(paths.directory)]
     if spec is None:
         command.append("--adopt")
     if beside is not None:
         command += ["--beside", str(beside)]
+    given = os.environ if shell is None else shell
     flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
     output = os.open(paths.supervisor_log, flags, 0o600)
     try:
@@ -57,7 +64,7 @@ def spawn_supervisor(
             stderr=subprocess.STDOUT,
             start_new_session=True,
             cwd=_SAFE_FOLDER,
-            env={name: value for name, value in os.environ.items() if name not in LOADERS},
+            env={name: value for name, value in given.items() if name not in LOADERS},
         )
     finally:
         os.close(output)
@@ -69,9 +76,9 @@ def spawn_supervisor(
     return process
 
 
-def _start_warm_server(spec: LaunchSpec) -> None:
+def _start_warm_server(spec: LaunchSpec, shell: Mapping[str, str] | None) -> None:
     """By us, not by the supervisor: what descends from a supervisor belongs to its run."""
     if spec["warm"] is None:
         return
     with contextlib.suppress(HostError):  # the supervisor meets it too, and says so
-        start_server(fitting_kind(spec["environment"], spec["warm"]))
+        start_server(fitting_kind(spec["environment"], spec["warm"], shell))

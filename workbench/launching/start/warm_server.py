@@ -30,13 +30,17 @@ _ENGINE_MODULES: dict[Backend, tuple[str, ...]] = {
 }
 
 
-def fitting_kind(environment: Mapping[str, str], warm: client.WarmSpec) -> client.ServerKind:
+def fitting_kind(
+    environment: Mapping[str, str],
+    warm: client.WarmSpec,
+    shell: Mapping[str, str] | None = None,
+) -> client.ServerKind:
     """The server for ranks with this environment of a spec and its part `warm`.
 
-    The launcher is started by a supervisor, which inherits this process's variables, but not those
-    that make Python load something.
+    The launcher is started by a supervisor, which inherits the variables of `shell` (None = this
+    process's), but not those that make Python load something.
     """
-    kept = {name: value for name, value in inherited().items() if name not in LOADERS}
+    kept = {name: value for name, value in inherited(shell).items() if name not in LOADERS}
     return client.server_kind({**kept, **environment}, warm["threads"], warm["modules"])
 
 

@@ -62,7 +62,7 @@ class RunMonitor:
         self.unstable: Instability | None = None
         self._reasons = StopReasons(state.recovery, since=self._attempts.asked_at)
         self._builder.on_logged = self._reasons.logged if self._reasons.follows_logged else None
-        self._sealer = Sealer(paths, log)
+        self._sealer = Sealer(paths, log, searches=run.recipe is None)
         self._sealer.start()
         self._ahead = self._last_pulse = 0
         self._stepped_at: float | None = None  # Unix seconds
