@@ -98,9 +98,8 @@ _HOLD_SECONDS = {
     "host-contention": 10.0,
 }
 _BY_ARRIVAL = frozenset({"straggler", "communication-bound", "input-bound", "imbalanced-work"})
-_CLEAR_SOONER = dict.fromkeys(
-    HANGS | {EXIT_HANG, "long-step"}, 2.0
-)  # over as soon as the ranks continue
+_STANDING = HANGS | {EXIT_HANG, "long-step"}
+_CLEAR_SOONER = dict.fromkeys(_STANDING, 2.0)  # over as soon as the ranks continue
 _REFRESH_SECONDS = 5.0  # a standing finding's numbers are rewritten no more often
 _STARTS_SECONDS = 5.0
 _COMPARED_AFTER = 30  # steps
@@ -216,8 +215,7 @@ class Diagnoser:
         self.evidence.rewinds = read_rewinds(self._paths)
         if not self._compared and self.evidence.steps_seen >= _COMPARED_AFTER:
             self._compared = True
-            seconds = single_rank_seconds(self._paths, self.evidence.run)
-            self.evidence.single_rank_seconds = seconds
+            self.evidence.single_rank_seconds = single_rank_seconds(self._paths, self.evidence.run)
 
     def begin_attempt(self) -> list[Finding]:
         """A new attempt begins: what stood then was of the one before."""
