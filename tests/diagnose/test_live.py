@@ -68,5 +68,6 @@ def test_four_ways_to_stand_still_and_one_to_be_at_work(start: Start) -> None:
     kept = read_json(uploads.directory / "findings.json") or {"findings": []}
     assert [found["kind"] for found in kept["findings"]] == ["long-step"]
     assert "Rank 1 waits for a program that it started: sleep" in kept["findings"][0]["cause"]
+    assert kept["findings"][0]["cleared_at"] is not None
     record(3, "deadlock: rank 1 waits in barrier, rank 0 in backward, each with file and line")
     record(4, "gil-held: rank 1")

@@ -98,7 +98,7 @@ _HOLD_SECONDS = {
     "host-contention": 10.0,
 }
 _BY_ARRIVAL = frozenset({"straggler", "communication-bound", "input-bound", "imbalanced-work"})
-_CLEAR_SOONER = dict.fromkeys(HANGS | {EXIT_HANG}, 2.0)  # over as soon as the ranks continue
+_CLEAR_SOONER = dict.fromkeys({*HANGS, EXIT_HANG, "long-step"}, 2.0)  # over with the next step
 _REFRESH_SECONDS = 5.0  # a standing finding's numbers are rewritten no more often
 _STARTS_SECONDS = 5.0
 _COMPARED_AFTER = 30  # steps

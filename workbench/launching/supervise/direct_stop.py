@@ -120,8 +120,9 @@ def _await_end(
     deadline = time.monotonic() + timeout
     told = ""
     while (status := read_status(paths)).live:
-        if on_message and status.state == "stopping" and status.message not in {None, "", told}:
-            told = status.message
+        said = (status.state == "stopping" and status.message) or told
+        if on_message and said != told:
+            told = said
             on_message(told)
         left = deadline - time.monotonic()
         unwatched = status.state == "unsupervised"
