@@ -17,6 +17,7 @@ from tests.pod.place import Placed
 from workbench.describe import Cluster
 from workbench.describe.hardware import Gpu
 from workbench.launching.prepare import devices as choosing
+from workbench.launching.prepare import preflight
 from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.devices import assigned, check_free, on_devices, placed
 from workbench.launching.prepare.options import LaunchOptions
@@ -24,7 +25,8 @@ from workbench.launching.prepare.request import Request
 from workbench.launching.start.start import prepare
 from workbench.observe import devices as observed
 from workbench.observe.devices import Device, Holder, held_by, read_devices
-from workbench.rehearsing.driver.pod import Pod
+from workbench.queueing.device_requests import device_request
+from workbench.rehearsing.driver.pod import Pod, Slice
 from workbench.store import processes
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
@@ -212,6 +214,44 @@ def test_a_run_holds_each_gpu_on_which_the_driver_names_it(
     }
     again = read_devices(tmp_path, cuda=True, besides="mine")
     assert [who.text for who in again[2].holders] == ["near"]
+
+
+def test_slices_are_devices_of_their_own(
+    tmp_path: Path, put: Callable[[Pod], Placed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pod = Pod("h100-sxm", 2)
+    for card in (0, 1):
+        parts = [
+            Slice(uuid=f"MIG-{card}{part}", name="H100 MIG 3g.40gb", memory_bytes=40 << 30)
+            for part in (0, 1)
+        ]
+        pod = pod.slices(0, card, parts)
+    put(pod)
+    monkeypatch.setattr(preflight, "_check_cuda", lambda _request: None)
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    options = LaunchOptions(store=tmp_path, processes=1)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-11")
+    paths, _ = prepare(placed(build_request(str(script), [], replace(options, name="other"))))
+    mine = read_record(paths)
+    assert held_by(mine) == ("MIG-11",)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")  # as in the queue's dispatcher
+    supervisor = processes.identify(os.getpid())
+    paths.state.write_text(json.dumps({"phase": "running", "supervisor": supervisor}))
+    devices = read_devices(tmp_path, cuda=True)
+    held = {one.name: [who.text for who in one.holders] for one in devices}
+    assert held == {"MIG-00": [], "MIG-01": [], "MIG-10": [], "MIG-11": ["other"]}
+    asked = device_request(mine, devices)
+    assert (asked.allowed, asked.count, asked.impossible) == (("gpuMIG-11",), 1, False)
+    given = assigned(mine, ["MIG-11"])
+    assert given.environment["CUDA_VISIBLE_DEVICES"] == "MIG-11"
+    assert [gpu["uuid"] for gpu in given.cluster["gpus"]] == ["MIG-11"]
+    with pytest.raises(wb.UsageError, match="GPU MIG-11 is held by other"):
+        placed(build_request(str(script), [], replace(options, devices=("MIG-11",))))
+    beside = placed(build_request(str(script), [], replace(options, devices=("MIG-10",))))
+    assert beside.environment["CUDA_VISIBLE_DEVICES"] == "MIG-10"
+    with pytest.raises(wb.UsageError, match="one slice of a GPU"):
+        build_request(str(script), [], replace(options, devices=("MIG-00", "MIG-10")))
 
 
 def test_a_resume_is_refused_while_another_run_holds_its_devices(

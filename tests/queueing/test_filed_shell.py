@@ -119,8 +119,7 @@ def test_runs_of_two_shells_write_each_into_its_own_folder(
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         monkeypatch.setenv("OUT_DIR", str(tmp_path / name))
-        options: dict[str, object] = {"processes": 1, "cpu": True, "queue": True}
-        runs.append(wb.launch(script, store=store, name=name, **options))
+        runs.append(wb.launch(script, store=store, name=name, processes=1, cpu=True, queue=True))
     monkeypatch.setenv("OUT_DIR", str(tmp_path))
     queue.start()
     for run in runs:

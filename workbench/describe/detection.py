@@ -158,7 +158,17 @@ def visible_gpus() -> tuple[Gpu, ...]:
     return DRIVER.ask(_visible_gpus) or ()
 
 
+def device_gpus() -> tuple[Gpu, ...]:
+    """The GPUs that runs of this process may be given: as `visible_gpus`, but each slice (MIG)."""
+    return DRIVER.ask(_device_gpus) or ()
+
+
 def _visible_gpus() -> tuple[Gpu, ...]:
+    gpus = _device_gpus()
+    return gpus[:1] if gpus and gpus[0].is_slice else gpus  # CUDA shows a process one slice
+
+
+def _device_gpus() -> tuple[Gpu, ...]:
     library = _loaded()
     if library is None:
         return ()
@@ -175,7 +185,7 @@ def _visible_gpus() -> tuple[Gpu, ...]:
         )
     parts = [gpu for parts in groups for gpu in parts]
     slices = [gpu for gpu in parts if gpu.is_slice]
-    return tuple(slices[:1] or parts)  # CUDA shows a process one slice (MIG) and no card beside it
+    return tuple(slices or parts)  # beside a slice CUDA shows no card
 
 
 def _of_amd(cards: Mapping[int, _Card]) -> list[Sequence[Gpu]]:

@@ -69,6 +69,9 @@ class Network:
         return Network(name=text, kind=kind, bytes_per_second=rate)
 
 
+_SLICE = "MIG-"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
     """One accelerator of this host, as the driver reports it."""
@@ -87,7 +90,17 @@ class Gpu:
     @property
     def is_slice(self) -> bool:
         """Whether it is a part of a card (MIG)."""
-        return (self.uuid or "").startswith("MIG-")
+        return (self.uuid or "").startswith(_SLICE)
+
+    @property
+    def device_name(self) -> str:
+        """What ``--devices`` calls it, see `device_name`."""
+        return device_name(self.index, self.uuid)
+
+
+def device_name(index: int | None, uuid: str | None) -> str:
+    """The name of a GPU as a device: a card's index; of a slice, which has no number, the UUID."""
+    return uuid if uuid is not None and uuid.startswith(_SLICE) else str(index)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from workbench.describe.detection import usable_cores
+from workbench.describe.detection import device_gpus, usable_cores
+from workbench.describe.hardware import device_name
 from workbench.observe.gpu import AT_LAUNCH_SECONDS, PatientGpuSampler
 from workbench.store import processes
 from workbench.store.layout import RunPaths
@@ -47,7 +48,7 @@ class Device:
     """A GPU of this host, or a slot of its cores."""
 
     name: str
-    """What ``--devices`` calls it: the driver's index, or the slot's number."""
+    """What ``--devices`` calls it: the driver's index, a slice's (MIG) UUID, the slot's number."""
     kind: str
     """``gpu`` or ``slot``."""
     label: str
@@ -102,7 +103,7 @@ def held_by(run: RunRecord) -> tuple[str, ...]:
     if run.devices or run.device != "cuda":
         return tuple(run.devices)
     gpus: list[dict[str, Any]] = run.cluster.get("gpus") or []
-    seen = [str(gpu.get("index")) for gpu in gpus]
+    seen = [device_name(gpu.get("index"), gpu.get("uuid")) for gpu in gpus]
     return tuple(seen if run.all_gpus else seen[: max(1, run.processes // run.nodes)])
 
 
@@ -155,13 +156,15 @@ def _slots(count: int | None, records: Sequence[RunRecord]) -> tuple[Device, ...
 
 def _gpus(store: Path, records: Sequence[RunRecord], besides: str | None) -> Iterator[Device]:
     """The GPUs: a run holds those of its record, and each on which the driver names it."""
-    sampler = PatientGpuSampler(seconds=AT_LAUNCH_SECONDS)
-    samples = {sample.index: sample for sample in sampler.sample()}
+    slices = [gpu for gpu in device_gpus() if gpu.is_slice]
+    sampler = PatientGpuSampler(slices or None, seconds=AT_LAUNCH_SECONDS)
+    samples = sampler.sample()
     on_gpu = [(run, held_by(run)) for run in records if run.device == "cuda"]
-    for gpu in sampler.gpus:
-        name, sample = str(gpu.index), samples.get(gpu.index)
-        used = None if sample is None else sample.memory_bytes
-        named = [_named_by_driver(*one, store) for one in sampler.processes_on(gpu.index)]
+    for number, gpu in enumerate(sampler.gpus):
+        name = gpu.device_name
+        used = samples[number].memory_bytes if number < len(samples) else None  # a slow driver
+        computing = sampler.processes_on(gpu.index, gpu.uuid if gpu.is_slice else None)
+        named = [_named_by_driver(*one, store) for one in computing]
         runs = [Holder(run=run.run, text=run.run) for run, held in on_gpu if name in held]
         known = {(one.run, one.text) for one in runs} | {(besides, besides)}
         others = {(one.run, one.text): one for one in named}

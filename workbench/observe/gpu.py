@@ -92,7 +92,7 @@ class GpuSampler:
         if library is None:
             self.gpus = ()
         self._nvml: Any = library
-        self._opened: dict[int, tuple[Any, Any]] = {}
+        self._opened: dict[str, tuple[Any, Any]] = {}  # by the device's name
 
     def sample(self) -> list[GpuSample]:
         """Read every GPU; a lost GPU gives a sample of unknowns."""
@@ -100,14 +100,14 @@ class GpuSampler:
 
     def _handles(self, gpu: Gpu) -> tuple[Any, Any] | None:
         """Of the card, and of what a run sees of it; asked again until the driver tells."""
-        if gpu.index not in self._opened:
+        if gpu.device_name not in self._opened:
             lib = self._nvml
             card = self._ask(lib.nvmlDeviceGetHandleByIndex, gpu.index)
             part = self._ask(lib.nvmlDeviceGetHandleByUUID, gpu.uuid) if gpu.is_slice else card
             if card is None or part is None:
                 return None
-            self._opened[gpu.index] = card, part
-        return self._opened[gpu.index]
+            self._opened[gpu.device_name] = card, part
+        return self._opened[gpu.device_name]
 
     def _read(self, gpu: Gpu) -> GpuSample:
         lib, ask, handles = self._nvml, self._ask, self._handles(gpu)
@@ -168,10 +168,11 @@ class GpuSampler:
             return self._ask(lib.nvmlDeviceGetComputeRunningProcesses_v2, handles[1])
         return processes
 
-    def processes_on(self, index: int) -> Iterator[tuple[int, str]]:
-        """Pid and name of the processes that compute on GPU `index`."""
+    def processes_on(self, index: int, uuid: str | None = None) -> Iterator[tuple[int, str]]:
+        """Pid and name of the processes that compute on GPU `index`; `uuid`: on that slice."""
         for gpu in self.gpus:
-            for entry in (gpu.index == index and self._computing(gpu)) or ():
+            asked = gpu.index == index and uuid in {None, gpu.uuid}
+            for entry in (asked and self._computing(gpu)) or ():
                 yield entry.pid, _process_name(entry.pid)
 
     def memory_of(self, pids: set[int]) -> int | None:
@@ -215,9 +216,9 @@ class PatientGpuSampler:
             self._sampler = sampler
         return self._sampler
 
-    def processes_on(self, index: int) -> list[tuple[int, str]]:
+    def processes_on(self, index: int, uuid: str | None = None) -> list[tuple[int, str]]:
         """As `GpuSampler.processes_on`; [] where the driver does not answer."""
-        return self._thread.ask(lambda: list(self._open().processes_on(index))) or []
+        return self._thread.ask(lambda: list(self._open().processes_on(index, uuid))) or []
 
     def sample(self) -> list[GpuSample]:
         """Read every GPU."""

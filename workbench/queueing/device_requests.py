@@ -8,6 +8,7 @@ from typing import Any
 
 from workbench.describe.bounded_calls import driver_silence
 from workbench.describe.detection import forget_driver
+from workbench.describe.hardware import device_name
 from workbench.launching.prepare.devices import gpus_of
 from workbench.observe.devices import Device, read_devices
 from workbench.queueing.order import DeviceRequest
@@ -30,7 +31,7 @@ def device_request(run: RunRecord, devices: Sequence[Device]) -> DeviceRequest:
         allowed, count = [name for name in run.devices if name in names], len(run.devices)
     elif cuda:
         gpus: list[dict[str, Any]] = run.cluster.get("gpus") or []
-        seen = {str(gpu.get("index")) for gpu in gpus}
+        seen = {device_name(gpu.get("index"), gpu.get("uuid")) for gpu in gpus}
         allowed = [name for name in names if name in seen]
         count = gpus_of(run.processes, Path(run.script), max(1, len(seen)))
     else:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from workbench.errors import UsageError
 from workbench.trainer_configs.config_fields import load
@@ -116,9 +116,10 @@ def _configured(path: Path) -> dict[str, str]:
     settings = {"mixed_precision": values.get("mixed_precision")}
     settings["dynamo_backend"] = values.get("dynamo_backend")  # of a file of earlier releases
     for section in ("dynamo", "fp8"):
-        inner: Any = values.get(f"{section}_config")
-        for key, value in inner.items() if isinstance(inner, dict) else ():
-            settings[f"{section}_{str(key).removeprefix(f'{section}_')}"] = value
+        inner = values.get(f"{section}_config")
+        part = cast("dict[str, Any]", inner) if isinstance(inner, dict) else {}
+        for key, value in part.items():
+            settings[f"{section}_{key.removeprefix(f'{section}_')}"] = value
     return {
         f"ACCELERATE_{key.upper()}": "no" if value is False else str(value)
         for key, value in settings.items()

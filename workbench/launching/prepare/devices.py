@@ -14,7 +14,8 @@ from typing import Any
 
 from workbench.describe import Cluster
 from workbench.describe.bounded_calls import driver_silence
-from workbench.describe.detection import visible_gpus
+from workbench.describe.detection import device_gpus
+from workbench.describe.hardware import device_name
 from workbench.errors import HostError, UsageError
 from workbench.launching.prepare.launcher_process import takes_several, visible
 from workbench.launching.prepare.options import LaunchOptions
@@ -37,6 +38,10 @@ def on_named(host: Cluster, options: LaunchOptions) -> tuple[Cluster, LaunchOpti
     if not options.devices or options.cluster is not None:
         return host, options
     cuda = bool(host.gpus) and not options.cpu
+    if cuda and any(gpu.is_slice for gpu in host.gpus):  # of which the host shows the first alone
+        host = replace(host, gpus=device_gpus())
+        if len(options.devices) > 1:
+            raise UsageError("CUDA shows a process one slice of a GPU (MIG). Name one device.")
     names = _numbers(options.devices, host, _slots(options), cuda=cuda)
     count, given = options.processes, len(names)
     if count is not None and cuda and count not in {given, 1}:
@@ -66,7 +71,7 @@ def placed(request: Request) -> Request:
     if names:
         _refuse_held(names, devices)
         return request
-    seen = [str(gpu.index) for gpu in request.cluster.gpus]
+    seen = [gpu.device_name for gpu in request.cluster.gpus]
     count = gpus_of(request.processes_here, request.script, len(seen))
     held = {device.name for device in devices if device.runs}
     if not held & set(seen[:count]):
@@ -92,7 +97,7 @@ def on_unused(request: Request) -> Request:
     in_use = {
         device.name for device in read_devices(request.store.root, cuda=True) if device.is_in_use
     }
-    seen = [str(gpu.index) for gpu in gpus]
+    seen = [gpu.device_name for gpu in gpus]
     best = sorted(seen, key=lambda name: name in in_use)[:count]
     if best == seen[:count]:
         return request
@@ -122,7 +127,7 @@ def waiting_share(cluster: Cluster, ranks: int, script: Path, options: LaunchOpt
     of = len(cluster.gpus) if cuda else slots
     count = gpus_of(ranks, script, of) if cuda else min(ranks, slots)
     names = (
-        [str(gpu.index) for gpu in cluster.gpus] if cuda else [str(slot) for slot in range(slots)]
+        [gpu.device_name for gpu in cluster.gpus] if cuda else [str(slot) for slot in range(slots)]
     )
     share = _narrowed(cluster, names[:count], slots, cuda=cuda)
     return replace(share, gpus=cluster.gpus)
@@ -179,8 +184,8 @@ def assigned(run: RunRecord, names: Sequence[str]) -> RunRecord:
     if run.device != "cuda" or not names:
         return again
     recorded: list[dict[str, Any]] = run.cluster.get("gpus") or []
-    seen = [asdict(gpu) for gpu in visible_gpus()]
-    known = {str(gpu["index"]): gpu for gpu in [*seen, *recorded]}
+    seen = [asdict(gpu) for gpu in device_gpus()]
+    known = {device_name(gpu.get("index"), gpu.get("uuid")): gpu for gpu in [*seen, *recorded]}
     gpus = [known[name] for name in names if name in known]
     return replace(
         again, cluster={**run.cluster, "gpus": gpus}, environment=run.environment | visible(names)
@@ -194,7 +199,7 @@ def _slots(options: LaunchOptions) -> int:
 
 def _numbers(given: Sequence[str], host: Cluster, slots: int, *, cuda: bool) -> tuple[str, ...]:
     """The names by number, in the order given."""
-    known = [str(gpu.index) for gpu in host.gpus] if cuda else [str(slot) for slot in range(slots)]
+    known = [gpu.device_name for gpu in host.gpus] if cuda else [str(slot) for slot in range(slots)]
     what = "GPU" if cuda else "slot of cores"
     names = list[str]()
     for word in given:
@@ -211,7 +216,7 @@ def _numbers(given: Sequence[str], host: Cluster, slots: int, *, cuda: bool) -> 
 
 def _by_uuid(word: str, host: Cluster) -> str | None:
     """The number of the GPU whose UUID begins so; None = no single one's does."""
-    uuids = {str(gpu.index): gpu.uuid or "" for gpu in host.gpus}
+    uuids = {gpu.device_name: gpu.uuid or "" for gpu in host.gpus}
     matching = [name for name, uuid in uuids.items() if len(word) > 4 and uuid.startswith(word)]
     return matching[0] if len(matching) == 1 else None
 
@@ -221,7 +226,7 @@ def _narrowed(host: Cluster, names: Sequence[str], slots: int, *, cuda: bool) ->
     of = len(host.gpus) if cuda else slots
     price = None if host.usd_per_hour is None else host.usd_per_hour * len(names) / of
     if cuda:
-        by_name = {str(gpu.index): gpu for gpu in host.gpus}
+        by_name = {gpu.device_name: gpu for gpu in host.gpus}
         return replace(host, gpus=tuple(by_name[name] for name in names), usd_per_hour=price)
     cores = None if host.cpu_cores is None else max(1, host.cpu_cores * len(names) // of)
     return replace(host, cpu_cores=cores, usd_per_hour=price)

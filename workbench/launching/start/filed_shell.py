@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from workbench.describe.detection import CHOOSE_GPUS
 from workbench.launching.prepare.launcher_process import LOADERS, inherited
@@ -61,8 +61,8 @@ def secrets_elsewhere(queue: QueueFiles) -> str:
 
 def shell_of(entry: QueueEntry) -> Shell:
     """The environment for the run of that place, in the dispatcher that starts it."""
-    variables, proofs = entry.shell.get("variables"), entry.shell.get("secrets")
-    if not isinstance(variables, dict) or not isinstance(proofs, dict):
+    variables, proofs = _texts(entry.shell.get("variables")), _texts(entry.shell.get("secrets"))
+    if not variables:
         return Shell(variables=dict(os.environ))  # filed by an earlier version
     text = _signed_text(entry.run, variables, proofs)
     if not _is_own(text, entry.shell.get("proof")):
@@ -75,6 +75,12 @@ def shell_of(entry: QueueEntry) -> Shell:
         if name not in known or not _is_own(_secret_text(entry.run, name, known[name]), proof)
     ]
     return Shell(variables={**variables, **known}, note=_note(other))
+
+
+def _texts(document: object) -> dict[str, str]:
+    """The texts of a JSON object under their names; {} = it is none."""
+    items = cast("dict[str, Any]", document).items() if isinstance(document, dict) else ()
+    return {name: value for name, value in items if isinstance(value, str)}
 
 
 def _is_own(text: bytes, proof: object) -> bool:
