@@ -12,8 +12,7 @@ import pytest
 
 from tests.training_data.tiny import STRICT, chat, tokenizer_folder, write_lines
 from workbench.errors import UsageError
-from workbench.training_data import TokenOptions, examine, token_report
-from workbench.training_data.encode import load_tokenizer
+from workbench.training_data import TokenOptions, examine, load_tokenizer, token_report
 
 
 def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from workbench.training_data import (
     load_tokenizer,
     token_report,
 )
-from workbench.training_data.values import Example, Turn
+from workbench.training_data.values import Example, RowError, Turn
 
 TURNS = (
     Turn(role="user", content="one?"),
@@ -31,11 +32,32 @@ THINKING = (  # as Qwen3's: earlier answers lose what the last one has
 )
 
 
-def learned(folder: Path, own: str | None, **how: Any) -> list[str]:
+ENDED_ONCE = (  # as Phi-3's: a mark that is only an added token, and the end of all behind the last
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "<|endoftext|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% else %}{{ eos_token }}{% endif %}"
+)
+CALLING = THINKING.replace(  # a call stands behind the content, and tools before the conversation
+    "<|im_end|>\n{% endfor %}",
+    "{% if message['tool_calls'] %}<call>{{ message['tool_calls'] | tojson }}</call>{% endif %}"
+    "<|im_end|>\n{% endfor %}",
+)
+CALL: dict[str, Any] = {"tool_calls": [{"function": {"name": "weather", "arguments": {}}}]}
+CALLED = (
+    Turn(role="user", content="weather?"),
+    Turn(role="assistant", content="", extra=CALL),
+    Turn(role="tool", content="rain"),
+    Turn(role="assistant", content="Rain."),
+)
+
+
+def learned(
+    folder: Path, own: str | None, turns: tuple[Turn, ...] = TURNS, **how: Any
+) -> list[str]:
     """The stretches that are learned of the conversation."""
     tokenizer = load_tokenizer(tokenizer_folder(folder, template=own))
     encoder = Encoder(tokenizer, "messages", **how)
-    encoded = encoder.encode(Example(turns=TURNS))
+    encoded = encoder.encode(Example(turns=turns))
     shown = encoder.shown(encoded)
     assert len(encoded.ids) == len(encoded.learned)
     return [text for text, is_learned in shown if is_learned]
@@ -47,6 +69,7 @@ def learned(folder: Path, own: str | None, **how: Any) -> list[str]:
         (CHATML, {}, ["One.<|im_end|>", "Two.<|im_end|>"]),
         (MARKED, {}, ["One.<|im_end|>", "Two.<|im_end|>"]),
         (THINKING, {}, ["One.<|im_end|>", "<think>\n\n</think>\n\nTwo.<|im_end|>"]),
+        (ENDED_ONCE, {}, ["One.<|endoftext|>", "Two.<|endoftext|>\n<|im_end|>"]),
         (STRICT, {}, [" One.<|im_end|>", " Two.<|im_end|>"]),
         (None, {"template": "chatml"}, ["One.<|im_end|>", "Two.<|im_end|>"]),
         (None, {"template": "plain"}, ["One.<|im_end|>", "Two.<|im_end|>"]),
@@ -59,6 +82,42 @@ def test_answers_with_their_end_mark_are_learned_and_nothing_else(
     own: str | None, how: dict[str, Any], expected: list[str], tmp_path: Path
 ) -> None:
     assert learned(tmp_path, own, **how) == expected
+
+
+@pytest.mark.parametrize("said", ["", "I look."])
+@pytest.mark.parametrize("thought", ["<think>\n\n</think>\n\n", "<think>I look.</think>"])
+def test_a_tool_call_is_learned_with_its_end_mark(said: str, thought: str, tmp_path: Path) -> None:
+    own = CALLING.replace("<think>\n\n</think>\n\n", thought)
+    turns = (CALLED[0], replace(CALLED[1], content=said), *CALLED[2:])
+    called, answered = learned(tmp_path, own, turns)
+    assert called.startswith(f"{said}<call>[{{")
+    assert called.endswith("</call><|im_end|>")
+    assert answered == f"{thought}Rain.<|im_end|>"
+
+
+def test_a_call_that_the_template_does_not_show_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RowError, match="does not show tool calls"):
+        learned(tmp_path, CHATML, CALLED)
+
+
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        (STRICT, [" s<|im_end|>", " i<|im_end|>"]),  # letters of "[assistant]"
+        (  # the turn ends otherwise where it is the last, and its thought has its letters
+            THINKING.replace("and loop.last", "").replace(
+                "<think>\n\n</think>\n\n",
+                "<think>is</think>{% if loop.last %}<|endoftext|>{% endif %}",
+            ),
+            ["<think>is</think>s<|im_end|>", "<think>is</think><|endoftext|>i<|im_end|>"],
+        ),
+    ],
+)
+def test_an_answer_is_not_looked_for_in_what_the_template_writes(
+    own: str, expected: list[str], tmp_path: Path
+) -> None:
+    turns = tuple(replace(turn, content=text) for turn, text in zip(TURNS, "asbi", strict=True))
+    assert learned(tmp_path, own, turns) == expected
 
 
 def test_everything_can_be_learned(tmp_path: Path) -> None:

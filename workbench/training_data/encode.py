@@ -5,24 +5,16 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-import os
 import re
-import socket
-import urllib.request
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import Any, final
-from urllib.parse import urlsplit
 
-from workbench.errors import HostError, UsageError
+from workbench.training_data.answers import answer_spans
 from workbench.training_data.templates import template_of
 from workbench.training_data.values import Example, RowError, Turn
 
-_HUB_SECONDS = 5.0
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
@@ -46,87 +38,6 @@ class Pair:
     """The better answer, with its end mark."""
     rejected: str
     """The worse one."""
-
-
-def load_tokenizer(model: str | Path) -> Any:
-    """The tokenizer of a model's folder or hub name.
-
-    Raises:
-        UsageError: there is none that can be loaded.
-        HostError: transformers is not installed.
-    """
-    folder = Path(model).expanduser()
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise UsageError(
-            f"{folder} has no config.json: it is not a Hugging Face model's folder. Give the "
-            "folder that save_pretrained or `hf download` wrote."
-        )
-    if not folder.is_dir() and _is_path(str(model)):  # else the hub is asked for a minute
-        raise UsageError(_no_folder(str(model)))
-    try:
-        library: Any = importlib.import_module("transformers")
-    except ImportError as error:
-        raise HostError("A tokenizer needs transformers: pip install transformers") from error
-    given = str(folder) if folder.is_dir() else str(model)
-    try:
-        here = folder.is_dir() or not _hub_answers()
-        tokenizer = library.AutoTokenizer.from_pretrained(given, local_files_only=here)
-    except Exception as error:
-        raise UsageError(_why_no_tokenizer(folder, str(model), error)) from error
-    _check_vocabulary(tokenizer, folder)
-    return tokenizer
-
-
-def _is_path(model: str) -> bool:
-    """Whether it cannot be a hub name."""
-    return model.startswith((".", "/", "~")) or model.count("/") > 1
-
-
-def _hub_answers() -> bool:
-    """Whether the hub can be reached; transformers alone would try for a minute."""
-    if urllib.request.getproxies():
-        return True
-    hub = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    try:
-        port = hub.port or (80 if hub.scheme == "http" else 443)
-        socket.create_connection((hub.hostname or "", port), timeout=_HUB_SECONDS).close()
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _no_folder(model: str) -> str:
-    return f"No folder {model}. Give a Hugging Face model's folder, or a hub name OWNER/NAME."
-
-
-def _why_no_tokenizer(folder: Path, model: str, error: Exception) -> str:
-    if folder.is_dir():
-        return (
-            f"The tokenizer in {folder} cannot be loaded ({str(error).splitlines()[0][:120]}). The "
-            "folder needs tokenizer.json and tokenizer_config.json beside config.json."
-        )
-    if model.count("/") != 1:
-        return _no_folder(model)
-    return (
-        f"The model {model} is neither a folder here nor reachable on the hub: without a network "
-        "give a folder; a gated model needs its licence accepted on its page and `hf auth login`."
-    )
-
-
-def _check_vocabulary(tokenizer: Any, folder: Path) -> None:
-    """Refuse a tokenizer with tokens that the model has no embedding for."""
-    try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8-sig"))
-    except (OSError, ValueError):
-        return
-    size: Any = config.get(
-        "vocab_size", config.get("text_config", dict[str, Any]()).get("vocab_size")
-    )
-    if isinstance(size, int) and len(tokenizer) > size:
-        raise UsageError(
-            f"The tokenizer has {len(tokenizer):,} tokens, and the model in {folder} embeds "
-            f"{size:,}. Use the tokenizer of this model, or resize its embedding first."
-        )
 
 
 @final
@@ -183,6 +94,7 @@ class Encoder:
             end = self.tokenizer.eos_token_id
             ids += [end] * (end is not None and ids[-1:] != [end])
             return EncodedExample(ids=tuple(ids), learned=(True,) * len(ids))
+        self._check_calls((*example.turns, *example.rejected))
         if _GENERATION.search(self._template) and not self._learn_all:
             return self._marked(example.turns)
         text = self._render(example.turns)
@@ -208,6 +120,7 @@ class Encoder:
         Raises:
             RowError: the template refuses it or writes the prompt differently before the answers.
         """
+        self._check_calls((*example.turns, *example.rejected))
         turns = example.turns[: example.prompt_turns]
         prompt = self._render(turns, answer_follows=True)
         chosen = self._render(example.turns)
@@ -226,6 +139,15 @@ class Encoder:
             )
             for learned, part in groupby(both, key=lambda pair: pair[1])
         ]
+
+    def _reads(self, key: str) -> bool:
+        """Whether the template names a key of a message; else it cannot show it."""
+        return re.search(rf"\b{key}\b", self._template) is not None
+
+    def _check_calls(self, turns: Sequence[Turn]) -> None:
+        """Refuse a call that the model would not see: what it learned instead is to say nothing."""
+        if any(turn.calls for turn in turns) and not self._reads("tool_calls"):
+            raise RowError("the template does not show tool calls; choose one that does")
 
     def _render(self, turns: Sequence[Turn], *, answer_follows: bool = False) -> str:
         try:
@@ -256,35 +178,8 @@ class Encoder:
 
     def _answers(self, turns: Sequence[Turn], text: str) -> list[tuple[int, int]]:
         """Where in the text the assistant's answers stand, their end marks included."""
-        spans, at = list[tuple[int, int]](), 0
-        for number, turn in enumerate(turns):
-            content = turn.content.strip()
-            if turn.role != "assistant":
-                place = text.find(content, at)
-                at = place + len(content) if place >= 0 else at  # a tool's may be written as JSON
-                continue
-            before = self._render(turns[:number], answer_follows=True)
-            through = self._render(turns[: number + 1])
-            begin = len(before) if text.startswith(before) else text.find(content, at)
-            if text.startswith(before) and before == self._render(turns[:number]):
-                # The template has no prompt for an answer. A space goes with the token behind it.
-                begin = text.find(content, begin)
-                begin -= text[begin - 1 : begin] == " "
-            if begin < 0 or text.find(content, begin) < 0:
-                raise RowError(f"the template drops or changes message {number + 1}")
-            if text.startswith(through):
-                end = len(through.rstrip("\n")) if number + 1 < len(turns) else len(text)
-            else:
-                end = self._end(text, text.find(content, begin) + len(content))
-            end = len(text[:end].rstrip("\n")) if not text[:end].endswith(content) else end
-            spans.append((begin, end))
-            at = end
-        return spans
-
-    def _end(self, text: str, at: int) -> int:
-        """Behind the end mark that follows an answer, where one follows."""
-        marks = [token for token in self.tokenizer.all_special_tokens if text.startswith(token, at)]
-        return at + max(map(len, marks), default=0)
+        marks = [*self.tokenizer.all_special_tokens, *self.tokenizer.get_added_vocab()]
+        return list(answer_spans(turns, text, self._render, marks).values())
 
     def _tokens(self, text: str, spans: Sequence[tuple[int, int]]) -> EncodedExample:
         """The whole text in tokens; learned are those that begin inside a span."""

@@ -11,10 +11,11 @@ from typing import Annotated
 
 from workbench.describe.option import Option, check_declared
 from workbench.errors import UsageError
-from workbench.training_data.encode import Encoder, load_tokenizer
+from workbench.training_data.encode import Encoder
 from workbench.training_data.examine import read_examples
 from workbench.training_data.locate import locate
 from workbench.training_data.templates import TEMPLATES
+from workbench.training_data.tokenizer import load_tokenizer
 from workbench.training_data.values import DataReport, Example, RowError, RowResult
 
 SAMPLE = 5000

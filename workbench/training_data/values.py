@@ -53,6 +53,11 @@ class Turn:
     extra: Mapping[str, Any] | None = None
     """Other keys that a template may read, such as tool_calls."""
 
+    @property
+    def calls(self) -> Any:
+        """Its tool calls; None = it has none."""
+        return (self.extra or {}).get("tool_calls")
+
     def message(self) -> dict[str, Any]:
         """As a chat template takes it."""
         return {"role": self.role, "content": self.content, **(self.extra or {})}
