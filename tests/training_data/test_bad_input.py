@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.training_data.tiny import STRICT, chat, tokenizer_folder, write_lines
+from tests.training_data.tiny import STRICT, calls, chat, tokenizer_folder, write_lines
 from workbench.errors import UsageError
 from workbench.training_data import TokenOptions, examine, load_tokenizer, token_report
 
@@ -78,6 +78,20 @@ ROWS: dict[str, tuple[Any, str]] = {
         "which is the form alpaca; the file's form is messages",
     ),
     "other columns": ({"foo": 1}, "its columns are 'foo'; the file's form is messages"),
+    "tools by name": (chat(1) | {"tools": ["hammer"]}, "tools is a list, not a list of objects"),
+    "calls by name": (
+        {"messages": [chat(1)["messages"][0], {**calls("a"), "tool_calls": "hammer"}]},
+        "tool_calls of message 2 is a text, not a list of objects",
+    ),
+    "old tools": (chat(1) | {"functions": [{"name": "a"}]}, "functions is the old form of tools"),
+    "old call": (
+        {"messages": [chat(1)["messages"][0], {**calls("a"), "function_call": {"name": "a"}}]},
+        "message 2 has a function_call, the old form of tool_calls",
+    ),
+    "half a letter of a call": (
+        {"messages": [chat(1)["messages"][0], calls("a", city="\ud800")]},
+        "not UTF-8",
+    ),
     "half a letter": (
         '{"messages": [{"role": "user", "content": "\\ud800"}, {"role": "assistant", "content": "a"}]}',
         "not UTF-8",

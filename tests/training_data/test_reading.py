@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.training_data.tiny import chat, write_lines
+from tests.training_data.tiny import calls, chat, write_lines
 from workbench.training_data import examine, form_of_source, locate, read_examples
 from workbench.training_data.rows import MOST_ROW_BYTES
 
@@ -141,6 +141,50 @@ def test_a_conversation_in_a_csv_column_is_json(tmp_path: Path) -> None:
     assert turns(examine(tmp_path / "a.csv"))[0] == ("user", "What follows 1?")
 
 
+WEATHER = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+
+
+@pytest.mark.parametrize("tools", [[WEATHER], json.dumps([WEATHER])])
+def test_tools_are_read_from_a_list_or_its_json(tools: Any, tmp_path: Path) -> None:
+    called = {"messages": [chat(1)["messages"][0], calls("weather")]}
+    as_text = {**called["messages"][1], "tool_calls": json.dumps(calls("weather")["tool_calls"])}
+    rows = [called | {"tools": tools}, {"messages": [called["messages"][0], as_text]}]
+    report = examine(write_lines(tmp_path / "a.jsonl", rows))
+    one, two = (read.example for read in report.first)
+    assert one is not None
+    assert two is not None
+    assert (one.tools, two.tools, report.notes) == ((WEATHER,), (), ())
+    assert one.turns == two.turns
+
+
+def test_what_is_not_used_is_told_once_with_its_rows(tmp_path: Path) -> None:
+    dated = {"messages": [*chat(2)["messages"], {"role": "user", "content": "q", "date": "today"}]}
+    rows = [chat(1) | {"id": 7, "note": None}, dated | {"id": 8, "history": []}, chat(3)]
+    report = examine(write_lines(tmp_path / "a.jsonl", rows))
+    assert report.notes == ("Not used: column 'id' (2 rows), key 'date' of messages (1 row).",)
+    many = [chat(1) | {f"c{number}": 1 for number in range(14)}]
+    (note,) = examine(write_lines(tmp_path / "b.jsonl", many)).notes
+    assert note.endswith("column 'c11' (1 row), and 2 more.")
+
+
+@pytest.mark.parametrize(
+    ("row", "unused"),
+    [
+        ({"prompt": "q", "completion": "a", "system": "s"}, ""),
+        ({"prompt": "q", "completion": "a", "system": {"a": 1}}, "column 'system' (1 row)"),
+        ({"instruction": "i", "output": "o", "history": [["q", "a"]]}, "column 'history' (1 row)"),
+        ({"text": "t", "tools": "hammer"}, "column 'tools' (1 row)"),
+        (
+            {"messages": [{"role": "system", "content": "t"}, *chat(1)["messages"]], "system": "s"},
+            "column 'system' (1 row)",
+        ),
+    ],
+)
+def test_each_form_knows_its_columns(row: dict[str, Any], unused: str, tmp_path: Path) -> None:
+    notes = examine(write_lines(tmp_path / "a.jsonl", [row])).notes
+    assert notes == ((f"Not used: {unused}.",) if unused else ())
+
+
 def test_duplicates_empty_and_broken_rows_are_counted_with_their_numbers(tmp_path: Path) -> None:
     rows = [chat(1), chat(2), "{broken", chat(1), "", {"messages": []}, chat(3)]
     report = examine(write_lines(tmp_path / "a.jsonl", rows))
@@ -171,10 +215,10 @@ def test_a_line_larger_than_memory_should_hold_is_never_held(suffix: str, tmp_pa
 
 
 def test_rows_are_read_as_they_are_needed(tmp_path: Path) -> None:
-    source = locate(write_lines(tmp_path / "a.jsonl", [chat(n) for n in range(20_000)]))
+    source = locate(write_lines(tmp_path / "a.jsonl", [chat(n) for n in range(10_000)]))
     form, _ = form_of_source(source)
     tracemalloc.start()
-    assert sum(one.example is not None for one in read_examples(source, form)) == 20_000
+    assert sum(one.example is not None for one in read_examples(source, form)) == 10_000
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2 << 20

@@ -95,6 +95,31 @@ def test_a_tool_call_is_learned_with_its_end_mark(said: str, thought: str, tmp_p
     assert answered == f"{thought}Rain.<|im_end|>"
 
 
+def test_the_model_sees_the_tools_that_it_may_call(tmp_path: Path) -> None:
+    own = "{% if tools %}{{ tools | tojson }}{% endif %}" + CALLING
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {}}}
+    example = Example(turns=CALLED, tools=(tool,))
+    encoder = Encoder(load_tokenizer(tokenizer_folder(tmp_path, template=own)), "messages")
+    assert encoder.shown(encoder.encode(example))[0][0].startswith('[{"type": "function"')
+    assert encoder.unused(example) == ()
+
+
+def test_reasoning_is_learned_where_the_template_shows_it(tmp_path: Path) -> None:
+    rows = [
+        {"messages": [chat(1)["messages"][0], {**chat(1)["messages"][1], key: "1 + 1 = 2."}]}
+        for key in ("reasoning_content", "thinking")
+    ]
+    report = examine(write_lines(tmp_path / "a.jsonl", rows))
+    own = THINKING.replace("\n\n</think>", "\n{{ message['reasoning_content'] }}\n</think>")
+    folder = tokenizer_folder(tmp_path / "model", template=own)
+    counted = token_report(report, TokenOptions(model=str(folder)))
+    texts = [text for text, learned in counted.first[0].parts if learned]
+    assert texts == ["<think>\n1 + 1 = 2.\n</think>\n\n2 follows 1.<|im_end|>"]
+    assert counted.notes == (
+        "Not used: key 'thinking' of messages, which the template does not show (1 row).",
+    )
+
+
 def test_a_call_that_the_template_does_not_show_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RowError, match="does not show tool calls"):
         learned(tmp_path, CHATML, CALLED)

@@ -7,6 +7,7 @@ its cache, on disk.
 # pyright: reportMissingImports=false, reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import argparse
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from workbench.training_data import (
     load_tokenizer,
     locate,
     read_examples,
+    unused_note,
 )
 
 
@@ -38,11 +40,12 @@ def rows_of(
     form, _ = form_of_source(source)
     encoder = Encoder(load_tokenizer(model), form, template, learn_all=learn_all)
     for read in read_examples(source, form):
-        row = dict[str, Any](row=read.row, problem=read.problem)
+        row = dict[str, Any](row=read.row, problem=read.problem, unused="")
         kept = dict[str, Any](input_ids=[], labels=[])
         if objective == "dpo":
             kept = dict[str, Any](prompt="", chosen="", rejected="")
         if read.example is not None:
+            row["unused"] = "\n".join((*read.example.unused, *encoder.unused(read.example)))
             try:
                 if objective == "dpo":
                     pair = encoder.pair(read.example)
@@ -83,7 +86,10 @@ def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Data
             raise UsageError(f"{text}: {'; '.join(first)}. Mend them, or leave --strict out")
         say(f"{text} and are skipped:", *first, sep="\n  ")
     kept = every.select([at for at, problem in enumerate(problems) if not problem])
-    kept = kept.remove_columns(["row", "problem"])
+    unused = Counter(what for row in kept["unused"] for what in row.split("\n") if what)
+    for note in unused_note(unused):
+        say(note)
+    kept = kept.remove_columns(["row", "problem", "unused"])
     if not options.eval_share:
         return kept, None
     parts = kept.train_test_split(test_size=options.eval_share, seed=options.seed)

@@ -10,6 +10,7 @@ from workbench.training_data.forms import check_objective
 from workbench.training_data.locate import locate
 from workbench.training_data.measure import TokenOptions, TokenReport, token_report
 from workbench.training_data.tokenizer import load_tokenizer
+from workbench.training_data.unused import unused_note
 from workbench.training_data.values import DataReport, Example, RowError, RowResult
 
 __all__ = [
@@ -28,4 +29,5 @@ __all__ = [
     "locate",
     "read_examples",
     "token_report",
+    "unused_note",
 ]

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, pairwise
 from typing import Any, final
 
@@ -96,10 +97,23 @@ class Encoder:
             return EncodedExample(ids=tuple(ids), learned=(True,) * len(ids))
         self._check_calls((*example.turns, *example.rejected))
         if _GENERATION.search(self._template) and not self._learn_all:
-            return self._marked(example.turns)
-        text = self._render(example.turns)
-        spans = [(0, len(text))] if self._learn_all else self._answers(example.turns, text)
-        return self._tokens(text, spans)
+            return self._marked(example)
+        render = partial(self._render, example.tools)
+        text = render(example.turns)
+        marks = [*self.tokenizer.all_special_tokens, *self.tokenizer.get_added_vocab()]
+        answers = {} if self._learn_all else answer_spans(example.turns, text, render, marks)
+        return self._tokens(text, [(0, len(text))] if self._learn_all else [*answers.values()])
+
+    def unused(self, example: Example) -> tuple[str, ...]:
+        """What the example holds and the template does not show, in words."""
+        keys = {key for turn in (*example.turns, *example.rejected) for key in turn.extra or {}}
+        named = {f"key {key!r} of messages": key for key in sorted(keys)}
+        named |= {"column 'tools'": "tools"} if example.tools else {}
+        return tuple(
+            f"{words}, which the template does not show"
+            for words, key in named.items()
+            if not self._reads(key)
+        )
 
     def prompt(self, text: str) -> list[int]:
         """Tokens of what the user says, up to where the answer begins; of raw text, its own.
@@ -111,7 +125,7 @@ class Encoder:
             ids: list[int] = self.tokenizer(text)["input_ids"]
             end = self.tokenizer.eos_token_id
             return ids[:-1] if len(ids) > 1 and ids[-1] == end else ids
-        prompt = self._render([Turn(role="user", content=text)], answer_follows=True)
+        prompt = self._render((), [Turn(role="user", content=text)], answer_follows=True)
         return self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
 
     def pair(self, example: Example) -> Pair:
@@ -122,9 +136,10 @@ class Encoder:
         """
         self._check_calls((*example.turns, *example.rejected))
         turns = example.turns[: example.prompt_turns]
-        prompt = self._render(turns, answer_follows=True)
-        chosen = self._render(example.turns)
-        rejected = self._render((*turns, *example.rejected))
+        render = partial(self._render, example.tools)
+        prompt = render(turns, answer_follows=True)
+        chosen = render(example.turns)
+        rejected = render((*turns, *example.rejected))
         if not (chosen.startswith(prompt) and rejected.startswith(prompt)):
             raise RowError("the template writes the prompt differently once an answer follows")
         return Pair(prompt=prompt, chosen=chosen[len(prompt) :], rejected=rejected[len(prompt) :])
@@ -149,10 +164,17 @@ class Encoder:
         if any(turn.calls for turn in turns) and not self._reads("tool_calls"):
             raise RowError("the template does not show tool calls; choose one that does")
 
-    def _render(self, turns: Sequence[Turn], *, answer_follows: bool = False) -> str:
+    def _render(
+        self,
+        tools: Sequence[Mapping[str, Any]],
+        turns: Sequence[Turn],
+        *,
+        answer_follows: bool = False,
+    ) -> str:
         try:
             return self.tokenizer.apply_chat_template(
                 [turn.message() for turn in turns],
+                tools=list(tools) or None,
                 chat_template=self._template,
                 add_generation_prompt=answer_follows,
                 tokenize=False,
@@ -161,11 +183,12 @@ class Encoder:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise RowError(f"the template refuses it: {reason}") from error
 
-    def _marked(self, turns: Sequence[Turn]) -> EncodedExample:
+    def _marked(self, example: Example) -> EncodedExample:
         """By the template's own marks of what the assistant generates."""
         try:
             encoded = self.tokenizer.apply_chat_template(
-                [turn.message() for turn in turns],
+                [turn.message() for turn in example.turns],
+                tools=list(example.tools) or None,
                 chat_template=self._template,
                 return_dict=True,
                 return_assistant_tokens_mask=True,
@@ -175,11 +198,6 @@ class Encoder:
             raise RowError(f"the template refuses it: {reason}") from error
         learned = tuple(map(bool, encoded["assistant_masks"]))
         return EncodedExample(ids=tuple(encoded["input_ids"]), learned=learned)
-
-    def _answers(self, turns: Sequence[Turn], text: str) -> list[tuple[int, int]]:
-        """Where in the text the assistant's answers stand, their end marks included."""
-        marks = [*self.tokenizer.all_special_tokens, *self.tokenizer.get_added_vocab()]
-        return list(answer_spans(turns, text, self._render, marks).values())
 
     def _tokens(self, text: str, spans: Sequence[tuple[int, int]]) -> EncodedExample:
         """The whole text in tokens; learned are those that begin inside a span."""

@@ -12,6 +12,7 @@ from workbench.errors import UsageError
 from workbench.training_data.forms import FORMS, example_of, form_of
 from workbench.training_data.locate import locate
 from workbench.training_data.rows import rows
+from workbench.training_data.unused import unused_note
 from workbench.training_data.values import (
     DataReport,
     EmptyRowError,
@@ -71,7 +72,7 @@ def examine(data: str | Path) -> DataReport:
     source = locate(data)
     form, columns = form_of_source(source)
     counts, first, problems = Counter[str](), list[RowResult](), list[RowResult]()
-    seen, duplicates = set[bytes](), 0
+    seen, duplicates, unused = set[bytes](), 0, Counter[str]()
     for read in read_examples(source, form):
         counts["rows"] += 1
         if read.example is None:
@@ -79,6 +80,7 @@ def examine(data: str | Path) -> DataReport:
             problems += [read] * (len(problems) < _MOST_PROBLEMS)
             continue
         counts["examples"] += 1
+        unused.update(read.example.unused)
         first += [read] * (len(first) < _SHOWN)
         key = _key(read.example)
         duplicates += key in seen
@@ -101,7 +103,7 @@ def examine(data: str | Path) -> DataReport:
         empty=counts["empty"],
         broken=counts["broken"],
         problems=tuple(problems),
-        notes=source.notes,
+        notes=(*source.notes, *unused_note(unused)),
     )
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, cast
 
 from workbench.errors import UsageError
+from workbench.training_data.unused import is_nothing, unused_columns, unused_keys
 from workbench.training_data.values import EmptyRowError, Example, RowError, Turn
 
 _PAIRS = (
@@ -16,6 +18,17 @@ _PAIRS = (
     *(("input", "output"), ("source", "target")),
 )
 _TEXTS = ("text", "content")
+_COLUMNS = {  # of the other forms they follow from the row
+    "messages": ("messages",),
+    "sharegpt": ("conversations", "conversation"),
+    "preference": ("chosen", "rejected", "prompt"),
+    "alpaca": ("instruction", "input", "output"),
+}
+_PASSED = (  # keys of a message that templates read
+    *("name", "tool_call_id"),
+    *("reasoning_content", "reasoning", "thinking"),
+)
+_KEYS = {"role", "from", "content", "value", "tool_calls", *_PASSED}
 _CALLED = {
     "system": "system developer",
     "user": "user human prompter",
@@ -84,9 +97,47 @@ def example_of(fields: Mapping[str, Any], form: str) -> Example:
         names = ", ".join(map(repr, fields)) or "none"
         is_form = f", which is the form {form_found}" if form_found else ""
         raise RowError(f"its columns are {names}{is_form}; the file's form is {form}")
+    if fields.get("functions") and isinstance(fields["functions"], list):
+        raise RowError("functions is the old form of tools; write them as tools and tool_calls")
     example = _READERS[form](fields)
+    tools = () if form == "text" else _objects(fields.get("tools"), "tools")
+    unused = unused_columns(fields, _used(fields, form, example))
+    unused += unused_keys((*example.turns, *example.rejected))
+    if tools or unused:
+        example = replace(example, tools=tools, unused=unused)
     _check_letters(example)
     return example
+
+
+def _used(fields: Mapping[str, Any], form: str, example: Example) -> set[str]:
+    """The columns that an example was made of."""
+    if form == "text":
+        return {_text_column(fields) or ""}
+    used = {*(_COLUMNS.get(form) or _pair_of(fields)), "tools"}
+    if example.turns[0].role == "system" and example.turns[0].content == fields.get("system"):
+        used.add("system")
+    return used
+
+
+def _objects(value: Any, what: str) -> tuple[dict[str, Any], ...]:
+    """Objects from a list, or from JSON text of one; none of a value that says nothing."""
+    found = _from_json(value)
+    if is_nothing(found):
+        return ()
+    objects = cast("list[Any]", found)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in objects):
+        raise RowError(f"{what} is {_kind(value)}, not a list of objects")
+    return tuple(objects)
+
+
+def _from_json(value: Any) -> Any:
+    """What a text says as JSON (CSV, and columns with keys of many kinds); else as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
 
 
 def _messages(fields: Mapping[str, Any]) -> Example:
@@ -131,7 +182,9 @@ def _turn(message: object, number: int) -> Turn:
     known = cast("dict[str, Any]", message)
     role = known.get("role", known.get("from"))
     content = known.get("content", known.get("value"))
-    extra = {key: known[key] for key in ("tool_calls", "name", "tool_call_id") if known.get(key)}
+    extra: dict[str, Any] = {key: known[key] for key in _PASSED if known.get(key)}
+    calls = known.get("tool_calls")
+    calls = _objects(calls, f"tool_calls of message {number}") if calls else ()
     if not isinstance(role, str) or role not in _ROLES:
         raise RowError(
             f"message {number} has the role {role!r}; allowed are system, user, assistant, tool"
@@ -140,11 +193,16 @@ def _turn(message: object, number: int) -> Turn:
         )
     if isinstance(content, list):
         content = "".join(_part(part, number) for part in cast("list[Any]", content))
-    if content is None and extra.get("tool_calls"):
-        content = ""
+    if calls:
+        extra["tool_calls"] = list(calls)
+        content = "" if content is None else content
+    if known.get("function_call"):
+        raise RowError(f"message {number} has a function_call, the old form of tool_calls")
     if not isinstance(content, str):
         raise RowError(f"message {number} has {_kind(content)} as content, not a text")
-    return Turn(role=_ROLES[role], content=content, extra=extra or None)
+    unused = known.keys() - _KEYS
+    unused = tuple(sorted(key for key in unused if not is_nothing(known[key]))) if unused else ()
+    return Turn(role=_ROLES[role], content=content, extra=extra or None, unused=unused)
 
 
 def _part(part: object, number: int) -> str:
@@ -186,12 +244,16 @@ def _alpaca(fields: Mapping[str, Any]) -> Example:
 
 
 def _pair(fields: Mapping[str, Any]) -> Example:
-    one, other = next(pair for pair in _PAIRS if all(fields.get(name) is not None for name in pair))
+    one, other = _pair_of(fields)
     if isinstance(fields[one], list):  # TRL's conversational form of the two columns
         turns = (*_turns(fields[one], one), *_turns(fields[other], other))
         check_turns(turns)
         return Example(turns=turns)
     return Example(turns=_asked(fields, _text(fields, one), _text(fields, other)))
+
+
+def _pair_of(fields: Mapping[str, Any]) -> tuple[str, str]:
+    return next(pair for pair in _PAIRS if all(fields.get(name) is not None for name in pair))
 
 
 def _asked(fields: Mapping[str, Any], prompt: str, answer: str) -> tuple[Turn, ...]:
@@ -203,13 +265,17 @@ def _asked(fields: Mapping[str, Any], prompt: str, answer: str) -> tuple[Turn, .
 
 
 def _plain(fields: Mapping[str, Any]) -> Example:
-    name = next((text for text in _TEXTS if text in fields), None)
+    name = _text_column(fields)
     if name is None:
         raise RowError(f"no column text, only {', '.join(map(repr, fields))}")
     text = _text(fields, name)
     if not text.strip():
         raise EmptyRowError("empty")
     return Example(text=text)
+
+
+def _text_column(fields: Mapping[str, Any]) -> str | None:
+    return next((text for text in _TEXTS if text in fields), None)
 
 
 def _preference(fields: Mapping[str, Any]) -> Example:
@@ -262,7 +328,10 @@ def _kind(value: object) -> str:
 
 def _check_letters(example: Example) -> None:
     """Refuse bytes that are no letters, and halves of letters, as JSON can escape them."""
-    for text in (example.text, *(turn.content for turn in (*example.turns, *example.rejected))):
+    turns = (*example.turns, *example.rejected)
+    objects = [*example.tools, *(turn.extra for turn in turns if turn.extra)]
+    texts = (json.dumps(one, ensure_ascii=False, default=str) for one in objects)
+    for text in (example.text, *(turn.content for turn in turns), *texts):
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from workbench.training_data.examine import read_examples
 from workbench.training_data.locate import locate
 from workbench.training_data.templates import TEMPLATES
 from workbench.training_data.tokenizer import load_tokenizer
+from workbench.training_data.unused import unused_note
 from workbench.training_data.values import DataReport, Example, RowError, RowResult
 
 SAMPLE = 5000
@@ -120,6 +122,7 @@ def token_report(report: DataReport, options: TokenOptions) -> TokenReport:
         list[ShownExample](),
         list[RowResult](),
     )
+    unused = Counter[str]()
     for read in _sample(report):
         assert read.example is not None
         try:
@@ -128,6 +131,7 @@ def token_report(report: DataReport, options: TokenOptions) -> TokenReport:
         except RowError as error:
             refused.append(RowResult(row=read.row, problem=str(error)))
             continue
+        unused.update(encoder.unused(read.example))
         for one in sequences:
             kept = one.learned[: options.seq_len]
             lengths.append(len(one.ids))
@@ -139,7 +143,8 @@ def token_report(report: DataReport, options: TokenOptions) -> TokenReport:
     if not lengths:
         first = refused[0]
         raise UsageError(f"The template fits no row (row {first.row}: {first.problem}).")
-    return _summed(report, options, encoder, shown, refused, lengths, learned)
+    counted = _summed(report, options, encoder, shown, refused, lengths, learned)
+    return replace(counted, notes=(*encoder.notes, *unused_note(unused)))
 
 
 def _sequences(example: Example) -> list[Example]:
@@ -193,7 +198,7 @@ def _summed(
         epoch_tokens=round(scale * kept),
         epoch_steps=-(-rows // batch),
         epoch_steps_packed=-(-max(1, round(scale * bins)) // batch),
-        notes=encoder.notes,
+        notes=(),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,8 @@ class Turn:
     """Its text."""
     extra: Mapping[str, Any] | None = None
     """Other keys that a template may read, such as tool_calls."""
+    unused: tuple[str, ...] = field(default=(), compare=False)
+    """Keys with a value that nothing reads."""
 
     @property
     def calls(self) -> Any:
@@ -75,6 +77,10 @@ class Example:
     """Of a preference the rejected answer, without the prompt."""
     prompt_turns: int = 0
     """Of a preference how many of the turns are the prompt."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Definitions of the tools that the assistant may call."""
+    unused: tuple[str, ...] = ()
+    """What the row holds besides, in words: columns, and keys of messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,62 @@
+"""The examples that finetune.py trains on: what `workbench data` shows, and what is told of them."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.training_data.tiny import chat, tokenizer_folder, write_lines
+from workbench.training_data import TokenOptions, examine, token_report
+
+pytest.importorskip("datasets", reason="pip install 'training-workbench[finetune]'")
+
+import datasets.config
+import finetune_data
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model's folder; examples are kept beside it."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return tokenizer_folder(tmp_path / "model")
+
+
+def examples(folder: Path, data: Path, **how: Any) -> Any:
+    """What is trained on."""
+    chosen = {"template": None, "objective": "sft", "learn": "answers", "strict": False}
+    options: Any = SimpleNamespace(data=str(data), model=str(folder), eval_share=0.0, seed=0)
+    vars(options).update(chosen | how)
+    arguments = SimpleNamespace(main_process_first=lambda **_: contextlib.nullcontext())
+    return finetune_data.examples(options, arguments)[0]
+
+
+def test_training_tells_what_the_check_tells(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = {"messages": [{**chat(2)["messages"][0], "name": "Ada"}, chat(2)["messages"][1]]}
+    data = write_lines(tmp_path / "a.jsonl", [chat(1) | {"id": 7}, named, "{oops", chat(3)])
+    rows = examples(folder, data)
+    shown = token_report(examine(data), TokenOptions(model=str(folder)))
+    assert len(rows) == shown.counted == 3
+    assert set(rows.column_names) == {"input_ids", "labels"}
+    told = capsys.readouterr().out
+    assert "1 of 4 rows" in told
+    assert (
+        "Not used: column 'id' (1 row), "
+        "key 'name' of messages, which the template does not show (1 row)." in told
+    )
+
+
+def test_examples_are_encoded_again_with_another_tokenizer(tmp_path: Path) -> None:
+    data, model = tmp_path / "a.jsonl", tmp_path / "model"
+    data.write_text("{}")
+    model.mkdir()
+    before = finetune_data.state_of([data], str(model))
+    assert finetune_data.state_of([data], str(model)) == before
+    (model / "chat_template.jinja").write_text("{{ messages }}")
+    assert finetune_data.state_of([data], str(model)) != before
+    assert finetune_data.state_of([data], "owner/model")  # of the hub
