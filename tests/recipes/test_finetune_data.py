@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.training_data.tiny import chat, tokenizer_folder, write_lines
-from workbench.training_data import TokenOptions, examine, token_report
+from workbench.training_data import TokenOptions, examine, load_tokenizer, token_report
 
 pytest.importorskip("datasets", reason="pip install 'training-workbench[finetune]'")
 
@@ -49,6 +49,20 @@ def test_training_tells_what_the_check_tells(
         "Not used: column 'id' (1 row), "
         "key 'name' of messages, which the template does not show (1 row)." in told
     )
+
+
+def test_a_pair_is_trained_on_as_it_is_shown(folder: Path, tmp_path: Path) -> None:
+    pair = {"prompt": "one?", "chosen": "Two.", "rejected": "Not two."}
+    data = write_lines(tmp_path / "pairs.jsonl", ["{oops", pair])
+    (row,) = examples(folder, data, objective="dpo")
+    decode = load_tokenizer(folder).decode
+    assert {name: decode(tokens) for name, tokens in row.items()} == {
+        "prompt_ids": "<|im_start|>user\none?<|im_end|>\n<|im_start|>assistant\n",
+        "chosen_ids": "Two.<|im_end|>",
+        "rejected_ids": "Not two.<|im_end|>",
+    }
+    (shown,) = token_report(examine(data), TokenOptions(model=str(folder))).first
+    assert shown.tokens == 2 * len(row["prompt_ids"]) + len(row["chosen_ids"] + row["rejected_ids"])
 
 
 def test_examples_are_encoded_again_with_another_tokenizer(tmp_path: Path) -> None:

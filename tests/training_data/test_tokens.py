@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -161,8 +162,28 @@ def test_a_preference_is_a_prompt_and_two_ends(tmp_path: Path) -> None:
     encoder = Encoder(load_tokenizer(tokenizer_folder(tmp_path)), "preference")
     rejected = (Turn(role="assistant", content="No."),)
     pair = encoder.pair(Example(turns=TURNS, rejected=rejected, prompt_turns=3))
-    assert pair.prompt.endswith("two?<|im_end|>\n<|im_start|>assistant\n")
-    assert (pair.chosen, pair.rejected) == ("Two.<|im_end|>\n", "No.<|im_end|>\n")
+    (prompt, _), (chosen, _) = encoder.shown(pair.chosen)
+    assert prompt.endswith(
+        "One.<|im_end|>\n<|im_start|>user\ntwo?<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert chosen == "Two.<|im_end|>"  # what stands behind is written by the template
+    assert encoder.shown(pair.rejected) == [(prompt, False), ("No.<|im_end|>", True)]
+
+
+def test_a_token_over_the_end_of_the_prompt_belongs_to_both_answers(tmp_path: Path) -> None:
+    own = CHATML.replace("}}\n{{", "}}:{{").replace("assistant\n", "assistant:")
+    folder = tokenizer_folder(tmp_path, template=own)
+    made = json.loads((folder / "tokenizer.json").read_text())
+    made["model"]["vocab"][":T"] = made["model"]["vocab"].pop("ÿ")
+    made["model"]["merges"] = [[":", "T"]]
+    (folder / "tokenizer.json").write_text(json.dumps(made))
+    encoder = Encoder(load_tokenizer(folder), "preference")
+    rejected = (Turn(role="assistant", content="No."),)
+    pair = encoder.pair(Example(turns=TURNS[2:], rejected=rejected, prompt_turns=1))
+    (prompt, _), chosen = encoder.shown(pair.chosen)
+    assert prompt.endswith("<|im_start|>assistant")
+    assert chosen == (":Two.<|im_end|>", True)
+    assert encoder.shown(pair.rejected) == [(prompt, False), (":No.<|im_end|>", True)]
 
 
 def test_the_figures_of_an_epoch_follow_from_the_lengths(tmp_path: Path) -> None:
@@ -190,7 +211,7 @@ def test_a_pair_is_two_sequences_that_are_never_packed(tmp_path: Path) -> None:
     counted = token_report(report, options)
     shown = counted.first[0]
     assert [text for text, learned in shown.parts if learned] == ["Two.<|im_end|>"]
-    assert shown.rejected == "Not two.<|im_end|>\n"
+    assert shown.rejected == "Not two.<|im_end|>"
     assert (counted.counted, shown.tokens) == (3, counted.longest + counted.longest - 4)
     assert counted.epoch_tokens == 3 * shown.tokens
     assert (counted.epoch_steps, counted.epoch_steps_packed, counted.packing_gain) == (2, 2, 1.0)

@@ -12,12 +12,13 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset, Features, List, Value
 from recipe_options import first_rank
 
 from workbench.errors import UsageError
 from workbench.training_data import (
     Encoder,
+    Example,
     RowError,
     check_objective,
     form_of_source,
@@ -26,6 +27,12 @@ from workbench.training_data import (
     read_examples,
     unused_note,
 )
+
+_TOKENS = {
+    "sft": ("input_ids", "labels"),
+    "dpo": ("prompt_ids", "chosen_ids", "rejected_ids"),
+}
+_NOT_LEARNED = -100  # what torch's cross entropy leaves out
 
 
 def rows_of(
@@ -41,23 +48,27 @@ def rows_of(
     encoder = Encoder(load_tokenizer(model), form, template, learn_all=learn_all)
     for read in read_examples(source, form):
         row = dict[str, Any](row=read.row, problem=read.problem, unused="")
-        kept = dict[str, Any](input_ids=[], labels=[])
-        if objective == "dpo":
-            kept = dict[str, Any](prompt="", chosen="", rejected="")
+        kept: dict[str, list[int]] = {name: [] for name in _TOKENS[objective]}
         if read.example is not None:
             row["unused"] = "\n".join((*read.example.unused, *encoder.unused(read.example)))
             try:
-                if objective == "dpo":
-                    pair = encoder.pair(read.example)
-                    kept = {"prompt": pair.prompt, "chosen": pair.chosen, "rejected": pair.rejected}
-                else:
-                    encoded = encoder.encode(read.example)
-                    learned = zip(encoded.ids, encoded.learned, strict=True)
-                    kept["input_ids"] = list(encoded.ids)
-                    kept["labels"] = [token if counts else -100 for token, counts in learned]
+                kept = _tokens_of(encoder, read.example, objective)
             except RowError as error:
                 row["problem"] = str(error)
         yield row | kept
+
+
+def _tokens_of(encoder: Encoder, example: Example, objective: str) -> dict[str, list[int]]:
+    """An example by the names of TRL's data collator."""
+    if objective == "dpo":
+        chosen, rejected = encoder.sequences(example)
+        begin = chosen.learned.index(True)
+        parts = chosen.ids[:begin], chosen.ids[begin:], rejected.ids[begin:]
+    else:
+        encoded = encoder.encode(example)
+        both = zip(encoded.ids, encoded.learned, strict=True)
+        parts = encoded.ids, [token if counts else _NOT_LEARNED for token, counts in both]
+    return {name: list(part) for name, part in zip(_TOKENS[objective], parts, strict=True)}
 
 
 def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Dataset | None]:
@@ -65,9 +76,12 @@ def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Data
     source = locate(options.data)
     form, _ = form_of_source(source)
     check_objective(options.data, form, options.objective)
+    columns = {"row": Value("int64"), "problem": Value("string"), "unused": Value("string")}
+    columns |= dict.fromkeys(_TOKENS[options.objective], List(Value("int64")))
     with arguments.main_process_first(desc="examples"):  # the others find them in the cache
         every = Dataset.from_generator(
             rows_of,
+            features=Features(columns),
             gen_kwargs={
                 "data": options.data,
                 "state": state_of(source.files, options.model),

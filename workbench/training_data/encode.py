@@ -28,17 +28,20 @@ class EncodedExample:
     learned: tuple[bool, ...]
     """Of each token whether it counts in the loss."""
 
+    def learned_from(self, begin: int) -> EncodedExample:
+        """The same tokens, of which all from this place on count."""
+        counts = (at >= begin for at in range(len(self.ids)))
+        return EncodedExample(ids=self.ids, learned=tuple(counts))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A preference as DPO takes it: rendered texts."""
+    """A preference as DPO takes it: one prompt with two answers, of which the answers count."""
 
-    prompt: str
-    """What both answers begin from."""
-    chosen: str
-    """The better answer, with its end mark."""
-    rejected: str
-    """The worse one."""
+    chosen: EncodedExample
+    """The prompt and the better answer, up to its end mark."""
+    rejected: EncodedExample
+    """The prompt and the worse one."""
 
 
 @final
@@ -129,7 +132,7 @@ class Encoder:
         return self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
 
     def pair(self, example: Example) -> Pair:
-        """A preference as texts.
+        """A preference in tokens.
 
         Raises:
             RowError: the template refuses it or writes the prompt differently before the answers.
@@ -138,11 +141,35 @@ class Encoder:
         turns = example.turns[: example.prompt_turns]
         render = partial(self._render, example.tools)
         prompt = render(turns, answer_follows=True)
-        chosen = render(example.turns)
-        rejected = render((*turns, *example.rejected))
-        if not (chosen.startswith(prompt) and rejected.startswith(prompt)):
+        both = [example.turns, (*turns, *example.rejected)]
+        chosen, rejected = (self._preferred(prompt, render(all_turns)) for all_turns in both)
+        # A token may hold the prompt's last letters and the answer's first ones.
+        pairs = enumerate(zip(chosen.ids, rejected.ids, strict=False))
+        same = next((at for at, (one, other) in pairs if one != other), len(chosen.ids))
+        begin = min(same, chosen.learned.index(True), rejected.learned.index(True))
+        return Pair(chosen=chosen.learned_from(begin), rejected=rejected.learned_from(begin))
+
+    def _preferred(self, prompt: str, text: str) -> EncodedExample:
+        """A whole text in tokens, of which what follows the prompt is learned, up to its end."""
+        if not text.startswith(prompt):
             raise RowError("the template writes the prompt differently once an answer follows")
-        return Pair(prompt=prompt, chosen=chosen[len(prompt) :], rejected=rejected[len(prompt) :])
+        end = len(text.rstrip("\n"))
+        encoded = self._tokens(text, [(len(prompt), end)])
+        if True not in encoded.learned:
+            raise RowError("the template writes nothing behind the prompt")
+        ends = len(encoded.ids) - encoded.learned[::-1].index(True)
+        return EncodedExample(ids=encoded.ids[:ends], learned=encoded.learned[:ends])
+
+    def sequences(self, example: Example) -> tuple[EncodedExample, ...]:
+        """What the model computes of an example: of a pair the prompt with each of its answers.
+
+        Raises:
+            RowError: the template refuses it or loses a part of it.
+        """
+        if not example.rejected:
+            return (self.encode(example),)
+        pair = self.pair(example)
+        return pair.chosen, pair.rejected
 
     def shown(self, encoded: EncodedExample) -> list[tuple[str, bool]]:
         """The tokens' text in stretches, each with whether it is learned."""

@@ -18,7 +18,7 @@ from workbench.training_data.locate import locate
 from workbench.training_data.templates import TEMPLATES
 from workbench.training_data.tokenizer import load_tokenizer
 from workbench.training_data.unused import unused_note
-from workbench.training_data.values import DataReport, Example, RowError, RowResult
+from workbench.training_data.values import DataReport, RowError, RowResult
 
 SAMPLE = 5000
 """Examples that are counted in tokens; of more rows they are drawn evenly."""
@@ -126,8 +126,7 @@ def token_report(report: DataReport, options: TokenOptions) -> TokenReport:
     for read in _sample(report):
         assert read.example is not None
         try:
-            sequences = [encoder.encode(one) for one in _sequences(read.example)]
-            rejected = encoder.pair(read.example).rejected if len(sequences) > 1 else ""
+            sequences = encoder.sequences(read.example)
         except RowError as error:
             refused.append(RowResult(row=read.row, problem=str(error)))
             continue
@@ -138,6 +137,7 @@ def token_report(report: DataReport, options: TokenOptions) -> TokenReport:
             learned.append([sum(kept), len(kept)])
         if len(shown) < len(report.first):
             parts = tuple(encoder.shown(sequences[0]))
+            rejected = encoder.shown(sequences[1])[-1][0] if len(sequences) > 1 else ""
             tokens = sum(len(one.ids) for one in sequences)
             shown.append(ShownExample(row=read.row, tokens=tokens, parts=parts, rejected=rejected))
     if not lengths:
@@ -145,14 +145,6 @@ def token_report(report: DataReport, options: TokenOptions) -> TokenReport:
         raise UsageError(f"The template fits no row (row {first.row}: {first.problem}).")
     counted = _summed(report, options, encoder, shown, refused, lengths, learned)
     return replace(counted, notes=(*encoder.notes, *unused_note(unused)))
-
-
-def _sequences(example: Example) -> list[Example]:
-    """What the model computes of an example: of a pair the prompt with each of its answers."""
-    if not example.rejected:
-        return [example]
-    turns = (*example.turns[: example.prompt_turns], *example.rejected)
-    return [example, replace(example, turns=turns)]
 
 
 def _sample(report: DataReport) -> Iterable[RowResult]:
