@@ -83,6 +83,14 @@ ROWS: dict[str, tuple[Any, str]] = {
         {"messages": [chat(1)["messages"][0], {**calls("a"), "tool_calls": "hammer"}]},
         "tool_calls of message 2 is a text, not a list of objects",
     ),
+    "part of a weight": (
+        {"messages": [chat(1)["messages"][0], chat(1)["messages"][1] | {"weight": 0.5}]},
+        "message 2 has the weight 0.5; allowed are 0 and 1",
+    ),
+    "no weight": (
+        {"messages": [chat(1)["messages"][0], chat(1)["messages"][1] | {"train": False}]},
+        "each answer has the weight 0: nothing to learn from",
+    ),
     "old tools": (chat(1) | {"functions": [{"name": "a"}]}, "functions is the old form of tools"),
     "old call": (
         {"messages": [chat(1)["messages"][0], {**calls("a"), "function_call": {"name": "a"}}]},

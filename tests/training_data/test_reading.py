@@ -157,6 +157,24 @@ def test_tools_are_read_from_a_list_or_its_json(tools: Any, tmp_path: Path) -> N
     assert one.turns == two.turns
 
 
+@pytest.mark.parametrize("weight", [{"weight": 0}, {"weight": 0.0}, {"train": False}])
+def test_weights_say_which_answers_are_learned(weight: dict[str, Any], tmp_path: Path) -> None:
+    (asked, answer), (again, other) = chat(1)["messages"], chat(2)["messages"]
+    messages = [asked | {"weight": 0}, answer | weight, again, other | {"weight": 1, "train": None}]
+    report = examine(write_lines(tmp_path / "a.jsonl", [{"messages": messages}]))
+    assert report.first[0].example is not None
+    learned = [turn.learned for turn in report.first[0].example.turns if turn.role == "assistant"]
+    assert learned == [False, True]
+    assert report.notes == ("Not used: key 'weight' of messages (1 row).",)  # the user's
+
+
+def test_pairs_have_no_weights(tmp_path: Path) -> None:
+    asked, answer = chat(1)["messages"]
+    row = {"chosen": [asked, answer], "rejected": [asked, answer | {"content": "7", "weight": 0}]}
+    (note,) = examine(write_lines(tmp_path / "a.jsonl", [row])).notes
+    assert note == "Not used: weight of messages, since pairs have none (1 row)."
+
+
 def test_what_is_not_used_is_told_once_with_its_rows(tmp_path: Path) -> None:
     dated = {"messages": [*chat(2)["messages"], {"role": "user", "content": "q", "date": "today"}]}
     rows = [chat(1) | {"id": 7, "note": None}, dated | {"id": 8, "history": []}, chat(3)]

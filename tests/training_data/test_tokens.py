@@ -146,6 +146,18 @@ def test_an_answer_is_not_looked_for_in_what_the_template_writes(
     assert learned(tmp_path, own, turns) == expected
 
 
+@pytest.mark.parametrize("own", [CHATML, MARKED, THINKING])
+def test_an_answer_with_the_weight_0_is_only_read(own: str, tmp_path: Path) -> None:
+    turns = (TURNS[0], replace(TURNS[1], learned=False), *TURNS[2:])
+    (answer,) = learned(tmp_path, own, turns)
+    assert answer.endswith("Two.<|im_end|>")
+    assert "One." not in answer
+    every = learned(tmp_path, own, turns, learn_all=True)
+    assert "".join(every).count("One.") == 0
+    assert every[0].startswith("<|im_start|>user\none?<|im_end|>")
+    assert every[0].endswith("<|im_start|>assistant\n")
+
+
 def test_everything_can_be_learned(tmp_path: Path) -> None:
     (text,) = learned(tmp_path, CHATML, learn_all=True)
     assert text.startswith("<|im_start|>user\none?<|im_end|>")

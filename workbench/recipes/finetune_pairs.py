@@ -22,5 +22,5 @@ class PairTrainer(DPOTrainer):
         kept = [at for at, length in enumerate(lengths) if length < args.max_length]
         if len(kept) < len(lengths):
             left = len(lengths) - len(kept)
-            say(f"left out, as its prompt alone fills --seq-len: {left:,} of {len(lengths):,} pairs")
+            say(f"left out, as the prompt fills --seq-len: {left:,} of {len(lengths):,} pairs")
         return dataset.select(kept)

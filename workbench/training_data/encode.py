@@ -99,13 +99,22 @@ class Encoder:
             ids += [end] * (end is not None and ids[-1:] != [end])
             return EncodedExample(ids=tuple(ids), learned=(True,) * len(ids))
         self._check_calls((*example.turns, *example.rejected))
-        if _GENERATION.search(self._template) and not self._learn_all:
+        left_out = {place for place, turn in enumerate(example.turns) if not turn.learned}
+        marked = bool(_GENERATION.search(self._template)) and not self._learn_all
+        if marked and not left_out:
             return self._marked(example)
         render = partial(self._render, example.tools)
         text = render(example.turns)
+        if self._learn_all and not left_out:
+            return self._tokens(text, [(0, len(text))])
         marks = [*self.tokenizer.all_special_tokens, *self.tokenizer.get_added_vocab()]
-        answers = {} if self._learn_all else answer_spans(example.turns, text, render, marks)
-        return self._tokens(text, [(0, len(text))] if self._learn_all else [*answers.values()])
+        spans = answer_spans(example.turns, text, render, marks)
+        if not marked and not self._learn_all:
+            return self._tokens(text, [spans[place] for place in spans.keys() - left_out])
+        but = self._tokens(text, [spans[place] for place in left_out & spans.keys()]).learned
+        whole = self._marked(example) if marked else self._tokens(text, [(0, len(text))])
+        both = zip(whole.learned, but, strict=True)
+        return EncodedExample(ids=whole.ids, learned=tuple(a and not b for a, b in both))
 
     def unused(self, example: Example) -> tuple[str, ...]:
         """What the example holds and the template does not show, in words."""

@@ -28,6 +28,7 @@ _PASSED = (  # keys of a message that templates read
     *("name", "tool_call_id"),
     *("reasoning_content", "reasoning", "thinking"),
 )
+_WEIGHTS = ("weight", "train", "trainable", "loss")  # 0 or false: an answer is not learned
 _KEYS = {"role", "from", "content", "value", "tool_calls", *_PASSED}
 _CALLED = {
     "system": "system developer",
@@ -101,8 +102,12 @@ def example_of(fields: Mapping[str, Any], form: str) -> Example:
         raise RowError("functions is the old form of tools; write them as tools and tool_calls")
     example = _READERS[form](fields)
     tools = () if form == "text" else _objects(fields.get("tools"), "tools")
-    unused = unused_columns(fields, _used(fields, form, example))
-    unused += unused_keys((*example.turns, *example.rejected))
+    turns = (*example.turns, *example.rejected)
+    unused = (*unused_columns(fields, _used(fields, form, example)), *unused_keys(turns))
+    if example.rejected and not all(turn.learned for turn in turns):
+        unused = (*unused, "weight of messages, since pairs have none")
+    elif turns and not any(turn.learned for turn in turns if turn.role == "assistant"):
+        raise RowError("each answer has the weight 0: nothing to learn from")
     if tools or unused:
         example = replace(example, tools=tools, unused=unused)
     _check_letters(example)
@@ -200,9 +205,20 @@ def _turn(message: object, number: int) -> Turn:
         raise RowError(f"message {number} has a function_call, the old form of tool_calls")
     if not isinstance(content, str):
         raise RowError(f"message {number} has {_kind(content)} as content, not a text")
-    unused = known.keys() - _KEYS
-    unused = tuple(sorted(key for key in unused if not is_nothing(known[key]))) if unused else ()
-    return Turn(role=_ROLES[role], content=content, extra=extra or None, unused=unused)
+    turn = Turn(role=_ROLES[role], content=content, extra=extra or None)
+    others = known.keys() - _KEYS
+    return _with_others(turn, {key: known[key] for key in others}, number) if others else turn
+
+
+def _with_others(turn: Turn, others: Mapping[str, Any], number: int) -> Turn:
+    """With what the other keys of its message say: whether it is learned, or nothing."""
+    weights = [key for key in _WEIGHTS if key in others] if turn.role == "assistant" else []
+    for key in weights:
+        if others[key] not in (None, 0, 1):
+            raise RowError(f"message {number} has the {key} {others[key]!r}; allowed are 0 and 1")
+    learned = all(others[key] in (None, 1) for key in weights)
+    unused = (key for key in others if key not in weights and not is_nothing(others[key]))
+    return replace(turn, learned=learned, unused=tuple(sorted(unused)))
 
 
 def _part(part: object, number: int) -> str:

@@ -52,6 +52,8 @@ class Turn:
     """Its text."""
     extra: Mapping[str, Any] | None = None
     """Other keys that a template may read, such as tool_calls."""
+    learned: bool = field(default=True, compare=False)
+    """Whether an answer counts in the loss; the others are only read."""
     unused: tuple[str, ...] = field(default=(), compare=False)
     """Keys with a value that nothing reads."""
 
