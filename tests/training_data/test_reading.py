@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import tracemalloc
 from pathlib import Path
@@ -128,6 +129,45 @@ def test_forms_are_recognised(row: dict[str, Any], form: str, said: str, tmp_pat
     assert turns(report)[-1] == ("assistant", said)
 
 
+@pytest.mark.parametrize(
+    ("row", "asked"),
+    [
+        (  # as Dolly's
+            {"instruction": "Who?", "context": "Ada wrote.", "response": "Ada", "category": ""},
+            "Who?\n\nAda wrote.",
+        ),
+        ({"instruction": "Translate", "input": "Hallo", "response": "Hello"}, "Translate\n\nHallo"),
+        ({"question": "Who?", "context": "Ada.", "answer": "Ada"}, "Who?\n\nAda."),
+        ({"input": "Who?", "context": "Ada.", "output": "Ada"}, "Who?\n\nAda."),
+        ({"instruction": "Add", "input": "1", "context": "", "output": "2"}, "Add\n\n1"),
+        ({"prompt": "Who?", "context": "Ada.", "chosen": "Ada", "rejected": "I"}, "Who?\n\nAda."),
+    ],
+)
+def test_a_question_has_what_it_is_about(row: dict[str, Any], asked: str, tmp_path: Path) -> None:
+    report = examine(write_lines(tmp_path / "a.jsonl", [row]))
+    assert turns(report)[0] == ("user", asked)
+    assert report.notes == ()
+
+
+@pytest.mark.parametrize("column", ["system", "system_prompt"])
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"prompt": "q", "completion": "a"},
+        {"prompt": [{"role": "user", "content": "q"}], "completion": [chat(1)["messages"][1]]},
+        {"prompt": "q", "chosen": "a", "rejected": "b"},
+        {"prompt": "q", "chosen": [chat(1)["messages"][1]], "rejected": [chat(2)["messages"][1]]},
+        chat(1),
+    ],
+)
+def test_what_the_system_says_is_the_first_turn(
+    row: dict[str, Any], column: str, tmp_path: Path
+) -> None:
+    report = examine(write_lines(tmp_path / "a.jsonl", [row | {column: "Be a pirate."}]))
+    assert turns(report)[0] == ("system", "Be a pirate.")
+    assert report.notes == ()
+
+
 def test_text_is_read_by_blocks(tmp_path: Path) -> None:
     (tmp_path / "book.txt").write_text("One\ntwo.\n\n\n\nThree.\n")
     report = examine(tmp_path / "book.txt")
@@ -201,6 +241,30 @@ def test_what_is_not_used_is_told_once_with_its_rows(tmp_path: Path) -> None:
 def test_each_form_knows_its_columns(row: dict[str, Any], unused: str, tmp_path: Path) -> None:
     notes = examine(write_lines(tmp_path / "a.jsonl", [row])).notes
     assert notes == ((f"Not used: {unused}.",) if unused else ())
+
+
+def test_conversations_in_csv_columns_of_pairs_are_json(tmp_path: Path) -> None:
+    answers = [json.dumps([{"role": "assistant", "content": text}]) for text in ("a", "b")]
+    with (tmp_path / "a.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([["prompt", "chosen", "rejected"], ["q", *answers]])
+        csv.writer(file).writerow(["q", '[{"a": 1}]', "b"])  # an answer that is JSON
+    report = examine(tmp_path / "a.csv")
+    assert turns(report) == [("user", "q"), ("assistant", "a")]
+    second = report.first[1].example
+    assert second is not None
+    assert second.turns[-1].content == '[{"a": 1}]'
+
+
+def test_duplicates_are_equal_in_all_that_is_trained_on(tmp_path: Path) -> None:
+    asked, answer = chat(1)["messages"]
+    rows: list[Any] = [
+        *({"messages": [asked, calls("weather", city=city)]} for city in ("Rome", "Oslo", "Rome")),
+        *({"messages": [asked, answer], "tools": tools} for tools in ([], [WEATHER])),
+        {"messages": [asked, {**answer, "reasoning_content": "1 + 1"}]},
+        {"messages": [asked, answer, asked, {**answer, "weight": 0}]},
+        {"messages": [asked, answer, asked, answer]},
+    ]
+    assert examine(write_lines(tmp_path / "a.jsonl", rows)).duplicates == 1
 
 
 def test_duplicates_empty_and_broken_rows_are_counted_with_their_numbers(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -108,8 +109,8 @@ def examine(data: str | Path) -> DataReport:
 
 
 def _key(example: Example) -> bytes:
-    parts = (
-        example.text,
-        *(x for turn in (*example.turns, *example.rejected) for x in (turn.role, turn.content)),
-    )
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).digest()
+    """Of all that is trained on."""
+    turns = (*example.turns, *example.rejected)
+    said = [(turn.message(), turn.learned) for turn in turns]
+    whole = json.dumps((example.text, example.tools, said), default=str)
+    return hashlib.blake2b(whole.encode(), digest_size=12).digest()

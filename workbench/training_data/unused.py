@@ -24,7 +24,9 @@ def unused_keys(turns: Collection[Turn]) -> tuple[str, ...]:
 
 def is_nothing(value: object) -> bool:
     """Whether a value says nothing: as null, an empty text or an empty list."""
-    return value is None or (isinstance(value, str | list | dict) and not value)  # pyright: ignore[reportUnknownArgumentType]
+    if isinstance(value, str):
+        return not value.strip()
+    return value is None or (isinstance(value, list | dict) and not value)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def unused_note(counts: Mapping[str, int]) -> tuple[str, ...]:
