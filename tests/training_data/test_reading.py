@@ -96,6 +96,40 @@ def test_what_datasets_cached_beside_the_data_is_not_read(tmp_path: Path) -> Non
     assert (report.rows, report.duplicates) == (5, 0)
 
 
+def test_what_others_keep_in_the_folder_is_not_read(tmp_path: Path) -> None:
+    write_lines(tmp_path / "chats.jsonl", [chat(1), chat(2)])
+    for name in (".ipynb_checkpoints/chats-checkpoint.jsonl", ".cache/hub/a.json"):
+        (tmp_path / name).parent.mkdir(parents=True)
+        write_lines(tmp_path / name, [chat(3)])
+    (tmp_path / "dataset_infos.json").write_text('{"default": {"description": "chats"}}')
+    report = examine(tmp_path)
+    assert (report.rows, report.broken, report.notes) == (2, 0, ())
+    hidden = write_lines(tmp_path / ".cache" / "hub" / "b.jsonl", [chat(4)]).parent
+    (hidden / "a.json").unlink()
+    assert examine(hidden).rows == 1  # where it is asked for
+
+
+@pytest.mark.parametrize(
+    ("names", "rows", "note"),
+    [
+        (("constraints", "chats"), 2, "Read together: chats, constraints."),
+        (("train/0", "test/0"), 1, "Of 2 files the 1 with train in their names are read."),
+        (("chatTrain", "chatTest"), 1, "Of 2 files the 1 with train in their names are read."),
+        (("train_gen-0", "train_gen-1", "train_sft-0"), 3, "Read together: train_gen, train_sft."),
+        (("train-00000-of-00002", "train-00001-of-00002"), 2, None),
+    ],
+)
+def test_which_files_of_a_folder_are_read(
+    names: tuple[str, ...], rows: int, note: str | None, tmp_path: Path
+) -> None:
+    for number, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        write_lines(tmp_path / f"{name}.jsonl", [chat(number)])
+    report = examine(tmp_path)
+    assert report.rows == rows
+    assert report.notes == ((note,) if note else ())
+
+
 def test_a_suffix_in_capitals_is_the_same(tmp_path: Path) -> None:
     write_lines(tmp_path / "A.JSONL", [chat(1), chat(2)])
     assert examine(tmp_path).rows == 2
@@ -173,6 +207,24 @@ def test_text_is_read_by_blocks(tmp_path: Path) -> None:
     report = examine(tmp_path / "book.txt")
     assert [one.example.text for one in report.first if one.example] == ["One\ntwo.", "Three."]
     assert [one.row for one in report.first] == [1, 6]
+
+
+def test_what_a_table_fills_up_with_null_is_not_trained_on(tmp_path: Path) -> None:
+    asked = {"role": "user", "content": "q"}
+    rows: list[dict[str, Any]] = [
+        {"messages": [asked, calls("weather", city="Rome")]},
+        {"messages": [asked, calls("add", x=1, y=2)]},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "a.parquet")
+    table, lines = examine(tmp_path / "a.parquet"), examine(write_lines(tmp_path / "a.jsonl", rows))
+    assert [one.example for one in table.first] == [one.example for one in lines.first]
+    assert table.notes == (
+        "Not used: nulls inside of nested columns, with which tables fill what a row lacks (2 rows).",
+    )
+    kept = examine(write_lines(tmp_path / "b.jsonl", [{"messages": [asked, calls("a", x=None)]}]))
+    example = kept.first[0].example
+    assert example is not None
+    assert example.turns[1].calls[0]["function"]["arguments"] == {"x": None}
 
 
 def test_a_conversation_in_a_csv_column_is_json(tmp_path: Path) -> None:

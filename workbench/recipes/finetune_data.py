@@ -50,7 +50,7 @@ def rows_of(
         row = dict[str, Any](row=read.row, problem=read.problem, unused="")
         kept: dict[str, list[int]] = {name: [] for name in _TOKENS[objective]}
         if read.example is not None:
-            row["unused"] = "\n".join((*read.example.unused, *encoder.unused(read.example)))
+            row["unused"] = "\n".join((*read.unused, *encoder.unused(read.example)))
             try:
                 kept = _tokens_of(encoder, read.example, objective)
             except RowError as error:
@@ -101,7 +101,7 @@ def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Data
         say(f"{text} and are skipped:", *first, sep="\n  ")
     kept = every.select([at for at, problem in enumerate(problems) if not problem])
     unused = Counter(what for row in kept["unused"] for what in row.split("\n") if what)
-    for note in unused_note(unused):
+    for note in (*source.notes, *unused_note(unused)):
         say(note)
     kept = kept.remove_columns(["row", "problem", "unused"])
     if not options.eval_share:

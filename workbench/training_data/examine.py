@@ -25,6 +25,7 @@ from workbench.training_data.values import (
 
 _LOOKED_AT = 100  # rows that decide the form
 _SHOWN = 3
+_GAPS = "nulls inside of nested columns, with which tables fill what a row lacks"
 _MOST_PROBLEMS = 1000
 _MOST_HASHES = 2_000_000  # 150 MB of memory
 
@@ -58,7 +59,9 @@ def read_examples(source: Source, form: str) -> Iterator[RowResult]:
             yield RowResult(row=row.number, problem=row.problem)
             continue
         try:
-            yield RowResult(row=row.number, example=example_of(row.fields, form))
+            example = example_of(row.fields, form)
+            unused = (*example.unused, *([_GAPS] if row.has_gaps else []))
+            yield RowResult(row=row.number, example=example, unused=unused)
         except RowError as error:
             empty = isinstance(error, EmptyRowError)
             yield RowResult(row=row.number, problem=str(error), is_empty=empty)
@@ -81,7 +84,7 @@ def examine(data: str | Path) -> DataReport:
             problems += [read] * (len(problems) < _MOST_PROBLEMS)
             continue
         counts["examples"] += 1
-        unused.update(read.example.unused)
+        unused.update(read.unused)
         first += [read] * (len(first) < _SHOWN)
         key = _key(read.example)
         duplicates += key in seen

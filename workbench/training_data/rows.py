@@ -9,6 +9,7 @@ import io
 import itertools
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
@@ -42,7 +43,7 @@ def rows(source: Source) -> Iterator[Row]:
         try:
             for row in readers[source.kind](path):
                 last = row.number
-                yield Row(number=before + last, fields=row.fields, problem=row.problem)
+                yield replace(row, number=before + last)
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
         before += last
@@ -243,7 +244,29 @@ def _batches(batches: Any) -> Iterator[Row]:
     for batch in batches:
         for fields in batch.to_pylist():
             number += 1
-            yield Row(number=number, fields=fields)
+            whole = {name: _without_nulls(value) for name, value in fields.items()}
+            gaps = any(_has_gaps(fields[name], value) for name, value in whole.items())
+            yield Row(number=number, fields=whole, has_gaps=gaps)
+
+
+def _without_nulls(value: Any) -> Any:
+    """Objects inside of a column without their nulls: all rows of a table have the same keys."""
+    if isinstance(value, dict):
+        pairs = cast("dict[str, Any]", value).items()
+        return {key: _without_nulls(one) for key, one in pairs if one is not None}
+    return list(map(_without_nulls, value)) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _has_gaps(value: Any, whole: Any, depth: int = 0) -> bool:
+    """Whether nulls are missing below the keys of a message, such as in a tool's arguments."""
+    if isinstance(value, list):
+        pairs = zip(cast("list[Any]", value), whole, strict=True)
+        return any(_has_gaps(one, other, depth) for one, other in pairs)
+    if not isinstance(value, dict):
+        return False
+    named = cast("dict[str, Any]", value)
+    missing = depth > 0 and len(whole) < len(named)
+    return missing or any(_has_gaps(named[key], whole[key], depth + 1) for key in whole)
 
 
 def _pyarrow(name: str) -> Any:

@@ -40,6 +40,8 @@ class Row:
     """Column -> value; None = it cannot be read."""
     problem: str = ""
     """Why it cannot be read."""
+    has_gaps: bool = False
+    """Whether nulls were left out of objects inside of its columns, where tables fill gaps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,7 @@ class Example:
     tools: tuple[Mapping[str, Any], ...] = ()
     """Definitions of the tools that the assistant may call."""
     unused: tuple[str, ...] = ()
-    """What the row holds besides, in words: columns, and keys of messages."""
+    """What its row holds besides, in words: columns, and keys of messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,8 @@ class RowResult:
     """Why it is skipped."""
     is_empty: bool = False
     """Whether it only has nothing in it."""
+    unused: tuple[str, ...] = ()
+    """What the row holds and is not trained on, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
