@@ -65,12 +65,25 @@ def test_a_pair_is_trained_on_as_it_is_shown(folder: Path, tmp_path: Path) -> No
     assert shown.tokens == 2 * len(row["prompt_ids"]) + len(row["chosen_ids"] + row["rejected_ids"])
 
 
-def test_examples_are_encoded_again_with_another_tokenizer(tmp_path: Path) -> None:
-    data, model = tmp_path / "a.jsonl", tmp_path / "model"
-    data.write_text("{}")
-    model.mkdir()
-    before = finetune_data.state_of([data], str(model))
-    assert finetune_data.state_of([data], str(model)) == before
-    (model / "chat_template.jinja").write_text("{{ messages }}")
-    assert finetune_data.state_of([data], str(model)) != before
-    assert finetune_data.state_of([data], "owner/model")  # of the hub
+def test_examples_are_encoded_again_where_anything_of_them_changed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_lines(tmp_path / "a.jsonl", [chat(1)])
+
+    def state() -> str:
+        return finetune_data.state_of([data], load_tokenizer(folder))
+
+    seen = [state()]
+    assert state() == seen[0]
+    (folder / "README.md").write_text("of no weight")
+    assert state() == seen[0]
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    seen.append(state())
+    tokenizer_folder(folder, eos="<|endoftext|>")
+    seen.append(state())
+    write_lines(data, [chat(1), chat(2)])
+    seen.append(state())
+    monkeypatch.setattr(finetune_data, "_VERSIONS", {"transformers": "0"})
+    seen.append(state())
+    assert len({*seen}) == len(seen)
+    assert all(name in seen[0] for name in ("training_data/encode.py", "finetune_data.py"))

@@ -7,14 +7,18 @@ its cache, on disk.
 # pyright: reportMissingImports=false, reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import argparse
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import tokenizers
+import transformers
 from datasets import Dataset, Features, List, Value
 from recipe_options import first_rank
 
+from workbench import training_data
 from workbench.errors import UsageError
 from workbench.training_data import (
     Encoder,
@@ -32,6 +36,7 @@ _TOKENS = {
     "sft": ("input_ids", "labels"),
     "dpo": ("prompt_ids", "chosen_ids", "rejected_ids"),
 }
+_VERSIONS = {"transformers": transformers.__version__, "tokenizers": tokenizers.__version__}
 _NOT_LEARNED = -100  # what torch's cross entropy leaves out
 
 
@@ -40,7 +45,7 @@ def rows_of(
 ) -> Iterator[dict[str, Any]]:
     """Each row as the trainer takes it, or the sentence why it is skipped.
 
-    `state` is of the files: rows are made again when it changes, else they come from the cache.
+    Rows are made again when `state` changes (see `state_of`), else they come from the cache.
     """
     del state
     source = locate(data)
@@ -84,7 +89,7 @@ def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Data
             features=Features(columns),
             gen_kwargs={
                 "data": options.data,
-                "state": state_of(source.files, options.model),
+                "state": state_of(source.files, load_tokenizer(options.model)),
                 "model": options.model,
                 "template": options.template,
                 "objective": options.objective,
@@ -110,12 +115,18 @@ def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Data
     return parts["train"], parts["test"]
 
 
-def state_of(data: Iterable[Path], model: str) -> str:
-    """Of the examples' files and of a model folder's tokenizer; of a hub's name none is here."""
-    kinds, folder = {".json", ".jinja", ".txt", ".model"}, Path(model).expanduser()
-    files = [*data, *sorted(path for path in folder.glob("*") if path.suffix in kinds)]
-    about = {str(path.resolve()): path.stat() for path in files}
-    return str({name: (seen.st_size, seen.st_mtime_ns) for name, seen in about.items()})
+def state_of(data: Iterable[Path], tokenizer: Any) -> str:
+    """Of all that an encoded example follows from: its file, the tokenizer and the code.
+
+    The tokenizer's own content counts, whatever folder or revision of a hub it is from.
+    """
+    code = [*Path(training_data.__file__).parent.glob("*.py"), Path(__file__)]
+    about = {str(path.resolve()): path.stat() for path in (*data, *sorted(code))}
+    files = {name: (seen.st_size, seen.st_mtime_ns) for name, seen in about.items()}
+    made = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else tokenizer.get_vocab()
+    marks = tokenizer.special_tokens_map, tokenizer.all_special_tokens
+    told = repr((made, marks, tokenizer.chat_template, sorted(tokenizer.get_added_vocab())))
+    return str((files, hashlib.sha256(told.encode()).hexdigest(), _VERSIONS))
 
 
 def say(*words: str, sep: str = " ") -> None:
