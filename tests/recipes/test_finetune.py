@@ -182,6 +182,20 @@ def test_adapters_are_trained_on_two_ranks_and_broken_rows_are_told_once(
     assert (written / "checkpoint-8" / "trainer_state.json").is_file()
 
 
+@pytest.mark.slow
+def test_preferences_are_trained_without_a_perplexity(
+    store: Path, own: tuple[str, ...], tmp_path: Path
+) -> None:
+    pairs = [{"prompt": f"{n}?", "chosen": f"{n}.", "rejected": "No."} for n in range(15)]
+    pairs.append({"prompt": "x" * 64, "chosen": "Yes.", "rejected": "No."})
+    data = str(write_lines(tmp_path / "pairs.jsonl", pairs))
+    words = ("--data", data, "--objective", "dpo", "--eval-share", "0.25", "--epochs", "1")
+    run = trained(store, own, *words, processes=1)
+    assert "fills --seq-len: 1 of " in run.logs()
+    assert {"eval_loss", "eval_rewards/margins"} <= run.series().keys()
+    assert "eval_perplexity" not in run.series()
+
+
 @pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(900)

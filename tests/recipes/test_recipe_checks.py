@@ -57,18 +57,6 @@ def test_pairs_that_are_all_too_long_are_none() -> None:
     assert pairs.encoded_pairs(None, 1)[0] == []
 
 
-def test_examples_are_encoded_again_with_another_tokenizer(tmp_path: Path) -> None:
-    finetune_data = pytest.importorskip("finetune_data")
-    data, model = tmp_path / "a.jsonl", tmp_path / "model"
-    data.write_text("{}")
-    model.mkdir()
-    before = finetune_data.state_of([data], str(model))
-    assert finetune_data.state_of([data], str(model)) == before
-    (model / "chat_template.jinja").write_text("{{ messages }}")
-    assert finetune_data.state_of([data], str(model)) != before
-    assert finetune_data.state_of([data], "owner/model")  # of the hub
-
-
 def test_only_the_first_dashes_are_the_drivers_own(monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[list[str]] = []
     monkeypatch.setattr(driver, "_become", lambda command, *_: started.append(command))

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from tests.training_data.tiny import STRICT, chat, tokenizer_folder, write_lines
+from tests.training_data.tiny import STRICT, calls, chat, tokenizer_folder, write_lines
 from workbench.errors import UsageError
-from workbench.training_data import TokenOptions, examine, token_report
-from workbench.training_data.encode import load_tokenizer
+from workbench.training_data import TokenOptions, examine, load_tokenizer, token_report
+from workbench.training_data.rows import MOST_ROW_BYTES
 
 
 def test_a_folder_that_is_not_there_is_not_looked_for_on_the_hub(tmp_path: Path) -> None:
@@ -79,6 +79,28 @@ ROWS: dict[str, tuple[Any, str]] = {
         "which is the form alpaca; the file's form is messages",
     ),
     "other columns": ({"foo": 1}, "its columns are 'foo'; the file's form is messages"),
+    "tools by name": (chat(1) | {"tools": ["hammer"]}, "tools is a list, not a list of objects"),
+    "calls by name": (
+        {"messages": [chat(1)["messages"][0], {**calls("a"), "tool_calls": "hammer"}]},
+        "tool_calls of message 2 is a text, not a list of objects",
+    ),
+    "part of a weight": (
+        {"messages": [chat(1)["messages"][0], chat(1)["messages"][1] | {"weight": 0.5}]},
+        "message 2 has the weight 0.5; allowed are 0 and 1",
+    ),
+    "no weight": (
+        {"messages": [chat(1)["messages"][0], chat(1)["messages"][1] | {"train": False}]},
+        "each answer has the weight 0: nothing to learn from",
+    ),
+    "old tools": (chat(1) | {"functions": [{"name": "a"}]}, "functions is the old form of tools"),
+    "old call": (
+        {"messages": [chat(1)["messages"][0], {**calls("a"), "function_call": {"name": "a"}}]},
+        "message 2 has a function_call, the old form of tool_calls",
+    ),
+    "half a letter of a call": (
+        {"messages": [chat(1)["messages"][0], calls("a", city="\ud800")]},
+        "not UTF-8",
+    ),
     "half a letter": (
         '{"messages": [{"role": "user", "content": "\\ud800"}, {"role": "assistant", "content": "a"}]}',
         "not UTF-8",
@@ -106,6 +128,10 @@ def text(content: str | bytes, name: str = "a.jsonl") -> Callable[[Path], Path]:
         return folder / name
 
     return write
+
+
+def long_header(folder: Path) -> Path:
+    return text("x" * (MOST_ROW_BYTES + 1), "a.csv")(folder)
 
 
 def mixed_folder(folder: Path) -> Path:
@@ -138,6 +164,7 @@ FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "unknown kind": (text("hello", "a.xyz"), "the kind of file is not known"),
     "false Parquet": (text("hello", "a.parquet"), "its content is not"),
     "cut Parquet": (text(b"PAR1" + b"x" * 50, "a.parquet"), "cannot be read"),
+    "long header": (long_header, "is longer than 16 MiB"),
     "equal columns": (
         text("text,text\na,b\n", "a.csv"),
         "Two columns of the CSV are called 'text'",
@@ -296,6 +323,25 @@ def test_a_line_of_gigabytes_is_one_skipped_row_in_little_memory(size: int, tmp_
     assert (problem.row, report.examples) == (3, 3)
     assert "longer than 16 MiB" in problem.problem
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300 << 10  # KiB
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "row"),
+    [
+        ("a.csv", "text,more\none,1\ntwo,LONG\nthree,3\n", 3),
+        ("a.csv", 'text,more\none,1\n"two\nLONG""\n",2\nthree,3\n', 3),  # inside of quotes
+        ("a.csv", 'text,more\none,1\nLONG,"2\n2"\nthree,3\n', 3),  # it begins them
+        ("a.csv", 'text,more\none,1\n"two\nLONG",2\nthree,3\n', 3),  # it ends them
+        ("a.json", '[{"text": "one"}, {"text": "LONG"}, {"text": "three"}]', 2),
+    ],
+)
+def test_a_row_that_is_too_long_is_told_and_takes_no_other(
+    name: str, content: str, row: int, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(content.replace("LONG", "x" * (MOST_ROW_BYTES + 10)))
+    report = examine(tmp_path / name)
+    assert [one.example.text for one in report.first if one.example] == ["one", "three"]
+    assert [(one.row, one.problem) for one in report.problems] == [(row, "longer than 16 MiB")]
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.txt"])

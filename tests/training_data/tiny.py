@@ -88,6 +88,12 @@ def chat(number: int) -> dict[str, Any]:
     }
 
 
+def calls(name: str, **arguments: Any) -> dict[str, Any]:
+    """A message that calls one tool."""
+    call = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
 def write_lines(path: Path, rows: list[Any]) -> Path:
     """JSONL; a text stands as it is."""
     lines = (row if isinstance(row, str) else json.dumps(row) for row in rows)

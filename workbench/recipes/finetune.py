@@ -159,12 +159,13 @@ from dtypes import DTYPES
 from ending import end
 from finetune_adapter import with_adapter
 from finetune_data import examples, say
+from finetune_pairs import PairTrainer
 from finetune_watch import Watch
 from peft import LoraConfig, get_peft_model
 from quantized import keep_scales, nf4
 from transformers import AutoModelForCausalLM
 from transformers.trainer_utils import get_last_checkpoint
-from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer  # pyright: ignore[reportPrivateImportUsage] - loaded lazily
+from trl import DPOConfig, SFTConfig, SFTTrainer  # pyright: ignore[reportPrivateImportUsage] - loaded lazily
 
 from workbench.errors import WorkbenchError
 from workbench.training_data import load_tokenizer
@@ -240,7 +241,7 @@ def make_trainer(options: argparse.Namespace) -> Any:
     trainer: Any = SFTTrainer
     arguments: Any = None  # before the model: ZeRO-3 shards it while it loads
     if options.objective == "dpo":
-        arguments, trainer = DPOConfig(**known, beta=options.dpo_beta), DPOTrainer
+        arguments, trainer = DPOConfig(**known, beta=options.dpo_beta), PairTrainer
     else:
         arguments = SFTConfig(**known, packing=options.packing)
     if arguments.deepspeed_plugin is not None:  # else the trained weights cannot be saved

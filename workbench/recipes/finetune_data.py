@@ -7,23 +7,37 @@ its cache, on disk.
 # pyright: reportMissingImports=false, reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
 
 import argparse
+import hashlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset
+import tokenizers
+import transformers
+from datasets import Dataset, Features, List, Value
 from recipe_options import first_rank
 
+from workbench import training_data
 from workbench.errors import UsageError
 from workbench.training_data import (
     Encoder,
+    Example,
     RowError,
     check_objective,
     form_of_source,
     load_tokenizer,
     locate,
     read_examples,
+    unused_note,
 )
+
+_TOKENS = {
+    "sft": ("input_ids", "labels"),
+    "dpo": ("prompt_ids", "chosen_ids", "rejected_ids"),
+}
+_VERSIONS = {"transformers": transformers.__version__, "tokenizers": tokenizers.__version__}
+_NOT_LEARNED = -100  # what torch's cross entropy leaves out
 
 
 def rows_of(
@@ -31,30 +45,35 @@ def rows_of(
 ) -> Iterator[dict[str, Any]]:
     """Each row as the trainer takes it, or the sentence why it is skipped.
 
-    `state` is of the files: rows are made again when it changes, else they come from the cache.
+    Rows are made again when `state` changes (see `state_of`), else they come from the cache.
     """
     del state
     source = locate(data)
     form, _ = form_of_source(source)
     encoder = Encoder(load_tokenizer(model), form, template, learn_all=learn_all)
     for read in read_examples(source, form):
-        row = dict[str, Any](row=read.row, problem=read.problem)
-        kept = dict[str, Any](input_ids=[], labels=[])
-        if objective == "dpo":
-            kept = dict[str, Any](prompt="", chosen="", rejected="")
+        row = dict[str, Any](row=read.row, problem=read.problem, unused="")
+        kept: dict[str, list[int]] = {name: [] for name in _TOKENS[objective]}
         if read.example is not None:
+            row["unused"] = "\n".join((*read.unused, *encoder.unused(read.example)))
             try:
-                if objective == "dpo":
-                    pair = encoder.pair(read.example)
-                    kept = {"prompt": pair.prompt, "chosen": pair.chosen, "rejected": pair.rejected}
-                else:
-                    encoded = encoder.encode(read.example)
-                    learned = zip(encoded.ids, encoded.learned, strict=True)
-                    kept["input_ids"] = list(encoded.ids)
-                    kept["labels"] = [token if counts else -100 for token, counts in learned]
+                kept = _tokens_of(encoder, read.example, objective)
             except RowError as error:
                 row["problem"] = str(error)
         yield row | kept
+
+
+def _tokens_of(encoder: Encoder, example: Example, objective: str) -> dict[str, list[int]]:
+    """An example by the names of TRL's data collator."""
+    if objective == "dpo":
+        chosen, rejected = encoder.sequences(example)
+        begin = chosen.learned.index(True)
+        parts = chosen.ids[:begin], chosen.ids[begin:], rejected.ids[begin:]
+    else:
+        encoded = encoder.encode(example)
+        both = zip(encoded.ids, encoded.learned, strict=True)
+        parts = encoded.ids, [token if counts else _NOT_LEARNED for token, counts in both]
+    return {name: list(part) for name, part in zip(_TOKENS[objective], parts, strict=True)}
 
 
 def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Dataset | None]:
@@ -62,12 +81,15 @@ def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Data
     source = locate(options.data)
     form, _ = form_of_source(source)
     check_objective(options.data, form, options.objective)
+    columns = {"row": Value("int64"), "problem": Value("string"), "unused": Value("string")}
+    columns |= dict.fromkeys(_TOKENS[options.objective], List(Value("int64")))
     with arguments.main_process_first(desc="examples"):  # the others find them in the cache
         every = Dataset.from_generator(
             rows_of,
+            features=Features(columns),
             gen_kwargs={
                 "data": options.data,
-                "state": state_of(source.files, options.model),
+                "state": state_of(source.files, load_tokenizer(options.model)),
                 "model": options.model,
                 "template": options.template,
                 "objective": options.objective,
@@ -83,19 +105,28 @@ def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Data
             raise UsageError(f"{text}: {'; '.join(first)}. Mend them, or leave --strict out")
         say(f"{text} and are skipped:", *first, sep="\n  ")
     kept = every.select([at for at, problem in enumerate(problems) if not problem])
-    kept = kept.remove_columns(["row", "problem"])
+    unused = Counter(what for row in kept["unused"] for what in row.split("\n") if what)
+    for note in (*source.notes, *unused_note(unused)):
+        say(note)
+    kept = kept.remove_columns(["row", "problem", "unused"])
     if not options.eval_share:
         return kept, None
     parts = kept.train_test_split(test_size=options.eval_share, seed=options.seed)
     return parts["train"], parts["test"]
 
 
-def state_of(data: Iterable[Path], model: str) -> str:
-    """Of the examples' files and of a model folder's tokenizer; of a hub's name none is here."""
-    kinds, folder = {".json", ".jinja", ".txt", ".model"}, Path(model).expanduser()
-    files = [*data, *sorted(path for path in folder.glob("*") if path.suffix in kinds)]
-    about = {str(path.resolve()): path.stat() for path in files}
-    return str({name: (seen.st_size, seen.st_mtime_ns) for name, seen in about.items()})
+def state_of(data: Iterable[Path], tokenizer: Any) -> str:
+    """Of all that an encoded example follows from: its file, the tokenizer and the code.
+
+    The tokenizer's own content counts, whatever folder or revision of a hub it is from.
+    """
+    code = [*Path(training_data.__file__).parent.glob("*.py"), Path(__file__)]
+    about = {str(path.resolve()): path.stat() for path in (*data, *sorted(code))}
+    files = {name: (seen.st_size, seen.st_mtime_ns) for name, seen in about.items()}
+    made = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else tokenizer.get_vocab()
+    marks = tokenizer.special_tokens_map, tokenizer.all_special_tokens
+    told = repr((made, marks, tokenizer.chat_template, sorted(tokenizer.get_added_vocab())))
+    return str((files, hashlib.sha256(told.encode()).hexdigest(), _VERSIONS))
 
 
 def say(*words: str, sep: str = " ") -> None:

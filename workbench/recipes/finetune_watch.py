@@ -22,6 +22,7 @@ class Watch(TrainerCallback):
 
     def __init__(self, options: argparse.Namespace, trainer: Any) -> None:
         self._trainer = trainer
+        self._is_likelihood = options.objective == "sft"  # a loss of preferences has no perplexity
         tokenizer = trainer.processing_class
         form, _ = form_of_source(locate(options.data))
         encoder = Encoder(tokenizer, form, options.template)
@@ -55,6 +56,8 @@ class Watch(TrainerCallback):
         self, _args: Any, _state: Any, _control: Any, logs: dict[str, Any] | None = None, **_: Any
     ) -> None:
         """The perplexity beside the loss on held-out examples."""
-        loss = None if logs is None else logs.get("eval_loss")
-        if logs is not None and isinstance(loss, float) and loss < _LARGEST:
+        if logs is None or not self._is_likelihood:
+            return
+        loss = logs.get("eval_loss")
+        if isinstance(loss, float) and loss < _LARGEST:
             logs["eval_perplexity"] = math.exp(loss)

@@ -4,11 +4,13 @@
 `read_examples` and `Encoder` are what the recipe finetune.py trains on. No torch is loaded here.
 """
 
-from workbench.training_data.encode import EncodedExample, Encoder, load_tokenizer
+from workbench.training_data.encode import EncodedExample, Encoder
 from workbench.training_data.examine import examine, form_of_source, read_examples
 from workbench.training_data.forms import check_objective
 from workbench.training_data.locate import locate
 from workbench.training_data.measure import TokenOptions, TokenReport, token_report
+from workbench.training_data.tokenizer import load_tokenizer
+from workbench.training_data.unused import unused_note
 from workbench.training_data.values import DataReport, Example, RowError, RowResult
 
 __all__ = [
@@ -27,4 +29,5 @@ __all__ = [
     "locate",
     "read_examples",
     "token_report",
+    "unused_note",
 ]

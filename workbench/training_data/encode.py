@@ -5,24 +5,17 @@
 
 from __future__ import annotations
 
-import importlib
-import json
-import os
 import re
-import socket
-import urllib.request
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby, pairwise
-from pathlib import Path
 from typing import Any, final
-from urllib.parse import urlsplit
 
-from workbench.errors import HostError, UsageError
+from workbench.training_data.answers import answer_spans
 from workbench.training_data.templates import template_of
 from workbench.training_data.values import Example, RowError, Turn
 
-_HUB_SECONDS = 5.0
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
@@ -35,98 +28,20 @@ class EncodedExample:
     learned: tuple[bool, ...]
     """Of each token whether it counts in the loss."""
 
+    def learned_from(self, begin: int) -> EncodedExample:
+        """The same tokens, of which all from this place on count."""
+        counts = (at >= begin for at in range(len(self.ids)))
+        return EncodedExample(ids=self.ids, learned=tuple(counts))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A preference as DPO takes it: rendered texts."""
+    """A preference as DPO takes it: one prompt with two answers, of which the answers count."""
 
-    prompt: str
-    """What both answers begin from."""
-    chosen: str
-    """The better answer, with its end mark."""
-    rejected: str
-    """The worse one."""
-
-
-def load_tokenizer(model: str | Path) -> Any:
-    """The tokenizer of a model's folder or hub name.
-
-    Raises:
-        UsageError: there is none that can be loaded.
-        HostError: transformers is not installed.
-    """
-    folder = Path(model).expanduser()
-    if folder.is_dir() and not (folder / "config.json").is_file():
-        raise UsageError(
-            f"{folder} has no config.json: it is not a Hugging Face model's folder. Give the "
-            "folder that save_pretrained or `hf download` wrote."
-        )
-    if not folder.is_dir() and _is_path(str(model)):  # else the hub is asked for a minute
-        raise UsageError(_no_folder(str(model)))
-    try:
-        library: Any = importlib.import_module("transformers")
-    except ImportError as error:
-        raise HostError("A tokenizer needs transformers: pip install transformers") from error
-    given = str(folder) if folder.is_dir() else str(model)
-    try:
-        here = folder.is_dir() or not _hub_answers()
-        tokenizer = library.AutoTokenizer.from_pretrained(given, local_files_only=here)
-    except Exception as error:
-        raise UsageError(_why_no_tokenizer(folder, str(model), error)) from error
-    _check_vocabulary(tokenizer, folder)
-    return tokenizer
-
-
-def _is_path(model: str) -> bool:
-    """Whether it cannot be a hub name."""
-    return model.startswith((".", "/", "~")) or model.count("/") > 1
-
-
-def _hub_answers() -> bool:
-    """Whether the hub can be reached; transformers alone would try for a minute."""
-    if urllib.request.getproxies():
-        return True
-    hub = urlsplit(os.environ.get("HF_ENDPOINT") or "https://huggingface.co")
-    try:
-        port = hub.port or (80 if hub.scheme == "http" else 443)
-        socket.create_connection((hub.hostname or "", port), timeout=_HUB_SECONDS).close()
-    except (OSError, ValueError):
-        return False
-    return True
-
-
-def _no_folder(model: str) -> str:
-    return f"No folder {model}. Give a Hugging Face model's folder, or a hub name OWNER/NAME."
-
-
-def _why_no_tokenizer(folder: Path, model: str, error: Exception) -> str:
-    if folder.is_dir():
-        return (
-            f"The tokenizer in {folder} cannot be loaded ({str(error).splitlines()[0][:120]}). The "
-            "folder needs tokenizer.json and tokenizer_config.json beside config.json."
-        )
-    if model.count("/") != 1:
-        return _no_folder(model)
-    return (
-        f"The model {model} is neither a folder here nor reachable on the hub: without a network "
-        "give a folder; a gated model needs its licence accepted on its page and `hf auth login`."
-    )
-
-
-def _check_vocabulary(tokenizer: Any, folder: Path) -> None:
-    """Refuse a tokenizer with tokens that the model has no embedding for."""
-    try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8-sig"))
-    except (OSError, ValueError):
-        return
-    size: Any = config.get(
-        "vocab_size", config.get("text_config", dict[str, Any]()).get("vocab_size")
-    )
-    if isinstance(size, int) and len(tokenizer) > size:
-        raise UsageError(
-            f"The tokenizer has {len(tokenizer):,} tokens, and the model in {folder} embeds "
-            f"{size:,}. Use the tokenizer of this model, or resize its embedding first."
-        )
+    chosen: EncodedExample
+    """The prompt and the better answer, up to its end mark."""
+    rejected: EncodedExample
+    """The prompt and the worse one."""
 
 
 @final
@@ -183,11 +98,34 @@ class Encoder:
             end = self.tokenizer.eos_token_id
             ids += [end] * (end is not None and ids[-1:] != [end])
             return EncodedExample(ids=tuple(ids), learned=(True,) * len(ids))
-        if _GENERATION.search(self._template) and not self._learn_all:
-            return self._marked(example.turns)
-        text = self._render(example.turns)
-        spans = [(0, len(text))] if self._learn_all else self._answers(example.turns, text)
-        return self._tokens(text, spans)
+        self._check_calls((*example.turns, *example.rejected))
+        left_out = {place for place, turn in enumerate(example.turns) if not turn.learned}
+        marked = bool(_GENERATION.search(self._template)) and not self._learn_all
+        if marked and not left_out:
+            return self._marked(example)
+        render = partial(self._render, example.tools)
+        text = render(example.turns)
+        if self._learn_all and not left_out:
+            return self._tokens(text, [(0, len(text))])
+        marks = [*self.tokenizer.all_special_tokens, *self.tokenizer.get_added_vocab()]
+        spans = answer_spans(example.turns, text, render, marks)
+        if not marked and not self._learn_all:
+            return self._tokens(text, [spans[place] for place in spans.keys() - left_out])
+        but = self._tokens(text, [spans[place] for place in left_out & spans.keys()]).learned
+        whole = self._marked(example) if marked else self._tokens(text, [(0, len(text))])
+        both = zip(whole.learned, but, strict=True)
+        return EncodedExample(ids=whole.ids, learned=tuple(a and not b for a, b in both))
+
+    def unused(self, example: Example) -> tuple[str, ...]:
+        """What the example holds and the template does not show, in words."""
+        keys = {key for turn in (*example.turns, *example.rejected) for key in turn.extra or {}}
+        named = {f"key {key!r} of messages": key for key in sorted(keys)}
+        named |= {"column 'tools'": "tools"} if example.tools else {}
+        return tuple(
+            f"{words}, which the template does not show"
+            for words, key in named.items()
+            if not self._reads(key)
+        )
 
     def prompt(self, text: str) -> list[int]:
         """Tokens of what the user says, up to where the answer begins; of raw text, its own.
@@ -199,22 +137,48 @@ class Encoder:
             ids: list[int] = self.tokenizer(text)["input_ids"]
             end = self.tokenizer.eos_token_id
             return ids[:-1] if len(ids) > 1 and ids[-1] == end else ids
-        prompt = self._render([Turn(role="user", content=text)], answer_follows=True)
+        prompt = self._render((), [Turn(role="user", content=text)], answer_follows=True)
         return self.tokenizer(prompt, add_special_tokens=False)["input_ids"]
 
     def pair(self, example: Example) -> Pair:
-        """A preference as texts.
+        """A preference in tokens.
 
         Raises:
             RowError: the template refuses it or writes the prompt differently before the answers.
         """
+        self._check_calls((*example.turns, *example.rejected))
         turns = example.turns[: example.prompt_turns]
-        prompt = self._render(turns, answer_follows=True)
-        chosen = self._render(example.turns)
-        rejected = self._render((*turns, *example.rejected))
-        if not (chosen.startswith(prompt) and rejected.startswith(prompt)):
+        render = partial(self._render, example.tools)
+        prompt = render(turns, answer_follows=True)
+        both = [example.turns, (*turns, *example.rejected)]
+        chosen, rejected = (self._preferred(prompt, render(all_turns)) for all_turns in both)
+        # A token may hold the prompt's last letters and the answer's first ones.
+        pairs = enumerate(zip(chosen.ids, rejected.ids, strict=False))
+        same = next((at for at, (one, other) in pairs if one != other), len(chosen.ids))
+        begin = min(same, chosen.learned.index(True), rejected.learned.index(True))
+        return Pair(chosen=chosen.learned_from(begin), rejected=rejected.learned_from(begin))
+
+    def _preferred(self, prompt: str, text: str) -> EncodedExample:
+        """A whole text in tokens, of which what follows the prompt is learned, up to its end."""
+        if not text.startswith(prompt):
             raise RowError("the template writes the prompt differently once an answer follows")
-        return Pair(prompt=prompt, chosen=chosen[len(prompt) :], rejected=rejected[len(prompt) :])
+        end = len(text.rstrip("\n"))
+        encoded = self._tokens(text, [(len(prompt), end)])
+        if True not in encoded.learned:
+            raise RowError("the template writes nothing behind the prompt")
+        ends = len(encoded.ids) - encoded.learned[::-1].index(True)
+        return EncodedExample(ids=encoded.ids[:ends], learned=encoded.learned[:ends])
+
+    def sequences(self, example: Example) -> tuple[EncodedExample, ...]:
+        """What the model computes of an example: of a pair the prompt with each of its answers.
+
+        Raises:
+            RowError: the template refuses it or loses a part of it.
+        """
+        if not example.rejected:
+            return (self.encode(example),)
+        pair = self.pair(example)
+        return pair.chosen, pair.rejected
 
     def shown(self, encoded: EncodedExample) -> list[tuple[str, bool]]:
         """The tokens' text in stretches, each with whether it is learned."""
@@ -227,10 +191,26 @@ class Encoder:
             for learned, part in groupby(both, key=lambda pair: pair[1])
         ]
 
-    def _render(self, turns: Sequence[Turn], *, answer_follows: bool = False) -> str:
+    def _reads(self, key: str) -> bool:
+        """Whether the template names a key of a message; else it cannot show it."""
+        return re.search(rf"\b{key}\b", self._template) is not None
+
+    def _check_calls(self, turns: Sequence[Turn]) -> None:
+        """Refuse a call that the model would not see: what it learned instead is to say nothing."""
+        if any(turn.calls for turn in turns) and not self._reads("tool_calls"):
+            raise RowError("the template does not show tool calls; choose one that does")
+
+    def _render(
+        self,
+        tools: Sequence[Mapping[str, Any]],
+        turns: Sequence[Turn],
+        *,
+        answer_follows: bool = False,
+    ) -> str:
         try:
             return self.tokenizer.apply_chat_template(
                 [turn.message() for turn in turns],
+                tools=list(tools) or None,
                 chat_template=self._template,
                 add_generation_prompt=answer_follows,
                 tokenize=False,
@@ -239,11 +219,12 @@ class Encoder:
             reason = (str(error).splitlines() or [type(error).__name__])[0]
             raise RowError(f"the template refuses it: {reason}") from error
 
-    def _marked(self, turns: Sequence[Turn]) -> EncodedExample:
+    def _marked(self, example: Example) -> EncodedExample:
         """By the template's own marks of what the assistant generates."""
         try:
             encoded = self.tokenizer.apply_chat_template(
-                [turn.message() for turn in turns],
+                [turn.message() for turn in example.turns],
+                tools=list(example.tools) or None,
                 chat_template=self._template,
                 return_dict=True,
                 return_assistant_tokens_mask=True,
@@ -253,38 +234,6 @@ class Encoder:
             raise RowError(f"the template refuses it: {reason}") from error
         learned = tuple(map(bool, encoded["assistant_masks"]))
         return EncodedExample(ids=tuple(encoded["input_ids"]), learned=learned)
-
-    def _answers(self, turns: Sequence[Turn], text: str) -> list[tuple[int, int]]:
-        """Where in the text the assistant's answers stand, their end marks included."""
-        spans, at = list[tuple[int, int]](), 0
-        for number, turn in enumerate(turns):
-            content = turn.content.strip()
-            if turn.role != "assistant":
-                place = text.find(content, at)
-                at = place + len(content) if place >= 0 else at  # a tool's may be written as JSON
-                continue
-            before = self._render(turns[:number], answer_follows=True)
-            through = self._render(turns[: number + 1])
-            begin = len(before) if text.startswith(before) else text.find(content, at)
-            if text.startswith(before) and before == self._render(turns[:number]):
-                # The template has no prompt for an answer. A space goes with the token behind it.
-                begin = text.find(content, begin)
-                begin -= text[begin - 1 : begin] == " "
-            if begin < 0 or text.find(content, begin) < 0:
-                raise RowError(f"the template drops or changes message {number + 1}")
-            if text.startswith(through):
-                end = len(through.rstrip("\n")) if number + 1 < len(turns) else len(text)
-            else:
-                end = self._end(text, text.find(content, begin) + len(content))
-            end = len(text[:end].rstrip("\n")) if not text[:end].endswith(content) else end
-            spans.append((begin, end))
-            at = end
-        return spans
-
-    def _end(self, text: str, at: int) -> int:
-        """Behind the end mark that follows an answer, where one follows."""
-        marks = [token for token in self.tokenizer.all_special_tokens if text.startswith(token, at)]
-        return at + max(map(len, marks), default=0)
 
     def _tokens(self, text: str, spans: Sequence[tuple[int, int]]) -> EncodedExample:
         """The whole text in tokens; learned are those that begin inside a span."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from workbench.errors import UsageError
 from workbench.training_data.forms import FORMS, example_of, form_of
 from workbench.training_data.locate import locate
 from workbench.training_data.rows import rows
+from workbench.training_data.unused import unused_note
 from workbench.training_data.values import (
     DataReport,
     EmptyRowError,
@@ -23,6 +25,7 @@ from workbench.training_data.values import (
 
 _LOOKED_AT = 100  # rows that decide the form
 _SHOWN = 3
+_GAPS = "nulls inside of nested columns, with which tables fill what a row lacks"
 _MOST_PROBLEMS = 1000
 _MOST_HASHES = 2_000_000  # 150 MB of memory
 
@@ -56,7 +59,9 @@ def read_examples(source: Source, form: str) -> Iterator[RowResult]:
             yield RowResult(row=row.number, problem=row.problem)
             continue
         try:
-            yield RowResult(row=row.number, example=example_of(row.fields, form))
+            example = example_of(row.fields, form)
+            unused = (*example.unused, *([_GAPS] if row.has_gaps else []))
+            yield RowResult(row=row.number, example=example, unused=unused)
         except RowError as error:
             empty = isinstance(error, EmptyRowError)
             yield RowResult(row=row.number, problem=str(error), is_empty=empty)
@@ -71,7 +76,7 @@ def examine(data: str | Path) -> DataReport:
     source = locate(data)
     form, columns = form_of_source(source)
     counts, first, problems = Counter[str](), list[RowResult](), list[RowResult]()
-    seen, duplicates = set[bytes](), 0
+    seen, duplicates, unused = set[bytes](), 0, Counter[str]()
     for read in read_examples(source, form):
         counts["rows"] += 1
         if read.example is None:
@@ -79,6 +84,7 @@ def examine(data: str | Path) -> DataReport:
             problems += [read] * (len(problems) < _MOST_PROBLEMS)
             continue
         counts["examples"] += 1
+        unused.update(read.unused)
         first += [read] * (len(first) < _SHOWN)
         key = _key(read.example)
         duplicates += key in seen
@@ -101,13 +107,13 @@ def examine(data: str | Path) -> DataReport:
         empty=counts["empty"],
         broken=counts["broken"],
         problems=tuple(problems),
-        notes=source.notes,
+        notes=(*source.notes, *unused_note(unused)),
     )
 
 
 def _key(example: Example) -> bytes:
-    parts = (
-        example.text,
-        *(x for turn in (*example.turns, *example.rejected) for x in (turn.role, turn.content)),
-    )
-    return hashlib.blake2b("\0".join(parts).encode(), digest_size=12).digest()
+    """Of all that is trained on."""
+    turns = (*example.turns, *example.rejected)
+    said = [(turn.message(), turn.learned) for turn in turns]
+    whole = json.dumps((example.text, example.tools, said), default=str)
+    return hashlib.blake2b(whole.encode(), digest_size=12).digest()

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from itertools import pairwise
-from typing import Any, cast
+from dataclasses import replace
+from typing import Any
 
 from workbench.errors import UsageError
+from workbench.training_data.messages import (
+    check_turns,
+    kind_of,
+    messages_or_value,
+    objects_of,
+    turns_of,
+)
+from workbench.training_data.unused import unused_columns, unused_keys
 from workbench.training_data.values import EmptyRowError, Example, RowError, Turn
 
 _PAIRS = (
@@ -16,13 +24,14 @@ _PAIRS = (
     *(("input", "output"), ("source", "target")),
 )
 _TEXTS = ("text", "content")
-_CALLED = {
-    "system": "system developer",
-    "user": "user human prompter",
-    "assistant": "assistant gpt model bot chatgpt function_call",
-    "tool": "tool function observation",
+_COLUMNS = {  # first what is asked; of the other forms they follow from the row
+    "messages": ("messages",),
+    "sharegpt": ("conversations", "conversation"),
+    "preference": ("prompt", "chosen", "rejected"),
+    "alpaca": ("instruction", "output"),
 }
-_ROLES = {name: role for role, names in _CALLED.items() for name in names.split()}
+_PASSAGES = ("input", "context")  # what a question is about: it follows the question
+_SYSTEM = ("system", "system_prompt")
 FORMS = {
     "messages": "messages: a list of {role, content}",
     "sharegpt": "conversations: a list of {from, value}",
@@ -84,18 +93,61 @@ def example_of(fields: Mapping[str, Any], form: str) -> Example:
         names = ", ".join(map(repr, fields)) or "none"
         is_form = f", which is the form {form_found}" if form_found else ""
         raise RowError(f"its columns are {names}{is_form}; the file's form is {form}")
+    if fields.get("functions") and isinstance(fields["functions"], list):
+        raise RowError("functions is the old form of tools; write them as tools and tool_calls")
     example = _READERS[form](fields)
+    tools = () if form == "text" else objects_of(fields.get("tools"), "tools")
+    turns = (*example.turns, *example.rejected)
+    unused = (*unused_columns(fields, _used(fields, form, example)), *unused_keys(turns))
+    if example.rejected and not all(turn.learned for turn in turns):
+        unused = (*unused, "weight of messages, since pairs have none")
+    elif turns and not any(turn.learned for turn in turns if turn.role == "assistant"):
+        raise RowError("each answer has the weight 0: nothing to learn from")
+    if tools or unused:
+        example = replace(example, tools=tools, unused=unused)
     _check_letters(example)
     return example
 
 
+def _used(fields: Mapping[str, Any], form: str, example: Example) -> set[str]:
+    """The columns that an example was made of."""
+    if form == "text":
+        return {_text_column(fields) or ""}
+    columns = _COLUMNS.get(form) or _pair_of(fields)
+    used = {*columns, "tools"}
+    turns = example.turns
+    if turns[0].role == "system":
+        used |= {name for name in _SYSTEM if fields.get(name) == turns[0].content}
+        turns = turns[1:]
+    asked = fields.get(columns[0])
+    if isinstance(asked, str) and turns[0].content == _question(fields, columns):
+        used |= _passages(fields, columns).keys()
+    return used
+
+
+def _question(fields: Mapping[str, Any], columns: Sequence[str]) -> str:
+    """What the user asks in the first of the columns, with what the question is about."""
+    return "\n\n".join((_text(fields, columns[0]), *_passages(fields, columns).values()))
+
+
+def _passages(fields: Mapping[str, Any], columns: Sequence[str]) -> dict[str, str]:
+    """Texts that a question is about, by their columns, which are not the form's own."""
+    found = {name: fields.get(name) for name in _PASSAGES if name not in columns}
+    return {name: text for name, text in found.items() if isinstance(text, str) and text.strip()}
+
+
+def _with_system(fields: Mapping[str, Any], turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
+    """Turns behind what the system says in a column of its own, unless they have it themselves."""
+    told = (fields.get(name) for name in _SYSTEM)
+    system = next((text for text in told if isinstance(text, str) and text.strip()), None)
+    if system is None or (turns and turns[0].role == "system"):
+        return turns
+    return (Turn(role="system", content=system), *turns)
+
+
 def _messages(fields: Mapping[str, Any]) -> Example:
     name = next(name for name in ("messages", "conversations", "conversation") if fields.get(name))
-    turns = _turns(fields[name], name)
-    system = fields.get("system")
-    first = turns[0].role if turns else None
-    if isinstance(system, str) and system.strip() and first != "system":
-        turns = (Turn(role="system", content=system), *turns)
+    turns = _with_system(fields, turns_of(fields[name], name))
     check_turns(turns)
     return Example(turns=turns)
 
@@ -112,98 +164,35 @@ def _openai(fields: Mapping[str, Any]) -> Example:
     return _messages(fields)
 
 
-def _turns(value: object, name: str) -> tuple[Turn, ...]:
-    """Turns from a list of messages, or from JSON text of one (CSV)."""
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise RowError(f"{name} is a text, not a list of messages") from None
-    if not isinstance(value, list):
-        raise RowError(f"{name} is {_kind(value)}, not a list of messages")
-    messages = cast("list[Any]", value)
-    return tuple(_turn(message, number) for number, message in enumerate(messages, 1))
-
-
-def _turn(message: object, number: int) -> Turn:
-    if not isinstance(message, dict):
-        raise RowError(f"message {number} is {_kind(message)}, not an object with role and content")
-    known = cast("dict[str, Any]", message)
-    role = known.get("role", known.get("from"))
-    content = known.get("content", known.get("value"))
-    extra = {key: known[key] for key in ("tool_calls", "name", "tool_call_id") if known.get(key)}
-    if not isinstance(role, str) or role not in _ROLES:
-        raise RowError(
-            f"message {number} has the role {role!r}; allowed are system, user, assistant, tool"
-            if role is not None
-            else f"message {number} has no role, only {', '.join(known) or 'nothing'}"
-        )
-    if isinstance(content, list):
-        content = "".join(_part(part, number) for part in cast("list[Any]", content))
-    if content is None and extra.get("tool_calls"):
-        content = ""
-    if not isinstance(content, str):
-        raise RowError(f"message {number} has {_kind(content)} as content, not a text")
-    return Turn(role=_ROLES[role], content=content, extra=extra or None)
-
-
-def _part(part: object, number: int) -> str:
-    text = cast("dict[str, Any]", part).get("text") if isinstance(part, dict) else part
-    if not isinstance(text, str):
-        raise RowError(f"message {number} has a part that is not text; only text can be trained on")
-    return text
-
-
-def check_turns(turns: Sequence[Turn]) -> None:
-    """Refuse a conversation that a template would refuse, or that teaches nothing.
-
-    Raises:
-        RowError: what is wrong with it.
-    """
-    learned = [turn for turn in turns if turn.role == "assistant"]
-    if not learned:
-        raise RowError("no turn of the assistant: nothing to learn from")
-    if not any(turn.content.strip() or turn.extra for turn in learned):
-        raise EmptyRowError("the assistant's turns are empty")
-    for number, turn in enumerate(turns, 1):
-        if turn.role == "system" and number > 1:
-            raise RowError(f"message {number} is of the system, which may only come first")
-        if not turn.content.strip() and not turn.extra and turn.role != "system":
-            raise RowError(f"message {number} ({turn.role}) is empty")
-    spoken = [(at, turn) for at, turn in enumerate(turns, 1) if turn.role != "system"]
-    if spoken[0][1].role != "user":
-        raise RowError(f"the first turn is the {spoken[0][1].role}'s; it has to be the user's")
-    for (_, before), (number, turn) in pairwise(spoken):
-        if turn.role == before.role and turn.role in {"user", "assistant"}:
-            raise RowError(f"message {number} is a second turn of the {turn.role} in a row")
-
-
 def _alpaca(fields: Mapping[str, Any]) -> Example:
-    instruction, more = _text(fields, "instruction"), fields.get("input")
-    if isinstance(more, str) and more.strip():
-        instruction = f"{instruction}\n\n{more}"
-    return Example(turns=_asked(fields, instruction, _text(fields, "output")))
+    return _asked(fields, _COLUMNS["alpaca"])
 
 
 def _pair(fields: Mapping[str, Any]) -> Example:
-    one, other = next(pair for pair in _PAIRS if all(fields.get(name) is not None for name in pair))
-    if isinstance(fields[one], list):  # TRL's conversational form of the two columns
-        turns = (*_turns(fields[one], one), *_turns(fields[other], other))
-        check_turns(turns)
-        return Example(turns=turns)
-    return Example(turns=_asked(fields, _text(fields, one), _text(fields, other)))
-
-
-def _asked(fields: Mapping[str, Any], prompt: str, answer: str) -> tuple[Turn, ...]:
-    system = fields.get("system")
-    first = (Turn(role="system", content=system),) if isinstance(system, str) and system else ()
-    turns = (*first, Turn(role="user", content=prompt), Turn(role="assistant", content=answer))
+    pair = _pair_of(fields)
+    asked, answered = (messages_or_value(fields[name]) for name in pair)
+    if not isinstance(asked, list):
+        return _asked(fields, pair)
+    turns = _with_system(fields, (*turns_of(asked, pair[0]), *turns_of(answered, pair[1])))
     check_turns(turns)
-    return turns
+    return Example(turns=turns)
+
+
+def _asked(fields: Mapping[str, Any], columns: Sequence[str]) -> Example:
+    """A question and its answer, each a text."""
+    asked = Turn(role="user", content=_question(fields, columns))
+    answer = Turn(role="assistant", content=_text(fields, columns[1]))
+    turns = _with_system(fields, (asked, answer))
+    check_turns(turns)
+    return Example(turns=turns)
+
+
+def _pair_of(fields: Mapping[str, Any]) -> tuple[str, str]:
+    return next(pair for pair in _PAIRS if all(fields.get(name) is not None for name in pair))
 
 
 def _plain(fields: Mapping[str, Any]) -> Example:
-    name = next((text for text in _TEXTS if text in fields), None)
+    name = _text_column(fields)
     if name is None:
         raise RowError(f"no column text, only {', '.join(map(repr, fields))}")
     text = _text(fields, name)
@@ -212,24 +201,34 @@ def _plain(fields: Mapping[str, Any]) -> Example:
     return Example(text=text)
 
 
+def _text_column(fields: Mapping[str, Any]) -> str | None:
+    return next((text for text in _TEXTS if text in fields), None)
+
+
+def _prompt(fields: Mapping[str, Any]) -> Turn:
+    return Turn(role="user", content=_question(fields, _COLUMNS["preference"]))
+
+
 def _preference(fields: Mapping[str, Any]) -> Example:
-    chosen, rejected, prompt = (fields.get(name) for name in ("chosen", "rejected", "prompt"))
+    columns = (fields.get(name) for name in _COLUMNS["preference"])
+    prompt, chosen, rejected = map(messages_or_value, columns)
     if isinstance(chosen, str) and isinstance(rejected, str):
         if prompt is None:
             raise RowError("chosen and rejected are texts, and the prompt is missing")
-        given = _turns(cast("list[Any]", prompt), "prompt") if isinstance(prompt, list) else None
-        prompt_turns = given or (Turn(role="user", content=_text(fields, "prompt")),)
+        given = turns_of(prompt, "prompt") if isinstance(prompt, list) else None
+        prompt_turns = given or (_prompt(fields),)
         good = (*prompt_turns, Turn(role="assistant", content=chosen))
         bad = (*prompt_turns, Turn(role="assistant", content=rejected))
     else:
-        good, bad = _turns(chosen, "chosen"), _turns(rejected, "rejected")
+        good, bad = turns_of(chosen, "chosen"), turns_of(rejected, "rejected")
         if isinstance(prompt, list):
-            prompt_turns = _turns(cast("list[Any]", prompt), "prompt")
+            prompt_turns = turns_of(prompt, "prompt")
             if good[: len(prompt_turns)] != prompt_turns:
                 good, bad = (*prompt_turns, *good), (*prompt_turns, *bad)
         elif isinstance(prompt, str) and good[:1] and good[0].role == "assistant":
-            prompt_turns = (Turn(role="user", content=prompt),)
+            prompt_turns = (_prompt(fields),)
             good, bad = (*prompt_turns, *good), (*prompt_turns, *bad)
+    good, bad = _with_system(fields, good), _with_system(fields, bad)
     check_turns(good)
     check_turns(bad)
     if good == bad:
@@ -246,23 +245,16 @@ def _preference(fields: Mapping[str, Any]) -> Example:
 def _text(fields: Mapping[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str):
-        raise RowError(f"{name} is {_kind(value)}, not a text")
+        raise RowError(f"{name} is {kind_of(value)}, not a text")
     return value
-
-
-def _kind(value: object) -> str:
-    if value is None:
-        return "missing"
-    if isinstance(value, bool):
-        return "true or false"
-    names = {"list": "a list", "dict": "an object", "int": "a number", "float": "a number"}
-    name = type(value).__name__
-    return {**names, "str": "a text"}.get(name, name)
 
 
 def _check_letters(example: Example) -> None:
     """Refuse bytes that are no letters, and halves of letters, as JSON can escape them."""
-    for text in (example.text, *(turn.content for turn in (*example.turns, *example.rejected))):
+    turns = (*example.turns, *example.rejected)
+    objects = [*example.tools, *(turn.extra for turn in turns if turn.extra)]
+    texts = (json.dumps(one, ensure_ascii=False, default=str) for one in objects)
+    for text in (example.text, *(turn.content for turn in turns), *texts):
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:

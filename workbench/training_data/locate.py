@@ -20,6 +20,10 @@ _SUFFIXES = {
     **dict.fromkeys((".txt", ".md", ".text"), "text"),
     ".parquet": "parquet",
 }
+_DESCRIPTIONS = {"dataset_info.json", "dataset_infos.json", "state.json"}
+_TRAIN = re.compile(r"(?<![a-z])train|Train|TRAIN")  # not that of constraints
+_SHARD = re.compile(r"[-_.]?\d+([-_]of[-_]\d+)?$")
+_NAMED = 5
 _PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2"}
 _WIDE = {b"\xff\xfe\x00\x00": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
@@ -67,16 +71,14 @@ def _folder(path: Path) -> Source:
     arrows = sorted(file for file in path.glob("*.arrow") if not file.name.startswith("cache-"))
     if arrows:
         return Source(path=path, kind="arrow", files=tuple(arrows), notes=tuple(notes))
-    files = [
-        file
-        for file in sorted(path.rglob("*"))
-        if file.suffix.lower() in _SUFFIXES and file.is_file()
-    ]
-    files = [file for file in files if not file.name.startswith((".", "README"))]
-    train = [file for file in files if "train" in file.stem]
+    files = [file for file in sorted(path.rglob("*")) if _is_data(file, path)]
+    train = [file for file in files if _TRAIN.search(str(file.relative_to(path)))]
     chosen = train or files
     if train and len(train) < len(files):
         notes.append(f"Of {len(files)} files the {len(train)} with train in their names are read.")
+    names = sorted({_SHARD.sub("", file.stem) for file in chosen})
+    if len(names) > 1:
+        notes.append(f"Read together: {', '.join(names[:_NAMED])}{', …' * (len(names) > _NAMED)}.")
     kinds = {_kind(path) for path in chosen}
     if not chosen:
         raise UsageError(f"{path} has no data files. Give {KINDS}.")
@@ -86,6 +88,13 @@ def _folder(path: Path) -> Source:
             "folder with one kind."
         )
     return Source(path=path, kind=kinds.pop(), files=tuple(chosen), notes=tuple(notes))
+
+
+def _is_data(file: Path, folder: Path) -> bool:
+    """Not what editors and `datasets` keep beside the data: copies, caches and descriptions."""
+    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+    about = file.name.startswith("README") or file.name in _DESCRIPTIONS
+    return file.suffix.lower() in _SUFFIXES and not hidden and not about and file.is_file()
 
 
 def _kind(path: Path) -> str:

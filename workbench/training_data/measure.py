@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import random
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,11 +12,13 @@ from typing import Annotated
 
 from workbench.describe.option import Option, check_declared
 from workbench.errors import UsageError
-from workbench.training_data.encode import Encoder, load_tokenizer
+from workbench.training_data.encode import Encoder
 from workbench.training_data.examine import read_examples
 from workbench.training_data.locate import locate
 from workbench.training_data.templates import TEMPLATES
-from workbench.training_data.values import DataReport, Example, RowError, RowResult
+from workbench.training_data.tokenizer import load_tokenizer
+from workbench.training_data.unused import unused_note
+from workbench.training_data.values import DataReport, RowError, RowResult
 
 SAMPLE = 5000
 """Examples that are counted in tokens; of more rows they are drawn evenly."""
@@ -119,34 +122,29 @@ def token_report(report: DataReport, options: TokenOptions) -> TokenReport:
         list[ShownExample](),
         list[RowResult](),
     )
+    unused = Counter[str]()
     for read in _sample(report):
         assert read.example is not None
         try:
-            sequences = [encoder.encode(one) for one in _sequences(read.example)]
-            rejected = encoder.pair(read.example).rejected if len(sequences) > 1 else ""
+            sequences = encoder.sequences(read.example)
         except RowError as error:
             refused.append(RowResult(row=read.row, problem=str(error)))
             continue
+        unused.update(encoder.unused(read.example))
         for one in sequences:
             kept = one.learned[: options.seq_len]
             lengths.append(len(one.ids))
             learned.append([sum(kept), len(kept)])
         if len(shown) < len(report.first):
             parts = tuple(encoder.shown(sequences[0]))
+            rejected = encoder.shown(sequences[1])[-1][0] if len(sequences) > 1 else ""
             tokens = sum(len(one.ids) for one in sequences)
             shown.append(ShownExample(row=read.row, tokens=tokens, parts=parts, rejected=rejected))
     if not lengths:
         first = refused[0]
         raise UsageError(f"The template fits no row (row {first.row}: {first.problem}).")
-    return _summed(report, options, encoder, shown, refused, lengths, learned)
-
-
-def _sequences(example: Example) -> list[Example]:
-    """What the model computes of an example: of a pair the prompt with each of its answers."""
-    if not example.rejected:
-        return [example]
-    turns = (*example.turns[: example.prompt_turns], *example.rejected)
-    return [example, replace(example, turns=turns)]
+    counted = _summed(report, options, encoder, shown, refused, lengths, learned)
+    return replace(counted, notes=(*encoder.notes, *unused_note(unused)))
 
 
 def _sample(report: DataReport) -> Iterable[RowResult]:
@@ -192,7 +190,7 @@ def _summed(
         epoch_tokens=round(scale * kept),
         epoch_steps=-(-rows // batch),
         epoch_steps_packed=-(-max(1, round(scale * bins)) // batch),
-        notes=encoder.notes,
+        notes=(),
     )
 
 

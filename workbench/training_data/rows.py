@@ -8,7 +8,8 @@ import importlib
 import io
 import itertools
 import json
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
@@ -20,6 +21,7 @@ MOST_ROW_BYTES = 16 << 20
 _BLOCK = 1 << 20
 _SKIPPED_BYTES = 4 << 20  # at once, of a longer line
 _TOO_LONG = f"longer than {MOST_ROW_BYTES >> 20} MiB"
+_LONG_ELEMENT = object()  # of a JSON list
 
 
 def rows(source: Source) -> Iterator[Row]:
@@ -42,14 +44,14 @@ def rows(source: Source) -> Iterator[Row]:
         try:
             for row in readers[source.kind](path):
                 last = row.number
-                yield Row(number=before + last, fields=row.fields, problem=row.problem)
+                yield replace(row, number=before + last)
         except OSError as error:
             raise UsageError(f"{path} cannot be read: {error.strerror or error}.") from error
         before += last
 
 
-def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
-    """Number and bytes of each line; None = it is too long."""
+def _lines(file: BinaryIO, quotes: list[int] | None = None) -> Iterator[tuple[int, bytes | None]]:
+    """Number and bytes of each line; None = it is too long, and `quotes` has how many are in it."""
     for number in itertools.count(1):
         line = file.readline(MOST_ROW_BYTES + 1)
         if not line:
@@ -59,18 +61,27 @@ def _lines(file: BinaryIO) -> Iterator[tuple[int, bytes | None]]:
         if len(line) <= MOST_ROW_BYTES:
             yield number, line
             continue
+        count = line.count(b'"')
         if not line.endswith(b"\n"):
-            _skip_line(file)
+            count += _skip_line(file)
+        if quotes is not None:
+            quotes[0] = count
         yield number, None
 
 
-def _skip_line(file: BinaryIO) -> None:
-    """To the next line; in large pieces, since the rest of this one may be gigabytes."""
+def _skip_line(file: BinaryIO) -> int:
+    """To the next line; in large pieces, since the rest of this one may be gigabytes.
+
+    Returns how many quotes were in it.
+    """
+    quotes = 0
     while piece := file.read(_SKIPPED_BYTES):
         end = piece.find(b"\n")
         if end >= 0:
             file.seek(end + 1 - len(piece), io.SEEK_CUR)
-            return
+            return quotes + piece.count(b'"', 0, end)
+        quotes += piece.count(b'"')
+    return quotes
 
 
 def _jsonl(path: Path) -> Iterator[Row]:
@@ -124,6 +135,8 @@ def _json(path: Path) -> Iterator[Row]:
             text, at, value, problem = _element(file, text, at)
             if problem:
                 yield Row(number=number, problem=f"{problem}; nothing behind it can be read")
+            elif value is _LONG_ELEMENT:
+                yield Row(number=number, problem=_TOO_LONG)
             elif value is not None:
                 yield _row(number, value)
             if problem or value is None:
@@ -145,6 +158,8 @@ def _element(file: TextIO, text: str, at: int) -> tuple[str, int, object, str]:
         try:
             value, end = json.JSONDecoder().raw_decode(text, at)
             if end < len(text) or text[end - 1] == "}":
+                if end - at > MOST_ROW_BYTES:
+                    return text, end, _LONG_ELEMENT, ""
                 return text, end, value if value is not None else False, ""
         except json.JSONDecodeError as error:
             problem = f"not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}"
@@ -154,6 +169,7 @@ def _element(file: TextIO, text: str, at: int) -> tuple[str, int, object, str]:
         more = "" if held > MOST_ROW_BYTES else file.read(max(_BLOCK, held))
         if not more:
             is_over = not text[at:].strip()
+            problem = _TOO_LONG if held > MOST_ROW_BYTES else problem
             return (
                 text,
                 at,
@@ -166,18 +182,34 @@ def _element(file: TextIO, text: str, at: int) -> tuple[str, int, object, str]:
 def _csv(path: Path) -> Iterator[Row]:
     """Rows below a header; the delimiter is what the header has most of."""
     with path.open("rb") as file:
-        header = next((line for _, line in _lines(file)), b"") or b""
+        header = next((line for _, line in _lines(file)), b"")
+        if header is None:
+            raise UsageError(f"The header of {path} is {_TOO_LONG}. Give a CSV with lines.")
         delimiter = max(",\t;|", key=lambda character: header.count(character.encode()))
         file.seek(0)
-        text = (line.decode("utf-8", "surrogateescape") for _, line in _lines(file) if line)
+        skipped = set[int]()
         longest = csv.field_size_limit(MOST_ROW_BYTES)
         try:
-            yield from _records(csv.reader(text, delimiter=delimiter))
+            yield from _records(csv.reader(_csv_lines(file, skipped), delimiter=delimiter), skipped)
         finally:
             csv.field_size_limit(longest)
 
 
-def _records(reader: Any) -> Iterator[Row]:
+def _csv_lines(file: BinaryIO, skipped: set[int]) -> Iterator[str]:
+    """Lines as text. One that is too long is noted, and only its quotes are kept.
+
+    An odd number of them begins or ends a field of several lines, so what follows is read right.
+    """
+    for number, line in _lines(file, quotes := [0]):
+        if line is None:
+            skipped.add(number)
+            yield '"' * (quotes[0] % 2) + "\n"
+        else:
+            yield line.decode("utf-8", "surrogateescape")
+
+
+def _records(reader: Any, skipped: Collection[int]) -> Iterator[Row]:
+    """Rows of a CSV; `skipped` has the numbers of lines that were too long, once they are read."""
     try:
         names: list[str] = next(reader, list[str]())
     except csv.Error as error:
@@ -197,7 +229,9 @@ def _records(reader: Any) -> Iterator[Row]:
         except csv.Error as error:
             yield Row(number=number, problem=f"not valid CSV: {error}")
             continue
-        if not values:
+        if any(number <= line <= reader.line_num for line in skipped):
+            yield Row(number=number, problem=_TOO_LONG)
+        elif not values:
             yield Row(number=number, fields={})
         elif len(values) != len(names):
             problem = f"{len(values)} values, but the header has {len(names)} columns"
@@ -243,7 +277,29 @@ def _batches(batches: Any) -> Iterator[Row]:
     for batch in batches:
         for fields in batch.to_pylist():
             number += 1
-            yield Row(number=number, fields=fields)
+            whole = {name: _without_nulls(value) for name, value in fields.items()}
+            gaps = any(_has_gaps(fields[name], value) for name, value in whole.items())
+            yield Row(number=number, fields=whole, has_gaps=gaps)
+
+
+def _without_nulls(value: Any) -> Any:
+    """Objects inside of a column without their nulls: all rows of a table have the same keys."""
+    if isinstance(value, dict):
+        pairs = cast("dict[str, Any]", value).items()
+        return {key: _without_nulls(one) for key, one in pairs if one is not None}
+    return list(map(_without_nulls, value)) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _has_gaps(value: Any, whole: Any, depth: int = 0) -> bool:
+    """Whether nulls are missing below the keys of a message, such as in a tool's arguments."""
+    if isinstance(value, list):
+        pairs = zip(cast("list[Any]", value), whole, strict=True)
+        return any(_has_gaps(one, other, depth) for one, other in pairs)
+    if not isinstance(value, dict):
+        return False
+    named = cast("dict[str, Any]", value)
+    missing = depth > 0 and len(whole) < len(named)
+    return missing or any(_has_gaps(named[key], whole[key], depth + 1) for key in whole)
 
 
 def _pyarrow(name: str) -> Any:

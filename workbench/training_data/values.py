@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,8 @@ class Row:
     """Column -> value; None = it cannot be read."""
     problem: str = ""
     """Why it cannot be read."""
+    has_gaps: bool = False
+    """Whether nulls were left out of objects inside of its columns, where tables fill gaps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,6 +54,15 @@ class Turn:
     """Its text."""
     extra: Mapping[str, Any] | None = None
     """Other keys that a template may read, such as tool_calls."""
+    learned: bool = field(default=True, compare=False)
+    """Whether an answer counts in the loss; the others are only read."""
+    unused: tuple[str, ...] = field(default=(), compare=False)
+    """Keys with a value that nothing reads."""
+
+    @property
+    def calls(self) -> Any:
+        """Its tool calls; None = it has none."""
+        return (self.extra or {}).get("tool_calls")
 
     def message(self) -> dict[str, Any]:
         """As a chat template takes it."""
@@ -70,6 +81,10 @@ class Example:
     """Of a preference the rejected answer, without the prompt."""
     prompt_turns: int = 0
     """Of a preference how many of the turns are the prompt."""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    """Definitions of the tools that the assistant may call."""
+    unused: tuple[str, ...] = ()
+    """What its row holds besides, in words: columns, and keys of messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +99,8 @@ class RowResult:
     """Why it is skipped."""
     is_empty: bool = False
     """Whether it only has nothing in it."""
+    unused: tuple[str, ...] = ()
+    """What the row holds and is not trained on, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

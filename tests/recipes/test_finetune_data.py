@@ -1,0 +1,89 @@
+"""The examples that finetune.py trains on: what `workbench data` shows, and what is told of them."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.training_data.tiny import chat, tokenizer_folder, write_lines
+from workbench.training_data import TokenOptions, examine, load_tokenizer, token_report
+
+pytest.importorskip("datasets", reason="pip install 'training-workbench[finetune]'")
+
+import datasets.config
+import finetune_data
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model's folder; examples are kept beside it."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    return tokenizer_folder(tmp_path / "model")
+
+
+def examples(folder: Path, data: Path, **how: Any) -> Any:
+    """What is trained on."""
+    chosen = {"template": None, "objective": "sft", "learn": "answers", "strict": False}
+    options: Any = SimpleNamespace(data=str(data), model=str(folder), eval_share=0.0, seed=0)
+    vars(options).update(chosen | how)
+    arguments = SimpleNamespace(main_process_first=lambda **_: contextlib.nullcontext())
+    return finetune_data.examples(options, arguments)[0]
+
+
+def test_training_tells_what_the_check_tells(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    named = {"messages": [{**chat(2)["messages"][0], "name": "Ada"}, chat(2)["messages"][1]]}
+    data = write_lines(tmp_path / "a.jsonl", [chat(1) | {"id": 7}, named, "{oops", chat(3)])
+    rows = examples(folder, data)
+    shown = token_report(examine(data), TokenOptions(model=str(folder)))
+    assert len(rows) == shown.counted == 3
+    assert set(rows.column_names) == {"input_ids", "labels"}
+    told = capsys.readouterr().out
+    assert "1 of 4 rows" in told
+    assert (
+        "Not used: column 'id' (1 row), "
+        "key 'name' of messages, which the template does not show (1 row)." in told
+    )
+
+
+def test_a_pair_is_trained_on_as_it_is_shown(folder: Path, tmp_path: Path) -> None:
+    pair = {"prompt": "one?", "chosen": "Two.", "rejected": "Not two."}
+    data = write_lines(tmp_path / "pairs.jsonl", ["{oops", pair])
+    (row,) = examples(folder, data, objective="dpo")
+    decode = load_tokenizer(folder).decode
+    assert {name: decode(tokens) for name, tokens in row.items()} == {
+        "prompt_ids": "<|im_start|>user\none?<|im_end|>\n<|im_start|>assistant\n",
+        "chosen_ids": "Two.<|im_end|>",
+        "rejected_ids": "Not two.<|im_end|>",
+    }
+    (shown,) = token_report(examine(data), TokenOptions(model=str(folder))).first
+    assert shown.tokens == 2 * len(row["prompt_ids"]) + len(row["chosen_ids"] + row["rejected_ids"])
+
+
+def test_examples_are_encoded_again_where_anything_of_them_changed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_lines(tmp_path / "a.jsonl", [chat(1)])
+
+    def state() -> str:
+        return finetune_data.state_of([data], load_tokenizer(folder))
+
+    seen = [state()]
+    assert state() == seen[0]
+    (folder / "README.md").write_text("of no weight")
+    assert state() == seen[0]
+    (folder / "chat_template.jinja").write_text("{{ messages }}")
+    seen.append(state())
+    tokenizer_folder(folder, eos="<|endoftext|>")
+    seen.append(state())
+    write_lines(data, [chat(1), chat(2)])
+    seen.append(state())
+    monkeypatch.setattr(finetune_data, "_VERSIONS", {"transformers": "0"})
+    seen.append(state())
+    assert len({*seen}) == len(seen)
+    assert all(name in seen[0] for name in ("training_data/encode.py", "finetune_data.py"))
