@@ -1,4 +1,4 @@
-"""Hugging Face models: config, class, tokenizer and adapters; no code of a model's own runs."""
+"""Hugging Face models: config, class and tokenizer; no code of a model's own runs."""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 
@@ -26,7 +26,7 @@ _TOKENIZER_FILES = (
     *("chat_template.jinja", "chat_template.json"),
 )
 # What people's folders and hubs raise: a missing file, a gated or unknown name, another form.
-_UNREADABLE = (OSError, ValueError, KeyError, ImportError, RuntimeError)
+UNREADABLE = (OSError, ValueError, KeyError, ImportError, RuntimeError)
 
 
 def recipe_options(arguments: list[str]) -> Any:
@@ -53,10 +53,10 @@ def config_of(place: str | Path) -> Any:
     """The config in a folder, or of a hub's name."""
     try:
         return transformers.AutoConfig.from_pretrained(place, trust_remote_code=False)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise UsageError(
-            f"The model {Path(place).name or place!r} cannot be read: {_first(error)} Give its "
-            "folder, or the name on the Hugging Face hub, with --base."
+            f"The model {Path(place).name or place!r} cannot be read: {first_sentence(error)} Give "
+            "its folder, or the name on the Hugging Face hub, with --base."
         ) from error
 
 
@@ -66,8 +66,8 @@ def class_of(config: Any) -> Any:
         if (kind := getattr(transformers, name, None)) is not None:
             return kind
     try:
-        return type(_on_meta(transformers.AutoModelForCausalLM, config))
-    except _UNREADABLE as error:
+        return type(on_meta(transformers.AutoModelForCausalLM, config))
+    except UNREADABLE as error:
         raise UsageError(
             f"transformers {transformers.__version__} does not have the class of this model "
             f"({', '.join(config.architectures or ()) or config.model_type}); its own code is not "
@@ -75,68 +75,17 @@ def class_of(config: Any) -> Any:
         ) from error
 
 
-def _on_meta(kind: Any, config: Any) -> Any:
+def on_meta(kind: Any, config: Any) -> Any:
+    """The model of a class or an Auto class, without memory for its weights."""
     with torch.device("meta"):
         return kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
 
 
 def expected(config: Any) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
     """Shapes of the model's weights by name, and which of them are another one (tied)."""
-    model = _on_meta(class_of(config), config)
+    model = on_meta(class_of(config), config)
     tied = dict[str, str](getattr(model, "all_tied_weights_keys", None) or {})
     return {name: tuple(value.shape) for name, value in model.state_dict().items()}, tied
-
-
-def adapted(request: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """The base model with the run's adapter on it, in fp32 on the CPU; and notes for people."""
-    if request["family"] == "lora":
-        return _adapted_recipe(request)
-    if not request["base"]:
-        raise UsageError(
-            "The adapter does not say which model it is of: give its folder or name with --base."
-        )
-    config = config_of(request["base"])
-    try:
-        base = class_of(config).from_pretrained(request["base"], dtype=torch.float32)
-        model = peft().PeftModel.from_pretrained(base, request["config"])
-    except _UNREADABLE as error:
-        raise UsageError(
-            f"The adapter does not fit {Path(request['base']).name}: {_first(error)} Name its base "
-            "model with --base."
-        ) from error
-    quantized = getattr(config, "quantization_config", None) is not None
-    note = "The base is quantized; it was merged in full precision." if quantized else ""
-    return model.eval(), [note] if note else []
-
-
-def _adapted_recipe(request: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    options, notes = recipe_options(request["arguments"]), list[str]()
-    if request["base"]:
-        options.model = request["base"]
-    if options.qlora:
-        options.qlora = False
-        notes.append(
-            "The adapter was trained on a base in 4 bits and is merged into the base in full "
-            "precision: answers differ a little from those in training."
-        )
-    try:
-        model = recipe_module("lora").make_model(options).float().eval()
-    except _UNREADABLE as error:
-        raise UsageError(f"The base {options.model} cannot be read: {_first(error)}") from error
-    tensors = open_tensors(Path(request["checkpoint"]))
-    if (Path(request["checkpoint"]) / "adapter_config.json").is_file():  # the recipe's last words
-        loading: Any = peft().set_peft_model_state_dict(model, tensors.read(tensors.shapes))
-        if loading.unexpected_keys:
-            raise UsageError(f"The adapter is of another model: {loading.unexpected_keys[0]}.")
-        return model, notes
-    parameters: dict[str, Tensor] = dict(model.named_parameters())
-    trained = {name for name, tensor in parameters.items() if tensor.requires_grad}
-    if missing := trained - set(tensors.shapes):
-        raise UsageError(f"The checkpoint lacks {min(missing)}: it is of another model.")
-    with torch.no_grad():
-        for name, tensor in tensors.read(sorted(trained)).items():
-            parameters[name].copy_(tensor)
-    return model, notes
 
 
 def whole(request: Mapping[str, Any]) -> Any:
@@ -173,7 +122,7 @@ def tokenizer_of(request: Mapping[str, Any]) -> Any:
     for place in _tokenizer_places(request):
         try:
             return transformers.AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-        except _UNREADABLE:
+        except UNREADABLE:
             continue
     return None
 
@@ -230,7 +179,7 @@ def peft() -> Any:
     return importlib.import_module("peft")
 
 
-def _first(error: Exception) -> str:
-    """Its first sentence, with a full stop."""
+def first_sentence(error: Exception) -> str:
+    """An error's first line, with a full stop."""
     line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
     return line if line.endswith((".", "!", "?")) else f"{line}."
