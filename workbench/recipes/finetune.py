@@ -159,6 +159,7 @@ from dtypes import DTYPES
 from ending import end
 from finetune_adapter import with_adapter
 from finetune_data import examples, say
+from finetune_tokenizer import tokenizer_of
 from finetune_watch import Watch
 from peft import LoraConfig, get_peft_model
 from quantized import keep_scales, nf4
@@ -167,7 +168,6 @@ from transformers.trainer_utils import get_last_checkpoint
 from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer  # pyright: ignore[reportPrivateImportUsage] - loaded lazily
 
 from workbench.errors import WorkbenchError
-from workbench.training_data import load_tokenizer
 
 
 def make_model(options: argparse.Namespace) -> Any:
@@ -233,9 +233,7 @@ def arguments_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def make_trainer(options: argparse.Namespace) -> Any:
     """TRL's trainer for the objective."""
-    tokenizer = load_tokenizer(options.model)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    tokenizer = tokenizer_of(options)
     known = arguments_of(options)
     trainer: Any = SFTTrainer
     arguments: Any = None  # before the model: ZeRO-3 shards it while it loads
