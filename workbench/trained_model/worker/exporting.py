@@ -230,7 +230,7 @@ def _adapter_alone(job: _Export) -> None:
 
 
 def _finish(job: _Export, config: Any) -> None:
-    """Config and tokenizer; then plain transformers loads it, where it fits in memory."""
+    """Config, tokenizer and how it answers; then transformers loads it, where it fits in memory."""
     hf = huggingface()
     kind = hf.class_of(config)
     config.architectures, config.dtype = [kind.__name__], job.facts["dtype"].split(", ")[-1]
@@ -239,6 +239,8 @@ def _finish(job: _Export, config: Any) -> None:
     config.save_pretrained(job.folder)
     job.facts["architecture"] = kind.__name__
     job.facts["tokenizer"] = hf.save_tokenizer(job.request, job.folder)
+    if kind.can_generate():
+        hf.save_generation(job.request, job.folder)
     if not job.facts["tokenizer"]:
         job.notes.append("No tokenizer was found beside the model: add its files yourself.")
     if 2 * job.facts["bytes"] > psutil.virtual_memory().available:

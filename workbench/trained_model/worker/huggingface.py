@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +22,14 @@ from workbench.trained_model.worker.tensors import open_tensors
 
 _TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.json", "vocab.txt", "merges.txt", "spiece.model", "tokenizer.model"),
-    *("chat_template.jinja", "chat_template.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "spiece.model", "tokenizer.model", "spm.model"),
+    *("sentencepiece.bpe.model", "tekken.json", "chat_template.jinja", "chat_template.json"),
 )
+_TEMPLATES = "additional_chat_templates"  # a folder beside them
+_PROCESSOR_FILES = (
+    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
+)
+_GENERATION = "generation_config.json"
 # What people's folders and hubs raise: a missing file, a gated or unknown name, another form.
 UNREADABLE = (OSError, ValueError, KeyError, ImportError, RuntimeError)
 
@@ -101,6 +106,7 @@ def whole(request: Mapping[str, Any]) -> Any:
     with torch.no_grad():
         for name, old in names.items():
             parameters[name].copy_(tensors.read([old])[old])
+    model.generation_config = generation_of(request) or getattr(model, "generation_config", None)
     return model.eval()
 
 
@@ -127,29 +133,71 @@ def tokenizer_of(request: Mapping[str, Any]) -> Any:
     return None
 
 
-def _tokenizer_places(request: Mapping[str, Any]) -> list[str]:
+def generation_of(request: Mapping[str, Any]) -> Any:
+    """How the model draws its answers and where they end; None where nothing says it."""
+    near = [str(folder) for folder in _folders(request) if (folder / _GENERATION).is_file()]
+    for place in [*near, *([request["base"]] if request["base"] else [])]:
+        try:
+            return transformers.GenerationConfig.from_pretrained(place)
+        except UNREADABLE:
+            continue
+    return None
+
+
+def save_generation(request: Mapping[str, Any], folder: Path) -> None:
+    """Beside the model; a token that ends the tokenizer's texts ends an answer, too."""
+    generation = generation_of(request)
+    if generation is None:
+        return
+    ends = generation.eos_token_id
+    ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    own = getattr(tokenizer_of(request), "eos_token_id", None)
+    if own is not None and own not in ends:
+        generation.eos_token_id = [own, *ends] if ends else own
+    generation.to_json_file(folder / _GENERATION)
+
+
+def _folders(request: Mapping[str, Any]) -> list[Path]:
+    """Where what belongs to the checkpoint can lie."""
     checkpoint = Path(request["checkpoint"])
-    folders = [checkpoint, checkpoint.parent, Path(request["config"] or checkpoint)]
+    return [checkpoint, checkpoint.parent, Path(request["config"] or checkpoint)]
+
+
+def _tokenizer_places(request: Mapping[str, Any]) -> list[str]:
     near = [
         str(folder)
-        for folder in folders
+        for folder in _folders(request)
         if any((folder / name).is_file() for name in _TOKENIZER_FILES)
     ]
     return [*dict.fromkeys(near), *([request["base"]] if request["base"] else [])]
 
 
 def save_tokenizer(request: Mapping[str, Any], folder: Path) -> bool:
-    """Whether there is one: the files as they are, or as transformers writes them."""
+    """Whether there is one: the files as they are, or as transformers writes them.
+
+    With them what prepares pictures and sound for the model.
+    """
+    bases = [Path(request["base"])] if request["base"] else []
+    for place in [*_folders(request), *bases]:
+        if _copied(place, _PROCESSOR_FILES, folder):
+            break
     for place in map(Path, _tokenizer_places(request)):
-        there = [place / name for name in _TOKENIZER_FILES if (place / name).is_file()]
-        if there:
-            for file in there:
-                shutil.copyfile(file, folder / file.name)
+        if _copied(place, _TOKENIZER_FILES, folder):
+            if (place / _TEMPLATES).is_dir():
+                shutil.copytree(place / _TEMPLATES, folder / _TEMPLATES)
             return True
     tokenizer = tokenizer_of(request)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
     return tokenizer is not None
+
+
+def _copied(place: Path, names: Sequence[str], folder: Path) -> bool:
+    """Whether any of these files was there."""
+    there = [place / name for name in names if (place / name).is_file()]
+    for file in there:
+        shutil.copyfile(file, folder / file.name)
+    return bool(there)
 
 
 def byte_tokenizer() -> Any:
