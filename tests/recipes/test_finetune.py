@@ -162,6 +162,17 @@ def trained(store: Path, own: tuple[str, ...], *words: str, **how: Any) -> wb.Ru
 
 
 @pytest.mark.slow
+def test_the_latest_of_no_checkpoints_is_the_beginning(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    from finetune import newest
+
+    assert newest(tmp_path / "nowhere") is None
+    assert newest(tmp_path) is None
+    (tmp_path / "checkpoint-4").mkdir()
+    assert newest(tmp_path) == str(tmp_path / "checkpoint-4")
+
+
+@pytest.mark.slow
 def test_adapters_are_trained_on_two_ranks_and_broken_rows_are_told_once(
     store: Path, own: tuple[str, ...]
 ) -> None:

@@ -271,12 +271,17 @@ def save(trainer: Any, folder: Path) -> None:
     accelerator.wait_for_everyone()
 
 
+def newest(folder: Path) -> str | None:
+    """Its last checkpoint; None where there is none, and the training begins at the beginning."""
+    return get_last_checkpoint(str(folder)) if folder.is_dir() else None
+
+
 def main(options: argparse.Namespace) -> None:
     """Train, then write the adapter or the model with its tokenizer."""
     trainer, resume = make_trainer(options), options.resume
     trainer.add_callback(Watch(options, trainer))
     if resume == "latest":
-        resume = get_last_checkpoint(str(options.checkpoint_dir))
+        resume = newest(options.checkpoint_dir)
     trainer.train(resume_from_checkpoint=resume)
     folder = options.checkpoint_dir / ("model" if options.method == "full" else "adapter")
     save(trainer, folder)
