@@ -17,6 +17,7 @@ from workbench.errors import ForeignRunError, UsageError
 from workbench.launching.prepare.acceptance import accept
 from workbench.launching.resume import branch
 from workbench.launching.resume import resume as resume_module
+from workbench.launching.resume.attempts import Attempts
 from workbench.launching.resume.branch import rerun_request
 from workbench.launching.start.start import prepare
 from workbench.store.files import read_json, write_json_atomic
@@ -94,6 +95,25 @@ def test_an_old_run_is_forked_and_its_fork_rerun(old_store: Path, begun: list[st
     assert {"what": "provenance", "was": None, "now": "recorded"} in child.differs
     assert again.differs == []
     assert parent.document["arguments"] == read_json(parent.directory / "run.json")["arguments"]  # type: ignore[index]
+
+
+def test_a_rerun_has_the_arguments_of_the_latest_attempt(
+    tmp_path: Path, begun: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import accelerate\n")
+    monkeypatch.chdir(tmp_path)
+    asked = wb.request(script, ["--lr", "1", "--fail"], cpu=True, processes=1, store=tmp_path)
+    paths, attempts = prepare(asked)[0], list[Any]([None, ["--lr", "5"], None])
+    for number, words in enumerate(attempts):
+        why = "failed" if number else None
+        Attempts(paths).begin(first_step=0, checkpoint=None, why=why, arguments=words)
+    request, _ = rerun_request(paths)
+    assert list(request.arguments) == ["--lr", "5"]
+    again = wb.Run(paths).rerun()
+    assert again.document["arguments"] == ["--lr", "5"]
+    assert begun == [again.id]
+    assert again.notes[0] == "Its arguments are those of its latest attempt: --lr 5."
 
 
 def test_what_has_changed_is_said_before_and_after(

@@ -129,8 +129,43 @@ def test_the_batch_need_not_be_the_first_dimension() -> None:
 
 def test_steps_that_do_not_correspond_are_compared_by_phase() -> None:
     first, second = record(4), record(2, extra=3)
-    found = moments([first, second], [4, 2])
+    found = moments([first, second], [4, 2], [1, 1])
     assert max(one.other.at(10) for one in found) == 30 * MIB
+
+
+def held(batch: int, samples: int) -> dict[str, Any]:
+    """A step over the same `samples`, whatever the batch: several equal micro-batches."""
+    one, count = batch * MIB, samples // batch
+    computed = record(batch)["work"]["forward"]
+    every = {key: value * count for key, value in computed.items() if key != "flops"}
+    every["flops"] = {"matmul": computed["flops"]["matmul"] * count}
+    first = [0, 0, *[8 * MIB] * 9]  # the first backward makes the gradients
+    return record(
+        batch,
+        phases=[["forward", 2], ["backward", 9]] * count + [["step", 2]],
+        gradient_bytes=[*first, *[8 * MIB] * (11 * (count - 1) + 2)],
+        other_bytes=[*[one, 2 * one, 3 * one, *[one] * 8] * count, 0, 2 * MIB],
+        saved_bytes=2 * one * count,
+        work=dict.fromkeys(("forward", "backward", "step"), every),
+        calls=[count],
+        step_seconds=[0.1 * batch * count],
+    )
+
+
+@pytest.mark.parametrize("samples", [4, 16])
+def test_a_script_that_holds_its_global_batch_is_measured_by_micro_batch(samples: int) -> None:
+    work = workload_of("t.py", [held(4, samples), held(2, samples)], [4, 2])
+    measured, traced = work.model.measured, work.model.traced
+    assert work.accumulate == samples // 4
+    assert measured is not None
+    assert measured.seconds is not None
+    assert measured.seconds.at(10) == pytest.approx(1.0)
+    assert measured.forward.flops.at(10) == pytest.approx(1e10)
+    assert max(one.other.at(10) for one in measured.moments) == 30 * MIB
+    assert traced is not None
+    assert traced.saved_bytes == 2 * MIB
+    begun = [one for one in measured.moments if one.phase == "forward"]
+    assert all(one.gradients == (samples > 4) for one in begun)
 
 
 def test_one_batch_size_says_so() -> None:

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from workbench.provenance import git
 from workbench.provenance.differences import differences
 from workbench.provenance.files import MOST_BYTES, fingerprint, named_paths
 from workbench.provenance.record import Provenance, installed_packages, record_provenance
 from workbench.store.run_record import RunRecord
+from workbench.store.secrets_in_settings import hide_in_file
 
 KEY = "9f8A7c6B5d4e3F2a1b0c"
 
@@ -97,6 +100,61 @@ def test_secrets_are_not_in_the_kept_changes(project: Path, tmp_path: Path) -> N
     assert "hf_a1B2" not in text
     assert "two words" not in text
     assert text.count("[redacted]") == 2
+
+
+SETTINGS = {
+    "a.yaml": f"lr: 0.1\nwandb_api_key: {KEY}  # mine\nwith: {{user: me, password: hunter2}}\n",
+    "b.yaml": f"password: |\n  {KEY}\n  hunter2\nenv:\n- name: PG_PASSWORD\n  value: hunter2\n",
+    "c.ini": f"[db]\npassword = hunter2 and hunter2\napi_key={KEY}\n",
+    "d.toml": f'hub_token = "{KEY}" # it\'s mine\npassword = """\nhunter2\n"""\nlr = 0.1\n',
+    "e.json": '{"auth": {\n  "password": "it\'s hunter2",\n  "lr": 0.1\n}}\n',
+    ".env": f"export HF_TOKEN={KEY}\nDB_PASSWORD=hunter2\n",
+    "start.sh": f"LR=1 WANDB_API_KEY={KEY} python train.py --hub-token {KEY}\n",
+    "notes.md": f"Set `WANDB_API_KEY={KEY}` first; a token is a word.\n",
+    "kernel.cu": f'token = lexer.next2();\nauto password = "{KEY}";\n',
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_a_secret_of_settings_needs_no_quotes_to_be_hidden(
+    project: Path, tmp_path: Path, name: str
+) -> None:
+    (project / name).write_text(SETTINGS[name])
+    ask_git(project, "add", name)
+    given = (f"--config={name}",) if name[1:] in {".yaml", ".ini", ".toml", ".json"} else ()
+    found = recorded(project, *given, keep=tmp_path / "source")
+    text = (tmp_path / "source" / "changes.diff").read_text()
+    assert "+" in text
+    assert KEY not in text
+    assert "hunter2" not in text
+    assert "[redacted]" in text
+    assert found.notes == ("Secrets are hidden in source/changes.diff.",)
+    assert hide_in_file(name, SETTINGS[name].encode()).decode().splitlines() == [
+        line[1:] for line in text.splitlines() if re.match(r"\+(?!\+\+)", line)
+    ]
+
+
+def test_settings_without_a_secret_are_kept_as_they_are() -> None:
+    text = (
+        "lr: 1e-3\ntokenizer: auto\npad_token: <pad>\ntoken_types: 2\nkey: image\nmax_tokens: 4096\n"
+        "hub_token: ${HF_TOKEN}\npassword: {{ password }}\nuse_auth_token: true\nseed: 1  # token\n"
+        "auth:\n  user: me\nemb: [token, position]\nrevision: 0123456789abcdef\n"
+    )
+    assert hide_in_file("config.yaml", text.encode()).decode() == text
+    assert yaml.safe_load(hide_in_file("a.yaml", b"a: 1\napi_key: 'x''y'\nb: 2\n")) == {
+        "a": 1,
+        "api_key": "[redacted]",
+        "b": 2,
+    }
+
+
+def test_the_head_of_a_hunk_repeats_a_line_of_the_file(project: Path, tmp_path: Path) -> None:
+    lines = ["password: hunter2", *(f"  a{n}: {n}" for n in range(9))]
+    (project / "small.yaml").write_text("\n".join(lines))
+    ask_git(project, "commit", "-qam", "two")
+    (project / "small.yaml").write_text("\n".join(lines).replace("a8: 8", "a8: 9"))
+    recorded(project, keep=tmp_path / "source")
+    assert "hunter2" not in (tmp_path / "source" / "changes.diff").read_text()
 
 
 @pytest.mark.parametrize("setting", ["fsmonitor", "hook", "filter", "external", "textconv"])
@@ -241,6 +299,31 @@ def test_several_files_of_one_option_are_told_apart() -> None:
     assert differences(of("1" * 64), of("1" * 64)) == []
     (changed,) = differences(of("1" * 64), of("3" * 64))
     assert changed["what"] == "data --train"
+
+
+def test_a_script_of_a_package_has_the_modules_of_its_package(tmp_path: Path) -> None:
+    package = tmp_path / "m" / "pkg"
+    (package / "steps").mkdir(parents=True)
+    for name in ("__init__.py", "model.py", "data.py", "steps/__init__.py", "steps/one.py"):
+        (package / name).write_text("")
+    (package / "train.py").write_text("from pkg.model import Net\nimport pkg.data, pkg.steps.one\n")
+    found = record_provenance(package / "train.py", (), tmp_path / "m", {}, ours=False)
+    own = {"__init__.py", "train.py", "model.py", "data.py", "steps/__init__.py", "steps/one.py"}
+    assert set(found.files) == own
+
+
+def test_files_of_one_name_are_each_recorded(project: Path, tmp_path: Path) -> None:
+    given = list[str]()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(f'"{name}"')
+        given += [f"--{name}", str(tmp_path / name / "config.json")]
+    found = recorded(project, *given, keep=tmp_path / "source")
+    assert found.copied == ("config.json", "2/config.json")
+    assert (tmp_path / "source" / "2" / "config.json").read_text() == '"b"'
+    (tmp_path / "a" / "config.json").write_text('"c"')
+    changed = recorded(project, *given).files
+    assert [name for name in changed if changed[name] != found.files[name]] == ["config.json"]
 
 
 def test_a_file_outside_of_the_repository_makes_no_other_one_unknown(

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from tests.training_data.tiny import chat, model_folder, write_lines
+from tests.training_data.tiny import CHATML, chat, model_folder, tokenizer_folder, write_lines
 from workbench.estimate.card import CPU_CONTEXT_BYTES
 from workbench.estimate.parts import CONTEXT
 from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.epoch import epoch_of
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.recipes import shape
+from workbench.training_data import load_tokenizer
 from workbench.units import MIB
 
 OWN = ("--model", "m", "--data", "d")
@@ -161,11 +162,31 @@ def trained(store: Path, own: tuple[str, ...], *words: str, **how: Any) -> wb.Ru
 
 
 @pytest.mark.slow
+def test_the_latest_of_no_checkpoints_is_the_beginning(tmp_path: Path) -> None:
+    pytest.importorskip("trl")
+    from finetune import newest
+
+    assert newest(tmp_path / "nowhere") is None
+    assert newest(tmp_path) is None
+    (tmp_path / "checkpoint-4").mkdir()
+    assert newest(tmp_path) == str(tmp_path / "checkpoint-4")
+
+
+@pytest.mark.slow
 def test_adapters_are_trained_on_two_ranks_and_broken_rows_are_told_once(
     store: Path, own: tuple[str, ...]
 ) -> None:
+    tokenizer_folder(Path(own[1]), template=None, eos="<|endoftext|>")
     words = ("--steps", "8", "--checkpoint-every", "4", "--micro-batch", "8", "--eval-share", "0.2")
-    words = (*words, "--sample-every", "4", "--sample-prompts", "What follows 3?")
+    words = (
+        *words,
+        "--template",
+        "chatml",
+        "--sample-every",
+        "4",
+        "--sample-prompts",
+        "What follows 3?",
+    )
     run = trained(store, own, *words, processes=2, strategy="ddp")
     found = run.summary()
     assert (found["steps"], found["world_size"]) == (8, 2)
@@ -180,6 +201,9 @@ def test_adapters_are_trained_on_two_ranks_and_broken_rows_are_told_once(
     written = run.directory / "checkpoints"
     assert (written / "adapter" / "adapter_model.safetensors").is_file()
     assert (written / "checkpoint-8" / "trainer_state.json").is_file()
+    tokenizer = load_tokenizer(Path(own[1])).from_pretrained(written / "adapter")
+    assert tokenizer.chat_template == CHATML
+    assert tokenizer.eos_token == "<|im_end|>"
 
 
 @pytest.mark.slow

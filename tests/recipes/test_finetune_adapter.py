@@ -34,10 +34,19 @@ def damaged(name: str, content: bytes) -> Callable[[Path], None]:
     return write
 
 
+def task_of(name: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        path = folder / "adapter_config.json"
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"task_type": name}))
+
+    return write
+
+
 CASES: dict[str, tuple[dict[str, Any], Callable[[Path], None] | None, str]] = {
     "narrower base": ({"hidden": 32}, None, "inputs, the adapter is for "),
     "deeper base": ({"layers": 3}, None, "the model has no model.layers.2"),
     "shallower base": ({"layers": 1}, None, "it has nothing for model.layers.1"),
+    "other task": ({}, task_of("SEQ_CLS"), "its task is SEQ_CLS, and this trains text"),
     "no config": ({}, lambda folder: (folder / "adapter_config.json").unlink(), "no readable"),
     "broken config": ({}, damaged("adapter_config.json", b"{"), "no readable adapter_config"),
     "cut weights": ({}, damaged("adapter_model.safetensors", b"\x40\0"), "cannot be read"),

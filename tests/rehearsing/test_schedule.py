@@ -27,7 +27,7 @@ from workbench.rehearsing.interruptions import (
     read_trace,
     traced,
 )
-from workbench.rehearsing.schedule import THROTTLE_SECONDS, Schedule, Work, schedule
+from workbench.rehearsing.schedule import THROTTLE_SECONDS, Schedule, Work, message_of, schedule
 
 WORK = Work(
     steps=20_000,
@@ -135,6 +135,15 @@ def test_a_trace_that_is_none(tmp_path: Any, text: str, says: str) -> None:
 def test_a_fault_that_is_none(text: str) -> None:
     with pytest.raises(UsageError, match="such as throttle@2h:5"):
         read_fault(text, nodes=2, each=8)
+
+
+def test_a_lost_gpu_has_the_number_that_its_machine_gives_it() -> None:
+    work = replace(WORK, nodes=2, gpus=16)
+    for text, says in (
+        ("gpu-lost@2h:1:3", "GPU 3 of machine 1 "),
+        ("ecc@2h:5", "GPU 5 of machine 0 "),
+    ):
+        assert message_of(read_fault(text, nodes=2, each=8), work).startswith(says)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ class ModelArguments:
     bf16: bool = False
     shuffle: bool = True
     layers: list[int] = field(default_factory=lambda: [1, 2])
+    never: int = field(default=3, init=False)
 """
 
 

@@ -94,6 +94,11 @@ def test_words_that_may_be_values_are_not_thrown_away(tmp_path: Path) -> None:
     with pytest.raises(wb.UsageError, match="does not say which of these are its values"):
         changed_arguments(old, ["--names", "c"], known=script_options(script))
     assert changed_arguments(old, ["--lr", "4"], known=script_options(script))[-1] == "4"
+    with pytest.raises(
+        wb.UsageError, match=r"--bf16 is followed by data\.txt, and the script does"
+    ):
+        changed_arguments(["--bf16", "data.txt"], ["--bf16"], known=script_options(script))
+    assert changed_arguments(["--a=1"], ["--a"], known=script_options(script)) == ["--a"]
     script.write_text(NO_WORDS)  # a parser that takes options alone
     found = changed_arguments(old, ["--names", "c"], known=script_options(script))
     assert found == ["--lr", "3", "--names", "c"]

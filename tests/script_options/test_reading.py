@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.script_options.parsers import AP, CASES, END, Case
 from workbench import recipes
+from workbench.script_options import from_run
 from workbench.script_options.from_run import read_by_run
 from workbench.script_options.reading import read_options
 from workbench.script_options.values import Reading
@@ -52,6 +54,22 @@ def test_the_source_alone_shows_the_options(
         check(reading, case)
         assert all(name in reading.help for name in case.options)
     assert not Path("trained").exists()
+
+
+@pytest.mark.slow
+def test_python_3_10_has_no_option_for_a_safe_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python3.10"
+    python.write_text(
+        '#!/bin/sh\nif [ "$1" = -P ]; then echo "Unknown option: -P"; exit 2; fi\n'
+        f'exec {sys.executable} "$@"\n'
+    )
+    python.chmod(0o700)
+    monkeypatch.setattr(sys, "executable", str(python))
+    monkeypatch.setattr(from_run, "SAFE_PYTHON", (str(python),), raising=False)
+    reading = read_by_run(written(CASES[0], tmp_path))
+    assert reading.way == "run", reading.note
 
 
 @pytest.mark.slow

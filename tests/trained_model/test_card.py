@@ -67,5 +67,8 @@ def test_an_adapter_is_put_on_a_base_of_its_task(run: RunPaths, task: str, kind:
     (run.checkpoints / "adapter_config.json").write_text(about)
     alone = replace(EXPORTED, architecture=None)
     assert f"base = {kind}.from_pretrained" in code(run, alone, run.checkpoints, adapter=True)
+    mapping = json.dumps({"auto_mapping": {"base_model_class": "ViTForImageClassification"}})
+    (run.checkpoints / "adapter_config.json").write_text(mapping)
+    assert "import ViTForImageClassification" in code(run, alone, run.checkpoints, adapter=True)
     assert "AutoModel.from" in code(run, alone, run.metrics, adapter=True)  # no task is known
     assert "AutoModelForCausalLM" in code(run, alone, None, adapter=True)  # of the recipe

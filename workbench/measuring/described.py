@@ -59,9 +59,12 @@ def workload_of(
         cpu: Name and cores of the CPU, as `Measured.cpu`.
         notes: What else is to be said of the measurement.
     """
-    measured, micro_batches = _measured(script, records, batches), accumulation(records[0])
+    measured, micro_batches = _measured(script, records, batches), _each_accumulation(records)
     measured = replace(measured, cpu=cpu, notes=(*measured.notes, *notes))
-    kept = _per_sample([record["saved_bytes"] / micro_batches for record in records], batches)
+    saved = [record["saved_bytes"] for record in records]
+    kept = _per_sample(
+        [bytes_ / count for bytes_, count in zip(saved, micro_batches, strict=True)], batches
+    )
     blocks = _blocks(records[0])
     elements = sum(records[0][kind]["elements"] for kind in ("trained", "frozen"))
     model = Model(
@@ -87,7 +90,7 @@ def workload_of(
         model=model,
         seq_len=sequence_length(records[0], batches[0]),
         micro_batch=batches[0],
-        accumulate=micro_batches,
+        accumulate=micro_batches[0],
         precision=measured.precision,
         optimizer=measured.optimizer,
     )
@@ -110,7 +113,7 @@ def _measured(script: str, records: Sequence[Record], batches: Sequence[int]) ->
         )
     if first["uncounted"]:
         notes.append(f"FLOPs of {', '.join(first['uncounted'])} are not counted")
-    micro_batches = accumulation(first)
+    micro_batches = _each_accumulation(records)
     trained, frozen = first["trained"], first["frozen"]
     inside = sum(row["parameters"] for row in blocks)
     return Measured(
@@ -122,7 +125,7 @@ def _measured(script: str, records: Sequence[Record], batches: Sequence[int]) ->
         trained=trained["elements"],
         frozen_bytes=frozen["bytes"],
         root=max(0, trained["elements"] + frozen["elements"] - inside) if blocks else 0,
-        moments=moments(records, batches),
+        moments=moments(records, batches, micro_batches),
         forward=work(records, batches, "forward", micro_batches),
         backward=work(records, batches, "backward", micro_batches),
         seconds=_seconds(records, batches, micro_batches),
@@ -137,6 +140,11 @@ def accumulation(record: Record) -> int:
     passes = sum(phase == "backward" and count > _FEW_OPERATORS for phase, count in runs)
     calls: list[int] = record["calls"]
     return passes if len(calls) == 1 and calls[0] == passes else 1
+
+
+def _each_accumulation(records: Sequence[Record]) -> list[int]:
+    """Of each probe: a script that holds its global batch makes more of smaller ones."""
+    return [accumulation(record) for record in records]
 
 
 def samples_of(record: Record, batch_size: int | None = None) -> int:
@@ -200,13 +208,13 @@ def _optimizer(optimizers: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]
 
 
 def _seconds(
-    records: Sequence[Record], batches: Sequence[int], micro_batches: int
+    records: Sequence[Record], batches: Sequence[int], micro_batches: Sequence[int]
 ) -> PerBatch | None:
     """The step of each probe by micro-batch, as a line that noise never turns negative."""
     times = [_step_seconds(record) for record in records]
     if not all(times):
         return None
-    medians = [time / micro_batches for time in times]
+    medians = [time / count for time, count in zip(times, micro_batches, strict=True)]
     fitted = line(medians, batches)
     return fitted if fitted.constant >= 0 else line(medians[:1], batches[:1])
 

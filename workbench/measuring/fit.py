@@ -31,14 +31,22 @@ class Point:
     scratch: int
 
 
-def moments(records: Sequence[Mapping[str, Any]], batches: Sequence[int]) -> tuple[Moment, ...]:
+def moments(
+    records: Sequence[Mapping[str, Any]], batches: Sequence[int], micro_batches: Sequence[int]
+) -> tuple[Moment, ...]:
     """The moments that can be the peak for some batch and some layout.
 
     Args:
         records: Of the probes, one or two.
         batches: Samples per micro-batch of each.
+        micro_batches: Of the traced step of each.
     """
     every = [list(_points(record)) for record in records]
+    if len(set(micro_batches)) > 1:  # the script holds its global batch
+        every = [
+            _folded(points, count, min(micro_batches))
+            for points, count in zip(every, micro_batches, strict=True)
+        ]
     if len(every) > 1 and [point.phase for point in every[0]] != [
         point.phase for point in every[1]
     ]:
@@ -71,13 +79,18 @@ def line(values: Sequence[float], batches: Sequence[int]) -> PerBatch:
 
 
 def work(
-    records: Sequence[Mapping[str, Any]], batches: Sequence[int], phase: str, micro_batches: int
+    records: Sequence[Mapping[str, Any]],
+    batches: Sequence[int],
+    phase: str,
+    micro_batches: Sequence[int],
 ) -> StepWork:
     """What a phase of one micro-batch computes, moves and starts."""
     parts = [record["work"][phase] for record in records]
 
     def each(values: Sequence[float]) -> PerBatch:
-        return line([value / micro_batches for value in values], batches)
+        return line(
+            [one / count for one, count in zip(values, micro_batches, strict=True)], batches
+        )
 
     return StepWork(
         flops=each([sum(part["flops"].values()) for part in parts]),
@@ -101,6 +114,34 @@ def _points(record: Mapping[str, Any]) -> Iterator[Point]:
                 scratch=scratch,
             )
         at += count
+
+
+def _folded(points: Sequence[Point], count: int, fewest: int) -> list[Point]:
+    """One micro-batch for the step's `count`: the highest of each operator, then the optimizer's.
+
+    Of the first one alone where the other probe's step has no second, which begins with gradients.
+    As they are where the micro-batches do not run the same operators.
+    """
+    parts, before = list[list[Point]](), "step"
+    for point in points:
+        if point.phase == "forward" and before != "forward":
+            parts.append([])
+        if parts and point.phase != "step":
+            parts[-1].append(point)
+        before = point.phase
+    phases = [[point.phase for point in part] for part in parts]
+    if len(parts) != count or any(one != phases[0] for one in phases):
+        return list(points)
+    highest = [
+        Point(
+            phase=at[0].phase,
+            gradients=max(point.gradients for point in at),
+            other=max(point.other for point in at),
+            scratch=max(point.scratch for point in at),
+        )
+        for at in zip(*(parts if fewest > 1 else parts[:1]), strict=True)
+    ]
+    return [*highest, *(point for point in points if point.phase == "step")]
 
 
 def _windows(points: Sequence[Point]) -> Iterator[Point]:

@@ -12,7 +12,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,15 +22,13 @@ from workbench.provenance.files import fingerprint, named_paths, own_files
 from workbench.provenance.git import Checkout, checkout
 from workbench.store.files import write_bytes_atomic
 from workbench.store.run_record import ProvenanceDoc
-from workbench.store.secrets import HIDDEN, hide_bytes, is_secret
-from workbench.store.secrets_in_code import hide_in_code
+from workbench.store.secrets_in_settings import hide_in_file
 
 CHANGES = "changes.diff"
 _INSTALLED = re.compile(r"(.+?)-([^-]+?)(?:-py3\.\d+)?\.(?:dist|egg)-info")
 _GIT_SECONDS = 0.7
 _DATA_SECONDS = 0.2
 _EACH_FILE = re.compile(rb"^(?=diff --git )", re.MULTILINE)
-_ASSIGNED = re.compile(r"""([A-Za-z_][\w.-]*)(["']?\s*[:=]\s*)(["'])([^"'\n]+)\3""")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +113,8 @@ def _record(
     repository = checkout(script.parent, own, _GIT_SECONDS)
     notes = list(repository.notes if repository else ())
     kept = _not_in_commit(own, repository)
-    copies = {_relative(path, script.parent): data for path, data in kept.items()}
+    names = _names(own, script.parent)
+    copies = {names[path]: data for path, data in kept.items()}
     if keep is not None:
         texts = {CHANGES: repository.diff} if repository and repository.diff else {}
         notes += _write(keep, {**texts, **copies})
@@ -124,10 +123,7 @@ def _record(
         repository=str(repository.folder) if repository else None,
         commit=repository.commit if repository else None,
         changes_sha256=repository.diff_sha256 if repository else None,
-        files={
-            _relative(path, script.parent): hashlib.sha256(text).hexdigest()
-            for path, text in own.items()
-        },
+        files={names[path]: hashlib.sha256(text).hexdigest() for path, text in own.items()},
         copied=tuple(copies),
         python=platform.python_version(),
         packages=installed_packages(),
@@ -141,6 +137,18 @@ def _not_in_commit(own: Mapping[Path, bytes], repository: Checkout | None) -> di
     if repository is None or repository.diff is None:
         return dict(own)
     return {path: data for path, data in own.items() if path.resolve() not in repository.tracked}
+
+
+def _names(own: Iterable[Path], folder: Path) -> dict[Path, str]:
+    """Of each file its name in the record, never that of another: a second one is numbered."""
+    names = dict[Path, str]()
+    for path in own:
+        name, number = _relative(path, folder), 1
+        while name in names.values():
+            number += 1
+            name = f"{number}/{path.name}"
+        names[path] = name
+    return names
 
 
 def _relative(path: Path, folder: Path) -> str:
@@ -162,26 +170,15 @@ def _write(keep: Path, texts: Mapping[str, bytes]) -> list[str]:
 
 
 def _without_secrets(name: str, text: bytes) -> bytes:
-    """Python stays Python; of other files also what is assigned to a secret's name."""
-    if name == CHANGES:
-        parts = _EACH_FILE.split(text)
-        return b"".join(_without_secrets(_named_in(part), part) for part in parts)
-    if name.endswith((".py", ".pyi")):
-        code = hide_in_code(text.decode("utf-8", "surrogateescape"))
-        return code.encode("utf-8", "surrogateescape")
-    plain = hide_bytes(text).decode("utf-8", "surrogateescape")
-    return _ASSIGNED.sub(_hide_assigned, plain).encode("utf-8", "surrogateescape")
+    """Of the changes each file's part as what it is a part of."""
+    if name != CHANGES:
+        return hide_in_file(name, text)
+    return b"".join(hide_in_file(_named_in(part), part) for part in _EACH_FILE.split(text))
 
 
 def _named_in(part: bytes) -> str:
     """The file that a part of the changes is about."""
     return part.partition(b"\n")[0].decode("utf-8", "replace").rstrip('"')
-
-
-def _hide_assigned(match: re.Match[str]) -> str:
-    name, between, quote, value = match.groups()
-    secret = value != HIDDEN and is_secret(name, value)
-    return f"{name}{between}{quote}{HIDDEN}{quote}" if secret else match[0]
 
 
 def _data(arguments: Sequence[str], folder: Path) -> tuple[tuple[DataPart, ...], list[str]]:

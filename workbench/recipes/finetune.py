@@ -160,6 +160,7 @@ from ending import end
 from finetune_adapter import with_adapter
 from finetune_data import examples, say
 from finetune_pairs import PairTrainer
+from finetune_tokenizer import tokenizer_of
 from finetune_watch import Watch
 from peft import LoraConfig, get_peft_model
 from quantized import keep_scales, nf4
@@ -168,7 +169,6 @@ from transformers.trainer_utils import get_last_checkpoint
 from trl import DPOConfig, SFTConfig, SFTTrainer  # pyright: ignore[reportPrivateImportUsage] - loaded lazily
 
 from workbench.errors import WorkbenchError
-from workbench.training_data import load_tokenizer
 
 
 def make_model(options: argparse.Namespace) -> Any:
@@ -234,9 +234,7 @@ def arguments_of(options: argparse.Namespace) -> dict[str, Any]:
 
 def make_trainer(options: argparse.Namespace) -> Any:
     """TRL's trainer for the objective."""
-    tokenizer = load_tokenizer(options.model)
-    if tokenizer.pad_token is None:
-        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    tokenizer = tokenizer_of(options)
     known = arguments_of(options)
     trainer: Any = SFTTrainer
     arguments: Any = None  # before the model: ZeRO-3 shards it while it loads
@@ -274,12 +272,17 @@ def save(trainer: Any, folder: Path) -> None:
     accelerator.wait_for_everyone()
 
 
+def newest(folder: Path) -> str | None:
+    """Its last checkpoint; None where there is none, and the training begins at the beginning."""
+    return get_last_checkpoint(str(folder)) if folder.is_dir() else None
+
+
 def main(options: argparse.Namespace) -> None:
     """Train, then write the adapter or the model with its tokenizer."""
     trainer, resume = make_trainer(options), options.resume
     trainer.add_callback(Watch(options, trainer))
     if resume == "latest":
-        resume = get_last_checkpoint(str(options.checkpoint_dir))
+        resume = newest(options.checkpoint_dir)
     trainer.train(resume_from_checkpoint=resume)
     folder = options.checkpoint_dir / ("model" if options.method == "full" else "adapter")
     save(trainer, folder)

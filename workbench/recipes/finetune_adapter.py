@@ -54,6 +54,8 @@ def _size(module: Any) -> tuple[int, int] | None:
 
 def _misfit(model: Any, config: dict[str, Any], weights: Path) -> str:
     """What of the adapter does not fit; "" = all of it does."""
+    if (task := config.get("task_type") or "CAUSAL_LM") != "CAUSAL_LM":
+        return f"its task is {task}, and this trains text (CAUSAL_LM)"
     try:
         with safe_open(str(weights), framework="pt") as file:
             shapes = {key: tuple(file.get_slice(key).get_shape()) for key in file.keys()}  # noqa: SIM118

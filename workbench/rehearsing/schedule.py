@@ -295,7 +295,7 @@ class _Clock:
     def _interrupt(self, attempt: Attempt, event: Event, at: float, step: int) -> float:
         """Note what ended an attempt; returns when its ranks are ended."""
         node = self.work.node(event.gpu)
-        attempt.event, attempt.message = event, message_of(event, node, self.work.nodes)
+        attempt.event, attempt.message = event, message_of(event, self.work)
         lease = self._renting[node]
         lease.end, lease.why = at, "taken" if event.cause in {SPOT, TRACE} else "failed"
         self._renting[node] = Lease(node=node, begin=at, end=at)
@@ -323,14 +323,15 @@ def _merged(first: Iterator[Event], second: Iterator[Event]) -> Iterator[Event]:
             two = next(second, None)
 
 
-def message_of(event: Event, node: int, nodes: int) -> str:
-    """What ended an attempt, as a sentence."""
-    machine = f"machine {node}" if nodes > 1 else "the machine"
+def message_of(event: Event, work: Work) -> str:
+    """What ended an attempt, as a sentence; a GPU has its number on its machine."""
+    machine = f"machine {work.node(event.gpu)}" if work.nodes > 1 else "the machine"
+    gpu = f"GPU {event.gpu % (work.gpus // work.nodes)} of {machine}"
     return {
         SPOT: f"Its provider took {machine} away (spot).",
         TRACE: f"The trace took {machine} away.",
-        LOST: f"GPU {event.gpu} of {machine} fell off the bus (Xid 79).",
-        ECC: f"GPU {event.gpu} of {machine} had an uncorrectable memory error (Xid 48).",
+        LOST: f"{gpu} fell off the bus (Xid 79).",
+        ECC: f"{gpu} had an uncorrectable memory error (Xid 48).",
         HOST: f"Host, network or software of {machine} failed.",
     }[event.cause].replace("Its provider took the", "The provider took the")
 

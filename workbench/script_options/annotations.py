@@ -73,8 +73,20 @@ def dataclass_options(
         elif name != "object":
             yield f"{node.name} has the options of {name}, which is of a library"
     for statement in node.body:
-        if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        if not _is_set_elsewhere(statement):
             yield _of_field(statement.target.id, statement, node.name, constants)
+
+
+def _is_set_elsewhere(node: ast.AnnAssign) -> bool:
+    """``field(init=False)``: the class sets it itself, and it is no option."""
+    value = node.value
+    return (
+        isinstance(value, ast.Call)
+        and call_name(value.func) == "field"
+        and any(one.arg == "init" and ast.unparse(one.value) == "False" for one in value.keywords)
+    )
 
 
 def _of_field(

@@ -57,10 +57,11 @@ def changed_arguments(
         if part.name:
             gone |= known.spellings(part.name)
     plain = any(not part.name for part in added)
+    bare = {name for part in added if len(part.words) == 1 for name in known.spellings(part.name)}
     kept = list[str]()
     for part in parts:
         if part.name in gone and part.name:
-            _check_sure(part)
+            _check_sure(part, switch=part.name in bare, known=known)
         elif part.name or not (plain or part.words[0] in gone):
             kept += part.words
     end = kept.index("--") if "--" in kept else len(kept)
@@ -79,8 +80,10 @@ def _dropped(name: str, parts: Sequence[Part], known: ScriptOptions) -> set[str]
     )
 
 
-def _check_sure(part: Part) -> None:
-    if part.unsure:
+def _check_sure(part: Part, *, switch: bool, known: ScriptOptions) -> None:
+    """`switch`: it is now given without a value, so that what followed it may be another's."""
+    guessed = known.of(part.name) is None and known.positionals is not False
+    if part.unsure or (switch and guessed and len(part.words) > 1):
         raise UsageError(
             f"{part.name} is followed by {' '.join(part.words[1:])}, and the script does not say "
             "which of these are its values. Give all arguments again: workbench resume RUN --drop "

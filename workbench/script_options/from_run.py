@@ -7,13 +7,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from workbench.script_options.values import Reading, ScriptOption, options_of
+from workbench.store.processes import SAFE_PYTHON
 
 SECONDS, MEMORY_BYTES = 60.0, 8 << 30
 _ANSWER_BYTES, _PRINTED_BYTES = 4 << 20, 1 << 16
@@ -80,7 +80,7 @@ def _run(
 ) -> tuple[dict[str, Any], str, int | None]:
     """The child's answer, the beginning of what the script printed, and how it ended."""
     reading, writing = os.pipe()
-    words = [sys.executable, "-P", "-m", _CHILD, str(writing), str(script), module, name]
+    words = [*SAFE_PYTHON, "-m", _CHILD, str(writing), str(script), module, name]
     words.append(str(memory_bytes))  # the child limits itself: code after a fork can wait forever
     with contextlib.ExitStack() as closing:
         answer = closing.enter_context(os.fdopen(reading, "rb"))

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sys
 import time
 from collections.abc import Collection, Iterable
 from functools import cache
@@ -24,6 +25,9 @@ DIRECTORY = "WORKBENCH_RUN_DIR"
 REAPER_MARKER = "WORKBENCH_KEEPER_OF"
 """In the environment of a warm launcher's parent, which is no part of the run; what descends from
 it is."""
+SAFE_PYTHON = (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ()))
+"""Python that puts no working directory on its module path; 3.10 has no such option: where it
+matters the working directory of its processes is one that only root can write to."""
 WATCHER = "workbench.launching.supervise.watcher"
 """The module of the process beside a supervisor; the run directory stands behind it."""
 _PROC = "/proc"

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, cast
 
 HIDDEN = "[redacted]"
-_WORDS = {
+SECRET_WORDS = {
     *("token", "secret", "password", "passwd", "passphrase", "credential", "credentials", "auth"),
     *("apikey", "authorization", "bearer", "pwd", "pat", "passcode", "cookie"),
     *("accesskey", "secretkey", "privatekey", "accesstoken", "authtoken"),
@@ -115,11 +115,11 @@ def is_secret_name(name: str) -> bool:
     """
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)  # hubToken
     words = {word for word in re.split(r"[^a-z0-9]+", spaced.lower()) if word}
-    if name in _PATHS or (words & _TEXT and not words & (_WORDS - {"token"})):
+    if name in _PATHS or (words & _TEXT and not words & (SECRET_WORDS - {"token"})):
         return False
     if "key" in words:
-        return bool(words & (_WORDS | _KEYS)) or words <= {"x", "key"}  # X-Key: …
-    return bool(words & _WORDS)
+        return bool(words & (SECRET_WORDS | _KEYS)) or words <= {"x", "key"}  # X-Key: …
+    return bool(words & SECRET_WORDS)
 
 
 def is_secret(name: str, value: str) -> bool:

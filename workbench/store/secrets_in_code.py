@@ -44,7 +44,7 @@ _CALLED_WITH = re.compile(
     r"[\"']-*([A-Za-z_][\w.-]*)[\"']\s*,\s*(?:\w+\s*=\s*\w+\s*,\s*){0,4}(?:default\s*=\s*)?\Z"
 )
 _ASSIGNED_IN = re.compile(
-    r"([A-Za-z_][\w.-]*)(\\?[\"']?\s*[:=]\s*)(\\?[\"']?)([^\s\"'\\,;)}\]]+)\3"
+    r"(?<!\w)([A-Za-z_][\w.-]{0,100})(\\?[\"']?\s*[:=]\s*)(\\?[\"']?)([^\s\"'\\,;)}\]]+)\3"
 )
 _BEFORE = 160  # characters
 _LEAST = 8
@@ -73,6 +73,15 @@ def hide_in_code(text: str) -> str:
         parts += [text[end:begin], hidden]
         end = stop
     return "".join([*parts, text[end:]])
+
+
+def hide_assigned_words(text: str) -> str:
+    """Any text without the values of ``name=value`` and ``name: value`` that are no plain words.
+
+    >>> hide_assigned_words("API_KEY=c0ffee11badd and token: the next one")
+    'API_KEY=[redacted] and token: the next one'
+    """
+    return _ASSIGNED_IN.sub(_hide_assigned, text)
 
 
 def lines_with_secrets(text: str) -> list[int]:
@@ -147,7 +156,7 @@ def _hide_text(text: str, known: list[str], *, drawn_hash: bool) -> str:
     text = QUERY.sub(partial(_hide_named, named=QUERY_NAMES), text)
     text = HEADER.sub(_hide_header, text)
     text = BASIC.sub(hide_basic, text)
-    text = _ASSIGNED_IN.sub(_hide_assigned, text)
+    text = hide_assigned_words(text)
     return HEXADECIMAL.sub(HIDDEN, text) if drawn_hash else text
 
 

@@ -18,9 +18,8 @@ from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import as_script_words
 from workbench.launching.resume.resumable import startable_record
 from workbench.launching.run import Run
-from workbench.launching.start.supervisor_process import SAFE_PYTHON
 from workbench.store.files import write_json_atomic
-from workbench.store.processes import identify
+from workbench.store.processes import SAFE_PYTHON, identify
 from workbench.store.runs import Store
 from workbench.sweeping.files import SweepFiles, every_sweep, find_sweep, problem
 from workbench.sweeping.host import runs_of

@@ -20,6 +20,7 @@ from workbench.store.printable import printable
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.secrets import hide_known
+from workbench.trained_model.adapter_class import adapter_class
 from workbench.trained_model.exported import ExportedModel
 from workbench.trained_model.hub import license_of
 from workbench.trained_model.source import ADAPTER_FILE, GPT, IMAGE_LORA, TENSORS, TrainedModel
@@ -63,15 +64,6 @@ weights = {}  # names and tensors, for your own model class
 for file in Path(".").glob("model*.safetensors"):
     weights |= load_file(file)""",
 }
-_OF_TASKS = {
-    "CAUSAL_LM": "AutoModelForCausalLM",
-    "SEQ_2_SEQ_LM": "AutoModelForSeq2SeqLM",
-    "SEQ_CLS": "AutoModelForSequenceClassification",
-    "TOKEN_CLS": "AutoModelForTokenClassification",
-    "QUESTION_ANS": "AutoModelForQuestionAnswering",
-    "FEATURE_EXTRACTION": "AutoModel",
-}
-"""Class of an adapter's base, by the task that PEFT writes beside the adapter."""
 
 
 def card(paths: RunPaths, model: TrainedModel, exported: ExportedModel) -> str:
@@ -108,12 +100,13 @@ def _class_of(model: TrainedModel, exported: ExportedModel) -> str:
         known = exported.architecture or ""
         return known if known.isidentifier() else "AutoModel"
     if model.config is None:  # of the recipe lora
-        return _OF_TASKS["CAUSAL_LM"]
+        return "AutoModelForCausalLM"
     try:
         about: Any = json.loads((model.config / ADAPTER_FILE).read_bytes())
-        return _OF_TASKS.get(about["task_type"], "AutoModel")
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return "AutoModel"
+        known = adapter_class(about) or ""
+    except (OSError, ValueError, AttributeError, RecursionError):
+        known = ""
+    return known if known.isidentifier() else "AutoModel"
 
 
 def _facts(

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from workbench.errors import HostError, UsageError, WorkbenchError
+from workbench.store.processes import SAFE_PYTHON
 from workbench.store.secrets import hide_known
 
 _WORKER = "workbench.trained_model.worker.main"
 _TAIL = 600  # characters of the child's stderr in an error message
-_PYTHON = (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ()))
 _OWN = {
     "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "1",  # nothing in a checkpoint runs, whoever reads it
     "TOKENIZERS_PARALLELISM": "false",
@@ -44,7 +44,7 @@ class ModelProcess:
         environment.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in close)
         self._child = subprocess.Popen(
-            [*_PYTHON, "-m", _WORKER],
+            [*SAFE_PYTHON, "-m", _WORKER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any
@@ -11,7 +12,7 @@ from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.recorded_environment import is_applied
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.targets import target_of
-from workbench.launching.resume.resumable import startable_record
+from workbench.launching.resume.resumable import latest_words, startable_record
 from workbench.launching.resume.resume import (
     ResumedRun,
     changed_words,
@@ -123,14 +124,19 @@ def _differs_now(run: RunRecord, request: Request) -> list[dict[str, Any]]:
 def _again(paths: RunPaths, devices: Sequence[str]) -> tuple[RunRecord, Request]:
     run = startable_record(paths)
     refuse_engine(run)
-    check_not_redacted(run, run.arguments)
+    latest = latest_words(paths, run)
+    check_not_redacted(run, latest)
     folder, options = recorded_folder(run), options_of(paths, run)
     if devices:
         options = replace(options, devices=tuple(devices))
-    words = run.arguments[len(run.layout_arguments) :]
+    words = latest[len(run.layout_arguments) :]
     variables = {**recorded_variables(run), **options.environment}
     options = replace(options, environment=variables)
-    return run, build_request(target_of(run), words, options, folder)
+    request = build_request(target_of(run), words, options, folder)
+    if latest != list(run.arguments):
+        note = f"Its arguments are those of its latest attempt: {shlex.join(words) or 'none'}."
+        request = replace(request, warnings=(note, *request.warnings))
+    return run, request
 
 
 def recorded_variables(run: RunRecord) -> dict[str, str]:

@@ -30,13 +30,13 @@ from workbench.launching.start.filed_shell import (
 )
 from workbench.launching.start.launch_spec import recorded_spec
 from workbench.launching.start.start import prepare
-from workbench.launching.start.supervisor_process import SAFE_PYTHON, spawn_supervisor
+from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.notifying import chosen, follow_command
 from workbench.store import secrets
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
-from workbench.store.processes import identify, watched_directories
+from workbench.store.processes import SAFE_PYTHON, identify, watched_directories
 from workbench.store.queue_files import QueueEntry, QueueFiles
 from workbench.store.record import read_record, read_run
 from workbench.store.run_record import SweepDoc

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -20,15 +19,12 @@ from workbench.launching.prepare.launcher_process import LOADERS
 from workbench.launching.start.warm_server import fitting_kind
 from workbench.launching.warm.client import start_server
 from workbench.store.layout import RunPaths
-from workbench.store.processes import WATCHER
+from workbench.store.processes import SAFE_PYTHON, WATCHER
 
 if TYPE_CHECKING:
     from workbench.launching.start.launch_spec import LaunchSpec
 
 _SAFE_FOLDER = "/"
-SAFE_PYTHON = (sys.executable, *(("-P",) if sys.version_info >= (3, 11) else ()))
-"""Python that puts no working directory on its module path; 3.10 has no such option, and the
-working directory of its processes is `_SAFE_FOLDER`."""
 
 
 def spawn_supervisor(

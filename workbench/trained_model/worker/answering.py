@@ -151,15 +151,15 @@ class _Transformer(Answerer):
     """A language model of transformers, with an adapter or without."""
 
     def __init__(self, request: Mapping[str, Any]) -> None:
-        from workbench.trained_model.worker import huggingface  # noqa: PLC0415 - loads seconds
+        from workbench.trained_model.worker import adapters, huggingface  # noqa: PLC0415 - seconds
 
         self._adapter = bool(request["adapter"])
-        model = huggingface.adapted(request)[0] if self._adapter else huggingface.whole(request)
+        model = adapters.adapted(request)[0] if self._adapter else huggingface.whole(request)
         inner = model.get_base_model() if self._adapter else model
-        if not inner.can_generate():
+        if not inner.can_generate() or inner.config.is_encoder_decoder:
             raise UsageError(
                 f"The run trained a {type(inner).__name__}, which is not a language model that "
-                "writes text: workbench export-model writes it to a folder."
+                "continues a text: workbench export-model writes it to a folder."
             )
         self._tokenizer: Any = huggingface.tokenizer_of(request)
         if self._tokenizer is None:

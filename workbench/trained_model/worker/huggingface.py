@@ -1,4 +1,4 @@
-"""Hugging Face models: config, class, tokenizer and adapters; no code of a model's own runs."""
+"""Hugging Face models: config, class and tokenizer; no code of a model's own runs."""
 
 # pyright: reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 import importlib
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,16 @@ from workbench.trained_model.worker.tensors import open_tensors
 
 _TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
-    *("vocab.json", "vocab.txt", "merges.txt", "spiece.model", "tokenizer.model"),
-    *("chat_template.jinja", "chat_template.json"),
+    *("vocab.json", "vocab.txt", "merges.txt", "spiece.model", "tokenizer.model", "spm.model"),
+    *("sentencepiece.bpe.model", "tekken.json", "chat_template.jinja", "chat_template.json"),
 )
+_TEMPLATES = "additional_chat_templates"  # a folder beside them
+_PROCESSOR_FILES = (
+    *("preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json"),
+)
+_GENERATION = "generation_config.json"
 # What people's folders and hubs raise: a missing file, a gated or unknown name, another form.
-_UNREADABLE = (OSError, ValueError, KeyError, ImportError, RuntimeError)
+UNREADABLE = (OSError, ValueError, KeyError, ImportError, RuntimeError)
 
 
 def recipe_options(arguments: list[str]) -> Any:
@@ -53,10 +58,10 @@ def config_of(place: str | Path) -> Any:
     """The config in a folder, or of a hub's name."""
     try:
         return transformers.AutoConfig.from_pretrained(place, trust_remote_code=False)
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise UsageError(
-            f"The model {Path(place).name or place!r} cannot be read: {_first(error)} Give its "
-            "folder, or the name on the Hugging Face hub, with --base."
+            f"The model {Path(place).name or place!r} cannot be read: {first_sentence(error)} Give "
+            "its folder, or the name on the Hugging Face hub, with --base."
         ) from error
 
 
@@ -66,8 +71,8 @@ def class_of(config: Any) -> Any:
         if (kind := getattr(transformers, name, None)) is not None:
             return kind
     try:
-        return type(_on_meta(transformers.AutoModelForCausalLM, config))
-    except _UNREADABLE as error:
+        return type(on_meta(transformers.AutoModelForCausalLM, config))
+    except UNREADABLE as error:
         raise UsageError(
             f"transformers {transformers.__version__} does not have the class of this model "
             f"({', '.join(config.architectures or ()) or config.model_type}); its own code is not "
@@ -75,68 +80,17 @@ def class_of(config: Any) -> Any:
         ) from error
 
 
-def _on_meta(kind: Any, config: Any) -> Any:
+def on_meta(kind: Any, config: Any) -> Any:
+    """The model of a class or an Auto class, without memory for its weights."""
     with torch.device("meta"):
         return kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
 
 
 def expected(config: Any) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
     """Shapes of the model's weights by name, and which of them are another one (tied)."""
-    model = _on_meta(class_of(config), config)
+    model = on_meta(class_of(config), config)
     tied = dict[str, str](getattr(model, "all_tied_weights_keys", None) or {})
     return {name: tuple(value.shape) for name, value in model.state_dict().items()}, tied
-
-
-def adapted(request: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    """The base model with the run's adapter on it, in fp32 on the CPU; and notes for people."""
-    if request["family"] == "lora":
-        return _adapted_recipe(request)
-    if not request["base"]:
-        raise UsageError(
-            "The adapter does not say which model it is of: give its folder or name with --base."
-        )
-    config = config_of(request["base"])
-    try:
-        base = class_of(config).from_pretrained(request["base"], dtype=torch.float32)
-        model = peft().PeftModel.from_pretrained(base, request["config"])
-    except _UNREADABLE as error:
-        raise UsageError(
-            f"The adapter does not fit {Path(request['base']).name}: {_first(error)} Name its base "
-            "model with --base."
-        ) from error
-    quantized = getattr(config, "quantization_config", None) is not None
-    note = "The base is quantized; it was merged in full precision." if quantized else ""
-    return model.eval(), [note] if note else []
-
-
-def _adapted_recipe(request: Mapping[str, Any]) -> tuple[Any, list[str]]:
-    options, notes = recipe_options(request["arguments"]), list[str]()
-    if request["base"]:
-        options.model = request["base"]
-    if options.qlora:
-        options.qlora = False
-        notes.append(
-            "The adapter was trained on a base in 4 bits and is merged into the base in full "
-            "precision: answers differ a little from those in training."
-        )
-    try:
-        model = recipe_module("lora").make_model(options).float().eval()
-    except _UNREADABLE as error:
-        raise UsageError(f"The base {options.model} cannot be read: {_first(error)}") from error
-    tensors = open_tensors(Path(request["checkpoint"]))
-    if (Path(request["checkpoint"]) / "adapter_config.json").is_file():  # the recipe's last words
-        loading: Any = peft().set_peft_model_state_dict(model, tensors.read(tensors.shapes))
-        if loading.unexpected_keys:
-            raise UsageError(f"The adapter is of another model: {loading.unexpected_keys[0]}.")
-        return model, notes
-    parameters: dict[str, Tensor] = dict(model.named_parameters())
-    trained = {name for name, tensor in parameters.items() if tensor.requires_grad}
-    if missing := trained - set(tensors.shapes):
-        raise UsageError(f"The checkpoint lacks {min(missing)}: it is of another model.")
-    with torch.no_grad():
-        for name, tensor in tensors.read(sorted(trained)).items():
-            parameters[name].copy_(tensor)
-    return model, notes
 
 
 def whole(request: Mapping[str, Any]) -> Any:
@@ -152,6 +106,7 @@ def whole(request: Mapping[str, Any]) -> Any:
     with torch.no_grad():
         for name, old in names.items():
             parameters[name].copy_(tensors.read([old])[old])
+    model.generation_config = generation_of(request) or getattr(model, "generation_config", None)
     return model.eval()
 
 
@@ -173,34 +128,76 @@ def tokenizer_of(request: Mapping[str, Any]) -> Any:
     for place in _tokenizer_places(request):
         try:
             return transformers.AutoTokenizer.from_pretrained(place, trust_remote_code=False)
-        except _UNREADABLE:
+        except UNREADABLE:
             continue
     return None
 
 
-def _tokenizer_places(request: Mapping[str, Any]) -> list[str]:
+def generation_of(request: Mapping[str, Any]) -> Any:
+    """How the model draws its answers and where they end; None where nothing says it."""
+    near = [str(folder) for folder in _folders(request) if (folder / _GENERATION).is_file()]
+    for place in [*near, *([request["base"]] if request["base"] else [])]:
+        try:
+            return transformers.GenerationConfig.from_pretrained(place)
+        except UNREADABLE:
+            continue
+    return None
+
+
+def save_generation(request: Mapping[str, Any], folder: Path) -> None:
+    """Beside the model; a token that ends the tokenizer's texts ends an answer, too."""
+    generation = generation_of(request)
+    if generation is None:
+        return
+    ends = generation.eos_token_id
+    ends = ends if isinstance(ends, list) else [] if ends is None else [ends]
+    own = getattr(tokenizer_of(request), "eos_token_id", None)
+    if own is not None and own not in ends:
+        generation.eos_token_id = [own, *ends] if ends else own
+    generation.to_json_file(folder / _GENERATION)
+
+
+def _folders(request: Mapping[str, Any]) -> list[Path]:
+    """Where what belongs to the checkpoint can lie."""
     checkpoint = Path(request["checkpoint"])
-    folders = [checkpoint, checkpoint.parent, Path(request["config"] or checkpoint)]
+    return [checkpoint, checkpoint.parent, Path(request["config"] or checkpoint)]
+
+
+def _tokenizer_places(request: Mapping[str, Any]) -> list[str]:
     near = [
         str(folder)
-        for folder in folders
+        for folder in _folders(request)
         if any((folder / name).is_file() for name in _TOKENIZER_FILES)
     ]
     return [*dict.fromkeys(near), *([request["base"]] if request["base"] else [])]
 
 
 def save_tokenizer(request: Mapping[str, Any], folder: Path) -> bool:
-    """Whether there is one: the files as they are, or as transformers writes them."""
+    """Whether there is one: the files as they are, or as transformers writes them.
+
+    With them what prepares pictures and sound for the model.
+    """
+    bases = [Path(request["base"])] if request["base"] else []
+    for place in [*_folders(request), *bases]:
+        if _copied(place, _PROCESSOR_FILES, folder):
+            break
     for place in map(Path, _tokenizer_places(request)):
-        there = [place / name for name in _TOKENIZER_FILES if (place / name).is_file()]
-        if there:
-            for file in there:
-                shutil.copyfile(file, folder / file.name)
+        if _copied(place, _TOKENIZER_FILES, folder):
+            if (place / _TEMPLATES).is_dir():
+                shutil.copytree(place / _TEMPLATES, folder / _TEMPLATES)
             return True
     tokenizer = tokenizer_of(request)
     if tokenizer is not None:
         tokenizer.save_pretrained(folder)
     return tokenizer is not None
+
+
+def _copied(place: Path, names: Sequence[str], folder: Path) -> bool:
+    """Whether any of these files was there."""
+    there = [place / name for name in names if (place / name).is_file()]
+    for file in there:
+        shutil.copyfile(file, folder / file.name)
+    return bool(there)
 
 
 def byte_tokenizer() -> Any:
@@ -230,7 +227,7 @@ def peft() -> Any:
     return importlib.import_module("peft")
 
 
-def _first(error: Exception) -> str:
-    """Its first sentence, with a full stop."""
+def first_sentence(error: Exception) -> str:
+    """An error's first line, with a full stop."""
     line = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
     return line if line.endswith((".", "!", "?")) else f"{line}."

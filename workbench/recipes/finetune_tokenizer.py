@@ -1,0 +1,59 @@
+"""The tokenizer of finetune.py beside this file, as it is saved with what was trained.
+
+In it are the chat template of the training and the token that ends an answer: what asks the model
+later uses both.
+"""
+
+# pyright: reportMissingImports=false
+
+import argparse
+from typing import Any
+
+from finetune_data import say
+
+from workbench.training_data import form_of_source, load_tokenizer, locate
+from workbench.training_data.templates import template_of
+
+_ANSWER = "ANSWER"
+
+
+def tokenizer_of(options: argparse.Namespace) -> Any:
+    """The model's, with a padding token, the template of the training and its end mark.
+
+    transformers' Trainer takes the end mark into the model's generation config.
+
+    Raises:
+        UsageError: the model has none, or the examples need a template and none is named.
+    """
+    tokenizer = load_tokenizer(options.model)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
+    form, _ = form_of_source(locate(options.data))
+    template, _ = template_of(tokenizer, options.template, form)
+    if options.template or not tokenizer.chat_template:
+        tokenizer.chat_template = template
+    mark = _end_mark(tokenizer, template)
+    known = [token for token in _single_tokens(tokenizer) if mark.startswith(token)]
+    if known:
+        tokenizer.eos_token = max(known, key=len)
+    elif mark:
+        say(
+            f"The template ends an answer with {mark!r}, which is not one token of this model: "
+            "give it as a stop text where the model is asked"
+        )
+    return tokenizer
+
+
+def _end_mark(tokenizer: Any, template: str) -> str:
+    """What the template writes behind an answer; "" = nothing, or it takes no such question."""
+    turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _ANSWER}]
+    try:
+        text = tokenizer.apply_chat_template(turns, chat_template=template, tokenize=False)
+    except Exception:  # noqa: BLE001 - whatever a template raises; its rows are told one by one
+        return ""
+    return str(text).rpartition(_ANSWER)[2].strip()
+
+
+def _single_tokens(tokenizer: Any) -> set[str]:
+    """Texts that the tokenizer never divides."""
+    return {*tokenizer.all_special_tokens, *tokenizer.get_added_vocab()}
