@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -66,6 +67,15 @@ def test_a_script_without_an_optimizer_tells_its_steps_itself(run: Run) -> None:
     second = json.loads(said[1])
     values = second["values"]
     assert (second["step"], values["accuracy"], values["note"]) == (2, 0.5, "half")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="pip install keras")
+@pytest.mark.parametrize("kind", ["keras", "own"])
+def test_keras_on_torch_tells_each_batch_once(run: Run, kind: str) -> None:
+    """Its backward pass is torch's, too: the loss is neither doubled nor the step."""
+    ranks = run("keras_torch.py", kind)
+    assert column(ranks, "step") == list(range(1, 9))
+    assert column(ranks, "loss") == pytest.approx(printed(ranks, "loss"), rel=1e-4)
 
 
 def test_a_forgotten_set_epoch_and_unused_parameters_are_noted(run: Run) -> None:
