@@ -55,9 +55,29 @@ def test_two_optimizers_with_a_backward_each_make_one_step(run: Run) -> None:
     assert all(0 < loss < 50 for loss in column(ranks, "loss"))  # the other one's is over 100
 
 
-@pytest.mark.parametrize("kind", ["closure", "assigned"])
+def test_every_step_of_optimizers_that_make_no_rounds_counts(run: Run) -> None:
+    ranks = run("loops.py", "folds")
+    assert column(ranks, "step") == list(range(1, 37))
+    assert column(ranks, "loss") == pytest.approx(printed(ranks, "loss"))
+    assert all(seconds > 0 for seconds in column(ranks, "step_seconds")[1:])
+
+
+def test_steps_before_it_is_known_that_there_are_no_rounds_are_made_up_for(run: Run) -> None:
+    ranks = run("loops.py", "drawn", "--steps", "100")
+    losses = dict(zip(column(ranks, "step"), column(ranks, "loss"), strict=True))
+    told = printed(ranks, "loss")
+    assert list(losses)[-60:] == list(range(41, 101))
+    assert [losses[step] for step in range(41, 101)] == pytest.approx(told[40:])
+
+
+@pytest.mark.parametrize("kind", ["closure", "assigned", "by-hand"])
 def test_steps_with_a_closure_or_with_gradients_assigned(run: Run, kind: str) -> None:
     assert column(run("loops.py", kind), "step") == [1, 2, 3, 4]
+
+
+def test_a_script_that_updates_its_weights_itself_tells_its_steps(run: Run) -> None:
+    ranks = run("loops.py", "own-update")
+    assert column(ranks, "loss") == pytest.approx(printed(ranks, "loss"))
 
 
 def test_a_script_without_an_optimizer_tells_its_steps_itself(run: Run) -> None:

@@ -75,26 +75,15 @@ def _callback(recorder: Recorder) -> Any:
                     # Steps run several at a time (steps_per_execution) share their mean.
                     loss = (total - self._total) / max(1, count - self._batches)
                     self._total, self._batches = total, count
-                if (
-                    recorder.steps == self._steps
-                ):  # else a train_step with torch's optimizer told it
-                    _record(recorder, self.model, loss)
+                if recorder.steps == self._steps:  # else an optimizer of torch told it
+                    recorder.told(loss)  # most backends do not tell of their backward pass
+                    recorder.step(_rate(self.model.optimizer))
                 _obey_stop(recorder, self.model)
                 self._steps = recorder.steps
             except Exception:
                 return
 
     return Watch()
-
-
-def _record(recorder: Recorder, model: Any, loss: float | None) -> None:
-    """One train batch. On the torch backend its backward pass was seen, with the loss as scaled."""
-    if not recorder.has_losses:
-        recorder.backward(loss)  # other backends do not tell when their backward pass begins
-    elif loss is not None:
-        recorder.drop_losses()
-        recorder.loss(loss)
-    recorder.step(_rate(model.optimizer))
 
 
 def _obey_stop(recorder: Recorder, model: Any) -> None:
