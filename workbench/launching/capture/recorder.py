@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 import weakref
@@ -22,7 +21,7 @@ from .step_line import StepLines, StepRecord
 from .step_losses import StepLosses
 from .turns import COUNTS, Turn, Turns
 from .weight_looks import WeightLooks
-from .writers import LaterLines, write_json
+from .writers import LaterLines, update_json
 
 _STOP_POLL_SECONDS = 0.2
 _FLUSH_SECONDS = 2.0
@@ -78,6 +77,7 @@ class Recorder:
         self._between: float = 0.0  # seconds since the step's end that were no waiting for data
         self._outside: float = 0.0  # of these, seconds outside steps
         self._logs_steps = False  # the script tells its steps itself
+        self.has_gradient = False  # the parameter that is watched had one after the backward pass
         self.has_optimizer = False  # one of torch was made
         self.turns = Turns()
         self.lead = self.turns.first  # the optimizer whose steps are counted, if there is one
@@ -129,6 +129,8 @@ class Recorder:
         """A backward pass of `losses` begins (the caller makes sure it is the outermost one)."""
         if self.state_changed:
             self._settle()
+        if self.has_gradient and self._losses and self.turns.gradient_is_gone():
+            self._losses.drop_by_hand()  # as of a batch that the script skips
         self._backward_at = time.time() if at is None else at
         self.pulse.beat(BACKWARD, self.steps)
         if self.core_time.on:
@@ -162,9 +164,18 @@ class Recorder:
         """Whether a backward pass was seen since the last step."""
         return bool(self._losses)
 
-    def drop_losses(self) -> None:
-        """The gradients of the backward passes since the last step are gone without a step."""
-        self._losses.drop()
+    def drop_losses(self, *, evaluates: bool = False) -> None:
+        """The gradients of the backward passes since the last step are gone without a step.
+
+        Or the optimizer has taken them, and `evaluates` at another point.
+        """
+        self._losses.drop(evaluates=evaluates)
+
+    def returned(self, loss: Any) -> None:
+        """The gradients of `loss` are returned to the script, which may assign them."""
+        value = None if self.reader is None else self.reader.scalar(loss)
+        if value is not None:
+            self._losses.returned(value, self.steps)
 
     def grad_norm(self, norm: Any) -> None:
         """The gradient norm that the script computed before this step."""
@@ -193,7 +204,8 @@ class Recorder:
             self._logs_steps, self._backward_at = False, None
             self._losses.clear()
             return
-        losses, norm = list(self._losses), self._grad_norm
+        losses = list(self._losses) or self._losses.assigned(self.steps)
+        norm = self._grad_norm
         entered, self._backward_at, self._grad_norm = self._backward_at, None, None
         self._losses.clear()
         counted = COUNTS if optimizer is None else self.turns.count(optimizer)
@@ -371,10 +383,7 @@ class Recorder:
     def note(self, **facts: Any) -> None:
         """Add to this rank's start record what has become known."""
         self.facts.update(facts)
-        with contextlib.suppress(OSError, ValueError):
-            with open(self._start_file, encoding="utf-8") as file:
-                document = json.load(file)
-            write_json(self._start_file, {**document, **self.facts})
+        update_json(self._start_file, self.facts)
 
     def _emit(self, line: dict[str, Any]) -> None:
         self.nonfinite.line(line)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 import weakref
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .batches import NOTHING
@@ -17,6 +18,7 @@ from .step_line import StepRecord
 
 _MIXED, _LONG = 8, 64  # steps without the first one, after which another takes over
 _CHANGES = 3  # of the first one; with a third as many as there are rounds, there are no rounds
+_MOVED = ("_fsdp_flattened", "_local_tensor", "ds_id")  # marks of FSDP 1, FSDP 2 and ZeRO
 
 
 class Turn(NamedTuple):
@@ -50,6 +52,11 @@ class Turns:
         self._since: list[Turn] = []
         self._rounds = self._changes = self._left_out = 0
         self._each = False  # every step counts
+        self.watched: weakref.ref[Any] | None = None
+        """A parameter of the first optimizer whose gradient a step leaves where the script sees it.
+
+        None where none is left, or where sharding moves it between two backward passes.
+        """
         self.by_hand = False
         """The first optimizer steps without a backward pass: the script sets gradients itself."""
 
@@ -117,6 +124,15 @@ class Turns:
     def _follow(self, optimizer: Any) -> None:
         self._first = weakref.ref(optimizer)
         self._since = []
+        kept = (one for one in _parameters(optimizer) if one.grad is not None)
+        parameter = next(kept, None)
+        moved = parameter is None or any(hasattr(parameter, name) for name in _MOVED)
+        self.watched = None if moved else weakref.ref(parameter)
+
+    def gradient_is_gone(self) -> bool:
+        """Whether the parameter that is watched has none."""
+        watched = self.watched() if self.watched is not None else None
+        return watched is not None and watched.grad is None
 
     def _leave_out(self, turns: list[Turn]) -> None:
         self._left_out += len(turns)
@@ -125,6 +141,10 @@ class Turns:
 
 def _has_gradients(optimizer: Any) -> bool:
     """Whether one of its gradients is not zero; waits for a device."""
-    groups: Any = getattr(optimizer, "param_groups", ())
-    gradients = (parameter.grad for group in groups for parameter in group["params"])
+    gradients = (parameter.grad for parameter in _parameters(optimizer))
     return any(bool(one.detach().any()) for one in gradients if one is not None)
+
+
+def _parameters(optimizer: Any) -> Iterator[Any]:
+    for group in getattr(optimizer, "param_groups", ()):
+        yield from group["params"]
