@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -62,9 +63,29 @@ def test_steps_of_a_compiled_optimizer_are_seen(run: Run, kind: str) -> None:
     assert column(ranks, "lr") == [0.01] * 4
 
 
-@pytest.mark.parametrize("kind", ["closure", "assigned", "compiled-loop"])
+def test_every_step_of_optimizers_that_make_no_rounds_counts(run: Run) -> None:
+    ranks = run("loops.py", "folds")
+    assert column(ranks, "step") == list(range(1, 37))
+    assert column(ranks, "loss") == pytest.approx(printed(ranks, "loss"))
+    assert all(seconds > 0 for seconds in column(ranks, "step_seconds")[1:])
+
+
+def test_steps_before_it_is_known_that_there_are_no_rounds_are_made_up_for(run: Run) -> None:
+    ranks = run("loops.py", "drawn", "--steps", "100")
+    losses = dict(zip(column(ranks, "step"), column(ranks, "loss"), strict=True))
+    told = printed(ranks, "loss")
+    assert list(losses)[-60:] == list(range(41, 101))
+    assert [losses[step] for step in range(41, 101)] == pytest.approx(told[40:])
+
+
+@pytest.mark.parametrize("kind", ["closure", "assigned", "compiled-loop", "by-hand"])
 def test_steps_with_a_closure_or_with_gradients_assigned(run: Run, kind: str) -> None:
     assert column(run("loops.py", kind), "step") == [1, 2, 3, 4]
+
+
+def test_a_script_that_updates_its_weights_itself_tells_its_steps(run: Run) -> None:
+    ranks = run("loops.py", "own-update")
+    assert column(ranks, "loss") == pytest.approx(printed(ranks, "loss"))
 
 
 def test_a_script_without_an_optimizer_tells_its_steps_itself(run: Run) -> None:
@@ -74,6 +95,15 @@ def test_a_script_without_an_optimizer_tells_its_steps_itself(run: Run) -> None:
     second = json.loads(said[1])
     values = second["values"]
     assert (second["step"], values["accuracy"], values["note"]) == (2, 0.5, "half")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("keras") is None, reason="pip install keras")
+@pytest.mark.parametrize("kind", ["keras", "own"])
+def test_keras_on_torch_tells_each_batch_once(run: Run, kind: str) -> None:
+    """Its backward pass is torch's, too: the loss is neither doubled nor the step."""
+    ranks = run("keras_torch.py", kind)
+    assert column(ranks, "step") == list(range(1, 9))
+    assert column(ranks, "loss") == pytest.approx(printed(ranks, "loss"), rel=1e-4)
 
 
 def test_a_forgotten_set_epoch_and_unused_parameters_are_noted(run: Run) -> None:

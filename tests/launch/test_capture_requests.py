@@ -86,6 +86,15 @@ def test_a_training_rank_answers(begin: Begin) -> None:
         assert beat(ranks, rank)[1:] == (stop_at, "ended")
 
 
+def test_a_rank_without_a_backward_pass_stops_at_the_agreed_step(begin: Begin) -> None:
+    ranks = begin("loops.py", "by-hand", "--steps", "100000", "--step-seconds", "0.02")
+    until(lambda: len(ranks.lines()) >= 3, 60, "three steps")
+    stop_at = ranks.lines()[-1]["step"] + 100
+    (ranks.folder / "control" / "stop-at").write_text(str(stop_at))
+    assert ranks.wait() == [0]
+    assert ranks.document("end")["stopped_at"] == ranks.lines()[-1]["step"] == stop_at
+
+
 def test_sigterm_ends_a_rank_that_is_to_end_or_that_nobody_watches(begin: Begin) -> None:
     ranks = begin("loops.py", "said", "--steps", "100000", "--step-seconds", "0.05")
     until(lambda: len(ranks.lines()) >= 2, 60, "two steps")

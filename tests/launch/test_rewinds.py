@@ -42,7 +42,16 @@ def test_steps_done_again_keep_their_numbers(begin: Begin, kind: str, ranks: int
         assert rewinds(run, rank) == [(7, 10)]
 
 
-@pytest.mark.parametrize(("kind", "count"), [("trials", 12), ("looks-back", 8), ("folds", 8)])
+@pytest.mark.parametrize(
+    ("kind", "count"),
+    [
+        ("trials", 12),
+        ("looks-back", 8),
+        ("folds", 8),
+        ("variants", 18),
+        ("stateless-variants", 18),
+    ],
+)
 def test_a_load_that_does_not_go_back_counts_on(begin: Begin, kind: str, count: int) -> None:
     run = begin("goes_back.py", kind)
     assert run.wait() == [0], run.log()

@@ -124,6 +124,19 @@ def folds():
             step(model, optimizer, number)
 
 
+def variants(optimizer):
+    """Fine-tunings, each from the same saved weights with a new optimizer."""
+    model, first = build(optimizer)
+    for number in range(1, 7):
+        step(model, first, number)
+    torch.save(model.state_dict(), "trained")
+    for _ in range(3):
+        tuned, own = build(optimizer)
+        tuned.load_state_dict(torch.load("trained"))
+        for number in range(1, 5):
+            step(tuned, own, number)
+
+
 if WORLD > 1:
     dist.init_process_group("gloo")
 KINDS = {
@@ -135,5 +148,7 @@ KINDS = {
     "trials": trials,
     "looks-back": looks_back,
     "folds": folds,
+    "variants": lambda: variants(torch.optim.AdamW),
+    "stateless-variants": lambda: variants(torch.optim.SGD),
 }
 KINDS[options.kind]()

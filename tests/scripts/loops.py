@@ -269,6 +269,63 @@ def deepspeed():
         print("loss", sum(losses) / 2, "norm", float(engine.get_global_grad_norm()))
 
 
+def by_hand():
+    """An evolution strategy: gradients without any backward pass."""
+    from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict
+
+    model = torch.nn.Linear(8, 1)
+    optimizer = plain(model)
+    get_optimizer_state_dict(model, optimizer)  # a step with gradients of zero makes the states
+    for _ in range(options.steps):
+        time.sleep(options.step_seconds)
+        for parameter in model.parameters():
+            parameter.grad = torch.randn_like(parameter)
+        optimizer.step()
+
+
+def drawn():
+    """Agents of which one is drawn by chance at each turn."""
+    agents = [torch.nn.Linear(8, 1) for _ in range(4)]
+    optimizers = [plain(agent) for agent in agents]
+    for _ in range(options.steps):
+        at = int(torch.randint(4, ()))
+        loss = loss_of(agents[at], torch.randn(4, 8))
+        optimizers[at].zero_grad()
+        loss.backward()
+        optimizers[at].step()
+        print("loss", loss.item())
+
+
+def folds():
+    """Folds that are trained side by side, three batches each."""
+    models = [torch.nn.Linear(8, 1) for _ in range(3)]
+    optimizers = [torch.optim.Adam(model.parameters()) for model in models]
+    for _ in range(options.steps):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            for _ in range(3):
+                loss = loss_of(model, torch.randn(4, 8))
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+                print("loss", loss.item())
+
+
+def own_update():
+    """Backward passes without an optimizer: the loop tells its loss itself."""
+    from workbench.launching.capture.log_values import log
+
+    model = torch.nn.Linear(8, 1)
+    for _ in range(options.steps):
+        loss = loss_of(model, torch.randn(4, 8))
+        loss.backward()
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.sub_(0.01 * parameter.grad)
+        model.zero_grad()
+        log(loss=loss.item())
+        print("loss", loss.item())
+
+
 def nothing_of_torch():
     """No optimizer at all: the loop tells its loss itself."""
     from workbench.launching.capture.log_values import log
@@ -293,6 +350,10 @@ KINDS = {
     "closure": closure,
     "assigned": assigned,
     "deepspeed": deepspeed,
+    "by-hand": by_hand,
+    "drawn": drawn,
+    "folds": folds,
+    "own-update": own_update,
     "said": nothing_of_torch,
 }
 world = int(os.environ.get("WORLD_SIZE", "1"))

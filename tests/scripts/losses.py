@@ -110,12 +110,67 @@ def dropped():
                 if zero == "overflow":
                     case.step()
                     continue
+                if zero == "hand":
+                    case.model.weight.grad = None
+                    continue
                 (case.optimizer if zero == "optimizer" else case.model).zero_grad()
             case.scaler.scale(case.loss()).backward()
             case.step()
 
-    for zero in ("optimizer", "module", "overflow"):
+    for zero in ("optimizer", "module", "overflow", "hand"):
         yield train(zero)
+    yield kept_out_of_sight()
+
+
+def kept_out_of_sight():
+    """Gradients that something else adds up between the passes, as sharding does."""
+    case, kept = Case("kept"), []
+
+    def keep(weight):
+        kept.append(weight.grad)
+        weight.grad = None
+
+    case.loss().backward()
+    case.step()
+    case.model.weight.register_post_accumulate_grad_hook(keep)
+    for _ in range(2):
+        case.loss().backward()
+    case.model.weight.grad = sum(kept)
+    case.step()
+
+
+def of_samples():
+    """One loss for each sample, each with its weight."""
+
+    def train():
+        case = Case("samples")
+        for _ in range(3):
+            losses = case.model(torch.randn(3, 6)).squeeze(1)
+            losses.backward(torch.full_like(losses, 0.5))
+            case.step()
+
+    yield train()
+
+
+def returned():
+    """Gradients that the script assigns itself."""
+
+    def train(passes):
+        case = Case(f"returned-{passes}")
+        for _ in range(2):
+            case.model.weight.grad = torch.zeros(1, 6)
+            for _ in range(passes):
+                loss = case.loss()
+                if passes == 2:
+                    penalty = torch.autograd.grad(loss, case.model.weight, create_graph=True)[0]
+                    loss = loss + 0.0 * penalty.sum()
+                    loss.backward()
+                else:
+                    case.model.weight.grad += torch.autograd.grad(loss, [case.model.weight])[0]
+            case.step()
+
+    yield train(1)
+    yield train(2)
 
 
 def adversarial():
@@ -155,6 +210,7 @@ def closure():
 
     yield train()
     yield sharpness_aware()
+    yield sharpness_aware_in_two_calls()
 
 
 class Sharp(torch.optim.SGD):
@@ -180,7 +236,38 @@ def sharpness_aware():
         print("optimised sharp", loss.item(), flush=True)
 
 
-chosen = os.environ.get("CASES", "by_hand by_accelerate dropped adversarial closure").split()
+class TwoSteps(torch.optim.Optimizer):
+    """SAM as it is most used: a step to the point beside, and one with the gradient there."""
+
+    def __init__(self, parameters):
+        super().__init__(parameters, {"lr": 0.01})
+        self.base_optimizer = torch.optim.SGD(self.param_groups, lr=0.01)
+        self.param_groups = self.base_optimizer.param_groups
+
+    @torch.no_grad()
+    def first_step(self):
+        self.zero_grad()
+
+    @torch.no_grad()
+    def second_step(self):
+        self.base_optimizer.step()
+        self.zero_grad()
+
+
+def sharpness_aware_in_two_calls():
+    model = torch.nn.Linear(6, 1, bias=False)
+    optimizer = TwoSteps(model.parameters())
+    for _ in range(3):
+        loss = model(torch.randn(3, 6)).sum()
+        loss.backward()
+        optimizer.first_step()
+        (model(torch.ones(3, 6)).sum() + 100).backward()
+        optimizer.second_step()
+        print("optimised two-steps", loss.item(), flush=True)
+
+
+_ALL = "by_hand by_accelerate dropped of_samples returned adversarial closure"
+chosen = os.environ.get("CASES", _ALL).split()
 for kind in chosen:
     for _ in globals()[kind]():
         pass

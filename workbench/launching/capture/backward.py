@@ -14,7 +14,7 @@ from typing import Any
 
 from . import failures
 from .graceful_stop import leave
-from .losses import differentiated
+from .losses import differentiated, returned
 from .recorder import Recorder
 
 
@@ -56,10 +56,16 @@ def observed(
         _Depth.backward += 1
         try:  # as `outermost`, in one frame: its code is out of the cache at every step
             _record(recorder, losses, args, kwargs)
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            watched = recorder.turns.watched
+            recorder.has_gradient = (
+                watched is not None and getattr(watched(), "grad", None) is not None
+            )
         except Exception as error:
             failures.note(recorder, "backward pass", error)
             raise
+        else:
+            return result
         finally:
             _Depth.backward -= 1
 
@@ -81,10 +87,11 @@ def patch_backward(recorder: Recorder, torch: Any) -> None:
 
     @functools.wraps(grad)
     def autograd_grad(*args: Any, **kwargs: Any) -> Any:
-        # Gradients that the script assigns itself; their loss may be any intermediate value.
+        # Gradients that the script assigns itself; it may be of any intermediate value.
         if not _Depth.backward and not torch.compiler.is_compiling():
             with contextlib.suppress(Exception):
                 recorder.backward()
+                recorder.returned(returned(args, kwargs, torch.nn.Parameter))
         return grad(*args, **kwargs)
 
     torch.autograd.grad = autograd_grad

@@ -84,7 +84,7 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
             if drain:
                 recorder.drain()
             recorder.flush()  # a reader of the end finds every step before it
-            end.update(steps=recorder.steps, **recorder.end_fields())
+            end.update(_of_recorder(recorder))
         end.setdefault("time", time.time())
         end.update(peak_memory_bytes=current_rss_peak())
         path = os.path.join(folder, "metrics", f"rank-{rank}.end.json")
@@ -129,9 +129,23 @@ def _write_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:
         end.update(ok=False, exit_code=value.code if isinstance(value.code, int) else 1)
     if end["ok"] and recorder.rank == 0:
         return
-    end.update(steps=recorder.steps, **recorder.end_fields(), time=time.time())
+    end.update(_of_recorder(recorder), time=time.time())
     end.update(peak_memory_bytes=current_rss_peak(), spawned=True)
     _write_end(os.path.join(recorder.folder, "metrics", f"rank-{recorder.rank}.end.json"), end)
+
+
+def _of_recorder(recorder: Recorder) -> dict[str, Any]:
+    """What the end record says beside the exception."""
+    stopped = recorder.stopped_at
+    return {
+        "steps": recorder.steps,
+        **recorder.facts,
+        # A script that ends by its own handler may have made a step more.
+        "stopped_at": None if stopped is None else max(stopped, recorder.steps),
+        "nothing_left": recorder.nothing_left,
+        "checkpoint": recorder.checkpoint,
+        "group_world_size": recorder.world_size,
+    }
 
 
 def _write_end(path: str, end: Mapping[str, object]) -> None:

@@ -52,9 +52,11 @@ def _callback(recorder: Recorder) -> Any:
             super().__init__()  # pyright: ignore[reportUnknownMemberType]
             self._total = 0.0
             self._batches = 0
+            self._steps = recorder.steps
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
             self._total, self._batches = 0.0, 0
+            self._steps = recorder.steps
 
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:  # noqa: ARG002
             with contextlib.suppress(Exception):
@@ -73,16 +75,18 @@ def _callback(recorder: Recorder) -> Any:
                     # Steps run several at a time (steps_per_execution) share their mean.
                     loss = (total - self._total) / max(1, count - self._batches)
                     self._total, self._batches = total, count
-                _record(recorder, self.model, loss)
+                if recorder.steps == self._steps:  # else an optimizer of torch told it
+                    recorder.told(loss)  # most backends do not tell of their backward pass
+                    recorder.step(_rate(self.model.optimizer))
+                _obey_stop(recorder, self.model)
+                self._steps = recorder.steps
             except Exception:
                 return
 
     return Watch()
 
 
-def _record(recorder: Recorder, model: Any, loss: float | None) -> None:
-    recorder.backward(loss)  # Keras does not tell when its backward pass begins
-    recorder.step(_rate(model.optimizer))
+def _obey_stop(recorder: Recorder, model: Any) -> None:
     if recorder.stop_due():
         recorder.stopped_at = recorder.steps
         model.stop_training = True

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, cast
 
@@ -17,6 +18,7 @@ from .recorder import Recorder
 
 _SCALE = "workbench_scale"  # in the metadata of the graph's node that a scaler made
 _SUM = 2  # of torch's reductions
+_GRAD_ARGUMENTS = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
 _MAX_NODES = 16  # between what a scaler returned and what backward is called on
 
 
@@ -29,7 +31,8 @@ class _Scaler:
 def differentiated(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
     """The scalars of a call of ``Tensor.backward`` or ``autograd.backward``, each with its weight.
 
-    A root with several elements is no loss: it is the output of a stage of a pipeline.
+    A root with several elements is no loss: it is the output of a stage of a pipeline. But one with
+    a single dimension has the losses of a batch's samples.
     """
     roots: Any = args[0] if args else kwargs.get("tensors")
     weights: Any = args[1] if len(args) > 1 else kwargs.get("gradient", kwargs.get("grad_tensors"))
@@ -42,7 +45,28 @@ def differentiated(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
 
 def _weighted(loss: Any, weight: Any) -> Any:
     """`loss` times the gradient that the backward pass begins with."""
-    return loss if weight is None or weight.numel() > 1 else loss.detach() * weight.detach()
+    if weight is None:
+        return loss
+    if weight.numel() == 1:
+        return loss.detach() * weight.detach()
+    of_samples = loss.dim() == 1 and weight.shape == loss.shape
+    return (loss.detach() * weight.detach()).sum() if of_samples else loss
+
+
+def returned(args: tuple[Any, ...], kwargs: dict[str, Any], parameter: type[Any]) -> Any:
+    """The loss of a call of ``autograd.grad`` for the gradients of parameters; None = no loss.
+
+    What goes on in a graph of its own (a penalty, an inner step that is learnt) is none.
+    """
+    given = {**dict(zip(_GRAD_ARGUMENTS, args, strict=False)), **kwargs}
+    roots, leaves = _listed(given["outputs"]), _listed(given["inputs"])
+    if given.get("create_graph") or given.get("grad_outputs") is not None or len(roots) != 1:
+        return None
+    return unscaled(roots[0]) if all(isinstance(leaf, parameter) for leaf in leaves) else None
+
+
+def _listed(value: Any) -> list[Any]:
+    return [*value] if isinstance(value, (tuple, list)) else [value]
 
 
 def divided(loss: Any, count: float) -> Any:
@@ -160,8 +184,8 @@ def patch_zero_grad(recorder: Recorder, torch: Any) -> None:
 
     def of_optimizer(self: Any) -> bool:
         lead = recorder.lead()
-        if lead is not None:
-            return lead is self
+        if lead is not None:  # or what it is wrapped in
+            return lead is self or _first_parameter(lead) is _first_parameter(self)
         groups = self.param_groups
         return any(parameter.grad is not None for group in groups for parameter in group["params"])
 
@@ -169,11 +193,23 @@ def patch_zero_grad(recorder: Recorder, torch: Any) -> None:
         lead = recorder.lead()
         if lead is None:
             return any(parameter.grad is not None for parameter in self.parameters())
-        first = lead.param_groups[0]["params"][0]
+        first = _first_parameter(lead)
         return any(parameter is first for parameter in self.parameters())
 
     optimizer.zero_grad = _zeroing(recorder, torch, optimizer.zero_grad, of_optimizer)
     module.zero_grad = _zeroing(recorder, torch, module.zero_grad, of_module)
+
+
+def _first_parameter(optimizer: Any) -> Any:
+    return optimizer.param_groups[0]["params"][0]
+
+
+def _evaluates(owner: Any) -> bool:
+    """Whether ``zero_grad`` is called by another method of the optimizer itself, as SAM's are."""
+    frame = sys._getframe(2)  # noqa: SLF001
+    while frame.f_back is not None and frame.f_code.co_name == "zero_grad":
+        frame = frame.f_back
+    return hasattr(owner, "param_groups") and frame.f_locals.get("self") is owner
 
 
 def _zeroing(
@@ -184,8 +220,8 @@ def _zeroing(
         if not torch.compiler.is_compiling():
             try:
                 recorder.compiled.look()
-                if recorder.has_losses and concerns(self):
-                    recorder.drop_losses()
+                if concerns(self):
+                    recorder.drop_losses(evaluates=_evaluates(self))
             except Exception:
                 return function(self, *args, **kwargs)
         return function(self, *args, **kwargs)

@@ -195,7 +195,8 @@ def _patch_torch(recorder: Recorder, torch: Any) -> None:
     def before_step(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if not torch.compiler.is_compiling():
             recorder.optimizing()
-            if recorder.looks is not None or recorder.overrides is not None:
+            steered = recorder.looks is not None or recorder.overrides is not None
+            if steered or recorder.turns.by_hand:
                 _steer(recorder, optimizer, replaced)
 
     hook_module.register_optimizer_step_pre_hook(before_step)
@@ -243,6 +244,8 @@ def _steer(recorder: Recorder, optimizer: Any, replaced: dict[int, overrides.Rep
     """What someone asked for, just before an optimizer's step."""
     if os.getpid() != recorder.owner:
         return
+    if recorder.turns.by_hand and recorder.stop_due():
+        graceful_stop.leave(recorder)  # there is no backward pass to stop before
     if recorder.looks is not None:
         recorder.looks.finish()
     if recorder.overrides is None:

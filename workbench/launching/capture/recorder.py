@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 import weakref
@@ -21,8 +20,9 @@ from .plain import Numbers
 from .pulse import BACKWARD, ENDED, FORWARD, SAVING, Pulse
 from .step_line import StepLines, StepRecord
 from .step_losses import StepLosses
+from .turns import COUNTS, Turn, Turns
 from .weight_looks import WeightLooks
-from .writers import LaterLines, LineWriter, write_json
+from .writers import LaterLines, update_json
 
 _STOP_POLL_SECONDS = 0.2
 _FLUSH_SECONDS = 2.0
@@ -66,7 +66,6 @@ class Recorder:
         self.weights = WeightLooks(f"{metrics}.weights.jsonl")
         self.logged = LoggedValues(f"{metrics}.said.jsonl")
         self._lines = LaterLines(f"{metrics}.jsonl", StepLines().line, self.pulse.flush)
-        self._rewinds_file = f"{metrics}.rewinds.jsonl"
         self._start_file = f"{metrics}.start.json"
         self._stop_file = os.path.join(run_directory, "control", "stop-at")
         self._losses = StepLosses()
@@ -80,9 +79,10 @@ class Recorder:
         self._between: float = 0.0  # seconds since the step's end that were no waiting for data
         self._outside: float = 0.0  # of these, seconds outside steps
         self._logs_steps = False  # the script tells its steps itself
-        self._lead: weakref.ref[Any] | None = None
-        self._others: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._has_others = False  # asking a WeakSet costs two calls a step
+        self.has_gradient = False  # the parameter that is watched had one after the backward pass
+        self.has_optimizer = False  # one of torch was made
+        self.turns = Turns()
+        self.lead = self.turns.first  # the optimizer whose steps are counted, if there is one
 
     def _not_steered(self) -> None:
         """No one has asked for anything yet."""
@@ -133,6 +133,8 @@ class Recorder:
             self.compiled.look()
         if self.state_changed:
             self._settle()
+        if self.has_gradient and self._losses and self.turns.gradient_is_gone():
+            self._losses.drop_by_hand()  # as of a batch that the script skips
         self._backward_at = time.time() if at is None else at
         self.pulse.beat(BACKWARD, self.steps)
         if self.core_time.on:
@@ -153,14 +155,31 @@ class Recorder:
                 self.nonfinite.loss(value)
             self._losses.append(value)
 
+    def told(self, loss: Any) -> None:
+        """The step's loss, as who trains tells it; a backward pass of torch's was seen or not."""
+        if self._backward_at is None:
+            self.backward(loss)
+        elif loss is not None:
+            self.drop_losses()
+            self.loss(loss)
+
     @property
     def has_losses(self) -> bool:
         """Whether a backward pass was seen since the last step."""
         return bool(self._losses)
 
-    def drop_losses(self) -> None:
-        """The gradients of the backward passes since the last step are gone without a step."""
-        self._losses.drop()
+    def drop_losses(self, *, evaluates: bool = False) -> None:
+        """The gradients of the backward passes since the last step are gone without a step.
+
+        Or the optimizer has taken them, and `evaluates` at another point.
+        """
+        self._losses.drop(evaluates=evaluates)
+
+    def returned(self, loss: Any) -> None:
+        """The gradients of `loss` are returned to the script, which may assign them."""
+        value = None if self.reader is None else self.reader.scalar(loss)
+        if value is not None:
+            self._losses.returned(value, self.steps)
 
     def grad_norm(self, norm: Any) -> None:
         """The gradient norm that the script computed before this step."""
@@ -175,23 +194,31 @@ class Recorder:
                 self.core_time.optimizing()
 
     def step(self, lr: float | None, optimizer: Any = None) -> None:
-        """An optimizer step ended. A second optimizer without a backward of its own is no step."""
+        """An optimizer step ended. A second optimizer without a backward of its own is no step.
+
+        Of several that have one, `turns` tells whose steps are the script's steps.
+        """
         self._losses.in_step = self._losses.evaluated = False
         if self.held or os.getpid() != self.owner:
             return
-        if self._backward_at is None:
+        if self._backward_at is None and not self._steps_by_hand(optimizer):
             self._optimizer_at = None  # of one that steps after the step's end
             return
         if self._logs_steps and optimizer is not None:  # told just before its first backward
             self._logs_steps, self._backward_at = False, None
             self._losses.clear()
             return
-        losses, norm = list(self._losses), self._grad_norm
+        losses = list(self._losses) or self._losses.assigned(self.steps)
+        norm = self._grad_norm
         entered, self._backward_at, self._grad_norm = self._backward_at, None, None
         self._losses.clear()
-        if not self._leads(optimizer):
-            self._optimizer_at = None
+        counted = COUNTS if optimizer is None else self.turns.count(optimizer)
+        if counted is None:
+            at, self._optimizer_at = self._optimizer_at, None
+            self.turns.wait(optimizer, entered, at, lr, losses, norm)
             return
+        if counted is not COUNTS:
+            self._make_up(*counted)
         self.steps += 1
         record = self._record(entered, lr)
         if self.core_time.on:
@@ -203,6 +230,29 @@ class Recorder:
             self._lines.rouse()
         self._hand_over(record, losses, norm)
 
+    def _steps_by_hand(self, optimizer: Any) -> bool:
+        """Whether a step without a backward pass is one of a script that sets gradients itself."""
+        began = self._optimizer_at  # None: the outer one of two calls inside each other
+        if began is None or self._logs_steps or not self.turns.without_backward(optimizer):
+            return False
+        self._backward_at = began
+        if self.loaders is not None:
+            self.loaders.used()
+        return True
+
+    def _make_up(self, turns: list[Turn], missed: int) -> None:
+        """Steps that are known to count only now. Of `missed` ones nothing is left but the number.
+
+        What was consumed and waited for since stands with the step that ends now.
+        """
+        self.steps += missed
+        for turn in turns:
+            self.steps += 1
+            previous, self._previous_end = self._previous_end, turn.ended
+            seconds = None if previous is None else turn.ended - previous - self._outside
+            self._outside = 0.0
+            self._hand_over(turn.record(self.steps, seconds), turn.losses, turn.norm)
+
     def _record(self, entered: float, lr: float | None) -> StepRecord:
         """The step that just ended, by a steady clock: the wall clock may jump."""
         now = time.perf_counter()
@@ -210,9 +260,9 @@ class Recorder:
         waited, batch = (None, NOTHING) if self.loaders is None else self.loaders.take()
         if waited is None and previous is not None and self._forward_at is not None:
             waited = self._forward_at - previous - self._between  # NaN after an evaluation
-        if waited is not None and not waited >= 0:
-            waited = None
         seconds = None if previous is None else now - previous - self._outside
+        if waited is not None and not 0 <= waited <= (seconds or waited):
+            waited = None
         optimizing, paused, peers = self._optimizer_at, self._between, self.waited
         before = self._waited_before
         self._previous_end, self._forward_at, self._between = now, None, 0.0
@@ -240,7 +290,8 @@ class Recorder:
                 return
         line = record.line()
         if self.rewound_from is not None:
-            self._note_rewind(line)
+            furthest, self.rewound_from = self.rewound_from, None
+            self.rewinds.note(line, furthest)
         if self.tracer is not None:
             self.tracer.step_ended(line)
         for ready in [line] if reader is None else reader.add(line, losses, norm):
@@ -248,14 +299,15 @@ class Recorder:
 
     def logged_step(self, step: int | None, values: dict[str, Any]) -> bool:
         """A step that the script tells itself, where no optimizer's was seen; whether it is one."""
-        if not self._logs_steps and (self._previous_end or self._backward_at) is not None:
+        seen = self._previous_end is not None or (self._backward_at and self.has_optimizer)
+        if not self._logs_steps and seen:
             return False
         self._logs_steps = True
         if self.reader is None:
             self.reader = Numbers()
         if step is not None and step > self.steps:
             self.steps = step - 1
-        self.backward(values["loss"])
+        self.told(values["loss"])
         self.grad_norm(values.get("grad_norm"))
         rate = values.get("lr")
         self.step(rate if isinstance(rate, float) else None)
@@ -280,42 +332,8 @@ class Recorder:
         self.rewound_from = furthest if step < furthest else None
         self._losses.clear()
         self._grad_norm = self._previous_end = self._forward_at = None
-        self._lead = None
-        self._others.clear()
+        self.turns.forget()
         self.nonfinite.forget()
-
-    def _note_rewind(self, line: dict[str, Any]) -> None:
-        """The first of the steps that are done again; readers of old lines need to know of it."""
-        furthest, self.rewound_from = self.rewound_from, None
-        line["rewound_from"] = furthest
-        note = {"step": line["step"], "rewound_from": furthest, "time": line["time"]}
-        writer = LineWriter(self._rewinds_file)
-        writer.write(json.dumps(note, separators=(",", ":")).encode() + b"\n")
-        writer.close()
-
-    def _leads(self, optimizer: Any) -> bool:
-        """Whether this optimizer's steps are the script's steps.
-
-        Where several optimizers have a backward of their own each (a GAN), a round of all is one
-        step, told with the first one's loss. One that steps twice while the first rests takes over.
-        """
-        if optimizer is None:
-            return True
-        lead = self._lead() if self._lead is not None else None
-        if lead is not None and lead is not optimizer and optimizer not in self._others:
-            self._others.add(optimizer)
-            self._has_others = True
-            return False
-        if lead is not optimizer:
-            self._lead = weakref.ref(optimizer)
-        if self._has_others:
-            self._others.clear()
-            self._has_others = False
-        return True
-
-    def lead(self) -> Any:
-        """The optimizer whose steps are counted; None before the first, or when it is gone."""
-        return self._lead() if self._lead is not None else None
 
     def drain(self) -> None:
         """Write what still waits for a device; called once, at the end."""
@@ -372,21 +390,7 @@ class Recorder:
     def note(self, **facts: Any) -> None:
         """Add to this rank's start record what has become known."""
         self.facts.update(facts)
-        with contextlib.suppress(OSError, ValueError):
-            with open(self._start_file, encoding="utf-8") as file:
-                document = json.load(file)
-            write_json(self._start_file, {**document, **self.facts})
-
-    def end_fields(self) -> dict[str, Any]:
-        """What the end record says beside the exception."""
-        return {
-            **self.facts,
-            # A script that ends by its own handler may have made a step more.
-            "stopped_at": None if self.stopped_at is None else max(self.stopped_at, self.steps),
-            "nothing_left": self.nothing_left,
-            "checkpoint": self.checkpoint,
-            "group_world_size": self.world_size,
-        }
+        update_json(self._start_file, self.facts)
 
     def _emit(self, line: dict[str, Any]) -> None:
         self.nonfinite.line(line)

@@ -7,7 +7,9 @@ up: those of an earlier step mean that the steps since then are done again.
 
 Weights alone that come back under the same optimizer are not a rewind (a best model that is
 evaluated, the inner loop of meta-learning), nor is a return to the very beginning: that is another
-training.
+training. So is a new optimizer that begins to count at saved weights (a fine-tuning), and all that
+start where one has started before without losing a step. A process that was started again is
+believed: of its optimizer nothing may have been saved.
 Nothing here is called in an ordinary step.
 """
 
@@ -23,7 +25,7 @@ import threading
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from .graceful_stop import timed_save
@@ -41,10 +43,12 @@ class Rewinds:
         self._recorder, self._torch = recorder, torch
         self._folder = os.path.dirname(prefix)
         self._states = LineWriter(f"{prefix}.states.jsonl")
+        self._file = f"{prefix}.rewinds.jsonl"
         self._noted: tuple[int, int] | None = None
         self._loaded: list[weakref.ref[Any]] = []
         self._made: collections.deque[weakref.ref[Any]] = collections.deque(maxlen=_MAX_MADE)
         self._file_read = False
+        self._branches = set[int]()  # weights that a new optimizer started from, no step lost
         self._thread = threading.get_ident()
         self._began_at: int = recorder.steps
         self._process_before = _last_step(f"{prefix}.jsonl") if recorder.restarted else None
@@ -74,6 +78,7 @@ class Rewinds:
     def made(self, optimizer: Any) -> None:
         """An optimizer was built."""
         if self._mine():
+            self._recorder.has_optimizer = True
             self._made.append(weakref.ref(optimizer))
 
     def file_read(self) -> None:
@@ -84,27 +89,38 @@ class Rewinds:
     def settle(self) -> int | None:
         """The step at which the training stands now; None when nothing reports an earlier one."""
         again, self._process_before = self._process_before, None
-        changed = [*self._loaded]
+        loaded, made = _alive(self._loaded), list[Any]()
         if self._file_read or again is not None:
-            changed += self._made
+            made = _alive(self._made)
         self._loaded, self._file_read = [], False
         self._made.clear()
-        optimizers = [optimizer for ref in changed if (optimizer := ref()) is not None]
-        step = self._step_of(optimizers)
+        step = self._step_of(loaded, made, restarted=again is not None)
         if again is not None and again > self._recorder.steps:
             self._recorder.rewound_from = again
             return self._recorder.steps if step is None else step
         return None if step == self._began_at else step
 
-    def _step_of(self, optimizers: list[Any]) -> int | None:
-        """The step of the saved state that one of them has now."""
-        known = list(self._known_states()) if optimizers else []
-        for optimizer in optimizers:
+    def _step_of(self, loaded: list[Any], made: list[Any], *, restarted: bool) -> int | None:
+        """The step of the saved state that one of them has now: `loaded` ones, or else `made` ones.
+
+        None also for a training of its own that starts from a saved state.
+        """
+        known = list(self._known_states()) if loaded or made else []
+        for optimizer in (*loaded, *made):
             weights, updates = fingerprint(self._torch, optimizer)
             for step, saved_weights, saved_updates in reversed(known):
-                if weights == saved_weights and updates in {None, saved_updates}:
-                    return step
+                if weights != saved_weights or weights is None:
+                    continue
+                if updates == saved_updates or (restarted and updates is None):
+                    told = restarted or any(optimizer is one for one in loaded)
+                    return step if told or not self._branches_off(step, weights) else None
         return None
+
+    def _branches_off(self, step: int, weights: int) -> bool:
+        """Whether a new optimizer without a state starts a training of its own at `weights`."""
+        if step == self._recorder.steps and self._recorder.rewound_from is None:
+            self._branches.add(weights)
+        return weights in self._branches
 
     def _known_states(self) -> Iterator[tuple[int, int, int | None]]:
         """Saved by any rank: of replicas often rank 0 alone saves."""
@@ -114,9 +130,24 @@ class Rewinds:
                     with contextlib.suppress(KeyError, TypeError):
                         yield line["step"], line["weights"], line["updates"]
 
+    def note(self, line: dict[str, Any], furthest: int) -> None:
+        """Mark `line` as the first step of those done again, up to `furthest`.
+
+        Readers of the lines before it need to know of it.
+        """
+        line["rewound_from"] = furthest
+        note = {"step": line["step"], "rewound_from": furthest, "time": line["time"]}
+        writer = LineWriter(self._file)
+        writer.write(json.dumps(note, separators=(",", ":")).encode() + b"\n")
+        writer.close()
+
     def _mine(self) -> bool:
         recorder = self._recorder
         return threading.get_ident() == self._thread and os.getpid() == recorder.owner
+
+
+def _alive(optimizers: Iterable[weakref.ref[Any]]) -> list[Any]:
+    return [optimizer for ref in optimizers if (optimizer := ref()) is not None]
 
 
 def fingerprint(torch: Any, optimizer: Any) -> tuple[int | None, int | None]:

@@ -214,6 +214,14 @@ def write_json(path: str, document: dict[str, Any]) -> None:
         os.replace(temporary, path)
 
 
+def update_json(path: str, facts: dict[str, Any]) -> None:
+    """Add `facts` to the document in `path`, if there is one."""
+    with contextlib.suppress(OSError, ValueError):
+        with open(path, encoding="utf-8") as file:
+            document = json.load(file)
+        write_json(path, {**document, **facts})
+
+
 def redirect_output(path: str) -> None:
     """Send this process's stdout and stderr (the file descriptors) to the rank's log."""
     with contextlib.suppress(OSError):
