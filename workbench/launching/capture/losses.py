@@ -220,7 +220,7 @@ def _zeroing(
         if not torch.compiler.is_compiling():
             try:
                 recorder.compiled.look()
-                if concerns(self):
+                if recorder.has_losses and concerns(self):
                     recorder.drop_losses(evaluates=_evaluates(self))
             except Exception:
                 return function(self, *args, **kwargs)
