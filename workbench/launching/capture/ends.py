@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from . import exceptions
-from .recorder import Recorder, first_step
-from .starts import start_file
+from .recorder import Recorder
+from .starts import first_step, start_file
 from .writers import current_rss_peak, write_json
 
 _REPORTS = ("ProcessRaisedException: ", "ProcessExitedException: ")  # of torch.multiprocessing

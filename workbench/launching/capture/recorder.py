@@ -18,6 +18,7 @@ from .nonfinite import FirstNonFinite
 from .overrides import Overrides
 from .plain import Numbers
 from .pulse import BACKWARD, ENDED, FORWARD, SAVING, Pulse
+from .starts import first_step
 from .step_line import StepLines, StepRecord
 from .step_losses import StepLosses
 from .turns import COUNTS, Turn, Turns
@@ -395,9 +396,3 @@ class Recorder:
     def _emit(self, line: dict[str, Any]) -> None:
         self.nonfinite.line(line)
         self._lines.write(line)
-
-
-def first_step() -> int:
-    """Optimizer steps that the attempts before this one have done."""
-    text = os.environ.get("WORKBENCH_FIRST_STEP", "0")
-    return int(text) if text.isdecimal() else 0

@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from .graceful_stop import recipe_file
-from .recorder import first_step
+from .starts import first_step
 
 _ABOUT = ("loader", "sampler", "distributed", "shuffle", "workers")
 

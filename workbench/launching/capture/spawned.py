@@ -17,8 +17,8 @@ from typing import Any
 
 from . import ends
 from .control_requests import ControlRequests
-from .recorder import Recorder, first_step
-from .starts import identity, write_start
+from .recorder import Recorder
+from .starts import first_step, identity, write_start
 from .writers import redirect_output
 
 _UNOBSERVED = "unobserved"
