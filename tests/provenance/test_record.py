@@ -301,6 +301,31 @@ def test_several_files_of_one_option_are_told_apart() -> None:
     assert changed["what"] == "data --train"
 
 
+def test_a_script_of_a_package_has_the_modules_of_its_package(tmp_path: Path) -> None:
+    package = tmp_path / "m" / "pkg"
+    (package / "steps").mkdir(parents=True)
+    for name in ("__init__.py", "model.py", "data.py", "steps/__init__.py", "steps/one.py"):
+        (package / name).write_text("")
+    (package / "train.py").write_text("from pkg.model import Net\nimport pkg.data, pkg.steps.one\n")
+    found = record_provenance(package / "train.py", (), tmp_path / "m", {}, ours=False)
+    own = {"__init__.py", "train.py", "model.py", "data.py", "steps/__init__.py", "steps/one.py"}
+    assert set(found.files) == own
+
+
+def test_files_of_one_name_are_each_recorded(project: Path, tmp_path: Path) -> None:
+    given = list[str]()
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(f'"{name}"')
+        given += [f"--{name}", str(tmp_path / name / "config.json")]
+    found = recorded(project, *given, keep=tmp_path / "source")
+    assert found.copied == ("config.json", "2/config.json")
+    assert (tmp_path / "source" / "2" / "config.json").read_text() == '"b"'
+    (tmp_path / "a" / "config.json").write_text('"c"')
+    changed = recorded(project, *given).files
+    assert [name for name in changed if changed[name] != found.files[name]] == ["config.json"]
+
+
 def test_a_file_outside_of_the_repository_makes_no_other_one_unknown(
     project: Path, tmp_path: Path
 ) -> None:

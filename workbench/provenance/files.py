@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import itertools
 import os
 import stat
 import time
@@ -22,6 +23,7 @@ _MOST_ENTRIES = 2000
 def own_files(script: Path, arguments: Sequence[str], folder: Path) -> dict[Path, bytes]:
     """Content of each, the script first: at most `MOST_FILES`, `MOST_BYTES` in all."""
     given = [path for _, path in named_paths(arguments, folder) if path.suffix in _SETTINGS]
+    roots = _roots(script)
     contents, waiting, left = dict[Path, bytes](), [script, *given], MOST_BYTES
     while waiting and len(contents) < MOST_FILES:
         path = waiting.pop(0)
@@ -31,8 +33,16 @@ def own_files(script: Path, arguments: Sequence[str], folder: Path) -> dict[Path
         contents[path] = data
         left -= len(data)
         if path.suffix == ".py":
-            waiting += _beside(path, script.parent, data)
+            waiting += _beside(path, roots, data)
     return contents
+
+
+def _roots(script: Path) -> list[Path]:
+    """Where its imports look: its folder, and those above while the one below is a package."""
+    roots = [script.parent]
+    while (roots[-1] / "__init__.py").is_file() and roots[-1].parent != roots[-1]:
+        roots.append(roots[-1].parent)
+    return roots
 
 
 def _content(path: Path, most: int) -> bytes | None:
@@ -47,22 +57,23 @@ def _content(path: Path, most: int) -> bytes | None:
         return None
 
 
-def _beside(path: Path, root: Path, source: bytes) -> Iterator[Path]:
-    """Files below `root` that the imports of `path` name; a package's ``__init__`` with them."""
+def _beside(path: Path, roots: Sequence[Path], source: bytes) -> Iterator[Path]:
+    """Files below `roots` that the imports of `path` name; a package's ``__init__`` with them."""
     try:
         tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError):
         return
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            for alias in node.names:
+            for alias, root in itertools.product(node.names, roots):
                 yield from _modules(root, alias.name)
         elif isinstance(node, ast.ImportFrom):
-            base = path.parents[node.level - 1] if 0 < node.level <= len(path.parents) else root
-            if base.is_relative_to(root):
-                yield from _modules(base, node.module or "")
-                for alias in node.names:
-                    yield from _modules(base, f"{node.module or ''}.{alias.name}".strip("."))
+            relative = 0 < node.level <= len(path.parents)
+            for base in [path.parents[node.level - 1]] if relative else roots:
+                if base.is_relative_to(roots[-1]):
+                    yield from _modules(base, node.module or "")
+                    for alias in node.names:
+                        yield from _modules(base, f"{node.module or ''}.{alias.name}".strip("."))
 
 
 def _modules(base: Path, name: str) -> Iterator[Path]:

@@ -12,7 +12,7 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -113,7 +113,8 @@ def _record(
     repository = checkout(script.parent, own, _GIT_SECONDS)
     notes = list(repository.notes if repository else ())
     kept = _not_in_commit(own, repository)
-    copies = {_relative(path, script.parent): data for path, data in kept.items()}
+    names = _names(own, script.parent)
+    copies = {names[path]: data for path, data in kept.items()}
     if keep is not None:
         texts = {CHANGES: repository.diff} if repository and repository.diff else {}
         notes += _write(keep, {**texts, **copies})
@@ -122,10 +123,7 @@ def _record(
         repository=str(repository.folder) if repository else None,
         commit=repository.commit if repository else None,
         changes_sha256=repository.diff_sha256 if repository else None,
-        files={
-            _relative(path, script.parent): hashlib.sha256(text).hexdigest()
-            for path, text in own.items()
-        },
+        files={names[path]: hashlib.sha256(text).hexdigest() for path, text in own.items()},
         copied=tuple(copies),
         python=platform.python_version(),
         packages=installed_packages(),
@@ -139,6 +137,18 @@ def _not_in_commit(own: Mapping[Path, bytes], repository: Checkout | None) -> di
     if repository is None or repository.diff is None:
         return dict(own)
     return {path: data for path, data in own.items() if path.resolve() not in repository.tracked}
+
+
+def _names(own: Iterable[Path], folder: Path) -> dict[Path, str]:
+    """Of each file its name in the record, never that of another: a second one is numbered."""
+    names = dict[Path, str]()
+    for path in own:
+        name, number = _relative(path, folder), 1
+        while name in names.values():
+            number += 1
+            name = f"{number}/{path.name}"
+        names[path] = name
+    return names
 
 
 def _relative(path: Path, folder: Path) -> str:
