@@ -38,7 +38,7 @@ def own_files(script: Path, arguments: Sequence[str], folder: Path) -> dict[Path
 
 
 def _roots(script: Path) -> list[Path]:
-    """Where its imports look: its folder, and those above a package it is a module of."""
+    """Where its imports look: its folder, and those above while the one below is a package."""
     roots = [script.parent]
     while (roots[-1] / "__init__.py").is_file() and roots[-1].parent != roots[-1]:
         roots.append(roots[-1].parent)
