@@ -206,7 +206,7 @@ def _first_parameter(optimizer: Any) -> Any:
 
 def _evaluates(owner: Any) -> bool:
     """Whether ``zero_grad`` is called by another method of the optimizer itself, as SAM's are."""
-    frame = sys._getframe(2)  # noqa: SLF001
+    frame = sys._getframe(2)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
     while frame.f_back is not None and frame.f_code.co_name == "zero_grad":
         frame = frame.f_back
     return hasattr(owner, "param_groups") and frame.f_locals.get("self") is owner

@@ -202,7 +202,8 @@ class Recorder:
         self._losses.in_step = self._losses.evaluated = False
         if self.held or os.getpid() != self.owner:
             return
-        if self._backward_at is None and not self._steps_by_hand(optimizer):
+        entered = self._backward_at or self._begun_by_hand(optimizer)
+        if entered is None:
             self._optimizer_at = None  # of one that steps after the step's end
             return
         if self._logs_steps and optimizer is not None:  # told just before its first backward
@@ -211,7 +212,7 @@ class Recorder:
             return
         losses = list(self._losses) or self._losses.assigned(self.steps)
         norm = self._grad_norm
-        entered, self._backward_at, self._grad_norm = self._backward_at, None, None
+        self._backward_at = self._grad_norm = None
         self._losses.clear()
         counted = COUNTS if optimizer is None else self.turns.count(optimizer)
         if counted is None:
@@ -231,15 +232,14 @@ class Recorder:
             self._lines.rouse()
         self._hand_over(record, losses, norm)
 
-    def _steps_by_hand(self, optimizer: Any) -> bool:
-        """Whether a step without a backward pass is one of a script that sets gradients itself."""
+    def _begun_by_hand(self, optimizer: Any) -> float | None:
+        """When a step without a backward pass began, if the script sets gradients itself."""
         began = self._optimizer_at  # None: the outer one of two calls inside each other
         if began is None or self._logs_steps or not self.turns.without_backward(optimizer):
-            return False
-        self._backward_at = began
+            return None
         if self.loaders is not None:
             self.loaders.used()
-        return True
+        return began
 
     def _make_up(self, turns: list[Turn], missed: int) -> None:
         """Steps that are known to count only now. Of `missed` ones nothing is left but the number.
