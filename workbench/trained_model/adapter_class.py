@@ -23,7 +23,7 @@ def adapter_class(about: Mapping[str, Any]) -> str | None:
     >>> adapter_class({"auto_mapping": {"base_model_class": "ViTForImageClassification"}})
     'ViTForImageClassification'
     """
-    mapping = about.get("auto_mapping")  # written where no task was given
+    mapping: Any = about.get("auto_mapping")  # written where no task was given
     if isinstance(mapping, Mapping) and "base_model_class" in mapping:
         return str(mapping["base_model_class"])
     return _OF_TASKS.get(str(about.get("task_type")))

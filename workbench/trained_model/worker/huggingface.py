@@ -97,7 +97,7 @@ def whole(request: Mapping[str, Any]) -> Any:
     """The model with the checkpoint's weights, as they were saved, on the CPU."""
     config, tensors = full_config(request), open_tensors(Path(request["checkpoint"]))
     names = matched(tensors, *expected(config))
-    model: nn.Module = class_of(config)(config)
+    model: Any = class_of(config)(config)
     dtypes = {
         tensors.dtypes[name] for name in names.values() if tensors.dtypes[name].is_floating_point
     }
