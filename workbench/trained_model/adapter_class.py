@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 _OF_TASKS = {
     "CAUSAL_LM": "AutoModelForCausalLM",
@@ -23,7 +23,7 @@ def adapter_class(about: Mapping[str, Any]) -> str | None:
     >>> adapter_class({"auto_mapping": {"base_model_class": "ViTForImageClassification"}})
     'ViTForImageClassification'
     """
-    mapping: Any = about.get("auto_mapping")  # written where no task was given
-    if isinstance(mapping, Mapping) and "base_model_class" in mapping:
-        return str(mapping["base_model_class"])
+    mapping = about.get("auto_mapping")  # written where no task was given
+    if isinstance(mapping, dict) and "base_model_class" in mapping:
+        return str(cast("dict[str, Any]", mapping)["base_model_class"])
     return _OF_TASKS.get(str(about.get("task_type")))

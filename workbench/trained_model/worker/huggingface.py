@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor
 
 from workbench.errors import UsageError
 from workbench.trained_model.worker.names import matched
