@@ -98,6 +98,23 @@ def test_bad_input_is_one_clear_sentence_and_exit_code_2(
     assert not list((tmp_path / "runs").glob("*"))
 
 
+def test_a_folder_that_was_deleted_is_one_sentence(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A scheduler cleaned it up, or another branch does not have it."""
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    for words in (("runs",), ("launch", "train.py", "--dry-run")):
+        result = command(*words)
+        assert result.code == 2
+        assert (
+            result.err
+            == "error: The current folder was deleted. Go to one that is there, with cd.\n"
+        )
+
+
 @pytest.mark.parametrize("words", [("data",), ("memory", "--config"), ("launch",)])
 def test_a_home_of_nobody_is_one_sentence(command: Command, words: tuple[str, ...]) -> None:
     result = command(*words, "~no-such-user/x.py")

@@ -11,6 +11,7 @@ import os
 import sys
 import warnings
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -58,6 +59,10 @@ def run_app() -> NoReturn:
         _fail(str(error), 2)
     except WorkbenchError as error:
         _fail(str(error), 1)
+    except FileNotFoundError:
+        if _has_folder():
+            raise
+        _fail("The current folder was deleted. Go to one that is there, with cd.", 2)
     except RuntimeError as error:
         _fail(_unknown_home(error), 2)
     except typer.Abort:
@@ -68,6 +73,15 @@ def run_app() -> NoReturn:
     if code == 0:
         _say_that_the_queue_waits()
     sys.exit(code)
+
+
+def _has_folder() -> bool:
+    """Whether the folder that the command was started in is still there."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _unknown_home(error: RuntimeError) -> str:
