@@ -11,7 +11,6 @@ import os
 import sys
 import warnings
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NoReturn
 
 import typer
@@ -59,12 +58,8 @@ def run_app() -> NoReturn:
         _fail(str(error), 2)
     except WorkbenchError as error:
         _fail(str(error), 1)
-    except FileNotFoundError:
-        if _has_folder():
-            raise
-        _fail("The current folder was deleted. Go to one that is there, with cd.", 2)
-    except RuntimeError as error:
-        _fail(_unknown_home(error), 2)
+    except (FileNotFoundError, RuntimeError) as error:
+        _fail(_missing(error), 2)
     except typer.Abort:
         _fail("Aborted.", 1)
     except BrokenPipeError:
@@ -75,17 +70,14 @@ def run_app() -> NoReturn:
     sys.exit(code)
 
 
-def _has_folder() -> bool:
-    """Whether the folder that the command was started in is still there."""
-    try:
-        Path.cwd()
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _unknown_home(error: RuntimeError) -> str:
-    """What to write in the place of ``~NAME``; any other error is ours, and stays one."""
+def _missing(error: FileNotFoundError | RuntimeError) -> str:
+    """That the folder or the user's home is not there; any other error is ours, and stays one."""
+    if isinstance(error, FileNotFoundError):
+        try:
+            os.getcwd()  # noqa: PTH109  (no pathlib for --help)
+        except FileNotFoundError:
+            return "The current folder was deleted. Go to one that is there, with cd."
+        raise error
     if "home directory" not in str(error):  # as pathlib says it
         raise error
     return "A path begins with ~ and an unknown user. Write ./~… or the whole folder."
