@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,7 +25,10 @@ def put(tmp_path: Path) -> Iterator[Callable[[Pod], Placed]]:
             return place(pod, tmp_path / f"pod{count}", patch)
 
         yield one
-    for thread in threading.enumerate():
-        if thread.name == "asks the driver":  # a call that hangs ends with the pod
-            thread.join()
+    while asking := [one for one in threading.enumerate() if one.name == "asks the driver"]:
+        for thread in asking:  # a call that hangs ends with the pod
+            if thread.is_alive():
+                thread.join()
+            else:  # it has been made, and begins in a moment
+                time.sleep(0.01)
     forget()

@@ -210,7 +210,8 @@ def test_a_supervisor_looks_at_what_the_agents_tell(
 def test_the_workbench_plans_for_the_pod_that_it_is_opened_on(put: Put, tmp_path: Path) -> None:
     workbench_widgets = pytest.importorskip("workbench_widgets")
     put(Pod("h100-sxm", 8))
-    (planner,) = workbench_widgets.Workbench(store=tmp_path / "runs").open_tab("Plan")
+    workbench = workbench_widgets.Workbench(store=tmp_path / "runs")
+    (planner,) = workbench.open_tab("Plan")
     planner.set(model="llama-3.2-1b", tokens="1B")
     plans = planner.wait()
     assert {(plan.provider, plan.gpu) for plan in plans} == {("own machines", "h100-sxm")}
@@ -219,3 +220,4 @@ def test_the_workbench_plans_for_the_pod_that_it_is_opened_on(put: Put, tmp_path
     planner.use()
     assert "The launch form is set to" in planner.handed["says"]
     planner.close()
+    workbench.close()

@@ -22,6 +22,9 @@ from torch.distributed.fsdp._common_utils import FSDP_WRAPPED_MODULE
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.swa_utils import AveragedModel
 
+# torch 2.13's own DataParallel and AveragedModel copy what cannot be copied under some wrappers, and
+# whichever test compiles first imports parts of torch that call others of its parts deprecated.
+pytestmark = pytest.mark.filterwarnings("ignore")
 Wrap = Callable[[nn.Module], nn.Module]
 INNER: list[Wrap] = [checkpoint_wrapper, offload_wrapper, torch.compile, fully_shard]  # of a block
 OUTER: list[Wrap] = [
@@ -52,8 +55,6 @@ def wrapped(seed: int) -> tuple[GPT, nn.Module]:
     return model, whole
 
 
-# torch 2.13's own DataParallel and AveragedModel copy what cannot be copied under some wrappers.
-@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("seed", range(40))
 def test_names_are_those_of_the_bare_model_in_any_nesting(seed: int) -> None:
     try:
