@@ -206,7 +206,7 @@ def test_adapters_are_trained_on_two_ranks_and_broken_rows_are_told_once(
     assert tokenizer.eos_token == "<|im_end|>"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_preferences_are_trained_without_a_perplexity(
     store: Path, own: tuple[str, ...], tmp_path: Path
 ) -> None:
