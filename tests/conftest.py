@@ -58,6 +58,18 @@ def pytest_runtest_makereport(
     return report
 
 
+@pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """Variables that a library sets in this process, as Accelerate does, end with the test."""
+    before = dict(os.environ)
+    yield
+    for name in {*os.environ, *before} - {"PYTEST_CURRENT_TEST"}:
+        if name not in before:
+            del os.environ[name]
+        elif os.environ.get(name) != before[name]:
+            os.environ[name] = before[name]
+
+
 @pytest.fixture(scope="session", autouse=True)
 def warm_servers() -> Iterator[None]:
     """Warm servers of this session alone; started by the first run that wants one, ended with it.
