@@ -58,9 +58,7 @@ def pytest_runtest_makereport(
     return report
 
 
-@pytest.fixture(autouse=True)
-def own_environment() -> Iterator[None]:
-    """Variables that a library sets in this process, as Accelerate does, end with the test."""
+def _restored() -> Iterator[None]:
     before = dict(os.environ)
     yield
     for name in {*os.environ, *before} - {"PYTEST_CURRENT_TEST"}:
@@ -68,6 +66,18 @@ def own_environment() -> Iterator[None]:
             del os.environ[name]
         elif os.environ.get(name) != before[name]:
             os.environ[name] = before[name]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def environment_of_module() -> Iterator[None]:
+    """Variables that a fixture's library sets in this process end with the module."""
+    yield from _restored()
+
+
+@pytest.fixture(autouse=True)
+def own_environment() -> Iterator[None]:
+    """Variables that a library sets in this process, as Accelerate does, end with the test."""
+    yield from _restored()
 
 
 @pytest.fixture(scope="session", autouse=True)
