@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 _SHARE = 20  # of the time goes to reading at most, as a fraction: one part in so many
-_LONGEST_SECONDS = (
-    15.0  # however slow one reading was: an older table would be taken for the present
-)
+_LONGEST_SECONDS = 15.0  # an older table would be taken for the present
 
 
 def pause_seconds(spent_seconds: float, least_seconds: float) -> float:

@@ -338,8 +338,8 @@ def _file(path: Path) -> IdentifiedCheckpoint | None:
         return IdentifiedCheckpoint(
             kind="lightning", step=_of_lightning(saved), updates=optimizer_updates(saved)
         )
-    updates, counter = optimizer_updates(saved), counted_steps(saved)
-    step = counter if updates is None else updates
+    updates = optimizer_updates(saved)
+    step = counted_steps(saved) if updates is None else updates
     return IdentifiedCheckpoint(kind="torch", step=step, updates=updates)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 from workbench.recover.foreign import IdentifiedCheckpoint
@@ -30,28 +31,37 @@ class _Saving(NamedTuple):
     time: float  # Unix seconds
 
 
-def step_of(paths: RunPaths, about: IdentifiedCheckpoint, saved_at: float) -> int | None:
-    """Optimizer steps of the run when it saved this; None = neither records nor content say.
+class SavedSteps:
+    """Tells at which step a run saved what; its records of savings are read once."""
 
-    Args:
-        paths: The run's, which was at work then.
-        about: What the content says.
-        saved_at: When the newest file was written, in Unix seconds.
-    """
-    if about.kind not in _KINDS:
-        return about.step
-    done = step_at(paths, saved_at)
-    if done is None:
-        return about.step
-    before = [saving for saving in _savings(paths) if saving.time <= saved_at + 1.0]
-    if about.updates is not None:
-        same = [saving for saving in before if saving.updates == about.updates]
-        if same:
-            return max(same, key=lambda saving: saving.time).step
-    if about.step is not None and abs(about.step - done) <= _NEAR:
-        return about.step
-    latest = max(before, key=lambda saving: saving.time, default=None)
-    return done if latest is None else min(done, latest.step)
+    def __init__(self, paths: RunPaths) -> None:
+        self._paths = paths
+
+    def step_of(self, about: IdentifiedCheckpoint, saved_at: float) -> int | None:
+        """Optimizer steps of the run when it saved this; None = neither records nor content say.
+
+        Args:
+            about: What the content says.
+            saved_at: When the newest file was written, in Unix seconds; the run was at work then.
+        """
+        if about.kind not in _KINDS:
+            return about.step
+        done = step_at(self._paths, saved_at)
+        if done is None:
+            return about.step
+        before = [saving for saving in self._savings if saving.time <= saved_at + 1.0]
+        if about.updates is not None:
+            same = [saving for saving in before if saving.updates == about.updates]
+            if same:
+                return max(same, key=lambda saving: saving.time).step
+        if about.step is not None and abs(about.step - done) <= _NEAR:
+            return about.step
+        latest = max(before, key=lambda saving: saving.time, default=None)
+        return done if latest is None else min(done, latest.step)
+
+    @cached_property
+    def _savings(self) -> list[_Saving]:
+        return list(_savings(self._paths))
 
 
 def _savings(paths: RunPaths) -> Iterator[_Saving]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from workbench.recover import contents
 from workbench.recover.checkpoints import Checkpoint, given_up, list_checkpoints, newest_first
 from workbench.recover.foreign import IdentifiedCheckpoint, candidates, identify
-from workbench.recover.saved_step import step_of
+from workbench.recover.saved_step import SavedSteps
 from workbench.recover.whose import Owners
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
@@ -87,7 +87,7 @@ class _Search:
     ) -> None:
         self.found: dict[Path, Checkpoint] = {}
         self.elsewhere = ""  # why a state to continue from is in doubt where it lies
-        self._paths = paths
+        self._saved_steps = SavedSteps(paths)
         self._owners, self._since, self._listed = owners, since, listed
         self._abandoned = abandoned
         self._seen = set[Path]()
@@ -117,7 +117,7 @@ class _Search:
         if about.kind != "pretrained" and self._owners.is_outside(path):
             doubt = doubt or self.elsewhere
         if not doubt and self._owners.was_at_work(newest):
-            about = replace(about, step=step_of(self._paths, about, newest))
+            about = replace(about, step=self._saved_steps.step_of(about, newest))
         gone = (str(path), newest) in self._abandoned
         return replace(of_path(path, about, size, newest), abandoned=gone, doubt=doubt)
 

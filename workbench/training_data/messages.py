@@ -32,14 +32,10 @@ def turns_of(value: Any, name: str) -> tuple[Turn, ...]:
     Raises:
         RowError: it is none, or a message is not one.
     """
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except (ValueError, RecursionError):
-            raise RowError(f"{name} is a text, not a list of messages") from None
-    if not isinstance(value, list):
-        raise RowError(f"{name} is {kind_of(value)}, not a list of messages")
-    messages = cast("list[Any]", value)
+    messages = _from_json(value)
+    if not isinstance(messages, list):
+        raise RowError(f"{name} is {kind_of(messages)}, not a list of messages")
+    messages = cast("list[Any]", messages)
     return tuple(_turn(message, number) for number, message in enumerate(messages, 1))
 
 

@@ -11,9 +11,10 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import median
+from typing import Any
 
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.log import guarded, log, logging_to
@@ -185,8 +186,8 @@ def _climb(paths: RunPaths, run: RunRecord, *, now: bool, reason: str, timeout: 
     members = _members(paths, run)
     ladder = StopLadder(paths, members)
     steps = 0 if now else _steps(paths, run)
-    step_seconds = None if now else _step_seconds(paths)
-    since = None if now else _since_step(paths)
+    rows = [] if now else last_rows(paths.rank_metrics(0))
+    step_seconds, since = _step_seconds(rows), _since_step(rows)
     ladder.request(now=now, steps=steps, step_seconds=step_seconds, since_step=since, reason=reason)
     launcher = (read_json(paths.state) or {}).get("launcher")
     if not processes.is_marked(launcher, run.marker, paths.directory):
@@ -208,15 +209,14 @@ def _steps(paths: RunPaths, run: RunRecord) -> int:
     return max((pulse.steps for pulse in pulses if pulse is not None), default=0)
 
 
-def _step_seconds(paths: RunPaths) -> float | None:
-    rows = last_rows(paths.rank_metrics(0))
+def _step_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
     known = [row["step_seconds"] for row in rows if isinstance(row.get("step_seconds"), float)]
     return median(known) if known else None
 
 
-def _since_step(paths: RunPaths) -> float | None:
-    """Seconds since rank 0 told of its last step; None = unknown."""
-    ended = [row.get("time") for row in last_rows(paths.rank_metrics(0))[-1:]]
+def _since_step(rows: Sequence[Mapping[str, Any]]) -> float | None:
+    """Seconds since the last of a rank's steps; None = unknown."""
+    ended = [row.get("time") for row in rows[-1:]]
     since = [time.time() - at for at in ended if isinstance(at, float)]
     return since[0] if since and since[0] >= 0 else None
 
