@@ -22,7 +22,7 @@ def test_a_stop_and_a_resume_of_the_copy_leave_the_original_alone(
     assert copy.status.state == "interrupted"
     assert copy.stop(now=True)["processes_left"] == 0
     assert run.status.state == "running"
-    step = run.view()["steps"]
+    step = copy.checkpoints()[0].step
     again = copy.resume(arguments=["--steps", str(step + 3)], warm=True)
     assert again.id == "copy"
     assert again.wait(240) == "succeeded", again.logs(tail=20)

@@ -4,7 +4,7 @@ TRL itself would encode texts: with a second mark of their beginning where the t
 and a second mark of their end where the template's is not the tokenizer's.
 """
 
-# pyright: reportMissingImports=false, reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUntypedBaseClass=false, reportIncompatibleMethodOverride=false
+# pyright: reportMissingImports=false, reportMissingTypeStubs=false, reportUnknownParameterType=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUntypedBaseClass=false, reportIncompatibleMethodOverride=false
 
 from typing import Any
 
