@@ -56,6 +56,7 @@ def expected(name: str) -> dict[str, float]:
             data=pair,
             ep=pair,
             expert_data=pair,
+            expert_shard=pair,
             stage_crosses_nodes=False,
         )
 

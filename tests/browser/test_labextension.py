@@ -42,6 +42,7 @@ def in_frame(page: Page, script: str) -> object:
         page.driver.switch_to.default_content()
 
 
+@pytest.mark.full
 def test_a_run_is_seen_opened_stopped_and_its_end_is_told(
     page: Page, lab: Lab, store: Path
 ) -> None:

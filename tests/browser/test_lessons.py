@@ -17,6 +17,7 @@ Lessons(Path("lessons <1>"))"""
 CURRENT = "return document.querySelector('.jp-mod-current .lm-TabBar-tabLabel')?.textContent"
 
 
+@pytest.mark.full
 def test_a_lesson_opens_from_the_list(lab: Lab, page: Page) -> None:
     folder = lab.root / "lessons <1>"
     folder.mkdir()

@@ -71,6 +71,7 @@ def test_launch_with_the_mouse(lab: Lab, page: Page, store: Path) -> None:
     assert page.errors() == []
 
 
+@pytest.mark.full
 def test_reload_while_the_kernel_is_busy(lab: Lab, page: Page, store: Path) -> None:
     run = start(lab, store)
     page.open(lab.notebook("busy.ipynb", ATTACH.format(store=str(store)), BUSY.format(seconds=280)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import workbench as wb
 from tests.browser.lab import Lab, Page
 from tests.browser.looks import FOLDER, OVERFLOW
@@ -20,6 +22,7 @@ def press(page: Page, text: str) -> None:
     )
 
 
+@pytest.mark.full
 def test_rate_look_and_checkpoint(lab: Lab, page: Page, store: Path) -> None:
     arguments = ["--how", "plain", "--steps", "4000", "--step-seconds", "0.1"]
     run = wb.launch(

@@ -150,7 +150,7 @@ def test_the_launcher_takes_every_flag(script: str, config: Path, tmp_path: Path
     assert (known.dynamo_use_dynamic, known.dynamo_use_fullgraph) == (True, False)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_script_trains_in_what_accelerate_config_says(
     script: str, config: Path, store: Path
 ) -> None:

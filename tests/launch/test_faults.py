@@ -87,6 +87,7 @@ def test_stop_of_a_stopped_rank(start: Start) -> None:
     assert time.monotonic() - began < allowed(15)
 
 
+@pytest.mark.full
 def test_a_port_taken_after_the_preflight_is_retried_on_another(store: Path) -> None:
     with socket.socket() as free:
         free.bind(("", 0))

@@ -26,7 +26,7 @@ def other_work() -> Iterator[None]:
     end_processes(started)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.usefixtures("other_work")
 def test_two_threads_that_wait_for_each_other_are_not_a_slow_step(
     begin: Callable[..., Ranks],

@@ -59,6 +59,7 @@ def test_accelerate_accumulation_counts_optimizer_steps(start: Start) -> None:
     assert "done on 2 processes" in run.logs(0)
 
 
+@pytest.mark.full
 def test_bare_accelerate_gives_the_same_losses(start: Start) -> None:
     """The printed command, without the workbench, does the same training."""
     run = start("raw_ddp.py", ("--steps", "5"))

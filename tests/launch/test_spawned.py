@@ -94,7 +94,7 @@ def test_each_process_is_recorded_under_its_own_rank(tmp_path: Path, method: str
     assert [row.ranks for row in rows] == [3] * 12
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_hang_of_a_spawned_rank_names_it(start: Callable[..., wb.Run]) -> None:
     """Not the one that waits for it."""
     arguments = ("--world", "2", "--hang-at", "8", "--step-seconds", "0.1")
@@ -185,7 +185,7 @@ def test_a_script_that_ignores_how_its_processes_ended_has_not_succeeded(tmp_pat
     assert verdict.message.startswith("Rank 1 failed: ValueError: boom")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_tells_of_the_spawned_rank_that_failed(start: Callable[..., wb.Run]) -> None:
     """Its own record, verdict, exit.json, log and report."""
     arguments = ("--world", "2", "--fail-at", "3", "--fail-rank", "1")

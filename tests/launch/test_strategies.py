@@ -49,7 +49,6 @@ ROWS = [
         tolerance=3e-2,
         why=f"{LOSSY} to rank 1",
         always=True,
-        cold=True,
     ),
     row("ddp", 2, precision="bf16", tolerance=5e-3, why=HALF),
     row("zero1", 2, engine="torch", accumulate=2, recompute="full"),

@@ -116,7 +116,7 @@ def test_dollars_without_a_price_limit_nothing(
         launched(recovery=Recovery(max_usd=5))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_all_attempts_count_into_the_dollars(
     start: Callable[..., wb.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:

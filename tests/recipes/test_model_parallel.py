@@ -35,7 +35,7 @@ LAYOUTS = {
     "pp2-fsdp2": "--micro-batch 1 --accumulate 4 --pp 2 --dp-shard 2 --recompute full",
     "bf16": "--micro-batch 4 --tp 2 --dp-shard 2 --precision bf16",
 }
-QUICK = ("tp4", "fsdp2-tp2", "pp2-tp2 resumed", "cp4")
+QUICK = ("fsdp2-tp2", "pp2-tp2 resumed", "cp4")
 NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in LAYOUTS]
 HELD = {"tp4": 4, "fsdp2-tp2": 4, "dp2-tp2 resumed": 2, "pp2-tp2 resumed": 4, "cp4": 4}
 HELD |= {"fsdp2-cp2": 4, "cp2-tp2": 4, "pp2-dp2": 2, "pp2-fsdp2": 4, "bf16": 4}

@@ -87,7 +87,7 @@ def held_out(run: wb.Run) -> list[float]:
     return [float(one) for one in found[-1]]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_it_learns_beyond_the_share_of_clicks(store: Path) -> None:
     pytest.importorskip("accelerate")
     loss, lowest, chance = held_out(trained(store, "single", 1, "--steps", "200"))

@@ -47,7 +47,8 @@ def test_ranks_share_an_epoch_exactly_and_none_is_repeated() -> None:
         assert spread == whole
 
 
-@pytest.mark.parametrize("arch", ["vit", pytest.param("resnet", marks=pytest.mark.full)])
+@pytest.mark.parametrize("arch", ["vit", "resnet"])
+@pytest.mark.full
 def test_it_learns_what_the_shapes_are(arch: str, tmp_path: Path, store: Path) -> None:
     pytest.importorskip("accelerate")
     run = wb.launch(

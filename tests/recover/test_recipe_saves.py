@@ -234,7 +234,7 @@ def test_a_full_disk_costs_the_checkpoint_and_not_the_training(tmp_path):
     assert fingerprint(failed.stdout) == fingerprint(plain.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_only_its_library_can_read_is_refused_elsewhere_in_a_sentence(tmp_path):
     place = ["--checkpoint-dir", str(tmp_path / "c")]
     muon = [*SHAPE, *place, "--optimizer", "muon"]

@@ -19,10 +19,14 @@ torch.optim.SGD(model.parameters(), 0.1)
 pathlib.Path("begun").touch()
 time.sleep(300)
 """
+ENDS = [
+    (signal.SIGTERM, 143),
+    pytest.param(signal.SIGINT, 130, marks=pytest.mark.full),
+]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(("number", "code"), ENDS)
 def test_nothing_is_left(number: signal.Signals, code: int, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     folder = tmp_path / "temporary"

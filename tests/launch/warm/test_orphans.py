@@ -124,6 +124,7 @@ def test_nobody_watches_it_any_more(start: Start, tmp_path: Path) -> None:
     made.nothing_left()
 
 
+@pytest.mark.full
 def test_ranks_that_start_cold_are_not_called_warm(start: Start, tmp_path: Path) -> None:
     """A warm launcher decides for each rank; the run tells what was decided, and why."""
     script = tmp_path / "train.py"
