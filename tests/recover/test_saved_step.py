@@ -111,3 +111,28 @@ def test_settings_in_a_checkpoint_count_no_steps(tmp_path: Path, part: str) -> N
     about = identify(tmp_path / "out/ckpt.pt")
     assert about is not None
     assert about.step is None
+
+
+@pytest.mark.parametrize(
+    ("folder", "first", "last"),
+    [
+        ("checkpoint-140", ["rng_state_1.pth"], "rng_state_0.pth"),
+        ("checkpoint-140", ["rng_state_1.pth", "optimizer.pt", "scheduler.pt"], "rng_state_0.pth"),
+        ("saved", ["random_states_1.pkl"], "optimizer.bin"),
+    ],
+)
+def test_a_folder_that_is_being_written_is_no_state_to_resume_from(
+    folder: str, first: list[str], last: str, tmp_path: Path
+) -> None:
+    """Rank 1 writes its generators at once; what rank 0 writes last is not there yet."""
+    run = run_of_script(tmp_path, "a", ["--out", "out"], (0, 200))
+    record(run, 140, [(140, 140, 140.1)])
+    (tmp_path / "out").mkdir()
+    for name in [*first, last]:
+        write(tmp_path / "out" / folder / name, content(None), 140.3)
+        (found,) = every_checkpoint(run)
+        assert (found.path.name, "being written" in found.problem) == (folder, True)
+    end = "trainer_state.json" if folder == "checkpoint-140" else "random_states_0.pkl"
+    (tmp_path / "out" / folder / end).write_text('{"global_step": 140}')
+    (found,) = every_checkpoint(run)
+    assert (found.path.name, found.problem) == (folder, "")

@@ -23,6 +23,10 @@ MAX_FILES = 64
 """Files of one folder that are opened to find the step."""
 _MAX_ENTRIES = 5000  # of a folder that are looked at by name
 _SUFFIXES = (".pt", ".pth", ".ckpt", ".bin", ".tar", ".pkl")
+_TRAINER_FILES = (
+    *("rng_state", "optimizer.", "scheduler.", "scaler.", "training_args."),
+    *("pytorch_model", "adapter_model"),
+)
 _PRETRAINED = (
     ("adapter_config.json", "adapter_model.safetensors"),
     ("adapter_config.json", "adapter_model.bin"),
@@ -106,12 +110,23 @@ def _recipe(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
 def _trainer(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     """Transformers' Trainer: trainer_state.json has global_step."""
     if "trainer_state.json" not in names:
-        return None
+        return _unfinished_trainer(folder, names)
     state = _json(folder / "trainer_state.json")
     problem = "" if state is not None else "trainer_state.json cannot be read"
     return IdentifiedCheckpoint(
         kind="trainer", step=count_of((state or {}).get("global_step")), problem=problem
     )
+
+
+def _unfinished_trainer(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
+    """Without the file that it writes last; each rank writes the state of its generators itself."""
+    files = [name for name in names if name.endswith(_SUFFIXES)]
+    random = any(name.startswith("rng_state") for name in files)
+    its = all(name.startswith(_TRAINER_FILES) for name in files)
+    if not (random and its and folder.name.startswith("checkpoint-")):
+        return None
+    problem = "trainer_state.json is missing: it was being written"
+    return IdentifiedCheckpoint(kind="trainer", step=None, problem=problem)
 
 
 def _deepspeed(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
@@ -197,7 +212,9 @@ def _accelerate(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
         below = [folder / name for name in names if (folder / name / "latest").is_file()]
         tagged = next((identify(path) for path in (folder, *below) if _tagged(path)), None)
         step = None if tagged is None else tagged.step
-    return IdentifiedCheckpoint(kind="accelerate", step=step, world_size=ranks)
+    last = "random_states_0.pkl"  # what rank 0 writes last
+    problem = "" if last in names else f"{last} is missing: it was being written"
+    return IdentifiedCheckpoint(kind="accelerate", step=step, problem=problem, world_size=ranks)
 
 
 def _tagged(folder: Path) -> bool:
