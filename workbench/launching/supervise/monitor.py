@@ -123,8 +123,12 @@ class RunMonitor:
         self._reasons.rows(rows)
         self._stepped_at = rows[-1].time if rows else self._stepped_at
         self._ahead = 0 if self._builder.stream.at_end else furthest(self._paths)
+        self._look_for_first_step()
+
+    def _look_for_first_step(self) -> None:
         if self.stepping and self._first_step_seen is None:
-            self._first_step_seen = time.monotonic()
+            self._state.message = self._attempts.begun_later() or self._state.message
+            self._first_step_seen = time.monotonic() if self.stepping else None
 
     @property
     def stop_reason(self) -> str | None:
@@ -279,6 +283,7 @@ class RunMonitor:
         self._last_pulse = max((pulse.steps for pulse in pulses if pulse), default=0)
         for rank in self._state.ranks:
             self._state.vanished.setdefault(rank, time.time())
+        self._look_for_first_step()
         # A run too short for the running check is judged at its end.
         if self.stepping and self._state.ranks:
             self._processes.check_world(1e9)
