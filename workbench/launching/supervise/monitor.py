@@ -31,7 +31,7 @@ from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.limits import RunSpending
 from workbench.recover.sealing import Sealer
 from workbench.store.files import write_bytes_atomic, write_json_reserved
-from workbench.store.findings import EXIT_HANG, HANGS, Finding
+from workbench.store.findings import EXIT_HANG, Finding, is_for_good
 from workbench.store.record import read_end
 from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc, ProcessDoc
 
@@ -112,9 +112,9 @@ class RunMonitor:
 
     @property
     def standstill(self) -> Finding | None:
-        """The finding that the ranks hang, while it stands."""
+        """The finding that the ranks hang for good, while it stands."""
         standing = (finding for finding in self.findings if finding.cleared_at is None)
-        return next((finding for finding in standing if finding.kind in HANGS | {EXIT_HANG}), None)
+        return next((one for one in standing if one.kind == EXIT_HANG or is_for_good(one)), None)
 
     def read(self) -> None:
         """Take in new metric lines."""
