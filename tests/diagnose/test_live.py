@@ -54,6 +54,7 @@ def test_four_ways_to_stand_still_and_one_to_be_at_work(start: Start) -> None:
         found = standing(run)[kind]
         assert found["rank"] == 1, found
         assert "troubled.py" in found["evidence"], found
+        assert found["severity"] == ("error" if kind == "deadlock" else "warning")  # it may end
         others = standing(run).keys() & {"hang", "deadlock", "stopped-rank", "gil-held"} - {kind}
         assert not others
     deadlock = standing(runs["deadlock"])["deadlock"]["cause"]

@@ -106,7 +106,7 @@ def _patch_transforms(recorder: Recorder, torch: Any) -> None:
     They call `torch.autograd.grad`, with a graph of its own. The value of a call inside another
     transform is none of the script's step.
     """
-    transforms = importlib.import_module("torch._functorch.eager_transforms")
+    transforms: Any = importlib.import_module("torch._functorch.eager_transforms")
     is_inside = importlib.import_module("torch._C._functorch").is_functorch_wrapped_tensor
     differentiate = transforms.grad_and_value_impl
 
