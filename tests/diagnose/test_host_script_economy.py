@@ -244,6 +244,38 @@ RuntimeError: shard 3 is truncated
 """
 
 
+THREAD = """Exception in thread Thread-3 (_pin_memory_loop):
+Traceback (most recent call last):
+  File "/usr/lib/python3.11/threading.py", line 1045, in _bootstrap_inner
+    self.run()
+  File "/home/u/data.py", line 17, in read
+    return torch.stack(parts)
+  File "/venv/lib/python3.11/site-packages/torch/_tensor.py", line 900, in stack
+    raise RuntimeError("sizes differ")
+RuntimeError: sizes differ
+"""
+
+
+@pytest.mark.parametrize(
+    ("log", "place", "cause"),
+    [
+        (PRINTED, "(train.py:6)", "The script caught an error"),
+        (THREAD, "(data.py:17)", "ended the thread Thread-3 (_pin_memory_loop) alone"),
+    ],
+)
+def test_the_users_own_line_of_a_printed_error_is_named(
+    tmp_path: Path, log: str, place: str, cause: str
+) -> None:
+    replay = Replay(tmp_path)
+    replay.paths.rank_log(0).write_text(log)
+    steps(replay, 6)
+    (found,) = (
+        one for one in replay.diagnoser.end("succeeded", None) if one.kind == "caught-error"
+    )
+    assert place in found.evidence
+    assert cause in found.cause
+
+
 @pytest.mark.parametrize(
     ("log", "outcome", "expected"),
     [

@@ -59,6 +59,7 @@ def stands_still(run: wb.Run, kind: str) -> dict[str, Any]:
     found = standing(run)[kind]
     assert found["rank"] == 1, found
     assert "troubled.py" in found["evidence"], found
+    assert found["severity"] == ("error" if kind == "deadlock" else "warning")  # it may end
     others = standing(run).keys() & {"hang", "deadlock", "stopped-rank", "gil-held"} - {kind}
     assert not others
     return found

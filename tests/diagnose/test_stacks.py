@@ -21,6 +21,7 @@ from workbench.diagnose.hang.explanation import Standstill, describe
 from workbench.diagnose.hang.stacks import Frame, Stack, answer, ask, groups, parse
 from workbench.observe.pulse import Pulse, read_pulse
 from workbench.store import processes
+from workbench.store.findings import is_for_good
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import PULSE_FORMAT, PULSE_MAGIC, STACK_SIGNAL
@@ -181,6 +182,32 @@ def test_the_rank_that_waits_for_data_is_named_among_eight() -> None:
     found = describe(still(stacks, phases), 20, "15 s")
     assert (found.kind, found.rank) == ("hang", 5)
     assert "its data loader" in found.cause
+
+
+OWN = Stack((Frame("/home/me/train.py", 18, "evaluate"),))
+
+
+@pytest.mark.parametrize(
+    ("stacks", "seconds", "severity"),
+    [
+        ({0: stack(BACKWARD), 1: OWN}, 40, "warning"),  # it evaluates alone
+        ({0: stack(BACKWARD), 1: OWN}, 900, "error"),
+        ({0: stack(BACKWARD), 1: stack(LOADER)}, 40, "warning"),
+        ({0: stack(LOADER), 1: stack(LOADER)}, 40, "warning"),  # storage that answers late
+        ({0: stack(BACKWARD), 1: stack(BACKWARD)}, 40, "error"),  # all wait: for nobody
+        ({0: stack(BACKWARD), 1: stack(BARRIER)}, 40, "error"),
+    ],
+)
+def test_a_rank_that_may_only_be_late_is_named_and_not_given_up(
+    stacks: dict[int, Stack], seconds: float, severity: str
+) -> None:
+    found = describe(still(stacks, ["backward", "forward"], mute=set()), seconds, "15 s")
+    assert found.severity == severity
+    assert is_for_good(found) is (severity == "error")
+    if OWN in stacks.values():
+        assert (found.kind, found.rank) == ("hang", 1)
+        assert "it stands in evaluate() at train.py:18. The other ranks wait" in found.cause
+        assert ("ends by itself" in found.next) is (severity == "warning")
 
 
 def test_without_stacks_the_pulse_tells() -> None:

@@ -83,6 +83,13 @@ def test_steps_with_a_closure_or_with_gradients_assigned(run: Run, kind: str) ->
     assert column(run("loops.py", kind), "step") == [1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("kind", ["transformed", "transformed-aux"])
+def test_the_loss_of_a_gradient_by_torchs_transforms_is_seen(run: Run, kind: str) -> None:
+    ranks = run("loops.py", kind)
+    assert column(ranks, "step") == [1, 2, 3, 4]
+    assert column(ranks, "loss") == pytest.approx(printed(ranks, "loss"))
+
+
 def test_a_script_that_updates_its_weights_itself_tells_its_steps(run: Run) -> None:
     ranks = run("loops.py", "own-update")
     assert column(ranks, "loss") == pytest.approx(printed(ranks, "loss"))

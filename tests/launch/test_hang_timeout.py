@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.hang.work import Work
 from workbench.launching.supervise import restart
+from workbench.launching.supervise.monitor import RunMonitor
 from workbench.launching.supervise.restart import BUSY_SECONDS, IDLE_SECONDS, HangTimeout
-from workbench.store.findings import Finding
+from workbench.store.findings import Finding, Severity
 
 
-def standing(kind: str, rank: int | None) -> Finding:
-    return Finding(kind=kind, rank=rank, evidence="e", cause="c", next="n", confidence=0.9)
+def standing(kind: str, rank: int | None, severity: Severity = "error") -> Finding:
+    words = {"evidence": "e", "cause": "c", "next": "n"}
+    return Finding(kind=kind, rank=rank, severity=severity, confidence=0.9, **words)
 
 
 def ended_after(hang: Finding, share: float, state: str = "S") -> float | None:
@@ -47,6 +51,11 @@ def test_who_works_is_given_time(kind, rank, share, state, seconds):
     assert ended_after(standing(kind, rank), share, state) == seconds
 
 
+@pytest.mark.parametrize(("rank", "share"), [(0, 0.0), (0, 1.0), (1, 1.0), (None, 0.0)])
+def test_a_rank_that_may_only_be_late_is_given_time_though_it_does_nothing(rank, share):
+    assert ended_after(standing("hang", rank, "warning"), share) == BUSY_SECONDS
+
+
 def test_a_deadlock_is_none_while_one_of_the_ranks_computes():
     assert ended_after(standing("deadlock", 1), 1.0, "R") == BUSY_SECONDS
     assert ended_after(standing("deadlock", 1), 0.0) == IDLE_SECONDS
@@ -67,3 +76,13 @@ def test_who_waits_for_a_program_at_work_is_given_time(monkeypatch: pytest.Monke
         restart, "work_of", lambda _: Work(children_moved_bytes=next(uploaded) << 20)
     )
     assert ended_after(standing("hang", 0), 0.0) == BUSY_SECONDS
+
+
+def test_a_stop_waits_for_the_step_of_a_rank_that_may_only_be_late():
+    """The ranks could still save there."""
+    told = RunMonitor.standstill.fget
+    assert told is not None
+    hangs = {severity: standing("hang", 0, severity) for severity in ("warning", "error")}
+    assert told(SimpleNamespace(findings=[hangs["warning"]])) is None
+    assert told(SimpleNamespace(findings=list(hangs.values()))) is hangs["error"]
+    assert told(SimpleNamespace(findings=[standing("exit-hang", 0, "warning")])) is not None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,6 +19,7 @@ from workbench.cli.json_keys import FORMS
 from workbench.measuring import measure as measuring
 from workbench.measuring.described import accumulation
 from workbench.measuring.measure import ProbeError, measure
+from workbench.store.measurements import FOLDER
 from workbench.store.runs import Store
 
 __all__ = ["command"]
@@ -108,10 +111,36 @@ def runs_in(folder: Path) -> list[Path]:
 
 @pytest.mark.slow
 def test_processes_that_a_script_starts_itself_are_measured(tmp_path: Path) -> None:
-    # Each leaves by its own clock: the other may lose it in its last step, which is of no weight.
-    record = probe(SPAWNS, ("--world", "2", "--ignore-exit-codes"), tmp_path, warm=True)
+    """They leave in one step: none loses another in a collective, so the script ends well."""
+    record = probe(SPAWNS, ("--world", "2", "--steps", "500"), tmp_path, warm=True)
     assert record["trained"]["elements"] == 5
     assert (tmp_path / "measured" / "rank-1.json").exists()
+    lines = [(tmp_path / f"metrics/rank-{rank}.jsonl").read_text() for rank in range(2)]
+    steps = [len(text.splitlines()) for text in lines]
+    assert steps[0] == steps[1] < 500
+
+
+def test_ranks_that_wait_for_one_that_has_measured_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measuring, "_LEAVE_SECONDS", 0.1)
+    monkeypatch.setattr(measuring, "_POLL_SECONDS", 0.01)
+    stopped = list[bool]()
+    run: Any = SimpleNamespace(
+        id="r",
+        directory=tmp_path,
+        status=SimpleNamespace(live=True),
+        stop=lambda *, now: stopped.append(now),
+        view=dict,
+    )
+    for name in (f"{FOLDER}/rank-0.json", "metrics/starts-ranks"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text("{}")
+    prober = measuring._Prober(
+        "train.py", cpu=True, store=wb.Store(tmp_path), timeout=20, on_progress=lambda _: None
+    )
+    prober._await(run, "a step")
+    assert stopped == [True]
 
 
 @pytest.mark.slow

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from workbench.cli import entry
+from workbench.errors import StoreError
+from workbench.queueing import Queue
 from workbench.queueing.order import DeviceRequest, due, forecast
-from workbench.store.queue_files import QueueEntry, in_order
+from workbench.store.queue_files import FOLDER, QueueEntry, in_order
 
 DEVICES = ("0", "1", "2", "3")
 
@@ -112,3 +118,17 @@ def test_a_moved_run_comes_to_its_place_and_stays(
     assert [one.run for one in moved] == expected
     kept = {one.run: one.priority for one in queue if one.run != run}
     assert all(one.priority == kept[one.run] for one in moved if one.run != run)
+
+
+def test_a_queue_that_cannot_be_read_is_not_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every command says so, and does what it is for."""
+    assert Queue(tmp_path).jobs() == []
+    (tmp_path / FOLDER).mkdir()
+    (tmp_path / FOLDER / "waiting").write_text("no folder")
+    with pytest.raises(StoreError, match=r"The queue .*waiting cannot be read"):
+        Queue(tmp_path).jobs()
+    monkeypatch.setattr("sys.argv", ["workbench", "runs", "--store", str(tmp_path)])
+    entry._say_that_the_queue_waits()
+    assert "note: The queue" in capsys.readouterr().err

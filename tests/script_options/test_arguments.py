@@ -87,6 +87,28 @@ def test_what_nobody_gave_cannot_be_dropped(known: ScriptOptions) -> None:
         changed_arguments(["--bf16", "x.txt"], [], ["--lr"], known)
 
 
+@pytest.mark.parametrize("text", ["import sys\n", PARSER])
+def test_a_word_behind_an_unknown_option_is_not_dropped_with_it(tmp_path: Path, text: str) -> None:
+    """--fast may be a switch, and data.txt a word by itself."""
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    known = script_options(script)
+    with pytest.raises(
+        wb.UsageError, match=r"--fast is followed by data\.txt, and the script does"
+    ):
+        changed_arguments(["--fast", "data.txt"], [], ["--fast"], known)
+    for old in (["--fast"], ["--fast=data.txt"], ["--fast", "3e-4"], ["--fast", "True"]):
+        assert changed_arguments([*old, "--a", "b"], [], ["--fast"], known) == ["--a", "b"]
+
+
+def test_the_word_behind_an_option_is_its_value_where_the_script_takes_no_words(
+    tmp_path: Path,
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(NO_WORDS)
+    assert changed_arguments(["--fast", "x"], [], ["--fast"], script_options(script)) == []
+
+
 def test_words_that_may_be_values_are_not_thrown_away(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import sys\n")

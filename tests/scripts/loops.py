@@ -241,6 +241,30 @@ def assigned():
         optimizer.step()
 
 
+def transformed(*, aux=False):
+    """Gradients by torch.func of a functional call, whose loss has one of its own inside."""
+    model = torch.nn.Linear(8, 1)
+    optimizer = plain(model)
+
+    def of_weights(weights, inputs):
+        loss = loss_of(lambda rows: torch.func.functional_call(model, weights, (rows,)), inputs)
+        slope = torch.func.grad(lambda weight: (weight * weight).sum())(weights["weight"])
+        loss = loss + 0.001 * slope.pow(2).sum()
+        return (loss, loss.detach()) if aux else loss
+
+    for _ in range(options.steps):
+        weights = {name: weight.detach() for name, weight in model.named_parameters()}
+        inputs = torch.randn(4, 8)
+        if aux:
+            gradients, loss = torch.func.grad(of_weights, has_aux=True)(weights, inputs)
+        else:
+            gradients, loss = torch.func.grad_and_value(of_weights)(weights, inputs)
+        for name, parameter in model.named_parameters():
+            parameter.grad = gradients[name]
+        optimizer.step()
+        print("loss", loss.item())
+
+
 def deepspeed():
     """DeepSpeed's engine, two micro-batches a step."""
     import importlib
@@ -349,6 +373,8 @@ KINDS = {
     "fsdp2": fsdp2,
     "closure": closure,
     "assigned": assigned,
+    "transformed": transformed,
+    "transformed-aux": lambda: transformed(aux=True),
     "deepspeed": deepspeed,
     "by-hand": by_hand,
     "drawn": drawn,

@@ -30,6 +30,16 @@ parser.parse_args()
 """
 
 
+def test_a_folder_of_sweeps_that_cannot_be_read_is_not_empty(tmp_path: Path) -> None:
+    assert sweeps(tmp_path) == []
+    (tmp_path / FOLDER).write_text("no folder")
+    for read in (sweeps, damaged):
+        with pytest.raises(StoreError, match=r"The sweeps in .* cannot be read"):
+            read(tmp_path)
+    with pytest.raises(StoreError, match="cannot be read"):
+        find("last", tmp_path)
+
+
 @pytest.fixture
 def shared_umask() -> Iterator[None]:
     """That of a user who has a group of their own (Ubuntu, Fedora): the group may write."""

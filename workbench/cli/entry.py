@@ -108,8 +108,12 @@ def _say_that_the_queue_waits() -> None:
     from workbench.store.runs import Store  # noqa: PLC0415
 
     files = QueueFiles(Store(root).root)
-    if files.stands_still:
-        count = len(files.waiting()) + len(files.starting())
+    try:
+        count = len(files.waiting()) + len(files.starting()) if files.stands_still else 0
+    except WorkbenchError as error:
+        typer.echo(f"note: {error}", err=True)
+        return
+    if count:
         many = "1 run waits" if count == 1 else f"{count} runs wait"
         import shlex  # noqa: PLC0415  (no use for it in --help)
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from workbench.diagnose.evidence import Evidence
 from workbench.diagnose.failure import tail_now
-from workbench.diagnose.frames import TRACEBACK, parse_traceback
+from workbench.diagnose.frames import TRACEBACK, Line, code_tree, parse_traceback
 from workbench.observe.rewinds import Rewind
 from workbench.store.findings import Finding
 from workbench.store.rank_records import SamplerDoc, UnusedParametersDoc
@@ -17,6 +17,7 @@ _ERRORS_SKIPPED = 3
 _SAME_STEPS = 4  # with different batches: fewer may be a constant warm-up batch
 _LOGS = 8  # of ranks
 _LOG_BYTES = 8000
+_THREAD = re.compile(r"Exception in thread (.+):\s*\Z")  # what Python prints before it
 _LAST_WORDS = 4  # lines after the traceback
 _ERROR_LETTERS = 200
 _FEW_STEPS_REDONE = 0.02  # share of a run's steps that is only worth a note
@@ -98,20 +99,32 @@ def caught_error(evidence: Evidence) -> Iterator[Finding]:
         lines = [line for line in after.splitlines() if line.strip()]
         if len(lines) > _LAST_WORDS:
             continue
-        at = error.frames[-1] if error.frames else None
+        where, thread = _where(evidence, rank, error.frames), _THREAD.search(before)
         yield Finding(
             kind="caught-error",
             rank=rank,
             step=evidence.steps,
             confidence=0.7,
             evidence=f"The log of rank {rank} ends with a traceback: {error.text[:_ERROR_LETTERS]}"
-            + (f" ({Path(at.path).name}:{at.line})." if at else "."),
-            cause="The script caught an error, printed it and ended with exit code 0: the run "
+            + (f" ({where})." if where else "."),
+            cause=f"The error ended the thread {thread[1]} alone, and the script ended with exit "
+            "code 0: what that thread was to do is not done."
+            if thread
+            else "The script caught an error, printed it and ended with exit code 0: the run "
             f"counts as succeeded, and may have stopped early, after step {evidence.steps}.",
             next=f"Read the end of logs/rank-{rank}.log. Let the error pass, or end with "
             "sys.exit(1), so that the run counts as failed and can be restarted.",
         )
         return
+
+
+def _where(evidence: Evidence, rank: int, frames: Sequence[Line]) -> str:
+    """The user's own line of a traceback, else the innermost: ``train.py:31``; "" without any."""
+    start = evidence.starts.get(rank)
+    tree = code_tree(start.code if start else None)
+    own = tree.user_frame([frame.path for frame in frames])
+    at = frames[-1 if own is None else own] if frames else None
+    return f"{tree.shown(at.path)}:{at.line}" if at else ""
 
 
 def skipped_errors(evidence: Evidence) -> Iterator[Finding]:

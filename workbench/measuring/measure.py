@@ -38,6 +38,7 @@ USUAL_TIMEOUT = 900.0
 _TIMED_SECONDS = 2.0
 _LOG_LINES = 40
 _POLL_SECONDS = 0.2
+_LEAVE_SECONDS = 60.0  # for all ranks, after rank 0 has measured
 _COMPILES = re.compile(rb"torch[._]compile|(?<!\bre)\.compile\(")
 
 Progress = Callable[[str], None]
@@ -201,9 +202,14 @@ class _Prober:
 
     def _await(self, run: Run, what: str) -> None:
         begun = time.monotonic()
+        measured_at: float | None = None
         with contextlib.ExitStack() as ended_early:
             ended_early.callback(run.stop, now=True)  # Ctrl-C, or what `on_progress` raises
             while run.status.live:
+                if measured_at is None and _is_measured(run):
+                    measured_at = time.monotonic()
+                if time.monotonic() - (measured_at or time.monotonic()) > _LEAVE_SECONDS:
+                    return  # with rank 0 gone, others may wait for it for ever: they are ended
                 if time.monotonic() - begun > self._timeout:
                     more = "with less data or a smaller batch, or a longer --timeout."
                     if starts_ranks(RunPaths(run.directory)):
@@ -216,6 +222,12 @@ class _Prober:
                 self._on_progress(_stage(run, what))
                 time.sleep(_POLL_SECONDS)
             ended_early.pop_all()
+
+
+def _is_measured(run: Run) -> bool:
+    """Whether all that is read is there, of a script that starts its ranks itself."""
+    written = (run.directory / FOLDER / "rank-0.json").exists()
+    return written and starts_ranks(RunPaths(run.directory))
 
 
 def _wants_launcher(run: Run) -> bool:

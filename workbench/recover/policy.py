@@ -40,8 +40,8 @@ class Recovery:
     """Where notices are looked for: ``aws``, ``gcp``, a path, or a URL. None: SIGTERM only."""
     restart_on_hang: bool = True
     """Whether a run that hangs is ended, and started again while restarts are left: at once when a
-    rank's process is stopped, after two minutes when the rank that the others wait for does
-    nothing, after a quarter of an hour when it computes. Without `restarts` never."""
+    rank's process is stopped, after two minutes when all wait for one another and no one computes,
+    after a quarter of an hour when a rank may only be late. Without `restarts` never."""
     idle_minutes: Annotated[
         float, Option(help="Minutes without GPU activity before --on-idle runs.")
     ] = 10.0

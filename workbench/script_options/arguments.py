@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -59,9 +61,11 @@ def changed_arguments(
     plain = any(not part.name for part in added)
     bare = {name for part in added if len(part.words) == 1 for name in known.spellings(part.name)}
     kept = list[str]()
+    named = {spelling for name in drop for spelling in known.spellings(name)}
     for part in parts:
         if part.name in gone and part.name:
-            _check_sure(part, switch=part.name in bare, known=known)
+            switch = part.name in bare or (part.name in named and not _is_value(part.words[-1]))
+            _check_sure(part, switch=switch, known=known)
         elif part.name or not (plain or part.words[0] in gone):
             kept += part.words
     end = kept.index("--") if "--" in kept else len(kept)
@@ -80,9 +84,20 @@ def _dropped(name: str, parts: Sequence[Part], known: ScriptOptions) -> set[str]
     )
 
 
+def _is_value(word: str) -> bool:
+    """Whether it is surely the value of what is before it: few scripts take a number by itself."""
+    if word.lower() in {"true", "false"}:
+        return True
+    with contextlib.suppress(ValueError):
+        return not math.isnan(float(word))
+    return False
+
+
 def _check_sure(part: Part, *, switch: bool, known: ScriptOptions) -> None:
-    """`switch`: it is now given without a value, so that what followed it may be another's."""
-    guessed = known.of(part.name) is None and known.positionals is not False
+    """`switch`: it may take no value, so that what followed it may be another's."""
+    guessed = (
+        is_option(part.name) and known.of(part.name) is None and known.positionals is not False
+    )
     if part.unsure or (switch and guessed and len(part.words) > 1):
         raise UsageError(
             f"{part.name} is followed by {' '.join(part.words[1:])}, and the script does not say "

@@ -17,7 +17,7 @@ from workbench.store.layout import RunPaths
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 HANGS = frozenset({"hang", "deadlock", "stopped-rank", "gil-held"})
-"""Kinds after which nothing continues by itself."""
+"""Kinds of standstills. An error never ends by itself; a warning may: a rank is late."""
 _OF_A_RUN = "adopt|attach|checkpoints|diagnose|doctor|logs|metrics|profile|rerun|resume|show|stop"
 _COMMAND = re.compile(
     rf"workbench ({_OF_A_RUN})\b((?: (?:--[a-z-]+|[\w.-]*\d[\w-]*|last|RUN)(?!\w))*)"
@@ -117,6 +117,11 @@ class Finding:
         if known.get("severity") not in SEVERITIES:
             known["severity"] = "warning"
         return cls(**known)
+
+
+def is_for_good(finding: Finding) -> bool:
+    """Whether it is a standstill that does not end by itself; else a rank may only be late."""
+    return finding.kind in HANGS and finding.severity == "error"
 
 
 def read_findings(paths: RunPaths) -> list[Finding] | None:

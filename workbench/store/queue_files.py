@@ -94,18 +94,21 @@ class QueueFiles:
         return self.folder / "starting" / f"{run}.json"
 
     def waiting(self) -> list[QueueEntry]:
-        """Those that wait, the next one first."""
+        """Those that wait, the next one first; raises StoreError where no one can tell."""
         return sorted(self._entries("waiting"), key=lambda entry: entry.key)
 
     def starting(self) -> list[QueueEntry]:
-        """Those that are being started."""
+        """Those that are being started; raises StoreError where no one can tell."""
         return sorted(self._entries("starting"), key=lambda entry: entry.key)
 
     def _entries(self, name: str) -> list[QueueEntry]:
+        folder = self.folder / name
         try:
-            files = [path for path in (self.folder / name).iterdir() if path.suffix == ".json"]
-        except OSError:
+            files = [path for path in folder.iterdir() if path.suffix == ".json"]
+        except FileNotFoundError:
             return []
+        except OSError as error:
+            raise StoreError(f"The queue {folder} cannot be read: {error}") from error
         read = [_read_entry(path) for path in files if names.is_id(path.stem)]
         return [entry for entry in read if entry is not None]
 

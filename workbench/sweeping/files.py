@@ -150,11 +150,17 @@ def make_folder(root: Path, name: str) -> SweepFiles:
 
 
 def every_sweep(root: Path) -> list[SweepFiles]:
-    """All sweeps of a store, the newest first; also those whose plan cannot be read."""
+    """All sweeps of a store, the newest first; also those whose plan cannot be read.
+
+    Raises:
+        StoreError: their folder cannot be read.
+    """
     try:
         sweeps = [SweepFiles(root, path.name) for path in (root / FOLDER).iterdir()]
-    except OSError:
+    except FileNotFoundError:
         return []
+    except OSError as error:
+        raise StoreError(f"The sweeps in {root / FOLDER} cannot be read: {error}") from error
     made = [
         sweep_files
         for sweep_files in sweeps

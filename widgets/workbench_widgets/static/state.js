@@ -47,7 +47,7 @@ export function badge(view) {
 }
 
 /** Whether nothing goes on by itself. @param {any} view */
-const hangs = (view) => (view.findings ?? []).some((/** @type {any} */ finding) => HANGS.includes(finding.kind) && !known(finding.cleared_at));
+const hangs = (view) => (view.findings ?? []).some((/** @type {any} */ finding) => HANGS.includes(finding.kind) && finding.severity === "error" && !known(finding.cleared_at));
 
 /** Whether nothing was heard of a living run's supervisor for a while.
  * @param {any} view @param {number|null} age seconds since the view was written */

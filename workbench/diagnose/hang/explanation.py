@@ -11,6 +11,8 @@ from workbench.diagnose.hang.stacks import Stack, groups
 from workbench.store.findings import Finding
 from workbench.units import format_seconds
 
+LONGEST_WAIT = 900.0
+"""Seconds after which a rank that may only be late is taken to hang."""
 _STOPPED = {"T", "t"}
 _PHASE_ORDER = {"starting": 0, "forward": 1, "backward": 2, "saving": 3, "ended": 4}
 
@@ -122,6 +124,17 @@ class Standstill:
             return "deadlock"
         return "gil-held" if self.interpreter_held else "hang"
 
+    @property
+    def may_end(self) -> bool:
+        """Whether those that the others wait for may only be late: they stand in no call of all.
+
+        An evaluation of one rank, a download or a long call in C looks like this.
+        """
+        if self.stopped or self.deadlock or not (self.suspects or self.loading):
+            return False
+        known = (self.stacks.get(rank) for rank in self.suspects[:1])
+        return not any(stack is not None and stack.waits_for_peers for stack in known)
+
     def place(self, rank: int) -> str:
         """Where a rank stands: its stack, else its phase."""
         if rank in self.stacks:
@@ -134,7 +147,8 @@ def describe(still: Standstill, seconds: float, patience: str) -> Finding:
     """The finding of a hang."""
     suspect = still.suspects[0] if still.suspects else None
     done = still.step if still.step is not None else still.steps
-    cause, action, confidence = _cause(still, suspect, done + 1)
+    late = still.may_end and seconds < LONGEST_WAIT
+    cause, action, confidence = _cause(still, suspect, done + 1, late=late)
     numbers = [f"No rank has ended a step for {format_seconds(seconds)} (allowed: {patience})"]
     if len(still.silent) < len(still.living):
         ranks = ", ".join(str(rank) for rank in sorted(still.silent))
@@ -148,7 +162,7 @@ def describe(still: Standstill, seconds: float, patience: str) -> Finding:
         kind=still.kind,
         rank=suspect,
         step=done + 1,
-        severity="error",
+        severity="warning" if late else "error",
         confidence=confidence,
         evidence="; ".join(numbers) + ".",
         cause=cause,
@@ -181,7 +195,9 @@ def long_step(still: Standstill, seconds: float, program: tuple[int, int, str] |
     )
 
 
-def _cause(still: Standstill, suspect: int | None, step: int) -> tuple[str, str, float]:
+def _cause(
+    still: Standstill, suspect: int | None, step: int, *, late: bool
+) -> tuple[str, str, float]:
     stop = "Stop the run and start it again: there is no checkpoint to resume from"
     if still.saved_step is not None:
         stop = f"Stop the run and resume it from its checkpoint of step {still.saved_step}"
@@ -201,8 +217,9 @@ def _cause(still: Standstill, suspect: int | None, step: int) -> tuple[str, str,
         return (
             f"All ranks wait for their data loaders, in {still.place(still.living[0])}.",
             (
-                "Look at the loaders' worker processes (dead, stopped, or stuck in storage): they "
-                f"use no processor and read nothing. Else {stop[0].lower()}{stop[1:]}."
+                "Look at the loaders' worker processes (dead, stopped, or waiting for storage or a "
+                "network): they use no processor and read no file. The run continues when they "
+                f"deliver. Else {stop[0].lower()}{stop[1:]}."
             ),
             0.5,
         )
@@ -212,7 +229,7 @@ def _cause(still: Standstill, suspect: int | None, step: int) -> tuple[str, str,
             f"{stop}. Look at the network interface (NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME).",
             0.5,
         )
-    return _one_rank(still, suspect, step, stop)
+    return _one_rank(still, suspect, step, stop, late=late)
 
 
 def _deadlock(still: Standstill) -> tuple[str, str, float]:
@@ -250,7 +267,9 @@ def _who(still: Standstill, suspect: int, step: int) -> str:
     return f"Rank {suspect} has not entered the backward pass of step {step}"
 
 
-def _one_rank(still: Standstill, suspect: int, step: int, stop: str) -> tuple[str, str, float]:
+def _one_rank(
+    still: Standstill, suspect: int, step: int, stop: str, *, late: bool
+) -> tuple[str, str, float]:
     place, state = still.place(suspect), still.ranks[suspect].process_state
     who = _who(still, suspect, step)
     if state == "D":
@@ -263,8 +282,9 @@ def _one_rank(still: Standstill, suspect: int, step: int, stop: str) -> tuple[st
         return (
             f"{who}: it waits for its data loader, in {place}.",
             (
-                "Look at the loader's worker processes (dead, stopped, or stuck in storage); "
-                f"then {stop[0].lower()}{stop[1:]}."
+                "Look at the loader's worker processes (dead, stopped, or waiting for storage or a "
+                "network): the run continues when they deliver. "
+                f"Else {stop[0].lower()}{stop[1:]}."
             ),
             0.85,
         )
@@ -272,8 +292,14 @@ def _one_rank(still: Standstill, suspect: int, step: int, stop: str) -> tuple[st
     if still.interpreter_held:
         held = ", and none of its threads runs: C code there holds Python's interpreter lock (GIL)"
     loop = " and uses the processor" if suspect in still.busy else ""
+    action = f"{stop}. Look at that line."
+    if late:
+        action = (
+            "Look at that line: what only takes long there (an evaluation, a download, a save) "
+            f"ends by itself, and the run continues. Else {stop[0].lower()}{stop[1:]}."
+        )
     return (
         f"{who}: it stands in {place}{loop}{held}. The other ranks wait for it.",
-        f"{stop}. Look at that line.",
+        action,
         0.85 if suspect in still.stacks else 0.6,
     )

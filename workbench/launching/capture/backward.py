@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib
 import os
 import sys
 from collections.abc import Callable, Generator
@@ -80,7 +81,7 @@ def _record(recorder: Recorder, losses: Callable[..., list[Any]], args: Any, kwa
 
 
 def patch_backward(recorder: Recorder, torch: Any) -> None:
-    """``loss.backward()``, ``torch.autograd.backward(loss)`` and ``torch.autograd.grad(…)``."""
+    """``loss.backward()``, ``torch.autograd``'s functions, and the transforms of ``torch.func``."""
     torch.Tensor.backward = observed(recorder, torch.Tensor.backward, differentiated)
     torch.autograd.backward = observed(recorder, torch.autograd.backward, differentiated)
     grad = torch.autograd.grad
@@ -95,3 +96,28 @@ def patch_backward(recorder: Recorder, torch: Any) -> None:
         return grad(*args, **kwargs)
 
     torch.autograd.grad = autograd_grad
+    with contextlib.suppress(ImportError, AttributeError):  # of another torch
+        _patch_transforms(recorder, torch)
+
+
+def _patch_transforms(recorder: Recorder, torch: Any) -> None:
+    """``torch.func.grad`` and ``grad_and_value``: both differentiate what one function returns.
+
+    They call `torch.autograd.grad`, with a graph of its own. The value of a call inside another
+    transform is none of the script's step.
+    """
+    transforms: Any = importlib.import_module("torch._functorch.eager_transforms")
+    is_inside = importlib.import_module("torch._C._functorch").is_functorch_wrapped_tensor
+    differentiate = transforms.grad_and_value_impl
+
+    @functools.wraps(differentiate)
+    def grad_and_value_impl(*args: Any, **kwargs: Any) -> Any:
+        result = differentiate(*args, **kwargs)
+        if not _Depth.backward and not torch.compiler.is_compiling():
+            with contextlib.suppress(Exception):
+                value = result[1][0] if isinstance(result[1], tuple) else result[1]
+                if not is_inside(value):
+                    recorder.returned(value)
+        return result
+
+    transforms.grad_and_value_impl = grad_and_value_impl

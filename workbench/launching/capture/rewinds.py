@@ -28,6 +28,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from . import earlier_attempts
 from .graceful_stop import timed_save
 from .writers import LineWriter
 
@@ -52,7 +53,8 @@ class Rewinds:
         self._thread = threading.get_ident()
         self._began_at: int = recorder.steps
         self._process_before = _last_step(f"{prefix}.jsonl") if recorder.restarted else None
-        if self._process_before is not None:
+        self._earlier = self._process_before is None and earlier_attempts.has_states(self._folder)
+        if self._process_before is not None or self._earlier:
             recorder.state_changed = True
 
     def saving(self, optimizer: Any) -> None:
@@ -89,12 +91,16 @@ class Rewinds:
     def settle(self) -> int | None:
         """The step at which the training stands now; None when nothing reports an earlier one."""
         again, self._process_before = self._process_before, None
+        first, self._earlier = self._earlier, False
         loaded, made = _alive(self._loaded), list[Any]()
-        if self._file_read or again is not None:
+        if self._file_read or first or again is not None:
             made = _alive(self._made)
         self._loaded, self._file_read = [], False
         self._made.clear()
-        step = self._step_of(loaded, made, restarted=again is not None)
+        step = self._step_of(loaded, made, restarted=first or again is not None)
+        if first and (step is None or step > self._began_at):  # another rank may have gone on
+            self._go_on(loaded + made)
+            return None
         if again is not None and again > self._recorder.steps:
             self._recorder.rewound_from = again
             return self._recorder.steps if step is None else step
@@ -115,6 +121,19 @@ class Rewinds:
                     told = restarted or any(optimizer is one for one in loaded)
                     return step if told or not self._branches_off(step, weights) else None
         return None
+
+    def _go_on(self, optimizers: list[Any]) -> None:
+        """Count on from the state that an earlier attempt saved, if one of them has it."""
+        known = list(earlier_attempts.states(self._folder)) if optimizers else []
+        for optimizer in optimizers:
+            weights, updates = fingerprint(self._torch, optimizer)
+            for attempt, line in known if weights is not None else ():
+                same = line.get("weights") == weights and updates in {None, line.get("updates")}
+                step = line.get("step")
+                if same and type(step) is int and step > self._began_at:
+                    self._began_at = step
+                    earlier_attempts.go_on(self._recorder, attempt, step)
+                    return
 
     def _branches_off(self, step: int, weights: int) -> bool:
         """Whether a new optimizer without a state starts a training of its own at `weights`."""

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.launching.log import guarded, log
 from workbench.observe.work_clock import told_attempts
 from workbench.store.cut_lines import cut_after
-from workbench.store.files import append_line, parse_line, read_json, read_tail
+from workbench.store.files import (
+    append_line,
+    parse_line,
+    read_json,
+    read_tail,
+    write_bytes_atomic,
+)
 from workbench.store.layout import RunPaths
 from workbench.store.schema import RollbackDoc
 from workbench.store.secrets import hide_bytes, redact_arguments
@@ -133,6 +139,41 @@ class Attempts:
                 ],
             }
         )
+
+    def begun_later(self) -> str | None:
+        """Correct the present attempt's first step where its script knew better; then a sentence.
+
+        Such a script loads its latest checkpoint without being told. Whatever it saved up to then
+        is in use again.
+        """
+        line = self.lines[-1] if self.number > 1 and self.lines else {}
+        told = map(read_json, self._paths.metrics.glob("rank-*.start.json"))
+        steps = [(start or {}).get("attempt_first_step") for start in told] if line else []
+        step = max((step for step in steps if type(step) is int), default=0)
+        if line.get("event") != "start" or step <= self.first_step:
+            return None
+        every = _every_checkpoint(self._paths)
+        known = {(str(saved.path), saved.saved_at): saved.step for saved in every}
+        line["first_step"] = step
+        line["given_up"] = [
+            pair for pair in line.get("given_up", ()) if (known.get(tuple(pair)) or 0) > step
+        ]
+        self._told_lines = -1
+        guarded("attempts.jsonl", lambda: self._replace(line))
+        sentence = f"The script loaded a checkpoint of its own, of step {step}."
+        log(sentence)
+        return sentence
+
+    def _replace(self, line: Mapping[str, Any]) -> None:
+        """Write the start of the present attempt anew; all other lines stay as they are."""
+        self._write_all()
+        lines = self._paths.attempts.read_bytes().splitlines(keepends=True)
+        for at in reversed(range(len(lines))):
+            known = parse_line(lines[at])[0] or {}
+            if (known.get("attempt"), known.get("event")) == (line["attempt"], "start"):
+                lines[at] = json.dumps(line).encode() + b"\n"
+                write_bytes_atomic(self._paths.attempts, b"".join(lines))
+                return
 
     def end(self, *, last_step: int, message: str | None, at: float | None = None) -> None:
         """Note how the present attempt ended; once."""

@@ -31,7 +31,7 @@ from workbench.recover.checkpoints import Checkpoint
 from workbench.recover.limits import RunSpending
 from workbench.recover.sealing import Sealer
 from workbench.store.files import write_bytes_atomic, write_json_reserved
-from workbench.store.findings import EXIT_HANG, HANGS, Finding
+from workbench.store.findings import EXIT_HANG, Finding, is_for_good
 from workbench.store.record import read_end
 from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc, ProcessDoc
 
@@ -112,9 +112,9 @@ class RunMonitor:
 
     @property
     def standstill(self) -> Finding | None:
-        """The finding that the ranks hang, while it stands."""
+        """The finding that the ranks hang for good, while it stands."""
         standing = (finding for finding in self.findings if finding.cleared_at is None)
-        return next((finding for finding in standing if finding.kind in HANGS | {EXIT_HANG}), None)
+        return next((one for one in standing if one.kind == EXIT_HANG or is_for_good(one)), None)
 
     def read(self) -> None:
         """Take in new metric lines."""
@@ -123,8 +123,12 @@ class RunMonitor:
         self._reasons.rows(rows)
         self._stepped_at = rows[-1].time if rows else self._stepped_at
         self._ahead = 0 if self._builder.stream.at_end else furthest(self._paths)
+        self._look_for_first_step()
+
+    def _look_for_first_step(self) -> None:
         if self.stepping and self._first_step_seen is None:
-            self._first_step_seen = time.monotonic()
+            self._state.message = self._attempts.begun_later() or self._state.message
+            self._first_step_seen = time.monotonic() if self.stepping else None
 
     @property
     def stop_reason(self) -> str | None:
@@ -279,6 +283,7 @@ class RunMonitor:
         self._last_pulse = max((pulse.steps for pulse in pulses if pulse), default=0)
         for rank in self._state.ranks:
             self._state.vanished.setdefault(rank, time.time())
+        self._look_for_first_step()
         # A run too short for the running check is judged at its end.
         if self.stepping and self._state.ranks:
             self._processes.check_world(1e9)

@@ -23,12 +23,12 @@ from workbench.launching.supervise.rollback import Rollbacks, since_by_hand
 from workbench.launching.supervise.run_state import RunState
 from workbench.recover.restarts import Failure, Restarts
 from workbench.store import processes
-from workbench.store.findings import CERTAIN_HANGS, EXIT_HANG, HANGS, Finding
+from workbench.store.findings import CERTAIN_HANGS, EXIT_HANG, HANGS, Finding, is_for_good
 from workbench.store.rank_records import RankEnd
 from workbench.store.record import read_end
 from workbench.store.starts import PORT_TAKEN
 
-IDLE_SECONDS = 120.0  # a rank that does nothing at all for so long waits in vain
+IDLE_SECONDS = 120.0  # in a deadlock, or where no rank is late
 BUSY_SECONDS = 900.0  # as NCCL's own watchdog has it: one that waits for a GPU spins meanwhile
 _BUSY_SHARE = 0.1  # of one core
 
@@ -39,7 +39,8 @@ class HangTimeout:
     An evaluation or a sort of a large table stands at one line for minutes, as a hang does, and a
     long backward pass beside a peer that waits in another collective looks like a deadlock. What
     the ranks and the programs that they started do meanwhile tells them apart: they compute, read
-    and write, or wait for a disk.
+    and write, or wait for a disk. Of one that is late and does nothing no one can tell: it may wait
+    for a network, and is given as long.
     """
 
     def __init__(self) -> None:
@@ -57,7 +58,7 @@ class HangTimeout:
         if hang.kind in CERTAIN_HANGS:
             return True
         stood = now - self._since
-        if stood < IDLE_SECONDS:
+        if stood < (IDLE_SECONDS if is_for_good(hang) else BUSY_SECONDS):
             return False
         suspects = [rank for rank in ranks if rank == hang.rank and hang.kind != "deadlock"]
         at_work = any(self._works(rank, ranks[rank], stood) for rank in suspects or ranks)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import json
 import os
 import sys
 import time
@@ -65,7 +67,9 @@ class Probe:
         self._queued: float | None = None
         self._on_core = 0.0
         self._quiet = 0
-        self._written = False
+        self._written = self._done = False
+        self._folder = os.path.join(recorder.folder, "measured")
+        self._last: int | None = None  # step of rank 0, after which all leave
 
     def step_ended(self, _line: dict[str, Any]) -> None:
         """An optimizer step ended; leaves the script when enough is known.
@@ -74,13 +78,16 @@ class Probe:
             SystemExit: it is measured.
         """
         self._steps += 1
-        try:
-            done = self._advance(time.perf_counter())
-        except _UntracedError as error:
-            self._record["error"], done = str(error), True
-        except Exception as error:
-            self._record["error"], done = f"{type(error).__name__}: {error}", True
-        if done:
+        if not self._done:
+            try:
+                self._done = self._advance(time.perf_counter())
+            except _UntracedError as error:
+                self._record["error"], self._done = str(error), True
+            except Exception as error:
+                self._record["error"], self._done = f"{type(error).__name__}: {error}", True
+        if self._done:
+            self._write()
+        if self._may_leave():
             self._write()
             self._leave()
         self._queued, self._on_core = queued_seconds(), time.thread_time()
@@ -103,6 +110,25 @@ class Probe:
         queued = queued_seconds()
         waited = 0.0 if queued is None or self._queued is None else queued - self._queued
         return self._timed(seconds, waited)
+
+    def _may_leave(self) -> bool:
+        """Whether this rank leaves now: it has measured, and no other rank waits for it.
+
+        Of several ranks, which one script started, rank 0 is the one that counts. It names the
+        step after the one in which it was done. Whoever has made that step has met rank 0 in it,
+        so they all know by then, and none begins another one without the others.
+        """
+        if (self._recorder.world_size or 1) == 1:
+            return self._done
+        path = os.path.join(self._folder, "last-step")
+        if self._recorder.rank == 0 and self._done and self._last is None:
+            self._last = self._steps + 1
+            os.makedirs(self._folder, exist_ok=True)
+            write_json(path, {"step": self._last})
+        elif self._recorder.rank > 0 and self._last is None:
+            with contextlib.suppress(OSError, ValueError), open(path, encoding="utf-8") as file:
+                self._last = int(json.load(file)["step"])
+        return self._last is not None and self._steps >= self._last
 
     def _timed(self, seconds: float, waited: float) -> bool:
         """Note how long a step took; whether it was the last one.
@@ -143,9 +169,8 @@ class Probe:
             "torch": torch.__version__,
         }
         record["files"] = imported_files(recorder.code.get("script"))
-        folder = os.path.join(recorder.folder, "measured")
-        os.makedirs(folder, exist_ok=True)
-        write_json(os.path.join(folder, f"rank-{recorder.rank}.json"), record)
+        os.makedirs(self._folder, exist_ok=True)
+        write_json(os.path.join(self._folder, f"rank-{recorder.rank}.json"), record)
 
     def _leave(self) -> None:
         """End the script as its own ``sys.exit`` would; one that continues is ended."""
