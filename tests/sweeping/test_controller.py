@@ -205,6 +205,20 @@ class Machine(RuleBasedStateMachine):
         self.nothing_runs_twice()
 
 
+def test_a_disk_that_was_full_for_a_moment_costs_no_result(tmp_path: Path) -> None:
+    trials = Trials(tmp_path / "journal.jsonl", plan(), writes=True)
+    assert trials.ask()
+    with (tmp_path / "journal.jsonl").open("ab") as file:
+        file.write(b'{"op_code":6,"worker_id":"a')  # as far as there was room
+    trials.finish(0, 2.0)
+    assert trials.ask()
+    for again in (trials, Trials(tmp_path / "journal.jsonl", plan(), writes=True)):
+        assert [(one.state, one.value) for one in again.every()] == [
+            ("finished", 2.0),
+            ("open", None),
+        ]
+
+
 class Stopping(Machine):
     """The same, with trials that are pruned."""
 
