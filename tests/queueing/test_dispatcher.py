@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -224,3 +228,31 @@ def test_it_leaves_when_nothing_waits_and_nobody_is_then_at_work(tmp_path: Path)
     assert not files.is_served
     assert not files.starting()
     assert world.begun == {"r1": 1}
+
+
+def test_a_full_disk_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the queue's files nor the log can be written; then there is room again."""
+    files, world, pauses = QueueFiles(tmp_path), World(tmp_path), list[int]()
+    with files.locked():
+        world.make("r1", 1)
+        files.write(files.waits("r1"), QueueEntry(run="r1"))
+    due = world.due
+
+    def refused(runs: Sequence[str]) -> list[Start]:
+        if len(pauses) < 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return due(runs)
+
+    monkeypatch.setattr(world, "due", refused)
+    full = open("/dev/full", "w")  # noqa: PTH123, SIM115 - closing it fails
+    monkeypatch.setattr(sys, "stdout", full)
+
+    def pause() -> None:
+        pauses.append(len(pauses))
+        for run in list(world.born):
+            world.report(run)
+
+    serve(files, world, pause)
+    assert world.begun == {"r1": 1}
+    with contextlib.suppress(OSError):
+        full.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -289,6 +290,28 @@ def test_a_resume_after_three_failures_goes_on_also_after_a_kill(
             serve(files, opened, kill)
         assert sweep.state == "interrupted"
     assert {"queued"} <= set(world.state.values())
+
+
+def test_a_full_disk_at_its_end_does_not_keep_it_from_telling_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep_of_results(tmp_path, trials=1)
+    files, world, refused = SweepFiles(tmp_path, "lr"), World(), [OSError(28, "full")] * 2
+    world.refused = {0, 1, 2}
+    tell, full = SweepFiles.tell_end, open("/dev/full", "w")  # noqa: PTH123, SIM115 - see below
+
+    def told(files: SweepFiles, outcome: str, message: str, at: float) -> None:
+        if refused:
+            raise refused.pop()
+        tell(files, outcome, message, at)
+
+    monkeypatch.setattr(SweepFiles, "tell_end", told)
+    monkeypatch.setattr(sys, "stdout", full)  # where its log is
+    assert serve(files, lambda: controlled(tmp_path, world), lambda: None) == "failed"
+    assert (files.ended() or {}).get("outcome") == "failed"
+    assert not refused
+    with contextlib.suppress(OSError):
+        full.close()
 
 
 def test_a_trial_that_gets_further_is_resumed_as_often_as_it_takes(tmp_path: Path) -> None:

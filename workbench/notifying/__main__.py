@@ -16,7 +16,7 @@ from workbench.notifying.following import Follower
 from workbench.notifying.targets import read_targets
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
-from workbench.store.secrets import hide_known
+from workbench.store.process_log import log
 from workbench.store.status import read_status
 
 _NICE = 10  # training comes first on a busy host
@@ -37,16 +37,16 @@ def main() -> int:
         check_own(paths, "followed for messages")  # what was told is written into it
         targets = read_targets()
     except WorkbenchError as error:
-        _log(str(error))
+        log(str(error))
         return 2
     wanted = given.to.split(",")
     for name in sorted(set(wanted) - targets.keys()):
-        _log(f"{name}: there is no such target any longer")
+        log(f"{name}: there is no such target any longer")
     known = [targets[name] for name in wanted if name in targets]
     lock = os.open(paths.logs / "notify.lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _follow(Follower(paths, known, delivery.send, _log), paths)
+        _follow(Follower(paths, known, delivery.send, log), paths)
     except BlockingIOError:
         return 0  # another process follows this run already
     finally:
@@ -65,12 +65,8 @@ def _follow(follower: Follower, paths: RunPaths) -> None:
         live = paths.exit.exists() or read_status(paths).live
         gone = 0 if live else gone + 1
         if gone == 2:  # two looks, so that a supervisor may come back in between
-            _log("the run's processes are gone, without an exit.json")
+            log("the run's processes are gone, without an exit.json")
             return
-
-
-def _log(text: str) -> None:
-    print(time.strftime("%H:%M:%S"), hide_known(text), flush=True)  # noqa: T201  (a log of its own)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from workbench.store import processes
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
+from workbench.store.process_log import log
 from workbench.store.queue_files import QueueEntry, QueueFiles, lock_file
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
@@ -235,12 +236,6 @@ def serve(files: QueueFiles, host: Host, pause: Callable[[], None]) -> None:
             log(f"not now: {error}")
         if going:
             pause()
-
-
-def log(text: str) -> None:
-    """A line of ``dispatcher.log``."""
-    sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-    sys.stdout.flush()
 
 
 def main() -> None:

@@ -15,7 +15,7 @@ from workbench.storage.mirror import Mirror
 from workbench.storage.push import OnProgress, PushResult, push
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
-from workbench.store.secrets import hide_known
+from workbench.store.process_log import log
 from workbench.store.status import read_status
 
 _NICE = 10  # training comes first on a busy host
@@ -36,7 +36,7 @@ def main() -> int:
     try:
         check_own(paths, "mirrored")  # how far it is is written into it
     except WorkbenchError as error:
-        _log(str(error))
+        log(str(error))
         return 2
     lock = os.open(paths.logs / "mirror.lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
@@ -46,7 +46,7 @@ def main() -> int:
         def send(tell: OnProgress) -> PushResult:
             return push(paths, given.to, on_progress=tell)
 
-        _follow(Mirror(paths, given.to, send, _log, time.monotonic, time.time), paths)
+        _follow(Mirror(paths, given.to, send, log, time.monotonic, time.time), paths)
     finally:
         os.close(lock)
     return 0
@@ -71,10 +71,6 @@ def _follow(mirror: Mirror, paths: RunPaths) -> None:
             status_due = time.monotonic() + _STATUS_SECONDS
             live = paths.exit.exists() or read_status(paths).live
             gone = 0 if live else gone + 1
-
-
-def _log(text: str) -> None:
-    print(time.strftime("%H:%M:%S"), hide_known(text), flush=True)  # noqa: T201  (its own log)
 
 
 if __name__ == "__main__":

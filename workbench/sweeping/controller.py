@@ -22,6 +22,7 @@ from typing import Protocol
 from workbench.errors import WorkbenchError
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
+from workbench.store.process_log import log
 from workbench.store.queue_files import lock_file
 from workbench.sweeping.files import SweepFiles
 from workbench.sweeping.host import Host, RunNow, ThisHost
@@ -253,28 +254,23 @@ def serve(
             write_json_atomic(files.forgiven, {"trials": controller.failed()})
             files.end.unlink(missing_ok=True)
         controller.forgive((read_json(files.forgiven) or {}).get("trials") or ())
-        while ended is None:
+        while True:
             try:
                 if read_json(files.controller) != myself:  # one that came second wrote its own
                     write_json_atomic(files.controller, myself)
-                ended = controller.turn()
+                ended = ended or controller.turn()
+                if ended is not None:
+                    files.tell_end(*ended, at=time.time())
+                    break
             except (WorkbenchError, OSError) as error:  # a full disk: the next turn does it
                 log(f"not now: {error}")
-            if ended is None:
-                pause()
+            pause()
         log(f"{ended[0]}: {ended[1]}")
         files.stop.unlink(missing_ok=True)
-        files.tell_end(*ended, at=time.time())
         return ended[0]
     finally:
         files.controller.unlink(missing_ok=True)
         os.close(lock)
-
-
-def log(text: str) -> None:
-    """A line of ``controller.log``."""
-    sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-    sys.stdout.flush()
 
 
 def main() -> None:
