@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import fcntl
 import os
 import sys
 import time
@@ -17,11 +16,11 @@ from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
 from workbench.store.process_log import log
 from workbench.store.status import read_status
+from workbench.store.taking_over import Place
 
 _NICE = 10  # training comes first on a busy host
 _LOOK_SECONDS = 1.0
 _STATUS_SECONDS = 30.0
-_WAIT_SECONDS = 120.0  # for the mirror of the attempt before, which may be at its last copy
 
 
 def main() -> int:
@@ -38,34 +37,25 @@ def main() -> int:
     except WorkbenchError as error:
         log(str(error))
         return 2
-    lock = os.open(paths.logs / "mirror.lock", os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+
+    def send(tell: OnProgress) -> PushResult:
+        return push(paths, given.to, on_progress=tell)
+
+    place = Place(paths.logs / "mirror.lock")
     try:
-        if not _locked(lock):
-            return 0  # another process mirrors this run already
-
-        def send(tell: OnProgress) -> PushResult:
-            return push(paths, given.to, on_progress=tell)
-
-        _follow(Mirror(paths, given.to, send, log, time.monotonic, time.time), paths)
+        _follow(Mirror(paths, given.to, send, log, time.monotonic, time.time), paths, place)
     finally:
-        os.close(lock)
+        place.leave()
     return 0
 
 
-def _locked(lock: int) -> bool:
-    deadline = time.monotonic() + _WAIT_SECONDS
-    while time.monotonic() < deadline:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        time.sleep(_LOOK_SECONDS)
-    return False
+def _follow(mirror: Mirror, paths: RunPaths, place: Place) -> None:
+    """Until it has ended, or the mirror of a later attempt waits.
 
-
-def _follow(mirror: Mirror, paths: RunPaths) -> None:
-    """A run without processes, seen twice so that a supervisor may come back, has ended."""
+    A run without processes, seen twice so that a supervisor may come back, has ended.
+    """
     status_due, gone = time.monotonic() + _STATUS_SECONDS, 0
-    while mirror.look(gone=gone >= 2):
+    while not place.is_wanted and mirror.look(gone=gone >= 2):
         time.sleep(_LOOK_SECONDS)
         if time.monotonic() >= status_due:
             status_due = time.monotonic() + _STATUS_SECONDS
