@@ -23,6 +23,7 @@ from workbench.launching.resume.starting_point import start_by_itself
 from workbench.launching.run import Run
 from workbench.launching.start.launch_spec import LaunchSpec, recorded_spec, resume_spec
 from workbench.launching.start.supervisor_process import spawn_supervisor
+from workbench.storage.mirror_state import await_last_copy
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -149,6 +150,7 @@ def _stay(paths: RunPaths) -> Run:
         if supervisor is not None:
             with contextlib.suppress(KeyboardInterrupt):
                 processes.wait_gone([supervisor], _LAST_SECONDS)
+                await_last_copy(paths)
     finally:
         signal.signal(signal.SIGTERM, before)
     return run

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from workbench.errors import WorkbenchError
 from workbench.storage.mirror import Mirror
+from workbench.storage.mirror_state import mirror_lock
 from workbench.storage.push import OnProgress, PushResult, push
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
@@ -41,7 +42,7 @@ def main() -> int:
     def send(tell: OnProgress) -> PushResult:
         return push(paths, given.to, on_progress=tell)
 
-    place = Place(paths.logs / "mirror.lock")
+    place = Place(mirror_lock(paths))
     try:
         _follow(Mirror(paths, given.to, send, log, time.monotonic, time.time), paths, place)
     finally:

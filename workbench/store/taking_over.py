@@ -42,6 +42,21 @@ class Place:
             return os.pread(self._handle, _BYTES, 0) != self._own
         return False
 
+    @staticmethod
+    def is_taken(path: Path) -> bool:
+        """Whether a process of that kind is at work."""
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(handle)
+        return False
+
     def leave(self) -> None:
         """Give it to who waits."""
         os.close(self._handle)

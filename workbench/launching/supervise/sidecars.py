@@ -20,7 +20,7 @@ from workbench.notifying import chosen
 from workbench.notifying import follow_command as follow_messages
 from workbench.observe.trackers import follow_command
 from workbench.recover.policy import Recovery
-from workbench.storage.mirror_state import mirror_command
+from workbench.storage.mirror_state import await_last_copy, mirror_command
 from workbench.store import processes
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
@@ -90,6 +90,8 @@ class Sidecars:
         for process in self._followers:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_FLUSH_SECONDS)
+        if self._recovery.on_end and not await_last_copy(self._paths):  # it may stop the machine
+            log("on_end does not wait for the mirror any longer: it hangs")
         self._hook("on_end", self._recovery.on_end)
 
     def _hook(self, name: str, command: Sequence[str]) -> None:
