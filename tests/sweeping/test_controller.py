@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.sweeping.plans import plan, sweep_of_results
-from workbench.errors import UsageError
+from workbench.errors import UsageError, WorkbenchError
 from workbench.sweeping import Sweep, find
 from workbench.sweeping.controller import Controller, serve
 from workbench.sweeping.files import SweepFiles
@@ -290,6 +290,19 @@ def test_a_resume_after_three_failures_goes_on_also_after_a_kill(
             serve(files, opened, kill)
         assert sweep.state == "interrupted"
     assert {"queued"} <= set(world.state.values())
+
+
+def test_a_stop_does_not_wait_for_a_controller_that_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep_of_results(tmp_path, trials=1)
+    sweep, started = find("lr", tmp_path), list[object]()
+    sweeping = sys.modules[Sweep.__module__]
+    monkeypatch.setattr(sweeping, "spawn_controller", lambda *about: started.append(about))
+    monkeypatch.setattr(sweeping, "_GONE_SECONDS", 0.05)
+    with pytest.raises(WorkbenchError, match=r"ends each time, see .*controller\.log"):
+        sweep.stop(timeout=20)
+    assert len(started) == 3
 
 
 def test_a_full_disk_at_its_end_does_not_keep_it_from_telling_it(
