@@ -131,7 +131,7 @@ class RunMonitor:
         """What the run is to be stopped for by its own rules, as a sentence; None = nothing yet."""
         joules = self._energy.joules
         spent = RunSpending(
-            hours=(time.time() - self._attempts.asked_at) / 3600,
+            hours=self._attempts.seconds_since_asked / 3600,
             usd=self._run.usd_of(self._elapsed()),
             kwh=None if joules is None else joules / JOULES_PER_KWH,
         )
