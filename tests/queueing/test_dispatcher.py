@@ -16,6 +16,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from workbench.errors import StoreError
 from workbench.launching.start.queued import end_unstarted, has_begun, take_out
 from workbench.queueing.dispatcher import Dispatcher, serve
 from workbench.queueing.order import DeviceRequest, Start, due
@@ -256,3 +257,30 @@ def test_a_full_disk_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert world.begun == {"r1": 1}
     with contextlib.suppress(OSError):
         full.close()
+
+
+def test_a_full_disk_fails_no_run_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, world, tries = QueueFiles(tmp_path), World(tmp_path), list[str]()
+    with files.locked():
+        world.make("r1", 1)
+        files.write(files.waits("r1"), QueueEntry(run="r1"))
+    start = world.start
+
+    def refused(run: str, devices: tuple[str, ...]) -> None:
+        tries.append(run)
+        if len(tries) < 6:
+            full = OSError(errno.ENOSPC, "No space left on device")
+            raise StoreError(f"{run} cannot be written: {full}") from full
+        start(run, devices)
+
+    monkeypatch.setattr(world, "start", refused)
+
+    def pause() -> None:
+        for run in list(world.born):
+            world.report(run)
+
+    serve(files, world, pause)
+    assert world.begun == {"r1": 1}
+    assert not RunPaths(tmp_path / "r1").exit.exists()

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.sweeping.plans import plan, sweep_of_results
-from workbench.errors import UsageError, WorkbenchError
+from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.sweeping import Sweep, find
 from workbench.sweeping.controller import Controller, serve
 from workbench.sweeping.files import SweepFiles
@@ -303,6 +303,46 @@ def test_a_stop_does_not_wait_for_a_controller_that_is_killed(
     with pytest.raises(WorkbenchError, match=r"ends each time, see .*controller\.log"):
         sweep.stop(timeout=20)
     assert len(started) == 3
+
+
+def test_a_full_disk_fails_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    controller, full = controlled(tmp_path, world), StoreError("No run can be kept in /data.")
+    controller.turn()
+    world.state[0] = "interrupted"
+
+    def refused(*_: object) -> None:
+        raise full
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world, "resume", refused)
+        assert [controller.turn() for _ in range(5)] == [None] * 5
+        world.state[1], world.steps[1] = "succeeded", 90
+        patched.setattr(world, "file", refused)
+        assert [controller.turn() for _ in range(5)] == [None] * 5
+    drawn = controller._trials.every()
+    assert [one.state for one in drawn] == ["open", "finished", "open", "open"]
+    controller.turn()
+    assert world.state == {0: "running", 1: "succeeded", 2: "queued", 3: "queued"}
+
+
+def test_one_run_that_cannot_be_stopped_keeps_no_other_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, asked = World(), list[bool]()
+    controller = controlled(tmp_path, world)
+    controller.turn()
+    stop = world.stop
+
+    def refused(number: int, why: str) -> None:
+        if number == 0:
+            raise StoreError("trial-000 cannot be stopped.")
+        stop(number, why)
+
+    monkeypatch.setattr(world, "stop", refused)
+    monkeypatch.setattr(controller, "_stop_asked", lambda: asked.append(True) or True)
+    assert controller.turn() is None
+    assert world.state == {0: "queued", 1: "stopped"}
 
 
 def test_a_full_disk_at_its_end_does_not_keep_it_from_telling_it(

@@ -35,6 +35,7 @@ from workbench.store.ownership import foreign_reason
 from workbench.store.process_log import log
 from workbench.store.queue_files import QueueEntry, QueueFiles, lock_file
 from workbench.store.record import read_run
+from workbench.store.room import is_full
 from workbench.store.run_record import RunRecord
 
 _LOOK_SECONDS = 1.0
@@ -137,7 +138,12 @@ class Dispatcher:
         try:
             self._host.start(run, devices)
         except WorkbenchError as error:
-            self._fail(run, str(error))
+            if not is_full(error):
+                self._fail(run, str(error))
+                return
+            log(f"{run} does not start now: {error}")
+            self._files.starts(run).rename(self._files.waits(run))
+            self._files.write(self._files.waits(run), entry)
         except Exception as error:  # noqa: BLE001 - one run must not hold up the others
             self._fail(run, f"It could not be started: {error!r}")
         else:
