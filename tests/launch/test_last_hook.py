@@ -36,7 +36,7 @@ def ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ended:
 
 
 def test_the_machine_is_stopped_once_the_last_copy_is_made(ended: Ended) -> None:
-    thread = threading.Thread(target=ended.sidecars.end, daemon=True)
+    thread = threading.Thread(target=ended.sidecars.last_hook, daemon=True)
     thread.start()
     time.sleep(0.3)
     assert not ended.started
@@ -50,6 +50,24 @@ def test_a_mirror_that_hangs_does_not_keep_the_machine(
 ) -> None:
     write_mirror(ended.paths, MirrorState(url="s3://pods/runs", told_at=1.0))
     monkeypatch.setattr(mirror_state, "_HANGS_SECONDS", 0.1)
-    ended.sidecars.end()
+    ended.sidecars.last_hook()
     assert ended.started == ["on_end"]
+    ended.mirror.leave()
+
+
+@pytest.mark.parametrize("by", ["exit", "attempts"])
+def test_the_machine_of_a_run_that_is_resumed_meanwhile_is_not_stopped(
+    ended: Ended, by: str
+) -> None:
+    ended.paths.exit.write_text("{}")
+    thread = threading.Thread(target=ended.sidecars.last_hook, daemon=True)
+    thread.start()
+    time.sleep(0.1)
+    if by == "exit":
+        ended.paths.exit.unlink()
+    else:
+        ended.paths.attempts.write_text('{"attempt": 2, "event": "start", "time": 1.0}\n')
+    thread.join(10)
+    assert not thread.is_alive()
+    assert not ended.started
     ended.mirror.leave()

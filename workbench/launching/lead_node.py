@@ -149,8 +149,8 @@ def _stay(paths: RunPaths) -> Run:
         supervisor = (read_json(paths.state) or {}).get("supervisor")
         if supervisor is not None:
             with contextlib.suppress(KeyboardInterrupt):
-                processes.wait_gone([supervisor], _LAST_SECONDS)
                 await_last_copy(paths)
+                processes.wait_gone([supervisor], _LAST_SECONDS)
     finally:
         signal.signal(signal.SIGTERM, before)
     return run

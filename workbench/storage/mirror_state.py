@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -107,13 +108,13 @@ def mirror_command(paths: RunPaths, url: str) -> list[str]:
     return [sys.executable, "-m", "workbench.storage", str(paths.directory), "--to", url]
 
 
-def await_last_copy(paths: RunPaths) -> bool:
-    """Wait until no process mirrors the run that has ended; False where that one hangs.
+def await_last_copy(paths: RunPaths, resumed: Callable[[], bool] = lambda: False) -> bool:
+    """Wait until no process mirrors the run that has ended, or it is resumed; False: that hangs.
 
     It ends by itself, also where the address does not take the copy.
     """
     told, since = 0.0, time.monotonic()
-    while Place.is_taken(mirror_lock(paths)):
+    while Place.is_taken(mirror_lock(paths)) and not resumed():
         state, now = read_mirror(paths), time.monotonic()
         if state is not None and state.told_at != told:
             told, since = state.told_at, now

@@ -215,8 +215,7 @@ def _spawned(
         if time.monotonic() > deadline:
             raise WorkbenchError(
                 f"The supervisor of {run.run} did not start: the one before it still waits for "
-                "its trackers or its mirror's last copy, or "
-                f"{paths.supervisor_log} says why. Resume again in a minute."
+                f"its trackers, or {paths.supervisor_log} says why. Resume again in a minute."
             )
         time.sleep(0.05)
     return ResumedRun(paths=paths, notes=notes)

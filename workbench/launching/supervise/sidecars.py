@@ -25,6 +25,7 @@ from workbench.store import processes
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
 from workbench.store.run_record import RunRecord
+from workbench.store.starts import attempts_of
 
 _MARK = "WORKBENCH_RUN"  # in place of the run's marker
 _FLUSH_SECONDS = 60.0  # one that has not told the end by then is left to itself
@@ -86,12 +87,27 @@ class Sidecars:
             self._hook("on_idle", self._recovery.on_idle)
 
     def end(self) -> None:
-        """The run has ended and exit.json is written: wait for the rest, start the last hook."""
+        """The run has ended and exit.json is written: wait for the rest, not for long."""
         for process in self._followers:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_FLUSH_SECONDS)
-        if self._recovery.on_end and not await_last_copy(self._paths):  # it may stop the machine
+
+    def last_hook(self) -> None:
+        """Start it: it may stop the machine, so the mirror's last copy comes before it.
+
+        Call it without the run's lock: who resumes the run meanwhile has its last hook.
+        """
+        ended, starts = self._paths.exit.exists(), attempts_of(self._paths)
+
+        def resumed() -> bool:
+            gone = ended and not self._paths.exit.exists()
+            return gone or attempts_of(self._paths) != starts
+
+        if self._recovery.on_end and not await_last_copy(self._paths, resumed):
             log("on_end does not wait for the mirror any longer: it hangs")
+        if self._recovery.on_end and resumed():
+            log("on_end is left to the attempt after it")
+            return
         self._hook("on_end", self._recovery.on_end)
 
     def _hook(self, name: str, command: Sequence[str]) -> None:
