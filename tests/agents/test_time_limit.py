@@ -34,9 +34,11 @@ def test_restarts_count_and_a_resume_by_hand_does_not(tmp_path: Path) -> None:
     path = tmp_path / "attempts.jsonl"
     path.write_text("\n".join(lines) + "\n")
     assert Attempts(RunPaths(tmp_path)).asked_at == 100
+    assert Attempts(RunPaths(tmp_path)).resumed_at == 0
     with path.open("a") as file:
         file.write(f'{{"attempt": 3, "event": "start", "time": 300.0, "why": "{BY_HAND}"}}\n')
     assert Attempts(RunPaths(tmp_path)).asked_at == 300
+    assert Attempts(RunPaths(tmp_path)).resumed_at == 300
 
 
 def test_impossible_hours_are_refused() -> None:

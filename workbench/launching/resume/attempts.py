@@ -73,6 +73,16 @@ class Attempts:
         return by_hand[-1] if by_hand else starts[0]["time"] if starts else time.time()
 
     @property
+    def resumed_at(self) -> float:
+        """Unix seconds of the latest resume by hand; 0 where there was none.
+
+        Before a first start nothing was logged: a clock that is set back must hide no value.
+        """
+        starts = [line for line in self.lines if line["event"] == "start"]
+        by_hand = [line["time"] for line in starts if line["attempt"] > 1 and is_by_hand(line)]
+        return by_hand[-1] if by_hand else 0.0
+
+    @property
     def seconds_since_asked(self) -> float:
         """Since `asked_at`, by a clock that nobody sets as soon as it was read once."""
         asked = self.asked_at

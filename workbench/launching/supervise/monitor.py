@@ -60,7 +60,7 @@ class RunMonitor:
         self.diagnoser = Diagnoser(paths, run)
         self._instability = InstabilityWatch()
         self.unstable: Instability | None = None
-        self._reasons = StopReasons(state.recovery, since=self._attempts.asked_at)
+        self._reasons = StopReasons(state.recovery, since=self._attempts.resumed_at)
         self._builder.on_logged = self._reasons.logged if self._reasons.follows_logged else None
         self._sealer = Sealer(paths, log, searches=run.recipe is None)
         self._sealer.start()
