@@ -18,6 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from workbench.errors import StoreError
 from workbench.launching.start.queued import end_unstarted, has_begun, take_out
+from workbench.queueing import dispatcher
 from workbench.queueing.dispatcher import Dispatcher, serve
 from workbench.queueing.order import DeviceRequest, Start, due
 from workbench.store.layout import RunPaths
@@ -257,6 +258,32 @@ def test_a_full_disk_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert world.begun == {"r1": 1}
     with contextlib.suppress(OSError):
         full.close()
+
+
+def test_a_disk_that_is_full_when_it_begins_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, world, served = QueueFiles(tmp_path), World(tmp_path), list[bool]()
+    with files.locked():
+        world.make("r1", 1)
+        files.write(files.waits("r1"), QueueEntry(run="r1"))
+    write = dispatcher.write_json_atomic
+
+    def refused(path: Path, document: object) -> int:
+        if len(served) < 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, document)
+
+    monkeypatch.setattr(dispatcher, "write_json_atomic", refused)
+
+    def pause() -> None:
+        served.append(files.is_served)
+        for run in list(world.born):
+            world.report(run)
+
+    serve(files, world, pause)
+    assert served == [False, False, True]
+    assert world.begun == {"r1": 1}
 
 
 def test_a_full_disk_fails_no_run_that_waits(

@@ -29,7 +29,7 @@ from workbench.observe.devices import Device
 from workbench.queueing.device_requests import all_devices, device_request, gpus_wait, load
 from workbench.queueing.order import NO_SUCH_DEVICES, DeviceRequest, Start, due
 from workbench.store import processes
-from workbench.store.files import write_json_atomic
+from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
 from workbench.store.process_log import log
@@ -227,8 +227,7 @@ def serve(files: QueueFiles, host: Host, pause: Callable[[], None]) -> None:
     lock = lock_file(files.folder / "dispatcher.lock", wait=False)
     if lock is None:
         return
-    with files.locked():
-        write_json_atomic(files.dispatcher, processes.identify(os.getpid()))
+    myself = processes.identify(os.getpid())
 
     def leave() -> None:  # under the queue's lock: who files a run after it sees no one here
         files.dispatcher.unlink(missing_ok=True)
@@ -237,6 +236,9 @@ def serve(files: QueueFiles, host: Host, pause: Callable[[], None]) -> None:
     dispatcher, going = Dispatcher(files, host), True
     while going:
         try:
+            if read_json(files.dispatcher) != myself:
+                with files.locked():
+                    write_json_atomic(files.dispatcher, myself)
             going = dispatcher.turn(leave)
         except (WorkbenchError, OSError) as error:  # a full disk: what is claimed stays so
             log(f"not now: {error}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import subprocess
@@ -235,7 +236,8 @@ def spawn_controller(files: SweepFiles, plan: SweepPlan) -> None:
         os.close(output)
     begun = identify(process.pid)
     if begun is not None:  # before it says so itself
-        write_json_atomic(files.controller, begun)
+        with contextlib.suppress(OSError):  # a full disk
+            write_json_atomic(files.controller, begun)
     threading.Thread(target=process.wait, daemon=True).start()  # no zombie, no warning
 
 
