@@ -33,6 +33,11 @@ from workbench.cli.mcp_tools import server
         ("show", {"run": "/etc"}, "run is '/etc': give ids of this store's runs."),
         ("show", {"run": "nobody"}, "No runs in "),
         ("metrics", {"tail": 0}, "--tail must be at least 1, not 0."),
+        ("logs", {"run": "--raw"}, "run is '--raw': it cannot be an option."),
+        ("compare", {"runs": ["a", "--csv", "b"]}, "runs is ['a', '--csv', 'b']: it cannot be"),
+        ("dry_run", {"script": "--queue"}, "script is '--queue': it cannot be an option."),
+        ("dry_run", {"script": "gpt", "options": ["--wrap"]}, "--wrap needs a value. See the"),
+        ("dry_run", {"script": "gpt", "options": ["--cpu", "--mirror"]}, "--mirror needs a value"),
         ("memory", {"options": ["--help"]}, "--help cannot be given here. Use the tool help"),
     ],
 )
@@ -46,6 +51,16 @@ def test_a_wrong_argument_is_one_sentence(
     assert str(told.value).startswith(said)
     assert "\n" not in str(told.value)
     assert "pydantic" not in str(told.value)
+
+
+@pytest.mark.parametrize("tool", ["launch", "resume"])
+def test_a_limit_is_never_taken_for_the_value_of_an_option(tool: str, tmp_path: Path) -> None:
+    limits = AgentLimits(allow_launch=True, max_usd=None, max_hours=1.0)
+    made = server(limits, str(tmp_path / "runs"))
+    given = {"script": "gpt"} if tool == "launch" else {"run": "last"}
+    with pytest.raises(ToolError, match=r"^--mirror needs a value"):
+        asyncio.run(made.call_tool(tool, {**given, "options": ["--cpu", "--mirror"]}))
+    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize("tool", ["dry_run", "launch"])

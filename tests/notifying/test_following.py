@@ -241,3 +241,17 @@ def test_what_has_stood_for_hours_is_not_told_again_by_another_process(case: Cas
     case.follow()
     case.follower.look(2 * AGAIN_SECONDS)
     assert len(case.sent) == 1
+
+
+def test_what_could_not_be_sent_is_told_by_the_process_that_takes_over(case: Case) -> None:
+    case.fails = {"phone"}
+    case.findings(finding())
+    assert case.follower.look(1.0)
+    case.follower.hand_over()
+    case.fails = set()
+    case.follow()
+    case.follower.look(2.0)
+    case.follower.hand_over()
+    case.follow()
+    case.follower.look(100.0)
+    assert case.titles == ["my run: nan-loss"]

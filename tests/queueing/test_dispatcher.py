@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import shutil
+import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from workbench.errors import StoreError
 from workbench.launching.start.queued import end_unstarted, has_begun, take_out
+from workbench.queueing import dispatcher
 from workbench.queueing.dispatcher import Dispatcher, serve
 from workbench.queueing.order import DeviceRequest, Start, due
 from workbench.store.layout import RunPaths
@@ -224,3 +230,84 @@ def test_it_leaves_when_nothing_waits_and_nobody_is_then_at_work(tmp_path: Path)
     assert not files.is_served
     assert not files.starting()
     assert world.begun == {"r1": 1}
+
+
+def test_a_full_disk_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the queue's files nor the log can be written; then there is room again."""
+    files, world, pauses = QueueFiles(tmp_path), World(tmp_path), list[int]()
+    with files.locked():
+        world.make("r1", 1)
+        files.write(files.waits("r1"), QueueEntry(run="r1"))
+    due = world.due
+
+    def refused(runs: Sequence[str]) -> list[Start]:
+        if len(pauses) < 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return due(runs)
+
+    monkeypatch.setattr(world, "due", refused)
+    full = open("/dev/full", "w")  # noqa: PTH123, SIM115 - closing it fails
+    monkeypatch.setattr(sys, "stdout", full)
+
+    def pause() -> None:
+        pauses.append(len(pauses))
+        for run in list(world.born):
+            world.report(run)
+
+    serve(files, world, pause)
+    assert world.begun == {"r1": 1}
+    with contextlib.suppress(OSError):
+        full.close()
+
+
+def test_a_disk_that_is_full_when_it_begins_does_not_end_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, world, served = QueueFiles(tmp_path), World(tmp_path), list[bool]()
+    with files.locked():
+        world.make("r1", 1)
+        files.write(files.waits("r1"), QueueEntry(run="r1"))
+    write = dispatcher.write_json_atomic
+
+    def refused(path: Path, document: object) -> int:
+        if len(served) < 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(path, document)
+
+    monkeypatch.setattr(dispatcher, "write_json_atomic", refused)
+
+    def pause() -> None:
+        served.append(files.is_served)
+        for run in list(world.born):
+            world.report(run)
+
+    serve(files, world, pause)
+    assert served == [False, False, True]
+    assert world.begun == {"r1": 1}
+
+
+def test_a_full_disk_fails_no_run_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, world, tries = QueueFiles(tmp_path), World(tmp_path), list[str]()
+    with files.locked():
+        world.make("r1", 1)
+        files.write(files.waits("r1"), QueueEntry(run="r1"))
+    start = world.start
+
+    def refused(run: str, devices: tuple[str, ...]) -> None:
+        tries.append(run)
+        if len(tries) < 6:
+            full = OSError(errno.ENOSPC, "No space left on device")
+            raise StoreError(f"{run} cannot be written: {full}") from full
+        start(run, devices)
+
+    monkeypatch.setattr(world, "start", refused)
+
+    def pause() -> None:
+        for run in list(world.born):
+            world.report(run)
+
+    serve(files, world, pause)
+    assert world.begun == {"r1": 1}
+    assert not RunPaths(tmp_path / "r1").exit.exists()

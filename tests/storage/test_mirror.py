@@ -142,10 +142,13 @@ def test_the_finding_says_how_old_the_last_good_copy_is(made: RunPaths) -> None:
     write_mirror(made, replace(good, failing_since=now - 120, error="access is refused."))
     (finding,) = rule(evidence)
     assert "has failed for 2 min" in finding.evidence
+    assert "refuse the copy" in finding.cause
     assert "10 min 00 s old and holds step 20" in finding.evidence
     assert "workbench push gpt-2 s3://pods/runs" in finding.next
     write_mirror(made, replace(good, told_at=now - 400))
-    assert "said nothing" in next(rule(evidence)).evidence
+    (silent,) = rule(evidence)
+    assert "said nothing" in silent.evidence
+    assert "logs/mirror.log" in silent.cause
     assert not list(rule(Evidence(made, run, facts))), "no mirror was asked for"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import sys
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.sweeping.plans import plan, sweep_of_results
-from workbench.errors import UsageError
+from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.sweeping import Sweep, find
 from workbench.sweeping.controller import Controller, serve
 from workbench.sweeping.files import SweepFiles
@@ -205,6 +206,20 @@ class Machine(RuleBasedStateMachine):
         self.nothing_runs_twice()
 
 
+def test_a_disk_that_was_full_for_a_moment_costs_no_result(tmp_path: Path) -> None:
+    trials = Trials(tmp_path / "journal.jsonl", plan(), writes=True)
+    assert trials.ask()
+    with (tmp_path / "journal.jsonl").open("ab") as file:
+        file.write(b'{"op_code":6,"worker_id":"a')  # as far as there was room
+    trials.finish(0, 2.0)
+    assert trials.ask()
+    for again in (trials, Trials(tmp_path / "journal.jsonl", plan(), writes=True)):
+        assert [(one.state, one.value) for one in again.every()] == [
+            ("finished", 2.0),
+            ("open", None),
+        ]
+
+
 class Stopping(Machine):
     """The same, with trials that are pruned."""
 
@@ -275,6 +290,81 @@ def test_a_resume_after_three_failures_goes_on_also_after_a_kill(
             serve(files, opened, kill)
         assert sweep.state == "interrupted"
     assert {"queued"} <= set(world.state.values())
+
+
+def test_a_stop_does_not_wait_for_a_controller_that_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep_of_results(tmp_path, trials=1)
+    sweep, started = find("lr", tmp_path), list[object]()
+    sweeping = sys.modules[Sweep.__module__]
+    monkeypatch.setattr(sweeping, "spawn_controller", lambda *about: started.append(about))
+    monkeypatch.setattr(sweeping, "_GONE_SECONDS", 0.05)
+    with pytest.raises(WorkbenchError, match=r"ends each time, see .*controller\.log"):
+        sweep.stop(timeout=20)
+    assert len(started) == 3
+
+
+def test_a_full_disk_fails_no_trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    controller, full = controlled(tmp_path, world), StoreError("No run can be kept in /data.")
+    controller.turn()
+    world.state[0] = "interrupted"
+
+    def refused(*_: object) -> None:
+        raise full
+
+    with monkeypatch.context() as patched:
+        patched.setattr(world, "resume", refused)
+        assert [controller.turn() for _ in range(5)] == [None] * 5
+        world.state[1], world.steps[1] = "succeeded", 90
+        patched.setattr(world, "file", refused)
+        assert [controller.turn() for _ in range(5)] == [None] * 5
+    drawn = controller._trials.every()
+    assert [one.state for one in drawn] == ["open", "finished", "open", "open"]
+    controller.turn()
+    assert world.state == {0: "running", 1: "succeeded", 2: "queued", 3: "queued"}
+
+
+def test_one_run_that_cannot_be_stopped_keeps_no_other_at_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, asked = World(), list[bool]()
+    controller = controlled(tmp_path, world)
+    controller.turn()
+    stop = world.stop
+
+    def refused(number: int, why: str) -> None:
+        if number == 0:
+            raise StoreError("trial-000 cannot be stopped.")
+        stop(number, why)
+
+    monkeypatch.setattr(world, "stop", refused)
+    monkeypatch.setattr(controller, "_stop_asked", lambda: asked.append(True) or True)
+    assert controller.turn() is None
+    assert world.state == {0: "queued", 1: "stopped"}
+
+
+def test_a_full_disk_at_its_end_does_not_keep_it_from_telling_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep_of_results(tmp_path, trials=1)
+    files, world, refused = SweepFiles(tmp_path, "lr"), World(), [OSError(28, "full")] * 2
+    world.refused = {0, 1, 2}
+    tell, full = SweepFiles.tell_end, open("/dev/full", "w")  # noqa: PTH123, SIM115 - see below
+
+    def told(files: SweepFiles, outcome: str, message: str, at: float) -> None:
+        if refused:
+            raise refused.pop()
+        tell(files, outcome, message, at)
+
+    monkeypatch.setattr(SweepFiles, "tell_end", told)
+    monkeypatch.setattr(sys, "stdout", full)  # where its log is
+    assert serve(files, lambda: controlled(tmp_path, world), lambda: None) == "failed"
+    assert (files.ended() or {}).get("outcome") == "failed"
+    assert not refused
+    with contextlib.suppress(OSError):
+        full.close()
 
 
 def test_a_trial_that_gets_further_is_resumed_as_often_as_it_takes(tmp_path: Path) -> None:

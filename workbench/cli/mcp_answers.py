@@ -52,6 +52,24 @@ def ask(name: str, words: Sequence[str]) -> Any:
     return json.loads(run_command(name, ["--json", *words]))
 
 
+def check_values(name: str, options: Sequence[str]) -> None:
+    """Refuse options of which the last lacks its value: the word after them would be taken for it.
+
+    Raises:
+        UsageError: it does.
+    """
+    with_value = {
+        word
+        for parameter in load(name).params
+        if not getattr(parameter, "is_flag", True)
+        for word in parameter.opts
+    }
+    words = iter(options)
+    for word in words:
+        if word in with_value and next(words, None) is None:
+            raise UsageError(f"{word} needs a value. See the tool help, with command={name!r}.")
+
+
 def short(document: Any, *, leave_out: Collection[str] = ()) -> str:
     """The document in at most `MOST_CHARACTERS`: no nulls, rounded numbers, bounded lists."""
     text = ""

@@ -19,6 +19,8 @@ _TYPES = {
     "boolean": "true or false",
     "array": 'a list of words, such as ["--model", "llama-3-8b"]',
 }
+_NAMES = {"run", "runs", "script"}
+"""Arguments that a command takes by their place, where an option would be read as one."""
 
 
 class PlainServer(MCPServer[Any]):
@@ -40,6 +42,8 @@ class PlainServer(MCPServer[Any]):
                 raise ToolError(str(UnknownNameError.near(f"argument of {name}", given, known)))
             if given in {"run", "runs"} and "/" in str(value):
                 raise ToolError(f"{given} is {value!r}: give ids of this store's runs.")
+            if given in _NAMES and any(word.startswith("-") for word in _words(value)):
+                raise ToolError(f"{given} is {value!r}: it cannot be an option.")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
@@ -49,6 +53,11 @@ class PlainServer(MCPServer[Any]):
                 raise ToolError(said) from error
             place = str(wrong()[0]["loc"][0])
             raise ToolError(_sentence(name, place, arguments, known.get(place, {}))) from error
+
+
+def _words(value: object) -> list[str]:
+    """A text, or the texts of a list."""
+    return [str(one) for one in (value if isinstance(value, list) else [value])]
 
 
 def _sentence(tool: str, name: str, given: Mapping[str, Any], schema: Mapping[str, Any]) -> str:

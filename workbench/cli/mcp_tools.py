@@ -14,7 +14,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 import workbench as wb
 from workbench.cli.commands import COMMANDS, load
-from workbench.cli.mcp_answers import ask, last_lines, run_command, short
+from workbench.cli.mcp_answers import ask, check_values, last_lines, run_command, short
 from workbench.cli.mcp_arguments import PlainServer
 from workbench.cli.mcp_limits import AgentLimits, PredictedRun, Spent, check_options
 from workbench.cli.steering import steered
@@ -201,7 +201,7 @@ class Tools:
         max_hours: float | None = None,
     ) -> str:
         """Resume from the newest checkpoint, also with another strategy, within what is left."""
-        self._check(options)
+        self._check("resume", options)
         handle = wb.attach(run, self._store[1])
         price = handle.document.get("usd_per_hour")
         hours = self._limits.hours_for(
@@ -215,11 +215,12 @@ class Tools:
         begun = ask("resume", [*self._store, *words, "--", *(arguments or ())])
         return self._acted("resume", begun, [*words, "--", *(arguments or ())], context, hours)
 
-    def _check(self, options: Words | None) -> None:
+    def _check(self, command: str, options: Words | None) -> None:
         check_options(options or (), dollars=self._limits.max_usd is not None)
+        check_values(command, options or ())
 
     def _dry_run(self, script: str, options: Words | None, arguments: Words | None) -> Any:
-        self._check(options)
+        self._check("launch", options)
         words = [script, *(options or ()), "--dry-run", "--", *(arguments or ())]
         return ask("launch", [*self._store, *words])
 

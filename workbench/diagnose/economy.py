@@ -117,7 +117,9 @@ def mirror(evidence: Evidence) -> Iterator[Finding]:
         kind="mirror-behind",
         confidence=0.95,
         evidence=f"{problem} {last}.",
-        cause="The address, the credentials in the environment or the network refuse the copy.",
+        cause="The address, the credentials in the environment or the network refuse the copy."
+        if state.failing_since is not None
+        else "The process that mirrors hangs or is gone: see the end of logs/mirror.log.",
         next="Training continues, and the copy is tried again. See why at once: "
         f"workbench push {evidence.paths.directory.name} {shlex.quote(state.url)}",
     )

@@ -23,6 +23,7 @@ from workbench.launching.resume.starting_point import start_by_itself
 from workbench.launching.run import Run
 from workbench.launching.start.launch_spec import LaunchSpec, recorded_spec, resume_spec
 from workbench.launching.start.supervisor_process import spawn_supervisor
+from workbench.storage.mirror_state import await_last_copy
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -148,6 +149,7 @@ def _stay(paths: RunPaths) -> Run:
         supervisor = (read_json(paths.state) or {}).get("supervisor")
         if supervisor is not None:
             with contextlib.suppress(KeyboardInterrupt):
+                await_last_copy(paths)
                 processes.wait_gone([supervisor], _LAST_SECONDS)
     finally:
         signal.signal(signal.SIGTERM, before)

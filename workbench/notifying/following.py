@@ -117,6 +117,14 @@ class Follower:
             return False
         return bool(left)
 
+    def hand_over(self) -> None:
+        """Leave the findings that could not be sent to the process that follows from now on."""
+        left = [waiting for box in self._boxes for waiting in box.waiting]
+        for finding in (finding for waiting in left for finding in waiting.findings):
+            self._told.pop(_key(finding), None)
+        self._keep()
+        self._log(f"another process follows the run from here on; {len(left)} messages are unsent")
+
     def _take_findings(self, now: float) -> bool:
         listed = read_findings(self._paths) or []
         standing = [finding for finding in listed if finding.cleared_at is None]

@@ -29,11 +29,13 @@ from workbench.observe.devices import Device
 from workbench.queueing.device_requests import all_devices, device_request, gpus_wait, load
 from workbench.queueing.order import NO_SUCH_DEVICES, DeviceRequest, Start, due
 from workbench.store import processes
-from workbench.store.files import write_json_atomic
+from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
+from workbench.store.process_log import log
 from workbench.store.queue_files import QueueEntry, QueueFiles, lock_file
 from workbench.store.record import read_run
+from workbench.store.room import is_full
 from workbench.store.run_record import RunRecord
 
 _LOOK_SECONDS = 1.0
@@ -136,7 +138,12 @@ class Dispatcher:
         try:
             self._host.start(run, devices)
         except WorkbenchError as error:
-            self._fail(run, str(error))
+            if not is_full(error):
+                self._fail(run, str(error))
+                return
+            log(f"{run} does not start now: {error}")
+            self._files.starts(run).rename(self._files.waits(run))
+            self._files.write(self._files.waits(run), entry)
         except Exception as error:  # noqa: BLE001 - one run must not hold up the others
             self._fail(run, f"It could not be started: {error!r}")
         else:
@@ -220,8 +227,7 @@ def serve(files: QueueFiles, host: Host, pause: Callable[[], None]) -> None:
     lock = lock_file(files.folder / "dispatcher.lock", wait=False)
     if lock is None:
         return
-    with files.locked():
-        write_json_atomic(files.dispatcher, processes.identify(os.getpid()))
+    myself = processes.identify(os.getpid())
 
     def leave() -> None:  # under the queue's lock: who files a run after it sees no one here
         files.dispatcher.unlink(missing_ok=True)
@@ -230,17 +236,14 @@ def serve(files: QueueFiles, host: Host, pause: Callable[[], None]) -> None:
     dispatcher, going = Dispatcher(files, host), True
     while going:
         try:
+            if read_json(files.dispatcher) != myself:
+                with files.locked():
+                    write_json_atomic(files.dispatcher, myself)
             going = dispatcher.turn(leave)
         except (WorkbenchError, OSError) as error:  # a full disk: what is claimed stays so
             log(f"not now: {error}")
         if going:
             pause()
-
-
-def log(text: str) -> None:
-    """A line of ``dispatcher.log``."""
-    sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-    sys.stdout.flush()
 
 
 def main() -> None:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.taking_over import Place
 from workbench.units import format_bytes, format_seconds
 
 _SILENT_SECONDS = 300.0  # it tells at least once a minute, also in the middle of a transfer
+_HANGS_SECONDS = 3600.0  # to read a large checkpoint takes a while, in which it tells nothing
+_LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +98,27 @@ def write_mirror(paths: RunPaths, state: MirrorState) -> None:
     write_json_atomic(paths.directory / "mirror.json", state.document())
 
 
+def mirror_lock(paths: RunPaths) -> Path:
+    """The `store.taking_over.Place` of the process that mirrors."""
+    return paths.logs / "mirror.lock"
+
+
 def mirror_command(paths: RunPaths, url: str) -> list[str]:
     """The process that keeps the copy in step until the run has ended."""
     return [sys.executable, "-m", "workbench.storage", str(paths.directory), "--to", url]
+
+
+def await_last_copy(paths: RunPaths, resumed: Callable[[], bool] = lambda: False) -> bool:
+    """Wait until no process mirrors the run that has ended, or it is resumed; False: that hangs.
+
+    It ends by itself, also where the address does not take the copy.
+    """
+    told, since = 0.0, time.monotonic()
+    while Place.is_taken(mirror_lock(paths)) and not resumed():
+        state, now = read_mirror(paths), time.monotonic()
+        if state is not None and state.told_at != told:
+            told, since = state.told_at, now
+        if now - since > _HANGS_SECONDS:
+            return False
+        time.sleep(_LOOK_SECONDS)
+    return True

@@ -10,10 +10,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from workbench.errors import StorageError, StoreError
-from workbench.recover.checkpoints import Checkpoint, verify
+from workbench.recover.checkpoints import Checkpoint
+from workbench.storage.checking import checked
 from workbench.storage.manifest import (
     PIECES,
     RemoteCheckpoint,
@@ -116,7 +118,7 @@ class _Push:
         """Send what is new of a file; raises OSError where it cannot be read."""
         before = self.unchanged(file)
         if before is not None:
-            self._tell(before.bytes, file.path)
+            self.say(before.bytes, file.path)
             return before
         pieces = list[tuple[str, int]]()
         size = PIECE_BYTES if not file.path.endswith(_GROWS) else _PIECE_OF_LINES
@@ -126,7 +128,7 @@ class _Push:
             while left and (data := _read(source.fileno(), min(size, left))):
                 left -= len(data)
                 pieces.append((self._piece(data), len(data)))
-                self._tell(len(data), file.path)
+                self.say(len(data), file.path)
         return RemoteFile(
             path=file.path,
             bytes=sum(length for _, length in pieces),
@@ -156,7 +158,8 @@ class _Push:
         while self.under_way:
             self._wait()
 
-    def _tell(self, size: int, path: str) -> None:
+    def say(self, size: int, path: str) -> None:
+        """That so many bytes more were looked at."""
         self.done += size
         self.tell(self.done, max(self.total, self.done), path)
 
@@ -355,7 +358,8 @@ def _checkpoints(
             break
         try:
             local = of_checkpoint(paths, checkpoint)
-            problem = "" if local and all(map(state.unchanged, local)) else verify(checkpoint)
+            known = local and all(map(state.unchanged, local))
+            problem = "" if known else checked(checkpoint, partial(state.say, 0, checkpoint.name))
             problem = problem or _unfit(local, set())
             if not problem:
                 files = [state.file(file) for file in local]

@@ -267,6 +267,8 @@ class Remote:
                 raise
             except Exception as error:
                 if wait is None or _is_final(error):
+                    if _is_refused(error):  # the next one reads the credentials, perhaps renewed
+                        type(self._files).clear_instance_cache()
                     raise StorageError(self._sentence(what, name, error)) from error
                 self._pause(wait * random.uniform(0.75, 1.25))  # noqa: S311  (spreads the load)
         raise AssertionError
@@ -274,11 +276,7 @@ class Remote:
     def _sentence(self, what: str, name: str, error: Exception) -> str:
         why = hide_known(f"{error}".strip() or type(error).__name__)[:300]
         where = f"{self.url}/{name}"
-        if (
-            isinstance(error, PermissionError)
-            or "Credentials" in type(error).__name__
-            or _status(error) in {401, 403}
-        ):
+        if _is_refused(error):
             return (
                 f"{where} cannot be {_PAST[what]}: access is refused ({why}). Check that the "
                 "credentials in the environment may use it."
@@ -306,6 +304,12 @@ def _written_at(about: dict[str, Any]) -> float | None:
 def _status(error: Exception) -> int | None:
     status = getattr(error, "status", None)
     return status if isinstance(status, int) else None
+
+
+def _is_refused(error: Exception) -> bool:
+    """Whether the credentials are missing, expired, or may not do it."""
+    credentials = isinstance(error, PermissionError) or "Credentials" in type(error).__name__
+    return credentials or _status(error) in {401, 403}
 
 
 def _is_final(error: Exception) -> bool:

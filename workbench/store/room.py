@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from workbench.units import format_bytes
 FULL_BYTES = 64 << 10
 """With less than this free, a run's state, view or end can no longer be written."""
 FULL_FILES = 4
+_FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 def shortage(
@@ -30,6 +32,16 @@ def shortage(
     if disk.f_files and disk.f_favail < files_needed:
         return f"the disk of {there} takes no more files: its inodes are used up"
     return ""
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether an error, or the one behind it, tells of a full disk or a used up quota.
+
+    >>> is_full(OSError(errno.ENOSPC, "No space left on device")), is_full(OSError("gone"))
+    (True, False)
+    """
+    known = (error, error.__cause__)
+    return any(isinstance(one, OSError) and one.errno in _FULL for one in known)
 
 
 def nearest_existing(folder: Path) -> Path:

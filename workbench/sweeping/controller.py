@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol
 
-from workbench.errors import WorkbenchError
+from workbench.errors import ForeignRunError, StoreError, WorkbenchError
 from workbench.store import processes
 from workbench.store.files import read_json, write_json_atomic
+from workbench.store.process_log import log
 from workbench.store.queue_files import lock_file
 from workbench.sweeping.files import SweepFiles
 from workbench.sweeping.host import Host, RunNow, ThisHost
@@ -31,7 +32,7 @@ from workbench.sweeping.study import Trial, Trials
 _LOOK_SECONDS = 1.0
 _MOST_RESUMES = 3  # without a step gained, by one controller
 _FIRST_FAILURES = 3
-_NOT_NOW = ("is held by", "The GPU driver")  # what refuses a resume, and goes by
+_NOT_NOW = ("is held by", "The GPU driver")
 _AGAIN = {"interrupted", "preempted"}
 
 
@@ -113,12 +114,21 @@ class Controller:
             now = self._host.now(trial.number)
             live += now.live
             if now.live and (why or trial.state != "open"):
-                self._host.stop(trial.number, trial.why or why)
-                self._at("stopped")
+                self._stop(trial, why)
         return live
+
+    def _stop(self, trial: Trial, why: str) -> None:
+        try:
+            self._host.stop(trial.number, trial.why or why)
+        except WorkbenchError as error:  # the others are stopped all the same
+            log(f"trial {trial.number} is not stopped: {error}")
+        self._at("stopped")
 
     def _fill(self, live: int) -> bool:
         """File trials while there is room; False when nothing is left to do."""
+        opened = [trial.number for trial in self._trials.every() if trial.state == "open"]
+        if not all(map(self._host.exists, opened)):
+            return True  # one that could not be filed comes first
         room = self._host.room()
         while live < room:
             trial = self._trials.ask()
@@ -133,7 +143,10 @@ class Controller:
         try:
             self._host.file(trial.number, trial.values)
         except WorkbenchError as error:
-            self._fail(trial, str(error))
+            if not _goes_by(error):
+                self._fail(trial, str(error))
+            else:
+                log(f"trial {trial.number} is not filed now: {error}")
         else:
             log(f"trial {trial.number} is filed: {trial.values}")
         self._at("filed")
@@ -168,7 +181,7 @@ class Controller:
         try:
             self._host.resume(trial.number)
         except WorkbenchError as error:
-            if now.state == "unsupervised" or any(word in str(error) for word in _NOT_NOW):
+            if now.state == "unsupervised" or _goes_by(error):
                 log(f"not now: {error}")
             else:
                 self._fail(trial, f"It cannot go on: {error}")
@@ -239,6 +252,16 @@ class Controller:
         return "finished", ", ".join(f"{number} {state}" for state, number in counts.items())
 
 
+def _goes_by(error: WorkbenchError) -> bool:
+    """Whether what refuses a start may be gone later: a full disk, held devices, a silent driver.
+
+    No trial fails of it: the next turn asks again.
+    """
+    if isinstance(error, StoreError):
+        return not isinstance(error, ForeignRunError)
+    return any(word in str(error) for word in _NOT_NOW)
+
+
 def serve(
     files: SweepFiles, make: Callable[[], Controller], pause: Callable[[], None]
 ) -> str | None:
@@ -253,28 +276,23 @@ def serve(
             write_json_atomic(files.forgiven, {"trials": controller.failed()})
             files.end.unlink(missing_ok=True)
         controller.forgive((read_json(files.forgiven) or {}).get("trials") or ())
-        while ended is None:
+        while True:
             try:
                 if read_json(files.controller) != myself:  # one that came second wrote its own
                     write_json_atomic(files.controller, myself)
-                ended = controller.turn()
+                ended = ended or controller.turn()
+                if ended is not None:
+                    files.tell_end(*ended, at=time.time())
+                    break
             except (WorkbenchError, OSError) as error:  # a full disk: the next turn does it
                 log(f"not now: {error}")
-            if ended is None:
-                pause()
+            pause()
         log(f"{ended[0]}: {ended[1]}")
         files.stop.unlink(missing_ok=True)
-        files.tell_end(*ended, at=time.time())
         return ended[0]
     finally:
         files.controller.unlink(missing_ok=True)
         os.close(lock)
-
-
-def log(text: str) -> None:
-    """A line of ``controller.log``."""
-    sys.stdout.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}\n")
-    sys.stdout.flush()
 
 
 def main() -> None:

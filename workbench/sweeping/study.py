@@ -9,12 +9,13 @@ of its own, so the journal's lock file, which a killed process would leave behin
 
 from __future__ import annotations
 
+import os
 import random
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from workbench.errors import HostError
 from workbench.sweeping.parameters import Parameter, Value, combinations, texts_of
@@ -69,9 +70,9 @@ class Trials:
         self._optuna = optuna()
         if writes:
             journal.touch(mode=0o600)  # Optuna would make it with the shell's umask
-            _cut_torn_line(journal)
         journal.stat()  # Optuna would make it, and a reader writes nothing
-        backend = self._optuna.storages.journal.JournalFileBackend(str(journal), lock_obj=_NoLock())
+        files = self._optuna.storages.journal
+        backend = files.JournalFileBackend(str(journal), lock_obj=_WholeLines(journal))
         storage = self._optuna.storages.JournalStorage(backend)
         if writes:
             self.study = self._optuna.create_study(
@@ -200,22 +201,28 @@ def _distribution(library: Any, parameter: Parameter) -> Any:
     return library.distributions.FloatDistribution(parameter.low, parameter.high, log=parameter.log)
 
 
-class _NoLock:
-    """In place of the journal's own lock: the controller's is held."""
+@dataclass(frozen=True)
+class _WholeLines:
+    """In place of the journal's own lock: the controller's is held.
+
+    Before each write it drops the end of a line that a full disk or a kill cut off: one joined to
+    it, and all that follow, could not be read.
+    """
+
+    journal: Path
 
     def acquire(self) -> bool:
         """It is held already."""
+        with self.journal.open("rb+") as file:
+            if file.seek(0, os.SEEK_END) and not _ends_a_line(file):
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
         return True
 
     def release(self) -> None:
         """The controller keeps it."""
 
 
-def _cut_torn_line(journal: Path) -> None:
-    """Drop the end of a line that a full disk or a kill cut off: what follows could not be read."""
-    try:
-        with journal.open("rb+") as file:
-            data = file.read()
-            file.truncate(data.rfind(b"\n") + 1)
-    except FileNotFoundError:
-        return
+def _ends_a_line(file: BinaryIO) -> bool:
+    file.seek(-1, os.SEEK_END)
+    return file.read(1) == b"\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import subprocess
@@ -29,6 +30,8 @@ from workbench.sweeping.progress import TrialRow, best_of, rows, so_far
 from workbench.sweeping.study import Trials, optuna
 
 _CONTROLLER = "workbench.sweeping.controller"
+_GONE_SECONDS = 10.0  # one that came second hides the first for a moment
+_MOST_ASKED = 3
 
 
 class Sweep:
@@ -101,13 +104,25 @@ class Sweep:
 
         Raises:
             ForeignRunError: it is another user's.
-            WorkbenchError: it did not end within `timeout` seconds.
+            WorkbenchError: it did not end within `timeout` seconds, or its controller is killed.
         """
         self.request_stop()
         deadline = None if timeout is None else time.monotonic() + timeout
+        served_at, asked = time.monotonic(), 1
         while self._files.is_served or self._files.ended() is None:
-            if deadline is not None and time.monotonic() > deadline:
+            now = time.monotonic()
+            if deadline is not None and now > deadline:
                 raise WorkbenchError(f"{self.name} has not stopped within {timeout:g} s.")
+            if self._files.is_served:
+                served_at = now
+            elif now - served_at > _GONE_SECONDS:
+                if asked == _MOST_ASKED:
+                    raise WorkbenchError(
+                        f"{self.name} is not stopped: the process that does it ends each time, see "
+                        f"{self._files.log}. To stop its runs one by one: workbench stop RUN"
+                    )
+                self.request_stop()
+                served_at, asked = now, asked + 1
             time.sleep(0.1)
         return self
 
@@ -221,7 +236,8 @@ def spawn_controller(files: SweepFiles, plan: SweepPlan) -> None:
         os.close(output)
     begun = identify(process.pid)
     if begun is not None:  # before it says so itself
-        write_json_atomic(files.controller, begun)
+        with contextlib.suppress(OSError):  # a full disk
+            write_json_atomic(files.controller, begun)
     threading.Thread(target=process.wait, daemon=True).start()  # no zombie, no warning
 
 

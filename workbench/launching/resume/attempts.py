@@ -39,6 +39,7 @@ class Attempts:
         self._paths = paths
         self._unwritten: list[bytes] = []
         self._watching = False
+        self._asked: tuple[float, float] | None = None  # when, and the same in monotonic seconds
         self.lines = read_attempts(paths)
         self._ended = read_json(paths.exit) or {}  # gone by the time that the next one begins
         self._least = _attempts_elsewhere(paths)
@@ -76,6 +77,24 @@ class Attempts:
         starts = [line for line in self.lines if line["event"] == "start"]
         by_hand = [line["time"] for line in starts if is_by_hand(line)]
         return by_hand[-1] if by_hand else starts[0]["time"] if starts else time.time()
+
+    @property
+    def resumed_at(self) -> float:
+        """Unix seconds of the latest resume by hand; 0 where there was none.
+
+        Before a first start nothing was logged: a clock that is set back must hide no value.
+        """
+        starts = [line for line in self.lines if line["event"] == "start"]
+        by_hand = [line["time"] for line in starts if line["attempt"] > 1 and is_by_hand(line)]
+        return by_hand[-1] if by_hand else 0.0
+
+    @property
+    def seconds_since_asked(self) -> float:
+        """Since `asked_at`, by a clock that nobody sets as soon as it was read once."""
+        asked = self.asked_at
+        if self._asked is None or self._asked[0] != asked:
+            self._asked = asked, time.monotonic() - max(0.0, time.time() - asked)
+        return time.monotonic() - self._asked[1]
 
     @property
     def seconds_of_present(self) -> float:

@@ -117,7 +117,8 @@ def serve(queue: QueueFiles) -> None:
     command = [*SAFE_PYTHON, "-m", _DISPATCHER, str(queue.root)]
     begun = identify(_detached(command, queue.folder / "dispatcher.log"))
     if begun is not None:  # before it says so itself: the queue is served from here on
-        write_json_atomic(queue.dispatcher, begun)
+        with contextlib.suppress(OSError):  # a full disk
+            write_json_atomic(queue.dispatcher, begun)
 
 
 def _detached(command: Sequence[str], log: Path) -> int:

@@ -171,9 +171,10 @@ def stop_directly(
             _climb(paths, run, now=now, reason=reason, timeout=timeout)
             left = len(end_leftovers(_members(paths, run)))
             _tell_end(paths, run, reason, left)
-            Sidecars(paths, run, Recovery.read(run.recovery)).end()
     finally:
         os.close(lock)
+    with logging_to(paths):
+        Sidecars(paths, run, Recovery.read(run.recovery)).last_hook()
     return True
 
 

@@ -87,6 +87,7 @@ def supervise(directory: str, spec_text: bytes, *, adopting: bool) -> None:
         supervisor.start(spec)
     supervisor.watch()
     os.close(lock)
+    supervisor.state.sidecars.last_hook()
 
 
 def _reopen(state: RunState) -> None:

@@ -60,7 +60,7 @@ class RunMonitor:
         self.diagnoser = Diagnoser(paths, run)
         self._instability = InstabilityWatch()
         self.unstable: Instability | None = None
-        self._reasons = StopReasons(state.recovery, since=self._attempts.asked_at)
+        self._reasons = StopReasons(state.recovery, since=self._attempts.resumed_at)
         self._builder.on_logged = self._reasons.logged if self._reasons.follows_logged else None
         self._sealer = Sealer(paths, log, searches=run.recipe is None)
         self._sealer.start()
@@ -135,7 +135,7 @@ class RunMonitor:
         """What the run is to be stopped for by its own rules, as a sentence; None = nothing yet."""
         joules = self._energy.joules
         spent = RunSpending(
-            hours=(time.time() - self._attempts.asked_at) / 3600,
+            hours=self._attempts.seconds_since_asked / 3600,
             usd=self._run.usd_of(self._elapsed()),
             kwh=None if joules is None else joules / JOULES_PER_KWH,
         )

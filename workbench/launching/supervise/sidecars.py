@@ -11,6 +11,7 @@ import os
 import shlex
 import subprocess
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import WorkbenchError
@@ -20,14 +21,27 @@ from workbench.notifying import chosen
 from workbench.notifying import follow_command as follow_messages
 from workbench.observe.trackers import follow_command
 from workbench.recover.policy import Recovery
-from workbench.storage.mirror_state import mirror_command
+from workbench.storage.mirror_state import await_last_copy, mirror_command
 from workbench.store import processes
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
 from workbench.store.run_record import RunRecord
+from workbench.store.starts import attempts_of
 
 _MARK = "WORKBENCH_RUN"  # in place of the run's marker
+_AGAIN_SECONDS = 60.0  # between two starts of one that is killed
 _FLUSH_SECONDS = 60.0  # one that has not told the end by then is left to itself
+
+
+@dataclass(slots=True)
+class _Follower:
+    """A process that follows the run to its end."""
+
+    what: str
+    command: Sequence[str]
+    log: str
+    process: subprocess.Popen[bytes] | None
+    due: float = 0.0  # when it may be started again, in monotonic seconds
 
 
 class Sidecars:
@@ -46,21 +60,16 @@ class Sidecars:
         self._paths = paths
         self._run = run
         self._recovery = recovery
-        self._followers: list[subprocess.Popen[bytes]] = []
+        self._followers: list[_Follower] = []
         self._idle_seen = False
 
     def start(self) -> None:
         """Start the trackers that the run was launched with, and what sends its messages."""
         for name in self._run.trackers:
             command = follow_command(self._paths, name)
-            started = self._spawn(f"tracker {name}", command, f"tracker-{name}.log")
-            if started is not None:
-                self._followers.append(started)
+            self._follow(f"tracker {name}", command, f"tracker-{name}.log")
         if self._run.mirror:
-            command = mirror_command(self._paths, self._run.mirror)
-            started = self._spawn("mirror", command, "mirror.log")
-            if started is not None:
-                self._followers.append(started)
+            self._follow("mirror", mirror_command(self._paths, self._run.mirror), "mirror.log")
         try:
             # A measurement's own runs are no news: who started it waits for its answer.
             targets = [] if self._run.part_of else chosen(self._run.notify)
@@ -68,10 +77,21 @@ class Sidecars:
             targets = []
             log(f"no messages: {error}")
         if targets:
-            command = follow_messages(self._paths, targets)
-            started = self._spawn("messages", command, "notify.log")
-            if started is not None:
-                self._followers.append(started)
+            self._follow("messages", follow_messages(self._paths, targets), "notify.log")
+
+    def _follow(self, what: str, command: Sequence[str], name: str) -> None:
+        follower = _Follower(what, command, name, self._spawn(what, command, name))
+        self._followers.append(follower)
+
+    def bring_back(self, now: float) -> None:
+        """Start those again that were killed; called often, `now` in monotonic seconds."""
+        for follower in self._followers:
+            code = None if follower.process is None else follower.process.poll()
+            if code is not None and code < 0 and now >= follower.due:
+                follower.due = now + _AGAIN_SECONDS
+                log(f"{follower.what} was ended by signal {-code}")
+                again = self._spawn(follower.what, follower.command, follower.log)
+                follower.process = again or follower.process
 
     def adopt_children_of(self, watcher: int) -> None:
         """Know those again that an earlier supervisor started: its death made them `watcher`'s."""
@@ -86,10 +106,27 @@ class Sidecars:
             self._hook("on_idle", self._recovery.on_idle)
 
     def end(self) -> None:
-        """The run has ended and exit.json is written: wait for the rest, start the last hook."""
-        for process in self._followers:
+        """The run has ended and exit.json is written: wait for the rest, not for long."""
+        for process in filter(None, (follower.process for follower in self._followers)):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_FLUSH_SECONDS)
+
+    def last_hook(self) -> None:
+        """Start it: it may stop the machine, so the mirror's last copy comes before it.
+
+        Call it without the run's lock: who resumes the run meanwhile has its last hook.
+        """
+        ended, starts = self._paths.exit.exists(), attempts_of(self._paths)
+
+        def resumed() -> bool:
+            gone = ended and not self._paths.exit.exists()
+            return gone or attempts_of(self._paths) != starts
+
+        if self._recovery.on_end and not await_last_copy(self._paths, resumed):
+            log("on_end does not wait for the mirror any longer: it hangs")
+        if self._recovery.on_end and resumed():
+            log("on_end is left to the attempt after it")
+            return
         self._hook("on_end", self._recovery.on_end)
 
     def _hook(self, name: str, command: Sequence[str]) -> None:

@@ -213,6 +213,7 @@ class Supervisor:
                 restarts.end_if_hung(monitor)
                 restarts.end_if_unstable(monitor)
                 state.stop_because(monitor.stop_reason)
+                state.sidecars.bring_back(now)
                 if self.nodes is not None:
                     self.nodes.look(monitor.steps)
                 state.write(monitor.phase)
