@@ -9,6 +9,7 @@ machines the address is another one, and nothing changes.
 from __future__ import annotations
 
 import contextlib
+import functools
 import ipaddress
 import os
 import socket
@@ -40,20 +41,14 @@ def keep_local(distributed: Any) -> None:
             if handle is None:
                 base(self, host_name, port, world_size, is_master, *rest, **more)
                 return
+            given = functools.partial(base, self, host_name, port, world_size, is_master, *rest)
             try:
-                base(
-                    self,
-                    host_name,
-                    port,
-                    world_size,
-                    is_master,
-                    *rest,
-                    master_listen_fd=handle,
-                    **more,
-                )
+                given(master_listen_fd=handle, **more)
+            except NotImplementedError:  # torch 2.6: only the store without libuv can take it
+                given(master_listen_fd=handle, **{**more, "use_libuv": False})
             except TypeError:  # a torch that cannot take it
                 os.close(handle)
-                base(self, host_name, port, world_size, is_master, *rest, **more)
+                given(**more)
 
     TCPStore.__module__ = store.__module__
     distributed.TCPStore = TCPStore
