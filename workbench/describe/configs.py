@@ -6,7 +6,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -91,7 +91,17 @@ def read_config(config: Mapping[str, Any] | str | Path | object) -> ReadConfig:
         model = model.classifier(classes) if classes else model
     except UsageError as error:
         raise UsageError(f"{label}: {error}") from error
-    return ReadConfig(model=model, notes=tuple(notes))
+    return ReadConfig(model=model, notes=(*notes, *_window(values, label)))
+
+
+def _window(values: Mapping[str, Any], label: str) -> Iterator[str]:
+    """That attention is counted over the whole sequence, where the model looks at less of it."""
+    window = values.get("sliding_window")
+    if isinstance(window, int) and window and values.get("use_sliding_window") is not False:
+        yield (
+            f"{label}: its sliding window of {window:,} tokens is counted as full attention, which "
+            "takes longer where sequences are."
+        )
 
 
 def _classes(values: Mapping[str, Any]) -> int:
