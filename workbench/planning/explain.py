@@ -240,11 +240,12 @@ def misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
 def nearest_text(refusal: Refusal, where: str) -> str:
     """The layout that lacks least, and what would make it fit."""
     over = format_bytes(refusal.needed - refusal.limit)
-    what = "host memory" if refusal.kind == HOST else "memory on the card"
+    more = f"{over} more memory on the card: a larger card,"
+    if refusal.kind == HOST:
+        more = f"{over} more host memory per GPU,"
     return (
         f"Nearest: {where} with {next(refusal.layouts())} {refusal.reason}. It would fit with "
-        f"{over} more {what}: a larger card, an optimizer with smaller states (adamw-8bit), LoRA "
-        "or shorter sequences."
+        f"{more} an optimizer with smaller states (adamw-8bit), LoRA or shorter sequences."
     )
 
 
