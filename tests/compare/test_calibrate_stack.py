@@ -55,6 +55,7 @@ def of_record(record: RunRecord = RECORD) -> Any:
         ("I=1", {"I": 1}),
         ("9,100 tokens/s, 61.2 GiB", {"tokens_per_second": 9100, "peak_gib": 61.2}),
         ("1.2 s/it", {"step_seconds": 1.2}),
+        ("2.5 it/s", {"steps_per_second": 2.5}),
         ("870 tok/s/gpu, 40 GB", {"tokens_per_second_per_gpu": 870, "peak_gb": 40}),
     ],
 )
@@ -84,10 +85,11 @@ def test_one_figure_in_any_form_is_the_same_measurement(tmp_path: Path) -> None:
             {"tokens_per_second": step.tokens_per_second / 1.2},
             {"tokens_per_second_per_gpu": step.tokens_per_second / 9.6},
             {"samples_per_second": 8 / (1.2 * step.step_seconds)},
+            {"steps_per_second": 1 / (1.2 * step.step_seconds)},
             {"mfu": step.mfu / 1.2},
         )
     ]
-    assert ratios == pytest.approx([1.2] * 5)
+    assert ratios == pytest.approx([1.2] * 6)
     (kept,) = stack_calibrations.read(tmp_path)  # the last of that name counts
     assert kept.name == "torchtitan-llama-3-8b-h100-sxm"
     plain = wb.step_time(job())

@@ -57,6 +57,9 @@ def test_no_name_means_two_models() -> None:
         ("mistralai/Mistral-7B-v0.1", "mistral-7b"),
         ("mistralai/Mistral-7B-Instruct-v0.3", "mistral-7b-v0.3"),
         ("Qwen/Qwen2.5-7B-Instruct", "qwen2.5-7b"),
+        ("Qwen/Qwen2.5-Coder-7B-Instruct", "qwen2.5-7b"),
+        ("Qwen/Qwen3-30B-A3B-Instruct-2507-FP8", "qwen3-30b-a3b"),
+        ("deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "llama-3.1-8b"),
         ("google/gemma-2-9b-it", "gemma-2-9b"),
         ("gemma-2b", "gemma-2b"),
         ("GPT-2", "gpt2"),
@@ -86,7 +89,8 @@ def test_unknown_names_get_suggestions() -> None:
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("llama-4-scout", "Of this family the catalog has llama-7b"),
+        ("llama-4-scout", "Of this family the catalog has llama-3-8b"),
+        ("qwen3-max", "Of this family the catalog has qwen3-8b"),
         ("meta-llama/Llama-4-Scout-17B-16E", "other models"),
         ("sdxl", "workbench measure train.py"),
         ("stable-diffusion-xl", "Model.from_module(module)"),

@@ -23,6 +23,7 @@ SMALL = {
 }
 OLD = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 200}
 MOE = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+FEW = {"num_local_experts": 6, "num_experts_per_tok": 2}
 MLA = {
     "n_routed_experts": 8,
     "num_experts_per_tok": 2,
@@ -84,6 +85,46 @@ FAMILIES = [
     ("mpt", {"d_model": 64, "n_layers": 3, "n_heads": 4, "vocab_size": 200}),
     ("bert", {**OLD, "intermediate_size": 96}),
     ("roberta", {**OLD, "intermediate_size": 96, "type_vocab_size": 1}),
+    ("qwen3_moe", {**SMALL, **MOE}),
+    ("starcoder2", SMALL),
+    ("starcoder2", {**SMALL, "use_bias": False, "tie_word_embeddings": False}),
+    ("gpt_bigcode", {**GPT, "n_positions": 50}),
+    ("gpt_bigcode", {**GPT, "n_positions": 50, "multi_query": False}),
+    (
+        "gpt_neo",
+        {
+            "hidden_size": 64,
+            "num_layers": 4,
+            "num_heads": 4,
+            "vocab_size": 200,
+            "attention_types": [[["global", "local"], 2]],
+            "max_position_embeddings": 50,
+        },
+    ),
+    ("cohere", SMALL),
+    ("cohere", {**SMALL, "use_qk_norm": True, "attention_bias": True}),
+    ("cohere2", {**SMALL, "head_dim": 32}),
+    ("arcee", {**SMALL, "mlp_bias": True}),
+    ("apertus", SMALL),
+    ("olmo3", SMALL),
+    ("olmoe", {**SMALL, "num_experts": 6, "num_experts_per_tok": 2}),
+    ("flex_olmo", {**SMALL, "num_experts": 6, "num_experts_per_tok": 2, "pad_token_id": 0}),
+    ("minimax_m2", {**SMALL, **FEW, "head_dim": 16}),
+    ("exaone4", SMALL),
+    ("seed_oss", {**SMALL, "attention_out_bias": True}),
+    ("phimoe", {**SMALL, "num_local_experts": 4, "lm_head_bias": True, "attention_bias": True}),
+    ("glm4_moe", {**SMALL, **MLA, "head_dim": 16, "use_qk_norm": True, "attention_bias": True}),
+    ("llama4_text", {**SMALL, "intermediate_size_mlp": 160, "num_local_experts": 4}),
+    (
+        "llama4_text",
+        {
+            **SMALL,
+            "intermediate_size_mlp": 160,
+            "num_local_experts": 4,
+            "interleave_moe_layer_step": 2,
+            "head_dim": 24,
+        },
+    ),
     ("vit", {**SMALL, "image_size": 32, "patch_size": 8, "num_labels": 7}),
 ]
 
@@ -206,6 +247,27 @@ def test_a_multimodal_config_gives_its_text_part_and_says_so() -> None:
         Model.from_config({"model_type": "llava", "text_config": 3})
 
 
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({}, False),
+        ({"sliding_window": 4096}, True),
+        ({"sliding_window": None}, False),
+        ({"sliding_window": 4096, "use_sliding_window": False}, False),
+    ],
+)
+def test_a_sliding_window_is_said_not_to_count(keys: dict[str, Any], said: bool) -> None:  # noqa: FBT001
+    notes = configs.read_config({**SMALL, "model_type": "mistral", **keys}).notes
+    assert any("sliding window of 4,096 tokens" in note for note in notes) == said
+
+
+def test_a_flat_multimodal_config_says_that_its_tower_is_left_out() -> None:
+    read = configs.read_config({**SMALL, "model_type": "qwen2_vl", "vision_config": {"depth": 32}})
+    same = configs.read_config({**SMALL, "model_type": "qwen2"})
+    assert read.model.parameters == same.model.parameters
+    assert "multimodal" in read.notes[0]
+
+
 def test_unknown_types_with_llama_keys_are_read_as_llama_with_a_note() -> None:
     read = configs.read_config({**SMALL, "model_type": "brandnew", "_name_or_path": "a/new-1b"})
     same = configs.read_config({**SMALL, "model_type": "llama"})
@@ -214,6 +276,23 @@ def test_unknown_types_with_llama_keys_are_read_as_llama_with_a_note() -> None:
     assert "'brandnew' is not a known model_type; read as Llama" in read.notes[0]
     assert same.notes == ()
     assert "there is no model_type" in configs.read_config(SMALL).notes[0]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "keys"),
+    [
+        ("jamba", {"mamba_d_state": 16, "attn_layer_period": 8, "num_experts": 16}),
+        ("zamba2", {"mamba_expand": 2}),
+        ("lfm2", {"conv_L_cache": 3}),
+        ("recurrent_gemma", {"lru_width": 64}),
+        ("ernie4_5_moe", {"moe_num_experts": 64, "moe_k": 6}),
+    ],
+)
+def test_unknown_types_with_other_blocks_are_not_read_as_llama(
+    model_type: str, keys: dict[str, Any]
+) -> None:
+    with pytest.raises(UsageError, match=r"has other blocks than .* Use Model\.from_module"):
+        configs.read_config({**SMALL, **keys, "model_type": model_type})
 
 
 @pytest.mark.parametrize(

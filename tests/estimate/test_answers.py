@@ -152,6 +152,21 @@ def test_a_combination_fits_and_keeps_the_result(
     }
 
 
+@pytest.mark.parametrize(
+    ("model", "card", "ranks"),
+    [("mixtral-8x7b", "h100", 8), ("llama-3-70b", "h100", 8), ("llama-3-8b", "rtx-4090", 8)],
+)
+def test_many_switches_that_help_little_do_not_hide_the_few_that_fit(
+    model: str, card: str, ranks: int
+) -> None:
+    job = Job.of(model, gpu=card, gpus=ranks)
+    chain = sizing.switches_that_fit(job.workload, job.strategy, job.cluster)
+    assert [one.name for one in chain][-2:] == ["fsdp", "offload optimizer + parameters"]
+    assert len(chain) <= 3  # needless ones are taken back
+    said = wb.explain(wb.training_memory(job), job)
+    assert "No combination" not in said[-1]
+
+
 @given(works, layouts, cards)
 @settings(max_examples=60)
 def test_the_explanation_names_the_peak(work: wb.Workload, how: wb.Strategy, card: str) -> None:

@@ -305,6 +305,17 @@ def test_fsdp_in_a_pipeline_keeps_weights_and_gradients_until_the_step() -> None
     assert not Strategy.parse("fsdp", 8).keeps_gathered_weights
 
 
+@pytest.mark.parametrize("layout", ["single", "fsdp4"])
+def test_a_head_that_is_trained_alone_holds_no_backward_of_blocks(layout: str) -> None:
+    ranks = Strategy.ranks_of(layout) or 1
+    asked = work(Model.catalog("pythia-70m"), trained_layers=0, micro_batch=16)
+    whole = [
+        training_memory(asked, Strategy.parse(layout, ranks).with_options(recompute=recompute))
+        for recompute in ("none", "full")
+    ]
+    assert whole[0].parts == whole[1].parts  # nothing is kept, so nothing is run again
+
+
 @pytest.mark.parametrize("name", ["llama-3-8b", "mixtral-8x7b", "deepseek-v3"])
 @pytest.mark.parametrize("last", [0, 3, 9, None])
 @pytest.mark.parametrize("stages", [1, 4])

@@ -73,6 +73,14 @@ def test_flops_follow_six_n() -> None:
     assert flops_per_token(LLAMA, 8192) == pytest.approx(found, rel=0.002)
 
 
+def test_a_vision_head_answers_once_per_image() -> None:
+    """About 17.5 billion products for ViT-B/16 at 224, the patches' own left out."""
+    model = Model.catalog("vit-b-16")
+    parts = model_flops(Workload(model=model, seq_len=1))
+    assert parts["head"] == 3 * 2 * 768 * 1000
+    assert sum(parts.values()) / 6 == pytest.approx(17.5e9, rel=0.005)
+
+
 def test_lora_needs_two_thirds_of_the_flops() -> None:
     full = sum(model_flops(WORK).values())
     narrow = sum(model_flops(replace(WORK, lora_rank=8)).values())

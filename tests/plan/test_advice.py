@@ -144,6 +144,33 @@ def test_c39_memory_decides_between_ddp_and_fsdp() -> None:
         ddp_or_fsdp(job(), rented("h100", 1))
 
 
+def test_recompute_that_is_on_counts_for_ddp_and_for_fsdp() -> None:
+    long, cluster = job("llama-3-8b", seq_len=16384), rented("h100", 8)
+    meant = parse("fsdp", 8).with_options(recompute="full")
+    assert ddp_or_fsdp(long, cluster).verdict.startswith("Neither fits")
+    found = ddp_or_fsdp(long, cluster, strategy=meant)
+    assert (found.verdict, found.holds) == ("FSDP.", True)
+    needed = wb.training_memory(long, meant, cluster).on_card_bytes
+    assert found.numbers["fsdp_on_card_bytes"] == needed
+
+
+@pytest.mark.parametrize(
+    ("options", "bytes_of_all"),
+    [({}, 4 * 6_738_415_616), ({"precision": "bf16-pure"}, 2 * 6_738_415_616)],
+)
+def test_the_all_reduce_is_of_what_the_job_reduces(
+    options: dict[str, str], bytes_of_all: int
+) -> None:
+    layout, cluster = parse("ddp", 8), rented("h100", 8)
+    (found,) = (
+        one for one in advise(job(**options), layout, cluster) if one.rule == "all-reduce-time"
+    )
+    assert found.numbers["bytes"] == bytes_of_all
+    adapters = job(lora_rank=16)
+    (found,) = (one for one in advise(adapters, layout, cluster) if one.rule == "all-reduce-time")
+    assert found.numbers["bytes"] == 4 * 16 * 32 * 2 * (4096 + 4096)  # q and v of 32 blocks
+
+
 class TestLinks:
     def test_c14_the_penalty_is_computed(self) -> None:
         """7B on 8 GPUs over PCIe is far from 10 to 15 %; with accumulation it shrinks."""

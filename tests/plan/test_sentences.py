@@ -7,8 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+import workbench as wb
 from tests.plan.test_search import ask, offer
-from workbench.planning import Limits
+from workbench.describe.job import Job
+from workbench.planning import Limits, plan_on
+from workbench.units import format_seconds
 
 
 def advised(sentence: str) -> Limits:
@@ -50,3 +53,24 @@ def test_a_change_too_small_for_a_percentage_is_said_in_words() -> None:
         asked = {one.name: one.sentence for one in ask(offers=offers).sensitivity()}
         assert re.search(said, asked["price of the winner"])
         assert not any(" 0% " in sentence for sentence in asked.values())
+
+
+def test_the_simplest_layout_is_named_with_its_time_where_it_is_a_plan_too() -> None:
+    job = Job.of("llama-3-8b", cpu=True, seq_len=4096, lora_rank=32, quantization="nf4")
+    plans = plan_on(wb.Cluster.rented("rtx-4090", gpus=2), job, tokens=5e7).plans
+    (ddp,) = (plan for plan in plans if plan.strategy.name == "ddp")
+    first = plans[0]
+    assert first is not ddp
+    steps = [format_seconds(plan.step.step_seconds) for plan in (ddp, first)]
+    assert f"ddp takes {steps[0]} a step, this {steps[1]}" in first.why
+
+
+def test_host_memory_that_no_one_stated_is_said_to_be_assumed() -> None:
+    cluster, job = wb.Cluster.rented("h100", gpus=8), Job.of("mixtral-8x7b", cpu=True)
+    (unknown,) = plan_on(cluster, job, tokens=1e9).misses
+    assert "the host's is not known, 79.6 GiB per GPU are assumed" in unknown
+    assert "more host memory per GPU" in unknown
+    assert "a larger card" not in unknown
+    small = replace(cluster, memory_bytes=8 * 80 << 30)
+    (known,) = plan_on(small, job, tokens=1e9).misses
+    assert "the host has 80 GiB per GPU" in known

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+import workbench as wb
 from workbench import recipes
 from workbench.describe import Model, Strategy, Workload
 from workbench.describe.strategy import RECOMPUTE
@@ -14,6 +15,7 @@ from workbench.describe.supported import SPLITS, check_supported, why_not
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.memory import check_layout
 from workbench.estimate.stages import stages
+from workbench.planning import plan_on
 from workbench.planning.layouts import enumerate_layouts
 from workbench.planning.space import (
     ANY_SCRIPT,
@@ -143,10 +145,26 @@ def test_experts_are_split_only_where_they_divide() -> None:
     assert {one.strategy.ep for one in every(work(), 1, 8)} == {1}
 
 
+@pytest.mark.parametrize("ranks", [3, 5, 6, 7, 12, 24, 100, 1000])
+def test_a_default_batch_is_split_over_any_number_of_ranks(ranks: int) -> None:
+    for seq_len in (1024, 3000, 131072):
+        least = max(ranks, -(-(2**19) // seq_len))
+        batch = default_batch(work(seq_len=seq_len), ranks)
+        assert batch % ranks == 0
+        assert least <= batch < least * 9 / 8 + ranks
+
+
+@pytest.mark.parametrize("gpus", [3, 6, 7])
+def test_data_parallelism_is_among_the_plans_of_an_odd_machine(gpus: int) -> None:
+    cluster = wb.Cluster.rented("h100", gpus=gpus)
+    plans = plan_on(cluster, work("gpt2", seq_len=1024), tokens=1e9)
+    assert "ddp" in {plan.strategy.name for plan in plans}
+
+
 def test_default_batch_is_half_a_million_tokens_and_one_sequence_per_rank() -> None:
     assert default_batch(work(seq_len=4096)) == 128
     assert default_batch(work(seq_len=3000)) == 256
-    assert default_batch(work(seq_len=8192), ranks=1000) == 1024
+    assert default_batch(work(seq_len=8192), ranks=1024) == 1024
 
 
 def test_space_refuses_what_it_does_not_know() -> None:

@@ -86,10 +86,11 @@ def find_plans(search: Question, progress: Progress | None = None) -> Plans:
         "space": search.space,
         "run": search.run,
     }
+    what = search.job or search.workload
     if (cluster := search.cluster) is None:
-        return plan_offers(search.workload, limits=search.limits, progress=progress, **given)
+        return plan_offers(what, limits=search.limits, progress=progress, **given)
     conditions = measured_conditions(cluster) if search.is_here else None
-    return plan_on(cluster, search.workload, conditions=conditions, **given)
+    return plan_on(cluster, what, conditions=conditions, **given)
 
 
 def _calibration_notes(plans: Plans) -> tuple[str, ...]:
@@ -121,6 +122,8 @@ def question(options: PlanOptions) -> Question:
         space=space,
         notes=described.notes,
         trainer=described.trainer,
+        job=described,
+        trainer_text=str(described.given.get("trainer") or ""),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from workbench.cli.describing import DEADLINE, RunDescription
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.job import Job
 from workbench.describe.option import Option, declared
 from workbench.describe.trainers import Preset
 from workbench.estimate.cost.plan import RunPlan
@@ -86,6 +87,10 @@ class Question:
     """What was read by analogy or chosen by us."""
     trainer: Preset | None = field(default=None, compare=False)
     """What trains and what it decided of the job."""
+    job: Job | None = field(default=None, compare=False)
+    """The job as it was described; None = its workload alone is known."""
+    trainer_text: str = ""
+    """The trainer as it was named: it tells two questions of one workload apart."""
 
     @property
     def tokens(self) -> int:

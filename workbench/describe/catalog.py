@@ -119,6 +119,7 @@ def is_published(name: str) -> bool:
     return True
 
 
+_NAMED = 8  # others of a family, the nearest first
 _SAME_NAME = 0.8  # similarity of a slip of the keyboard; a newer generation is below it
 
 
@@ -126,12 +127,13 @@ def _unknown(name: str, repository: str) -> UnknownNameError:
     """A slip of the keyboard is corrected; another model is never put in the place of this one."""
     ids = [row.id for row in every_published()]
     close = difflib.get_close_matches(repository.lower(), ids, n=3, cutoff=_SAME_NAME)
-    family = re.match(r"[a-z]+", repository.lower())
+    family = re.match(r"[a-z]{2,}", repository.lower())
     others = [each for each in ids if family and each.startswith(family[0])]
+    others = difflib.get_close_matches(repository.lower(), others, n=_NAMED, cutoff=0.0)
     if close:
         hint = f"Did you mean {' or '.join(close)}?"
     elif others:
-        hint = f"Of this family the catalog has {', '.join(others[:8])}: other models."
+        hint = f"Of this family the catalog has {', '.join(others)}: other models."
     else:
         hint = "The catalog has no such model; `workbench models` lists it."
     return UnknownNameError(
@@ -165,5 +167,5 @@ def _names() -> dict[tuple[str, ...], PublishedModel]:
 
 def _words(name: str) -> tuple[str, ...]:
     """Words and numbers: "Llama3-8B", "llama-3-8b" and "Llama 3 8B" are the same four."""
-    text = re.sub(r"(?<=[a-z])(?=\d)", " ", name.lower())
+    text = re.sub(r"(?<=[a-z])(?<!\bfp)(?=\d)", " ", name.lower())  # fp8 is one word
     return tuple(re.findall(r"[a-z0-9]+(?:\.\d+[a-z]*)?", text))

@@ -118,7 +118,8 @@ def qwen2(keys: Keys) -> Fields:
 def qwen3(keys: Keys) -> Fields:
     """Qwen 3: heads of 128 whatever the width, queries and keys normed per head."""
     fields = llama(keys)
-    return {**fields, "head_dim": fields["head_dim"] or 128, "qk_norm": True, "mlp_bias": False}
+    usual = None if keys.family == "qwen3_moe" else 128  # its class has no default of its own
+    return {**fields, "head_dim": fields["head_dim"] or usual, "qk_norm": True, "mlp_bias": False}
 
 
 def gemma(keys: Keys) -> Fields:

@@ -11,6 +11,7 @@ from typing import Any, cast
 from workbench.describe import config_families as newer
 from workbench.describe.config_families import ALL_BIASES, PLAIN, Fields
 from workbench.describe.config_keys import Keys
+from workbench.describe.config_others import OTHERS
 from workbench.errors import UsageError
 
 
@@ -206,5 +207,6 @@ FAMILIES: dict[str, Callable[[Keys], Fields]] = {
     "mpt": mpt,
     **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert"), bert),
     "vit": vit,
+    **OTHERS,
 }
 """model_type -> its reader."""

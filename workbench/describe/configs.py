@@ -6,7 +6,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -22,6 +22,11 @@ from workbench.errors import UsageError
 NESTED = ("text_config", "llm_config", "language_config")
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _CLASSIFIER = "ForSequenceClassification"  # transformers' ending; two labels unless id2label says
+_OTHER_BLOCKS = re.compile(
+    r"mamba|ssm_|lru_width|^conv_L_cache$|zero_expert|^moe_num_experts$|per_layer_input$"
+)
+"""Keys of an unknown type that say it is not built like Llama: state spaces, experts unknown here,
+embeddings in each block. Linear attention has about the size of attention and is read as such."""
 MOST_BYTES = 50_000_000  # a config is a few kilobytes; a file of weights is not one
 
 
@@ -86,7 +91,17 @@ def read_config(config: Mapping[str, Any] | str | Path | object) -> ReadConfig:
         model = model.classifier(classes) if classes else model
     except UsageError as error:
         raise UsageError(f"{label}: {error}") from error
-    return ReadConfig(model=model, notes=tuple(notes))
+    return ReadConfig(model=model, notes=(*notes, *_window(values, label)))
+
+
+def _window(values: Mapping[str, Any], label: str) -> Iterator[str]:
+    """That attention is counted over the whole sequence, where the model looks at less of it."""
+    window = values.get("sliding_window")
+    if isinstance(window, int) and window and values.get("use_sliding_window") is not False:
+        yield (
+            f"{label}: its sliding window of {window:,} tokens is counted as full attention, which "
+            "takes longer where sequences are."
+        )
 
 
 def _classes(values: Mapping[str, Any]) -> int:
@@ -109,6 +124,15 @@ def _fields(keys: Keys, family: str) -> dict[str, Any]:
             f"{keys.label} describes an encoder-decoder ({family or 'no model_type'}). One stack "
             f"of blocks can be described: {known}. Use Model.from_module."
         )
+    unlike = sorted(
+        key for key, value in keys.values.items() if value and _OTHER_BLOCKS.search(key)
+    )
+    if unlike:
+        raise UsageError(
+            f"{keys.label} has model_type {family or 'none'!r}, which is not known, and "
+            f"{', '.join(unlike[:4])}: it has other blocks than attention with an MLP. Use "
+            "Model.from_module, or workbench measure train.py."
+        )
     missing = [names[0] for names in (LAYERS, HIDDEN, HEADS) if not _any(keys, names)]
     if missing:
         raise UsageError(
@@ -117,6 +141,8 @@ def _fields(keys: Keys, family: str) -> dict[str, Any]:
         )
     kind = "mixture of experts with Llama's blocks" if _any(keys, EXPERTS) else "Llama"
     what = f"{family!r} is not a known model_type" if family else "there is no model_type"
+    if any(key.startswith("linear_") for key in keys.values):
+        kind += ", its linear attention as full attention"
     keys.notes.append(f"{keys.label}: {what}; read as {kind}. Compare the parameter count.")
     return llama(keys)
 
@@ -137,6 +163,8 @@ def _language_part(values: Mapping[str, Any], label: str, notes: list[str]) -> M
         text = cast("Mapping[str, Any]", inner)
         outer = {key: values[key] for key in ("_name_or_path", "model_type") if key in values}
         return {**outer, **text}
+    if values.get("vision_config"):
+        notes.append(f"{label} is multimodal: its image or audio tower is not described.")
     return values
 
 

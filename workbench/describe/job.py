@@ -25,7 +25,7 @@ from workbench.describe.model import Model
 from workbench.describe.option import DeclaredField, Option, declared, flat_names
 from workbench.describe.placement import Placement, machine_note
 from workbench.describe.recorded import from_document
-from workbench.describe.strategy import Strategy
+from workbench.describe.strategy import DEGREES, Strategy
 from workbench.describe.supported import check_given
 from workbench.describe.trainers import Preset, preset
 from workbench.describe.trainers.preset import facts
@@ -59,6 +59,16 @@ TRAINER = DeclaredField(
         metavar="NAME[@RELEASE]",
     ),
 )
+
+
+_OF_A_LAYOUT = frozenset(
+    {
+        *("name", "zero_stage", "engine", "sequence_parallel", "reshard_after_forward", "offload"),
+        *("recompute", "recompute_parts", "recompute_layers", "schedule", "virtual_stages"),
+        *DEGREES,
+    }
+)
+"""Options of a strategy by which a plan's layouts differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +106,7 @@ class Job:
         strategy, placement = _spread(given)
         check_given(strategy, given)
         cluster = placement.cluster()
-        trainer, assumed = _assumed(described, strategy, cluster, given)
+        trainer, assumed = _assumed(described, strategy, _arch(cluster), given)
         converted, conversion = _precision_there(cluster, assumed | given)
         assumed |= converted
         extra = {name: value for name, value in assumed.items() if name in flat_names(Strategy)}
@@ -116,6 +126,24 @@ class Job:
         'bf16-pure'
         """
         return Job.of(self.workload.model, **{**self.given, "trainer": name})
+
+    def in_layout(self, strategy: Strategy, arch: str = "") -> tuple[Workload, dict[str, Any]]:
+        """The workload as its named trainer runs it in another layout, on a generation of GPUs.
+
+        Beside it, by name, what the trainer does there that is no part of a layout.
+        """
+        if not self.has_named_trainer:
+            return self.workload, {}
+        model = self.workload.model
+        given = {name: options()[name].read(value) for name, value in self.given.items()}
+        given |= {"strategy": None}
+        _, assumed = _assumed(model, strategy, arch, given)
+        workload = _workload(model, assumed | given)
+        own = set(flat_names(Strategy)) - _OF_A_LAYOUT - set(given)
+        return (
+            replace(workload, calibration=self.workload.calibration),
+            {name: value for name, value in assumed.items() if name in own},
+        )
 
     def with_notes(self, *notes: str) -> Job:
         """With further notes on how it was read."""
@@ -161,6 +189,12 @@ class Job:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UsageError(f"The record of {name} does not describe its job: {error}") from error
+
+
+def _arch(cluster: Cluster | str) -> str:
+    """The generation of its cards; "" where none is known."""
+    card = cluster.accelerator if isinstance(cluster, Cluster) else None
+    return card.arch if card else ""
 
 
 def _precision_there(
@@ -294,12 +328,10 @@ def _other_degrees(strategy: Strategy, placement: Placement) -> str:
 
 
 def _assumed(
-    model: Model, strategy: Strategy, cluster: Cluster | str, given: Mapping[str, Any]
+    model: Model, strategy: Strategy, arch: str, given: Mapping[str, Any]
 ) -> tuple[Preset, dict[str, Any]]:
     """The trainer, and by name what it decides of what was left open."""
     named = preset(given.get("trainer"))
-    card = cluster.accelerator if isinstance(cluster, Cluster) else None
-    arch = card.arch if card else ""
     decided = {name for name, value in given.items() if value is not None}
     kernels = given.get("kernels")
     if isinstance(kernels, ImplementationAssumptions):

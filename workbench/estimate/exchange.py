@@ -211,18 +211,30 @@ def _in_buckets(
     return messages * collective(size / messages, group)
 
 
-def _once(rank: Rank, network: Links, peers: Groups, beside: float) -> float:
-    """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step `beside` compute."""
-    context, elements = rank.context, rank.elements
-    workload, strategy, width = context.workload, context.strategy, context.width
+def _per_gradient(rank: Rank) -> float:
+    """Bytes on the wire of a gradient that plain data parallelism or ZeRO-1/2 reduces."""
+    workload, strategy, width = rank.context.workload, rank.context.strategy, rank.context.width
     per_gradient = width.gradient if width.gradient in {2, 4} else 2
     if workload.kernels.reduce_bytes is not None:
         per_gradient = workload.kernels.reduce_bytes
     elif strategy.zero_stage is not None and workload.kernels.gradient_bytes is None:
         per_gradient = width.compute  # DeepSpeed reduces in the compute type
-    per_gradient = _compressed(per_gradient, strategy, workload.model.hidden)
-    dense = elements.block + elements.root
-    size = per_gradient * dense + (width.adapter if workload.lora_rank else 0) * elements.adapters
+    return _compressed(per_gradient, strategy, workload.model.hidden)
+
+
+def gradient_bytes(rank: Rank) -> float:
+    """Bytes of all gradients of a rank as plain data parallelism sends them."""
+    elements, adapter = rank.elements, rank.context.width.adapter
+    own = elements.trained - elements.adapters
+    return _per_gradient(rank) * own + adapter * elements.adapters
+
+
+def _once(rank: Rank, network: Links, peers: Groups, beside: float) -> float:
+    """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step `beside` compute."""
+    context, elements = rank.context, rank.elements
+    strategy, width = context.strategy, context.width
+    per_gradient = _per_gradient(rank)
+    size = per_gradient * (elements.block + elements.root) + width.adapter * elements.adapters
     experts = per_gradient * elements.experts
     bucket = per_gradient * _bucket(strategy, width)
     if strategy.zero_stage is None:
@@ -230,7 +242,7 @@ def _once(rank: Rank, network: Links, peers: Groups, beside: float) -> float:
         total += _in_buckets(network.reduce_seconds, experts, bucket, peers.expert_data)
         return _exposed(total, beside, strategy)
     # ZeRO within a group: reduced there, then between the groups; gathered in the group alone
-    to_all = workload.kernels.gradients_to_all
+    to_all = context.kernels.gradients_to_all
     collective = network.reduce_seconds if to_all else network.gather_seconds
     reduce = _in_buckets(collective, size, bucket, peers.shard)
     part = 1 / strategy.shard_ranks

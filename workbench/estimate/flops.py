@@ -83,7 +83,7 @@ def _adapter(workload: Workload, name: str) -> int:
 def head_product(workload: Workload, tp: int, cp: int) -> Product:
     """The logits' product on one rank."""
     model = workload.model
-    rows = workload.micro_batch if model.classes else workload.tokens
+    rows = workload.micro_batch if model.one_answer else workload.tokens
     return Product("head", rows / cp, model.hidden, model.logit_width / tp, 1, 0)
 
 

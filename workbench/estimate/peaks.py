@@ -146,9 +146,16 @@ def _second_block(rank: Rank, gradients: _Gradients, first: Parts) -> Parts:
 def _working(rank: Rank) -> float:
     """What a block's backward holds beyond everything saved."""
     block, again = rank.blocks.largest, rank.context.strategy.recompute == "full"
+    if not _enters_blocks(rank):
+        return 0.0
     if _fetches(rank):
         return block.backward_from_host
     return block.backward + (block.live if again else 0.0)
+
+
+def _enters_blocks(rank: Rank) -> bool:
+    """Whether backward goes through any block of the stage: not where the head alone is trained."""
+    return rank.stage.trained > 0 or rank.context.model.traced is not None
 
 
 def _fetches(rank: Rank) -> bool:
@@ -165,6 +172,7 @@ def _end_of_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, P
     again = rank.context.strategy.recompute == "full"
     own = block.live if again else min(block.total, rank.blocks.kept)
     working = block.backward_from_host if _fetches(rank) else own + block.backward
+    working *= _enters_blocks(rank)
     others = max(0.0, rank.stage.in_flight - 1) * rank.blocks.kept
     rest = _states(rank) | {
         "activations: outside": rank.waiting,

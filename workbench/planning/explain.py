@@ -63,16 +63,20 @@ def why_layout(result: LayoutResult, fit: FittingLayout) -> str:
     simplest = next((refusal.layout for refusal in result.refusals if refusal.choices), fit.layout)
     if simplest is fit.layout:
         return "the simplest layout is the fastest here"
+    name = simplest.strategy.name
+    kept = next((other for other in result.best if other.layout is simplest), None)
+    if kept is not None:
+        steps = [format_seconds(each.step.step_seconds) for each in (kept, fit)]
+        return f"{name} takes {steps[0]} a step, this {steps[1]}"
     for refusal in result.refusals:
         if refusal.layout is not simplest:
             continue
-        name = simplest.strategy.name
         if refusal.kind in {MEMORY, HOST} and len(refusal.choices) == len(simplest.choices):
             return f"{name} {refusal.reason}"
         if refusal.kind == SLOWER and refusal.needed:
             step = format_seconds(refusal.needed)
             return f"{name} takes {step} a step, this {format_seconds(fit.step.step_seconds)}"
-    return f"faster than {simplest.strategy.name}, which needs more recompute or offload"
+    return f"faster than {name}"
 
 
 def sentences(search: OfferSearch) -> tuple[str, ...]:
@@ -236,11 +240,12 @@ def misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
 def nearest_text(refusal: Refusal, where: str) -> str:
     """The layout that lacks least, and what would make it fit."""
     over = format_bytes(refusal.needed - refusal.limit)
-    what = "host memory" if refusal.kind == HOST else "memory on the card"
+    more = f"{over} more memory on the card: a larger card,"
+    if refusal.kind == HOST:
+        more = f"{over} more host memory per GPU,"
     return (
         f"Nearest: {where} with {next(refusal.layouts())} {refusal.reason}. It would fit with "
-        f"{over} more {what}: a larger card, an optimizer with smaller states (adamw-8bit), LoRA "
-        "or shorter sequences."
+        f"{more} an optimizer with smaller states (adamw-8bit), LoRA or shorter sequences."
     )
 
 

@@ -106,7 +106,8 @@ class LowerBounds:
         key = (id(layout), offload, count if s.pp > 1 else 1)
         known = self._besides.get(key)
         if known is None:
-            work, strategy = context.work(size, count), context.offloading(layout, offload)
+            plain = context.offloading(layout, offload)
+            work, strategy = context.trained(plain, size, count, self._where.cluster)
             ranks = ranks_of(work, strategy)
             rank, peers = ranks[len(ranks) // 2], groups(s, self._links)
             exposed = exchange(rank, self._links, peers, forward=0.0, backward=0.0)

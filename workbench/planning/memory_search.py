@@ -41,7 +41,9 @@ class MemorySearch:
         if needed <= self._where.host_bytes:
             return True
         sizes, limit = layout.micro_batches, self._where.host_bytes
-        self._refusals.append(Refusal(HOST, layout, (choice,), sizes, needed, limit))
+        unknown = self._where.cluster.memory_bytes is None
+        refusal = Refusal(HOST, layout, (choice,), sizes, needed, limit, assumed=unknown)
+        self._refusals.append(refusal)
         return False
 
     def none_fits(self, layout: ParallelLayout, choices: tuple[Choice, ...]) -> bool:

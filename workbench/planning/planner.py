@@ -76,8 +76,8 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
     """Ranked ways to finish a run on rented machines, and the reason against every other.
 
     Args:
-        workload: What is trained, or a job of it; the plan decides layout, micro-batch and
-            accumulation.
+        workload: What is trained, or a job of it, whose named trainer then runs every layout; the
+            plan decides layout, micro-batch and accumulation.
         tokens: Length of the run.
         limits: Budget, deadline, providers, accelerators, GPUs, spot.
         global_batch: Sequences per optimizer step, all ranks; None = `default_batch`: about
@@ -92,12 +92,13 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
     Raises:
         UsageError: no tokens, a name that no offer has, an impossible limit or batch.
     """
+    job = workload if isinstance(workload, Job) else None
     workload = _workload_of(workload)
     batch = _batch(workload, global_batch, 1)  # the training must not depend on the limits
     limits, run = limits or Limits(), _run(workload, tokens, run)
     conditions = conditions or Conditions()
     context = SearchContext(
-        workload=workload, batch=batch, space=space or Space(), conditions=conditions
+        workload=workload, batch=batch, space=space or Space(), conditions=conditions, job=job
     )
     offers, terms = _price_tables(offers, terms)
     candidates = limits.matching(offers)
@@ -163,17 +164,18 @@ def plan_on(
     """The best layouts on machines one already has, one GPU of them among the candidates.
 
     Ranked by hours; dollars follow from the cluster's price, None without one. Of a job its
-    workload counts.
+    workload counts, and its trainer where one is named.
 
     Raises:
         UsageError: no tokens, or a cluster without an accelerator of the catalog.
     """
+    job = workload if isinstance(workload, Job) else None
     workload = _workload_of(workload)
     parts = _own_parts(cluster)
     batch = _batch(workload, global_batch, cluster.world_size)
     candidate = _own(cluster, _run(workload, tokens, run))
     context = SearchContext(
-        workload=workload, batch=batch, space=space or Space(), conditions=conditions
+        workload=workload, batch=batch, space=space or Space(), conditions=conditions, job=job
     )
     results = [(part, LayoutSearch(context, node_group(part), KEEP).run()) for part in parts]
     fits = sorted(
@@ -237,7 +239,6 @@ def _plan(
     cluster: Cluster | None = None,
 ) -> Plan:
     """The complete value; memory is asked again for this card."""
-    workload = context.work(fit.micro_batch, fit.accumulate)
     offer, nodes = candidate.offer, candidate.nodes
     if cluster is None:
         price = offer.spot_usd_per_hour if candidate.spot else offer.usd_per_hour
@@ -248,14 +249,16 @@ def _plan(
             memory_bytes=offer.memory_bytes,
         )
     cost = candidate.cost(fit.step)
-    memory = training_memory(workload, fit.choice.strategy, cluster)
+    strategy = fit.choice.strategy
+    workload, trained = context.trained(strategy, fit.micro_batch, fit.accumulate, cluster)
+    memory = training_memory(workload, trained, cluster)
     return Plan(
         provider=offer.provider,
         offer=offer,
         gpu=offer.gpu,
         gpus=cluster.world_size,
         nodes=min(nodes, cluster.nodes),
-        strategy=fit.choice.strategy,
+        strategy=strategy,
         workload=workload,
         cluster=cluster,
         memory=memory,

@@ -62,6 +62,8 @@ class Refusal:
     """What the layouts are too slow for, where that is not another layout."""
     rough: bool = False
     """MEMORY: `needed` counts states and buffers alone; they are too much already."""
+    assumed: bool = False
+    """HOST: how much memory the host has is not known."""
 
     @property
     def count(self) -> int:
@@ -75,6 +77,8 @@ class Refusal:
             return self.layout.reason
         if self.kind in {MEMORY, HOST}:
             there = f"the host has {format_bytes(self.limit)} per GPU"
+            if self.assumed:
+                there = f"the host's is not known, {format_bytes(self.limit)} per GPU are assumed"
             if self.kind == MEMORY:
                 card = format_bytes(self.limit / (1 - SAFETY))
                 there = f"the card has {card}, of which {SAFETY:.0%} must stay free"

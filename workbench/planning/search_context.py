@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from workbench.describe import Cluster, Conditions, Strategy, Workload
+from workbench.describe.job import Job
+from workbench.describe.supported import is_counted
 from workbench.estimate.card import offloaded_bytes
 from workbench.estimate.memory import least_bytes, needed_bytes
 from workbench.estimate.rank import ranks_of
@@ -66,12 +69,15 @@ class SearchContext:
     batch: int
     space: Space
     conditions: Conditions | None = None
+    job: Job | None = None
+    """The job whose trainer runs the layouts; None = they differ in nothing but themselves."""
     timed: int = 0
     """Calls of `step_time`, for the benchmark."""
     weighed: int = 0
     """Layouts whose memory was worked out, for the benchmark."""
     _layouts: dict[tuple[int, int], tuple[ParallelLayout, ...]] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _works: dict[tuple[int, int], Workload] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _trained: dict[object, tuple[Workload, dict[str, Any]]] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _micro: dict[object, float] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _bytes: dict[tuple[object, ...], int] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _least: dict[int, dict[tuple[str, ...], int]] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
@@ -96,6 +102,29 @@ class SearchContext:
             )
         return self._works[key]
 
+    def trained(
+        self, strategy: Strategy, micro_batch: int, accumulate: int, cluster: Cluster | None = None
+    ) -> tuple[Workload, Strategy]:
+        """What the job's trainer makes of that micro-batch in a layout, and of the layout."""
+        work = self.work(micro_batch, accumulate)
+        if self.job is None or not self.job.has_named_trainer:
+            return work, strategy
+        card = cluster.accelerator if cluster else None
+        s, arch = strategy, card.arch if card else ""
+        key = (
+            *(s.zero_stage, s.dp_shard > 1, s.dp_replicate > 1, s.tp, s.pp > 1, s.cp, s.ep),
+            *(bool(s.offload), s.data_ranks * s.cp % s.ep, arch),
+        )
+        known = self._trained.get(key)
+        if known is None:
+            known = self._trained[key] = self.job.in_layout(strategy, arch)
+        workload, own = known
+        own = {name: value for name, value in own.items() if is_counted(strategy, name, value)}
+        return (
+            replace(workload, micro_batch=micro_batch, accumulate=accumulate),
+            strategy.with_options(**own) if own else strategy,
+        )
+
     def bytes(self, layout: ParallelLayout, choice: Choice, size: int) -> int:
         """What one rank needs on its card; asked once for all cards."""
         known = choice.fits.get(size)
@@ -104,8 +133,8 @@ class SearchContext:
             known = self._bytes.get(key)
             if known is None:
                 self.weighed += 1
-                work = self.work(size, layout.accumulate(size))
-                self._bytes[key] = known = needed_bytes(work, choice.strategy)
+                work = self.trained(choice.strategy, size, layout.accumulate(size))
+                self._bytes[key] = known = needed_bytes(*work)
             choice.fits[size] = known
         return known
 
@@ -113,9 +142,12 @@ class SearchContext:
         """What is offloaded -> no candidate of the layout needs less: states and buffers alone."""
         known = self._least.get(id(layout))
         if known is None:
-            work = self.work(layout.micro_batches[0], layout.accumulate(layout.micro_batches[0]))
+            size = layout.micro_batches[0]
             by_offload = {choice.strategy.offload: choice.strategy for choice in layout.choices}
-            known = {what: least_bytes(work, strategy) for what, strategy in by_offload.items()}
+            known = {
+                what: least_bytes(*self.trained(strategy, size, layout.accumulate(size)))
+                for what, strategy in by_offload.items()
+            }
             self._least[id(layout)] = known
         return known
 
@@ -159,8 +191,8 @@ class SearchContext:
     ) -> StepTime:
         """One optimizer step."""
         self.timed += 1
-        work = self.work(size, layout.accumulate(size))
-        return step_time(work, choice.strategy, cluster, self.conditions)
+        work, strategy = self.trained(choice.strategy, size, layout.accumulate(size), cluster)
+        return step_time(work, strategy, cluster, self.conditions)
 
     def host_bytes(self, layout: ParallelLayout, choice: Choice) -> float:
         """What offloading puts into host memory, per GPU: states of the first or the last stage."""
@@ -169,8 +201,8 @@ class SearchContext:
         key = (id(layout), choice.strategy.offload)
         known = self._host.get(key)
         if known is None:
-            work = self.work(layout.micro_batches[0], layout.accumulate(layout.micro_batches[0]))
-            ranks = ranks_of(work, choice.strategy)
+            size = layout.micro_batches[0]
+            ranks = ranks_of(*self.trained(choice.strategy, size, layout.accumulate(size)))
             known = float(max(offloaded_bytes(rank) for rank in (ranks[0], ranks[-1])))
             self._host[key] = known
         return known
@@ -199,7 +231,8 @@ class SearchContext:
             part = cluster.gpus[: inner * copies]
             nodes = replace(cluster, gpus=part, nodes=1) if inside else cluster
             alone = replace(s, **degrees, **plain, pipeline=replace(s.pipeline, virtual_stages=1))
-            step = step_time(self.work(size, 1), alone, nodes, self.conditions)
+            work, _ = self.trained(strategy, size, 1, cluster)
+            step = step_time(work, alone, nodes, self.conditions)
             counted = _WORK if inner * copies > 1 else (*_WORK, "kernel launches")
             known = sum(step.parts.get(name, 0.0) for name in counted) * step.calibration_factor
             self._micro[full] = known
@@ -213,7 +246,8 @@ class SearchContext:
             self.timed += 1
             gpu = replace(cluster, gpus=cluster.gpus[:1], nodes=1)
             single = Strategy(name="single")
-            self._alone[key] = step_time(self.work(self.batch, 1), single, gpu, self.conditions)
+            work, _ = self.trained(single, self.batch, 1, gpu)
+            self._alone[key] = step_time(work, single, gpu, self.conditions)
         best, ranks = self._alone[key], cluster.world_size
         parts = {name: seconds / ranks for name, seconds in best.parts.items()}
         peak = best.peak_flops and best.peak_flops * ranks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 from workbench.describe import Strategy, Workload
@@ -14,6 +15,8 @@ DATA = ("ddp", "fsdp", "fsdp-grad-op", "hsdp", "zero1", "zero2", "zero3")
 BATCH_TOKENS = 2**19
 """Tokens per optimizer step where no global batch is given: what GPT-3's models of 125 M to 760 M
 parameters were trained with (arXiv 2005.14165, table 2.1)."""
+
+_MORE = 8  # a default batch is made larger by no more than this part of it, to suit the ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,13 +109,20 @@ class ParallelLayout:
 
 
 def default_batch(workload: Workload, ranks: int = 1) -> int:
-    """Sequences per optimizer step where none are given.
+    """Sequences per optimizer step where none are given, at least one per rank.
 
-    The smallest power of two that holds `BATCH_TOKENS`, and at least one sequence per rank.
+    The smallest power of two that holds `BATCH_TOKENS`. Ranks that do not divide one, such as 6 or
+    7, get a little more: a multiple of them with a power of two in it, for the micro-batches.
 
     >>> from workbench.describe import Model
-    >>> default_batch(Workload(model=Model.catalog("gpt2"), seq_len=1024, micro_batch=1))
-    512
+    >>> work = Workload(model=Model.catalog("gpt2"), seq_len=1024, micro_batch=1)
+    >>> default_batch(work), default_batch(work, 8), default_batch(work, 6), default_batch(work, 7)
+    (512, 512, 528, 560)
     """
     wanted = max(-(-BATCH_TOKENS // workload.sequence), ranks)
-    return 1 << (wanted - 1).bit_length()
+    odd = ranks // (ranks & -ranks)
+    if odd == 1:
+        return 1 << (wanted - 1).bit_length()
+    unit = odd << max(0, (wanted // _MORE // odd).bit_length() - 1)
+    unit = math.lcm(unit, ranks)
+    return -(-wanted // unit) * unit

@@ -26,7 +26,7 @@ from workbench.units import GIB, format_bytes, format_seconds
 from workbench.version import __version__
 
 _TIMES = (
-    *("step_seconds", "tokens_per_second", "tokens_per_second_per_gpu"),
+    *("step_seconds", "steps_per_second", "tokens_per_second", "tokens_per_second_per_gpu"),
     *("samples_per_second", "mfu"),
 )
 _BYTES: Mapping[str, tuple[float, str]] = {
@@ -40,8 +40,9 @@ FIGURES = (*_TIMES, *_BYTES)
 _UNITS = {
     r"tok(?:en)?s?/s(?:ec)?/gpu": "tokens_per_second_per_gpu",
     r"tok(?:en)?s?/s(?:ec)?": "tokens_per_second",
-    r"(?:samples?|sequences?|it)/s(?:ec)?": "samples_per_second",
+    r"(?:samples?|sequences?)/s(?:ec)?": "samples_per_second",
     r"s(?:ec(?:onds?)?)?(?:/(?:step|it))?": "step_seconds",
+    r"(?:steps?|it)/s(?:ec)?": "steps_per_second",
     r"gib": "peak_gib",
     r"gb": "peak_gb",
 }
@@ -63,6 +64,8 @@ def read_figures(text: str) -> dict[str, float]:
     {'tokens_per_second': 9100.0, 'peak_gib': 61.2}
     >>> read_figures("9,100 tokens/s, 61.2 GiB")
     {'tokens_per_second': 9100.0, 'peak_gib': 61.2}
+    >>> read_figures("2 it/s"), read_figures("0.5 s/it")
+    ({'steps_per_second': 2.0}, {'step_seconds': 0.5})
     """
     words = re.split(r",(?!\d{3}(?!\d))", text)
     figures: dict[str, float] = {}
@@ -153,6 +156,8 @@ def _seconds(figure: str, value: float, step: StepTime, job: Job) -> float:
     match figure:
         case "step_seconds":
             return value
+        case "steps_per_second":
+            return 1 / value
         case "tokens_per_second":
             return step.tokens / value
         case "tokens_per_second_per_gpu":

@@ -18,7 +18,7 @@ from workbench.estimate.sizing.workload_switches import workload_changes
 from workbench.units import GIB, MIB, format_bytes
 
 _TRIFLE = 8 * MIB  # below it a switch is noise of the estimate
-_LONGEST = 8  # switches in one combination
+_MOST = 32  # switches in one combination, far more than there are
 HOST_BYTES_PER_GPU = 256 * GIB
 """Host memory per GPU where it is unknown: what H100 nodes are rented out with (200 to 256 GB)."""
 FREE, COMPUTE, TRAFFIC, HOST, RESULT = range(5)
@@ -206,8 +206,8 @@ def switches_that_fit(
     """The cheapest combination found that fits with `headroom`, none changing the result.
 
     Free switches are thrown first, then those that cost compute, communication, host memory;
-    at the end those that proved needless are taken back. Each switch is measured after the ones
-    before it. Empty when it fits already or when no combination does.
+    at the end those that proved needless are taken back, the costliest first. Each switch is
+    measured after the ones before it. Empty when it fits already or when no combination does.
 
     Raises:
         UsageError: the layout itself is impossible.
@@ -215,14 +215,11 @@ def switches_that_fit(
     before = training_memory(workload, strategy, cluster)
     if leaves_headroom(before, headroom) is not False:
         return ()
-    chosen = _throw(workload, strategy, cluster, headroom, skip=frozenset())
-    if not chosen:
-        return ()
-    needless: frozenset[str] = frozenset()
-    for switch in chosen[:-1]:
-        fewer = _throw(workload, strategy, cluster, headroom, skip=needless | {switch.name})
-        if fewer and fewer[-1].tier <= chosen[-1].tier and len(fewer) < len(chosen):
-            chosen, needless = fewer, needless | {switch.name}
+    chosen = _throw(workload, strategy, cluster, headroom, among=None)
+    for switch in sorted(chosen[:-1], key=lambda switch: -switch.tier):
+        others = frozenset(other.name for other in chosen) - {switch.name}
+        fewer = _throw(workload, strategy, cluster, headroom, among=others)
+        chosen = fewer or chosen
     return chosen
 
 
@@ -231,15 +228,18 @@ def _throw(
     strategy: Strategy,
     cluster: Cluster,
     headroom: float,
-    skip: frozenset[str],
+    among: frozenset[str] | None,
 ) -> tuple[Switch, ...]:
-    """Throw the cheapest helpful switches one by one until it fits; () when it never does."""
+    """Throw the cheapest helpful switches one by one until it fits; () when it never does.
+
+    `among`: names of those that may be thrown; None = any that leaves the result as it is.
+    """
     thrown: list[Switch] = []
-    for _ in range(_LONGEST):
+    while len(thrown) < _MOST:
         helpful = [
             switch
             for switch in switches(workload, strategy, cluster)
-            if switch.tier < RESULT and switch.name not in skip
+            if switch.tier < RESULT and (among is None or switch.name in among)
         ]
         if not helpful:
             return ()

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from workbench.describe import Cluster, Conditions, Offer, Strategy, Workload
 from workbench.describe.job_function import takes_job
 from workbench.errors import UsageError
+from workbench.estimate.exchange import gradient_bytes
+from workbench.estimate.rank import ranks_of
 from workbench.planning.advice.gpus import memory_rubric, need_more_gpus, state_bytes
 from workbench.planning.advice.learning_rate import (
     Rate,
@@ -102,10 +104,11 @@ def advise(
     ]
     if count > 1:
         answers += [
-            ddp_or_fsdp(workload, cluster, conditions, strategy.name),
+            ddp_or_fsdp(workload, cluster, conditions, strategy),
             nvlink_or_pcie(workload, strategy, cluster, conditions),
-            all_reduce_time(2 * workload.model.parameters, cluster, conditions),
         ]
+        if size := gradient_bytes(ranks_of(workload, Strategy.parse("ddp", count))[0]):
+            answers.append(all_reduce_time(size, cluster, conditions))
         if not workload.lora_rank:
             answers.append(zero_savings(workload, count))
     if known.rate is not None:

@@ -45,11 +45,11 @@ def ddp_or_fsdp(
     workload: Workload,
     cluster: Cluster,
     conditions: Conditions | None = None,
-    strategy: str | None = None,
+    strategy: Strategy | None = None,
 ) -> Advice:
     """Whether plain data parallelism is enough; memory decides, time second.
 
-    `strategy`: the name of the one that is meant; None = no one has chosen yet.
+    `strategy`: the one that is meant, whose recompute both have; None = no one has chosen yet.
 
     Raises:
         UsageError: fewer than two GPUs, or an accelerator that is not in the catalog.
@@ -57,7 +57,7 @@ def ddp_or_fsdp(
     count = cluster.world_size
     if count < 2:
         raise UsageError("DDP or FSDP is a question from 2 GPUs on; the cluster has 1.")
-    layouts = {name: Strategy.parse(name, count) for name in ("ddp", "fsdp")}
+    layouts = _ddp_and_fsdp(count, strategy)
     memory, steps = _estimates(workload, layouts, cluster, conditions)
     fits = {name: bool(leaves_headroom(estimate)) for name, estimate in memory.items()}
     needed = {name: format_bytes(estimate.on_card_bytes) for name, estimate in memory.items()}
@@ -65,7 +65,7 @@ def ddp_or_fsdp(
     best = min(seconds, key=lambda name: seconds[name])
     if fits["ddp"] != fits["fsdp"]:
         best = "ddp" if fits["ddp"] else "fsdp"
-    meant = strategy if strategy in layouts else None
+    meant = strategy.name if strategy is not None and strategy.name in layouts else None
     other = meant is not None and (meant != best or not fits[meant])
     return _DDP_OR_FSDP.advice(
         holds=None if meant is None else not other,
@@ -87,6 +87,17 @@ def ddp_or_fsdp(
             "fsdp_step_seconds": seconds["fsdp"],
         },
     )
+
+
+def _ddp_and_fsdp(count: int, meant: Strategy | None) -> dict[str, Strategy]:
+    """Both by name: the one that is meant as it is, the other with the same recompute."""
+    layouts = {name: Strategy.parse(name, count) for name in ("ddp", "fsdp")}
+    if meant is None:
+        return layouts
+    names = ("recompute", "recompute_parts", "recompute_layers")
+    same = {name: getattr(meant, name) for name in names}
+    layouts = {name: layout.with_options(**same) for name, layout in layouts.items()}
+    return layouts | ({meant.name: meant} if meant.name in layouts else {})
 
 
 def _estimates(
