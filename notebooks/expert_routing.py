@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 import torch
@@ -26,13 +27,13 @@ def active_parameters(model: wb.Model) -> int:
     return model.parameters - model.moe_layers * (model.experts - model.experts_per_token) * expert
 
 
-def estimates(model: str, strategies: Sequence[str]) -> list[StepTime]:
-    """Step times on machines of eight H100 each; prints what each step waits for."""
+def estimates(model: str, strategies: Sequence[str], **changes: Any) -> list[StepTime]:
+    """Step times on machines of eight GPUs each, H100 at first; prints what each step waits for."""
     found = list[StepTime]()
-    where = {"gpu": "h100", "gpus": 8, "network": "8x400 infiniband", "seq_len": 4096}
+    job_of = {"gpu": "h100", "gpus": 8, "network": "8x400 infiniband", "seq_len": 4096, **changes}
     for name in strategies:
         ranks = wb.Strategy.ranks_of(name) or 8
-        job = wb.Job.of(model, strategy=name, nodes=ranks // 8, **where)
+        job = wb.Job.of(model, strategy=name, nodes=ranks // 8, **job_of)
         step, memory = wb.step_time(job), wb.training_memory(job)
         buffers = memory.parts["communication buffers"] / 2**30
         print(f"{name:13} step {step.step_seconds:.2f} s, buffers {buffers:.1f} GiB per GPU")

@@ -17,6 +17,8 @@ A message says what was given, what is allowed and what to do next.
 from __future__ import annotations
 
 import difflib
+import shlex
+import sys
 from collections.abc import Iterable
 
 _LISTED = 24  # names in a message; a catalog has its own listing
@@ -63,6 +65,15 @@ class StorageError(WorkbenchError, OSError):
 
 class HostError(WorkbenchError):
     """This host lacks something that the job needs; the message says how to get it."""
+
+
+def pip_install(*packages: str) -> str:
+    """The command that installs them for this Python, whatever `pip` a shell would find.
+
+    >>> pip_install("trl", "datasets").endswith(" -m pip install trl datasets")
+    True
+    """
+    return f"{shlex.quote(sys.executable)} -m pip install {shlex.join(packages)}"
 
 
 def sentence(error: Exception) -> str:

@@ -89,6 +89,25 @@ def test_a_live_run_is_seen_and_stopped_without_jupyter(
     assert told(page) == []
 
 
+def test_runs_of_one_name_are_told_apart_and_opened_in_a_narrow_window(
+    page: Page, server: UiServer, store: Path
+) -> None:
+    name = "fit-of-a-long-name-with-many-words"
+    for number, run in enumerate((name, f"{name}-2")):
+        started = time.time() - 100 * number
+        SampleRun(store, run, name=name, started=started).write(20, phase="ended", outcome="failed")
+    page.driver.set_window_size(800, 900)
+    page.driver.get(server.url)
+    page.until("two rows", lambda: f"{name}-2" in page.text(".wb-runs"), PATIENCE)
+    names = "return [...document.querySelectorAll('.wb-runs td:nth-child(2)')].map((one) => one.textContent)"
+    assert page.js(names)[-2:] == [name, f"{name}-2"]
+    seen = """
+    const button = document.querySelector("[aria-label$='-words-2'].wb-button"), box = button.getBoundingClientRect();
+    return button.contains(document.elementFromPoint(box.right - 2, box.top + box.height / 2));
+    """
+    assert page.js(seen), "the button lies within the window"
+
+
 @pytest.mark.full
 def test_the_page_follows_by_changes_and_says_when_its_server_is_gone(
     page: Page, server: UiServer, store: Path

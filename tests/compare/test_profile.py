@@ -18,7 +18,9 @@ from workbench.compare.profile.merge import merged_trace
 from workbench.compare.profile.spans import united, within, without
 from workbench.compare.profile.values import PARTS
 from workbench.launching.capture.profiling import VARIABLE
+from workbench.launching.steering import look
 from workbench.store.layout import RunPaths
+from workbench.store.queue_files import QueueFiles
 
 ZERO = 1_700_000_000_000_000_000
 MS = 1000.0  # microseconds, the unit of a trace
@@ -182,6 +184,19 @@ def test_what_is_refused_says_what_to_do(tmp_path: Path) -> None:
     (folder / "rank-0.json").unlink()
     (folder / "rank-0.error").write_text("RuntimeError: why")
     assert read_profile(paths).problems == {0: "RuntimeError: why"}
+
+
+def test_a_run_that_waits_in_the_queue_is_not_asked(tmp_path: Path) -> None:
+    paths = RunPaths(tmp_path / "later")
+    paths.directory.mkdir()
+    paths.run.write_text(json.dumps({"run": "later", "processes": 2, "queued_at": 1.0}))
+    waits = QueueFiles(tmp_path).waits("later")
+    waits.parent.mkdir(parents=True)
+    waits.touch()
+    with pytest.raises(wb.UsageError, match="waits in the queue"):
+        tracing.ask(wb.Run(paths))
+    with pytest.raises(wb.UsageError, match="later waits in the queue"):
+        look(paths)
 
 
 @pytest.mark.full

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.diagnose.sample import STEP, Replay, gpu, kinds, row, run_document, sample
+from workbench.diagnose.facts import RankFacts
 
 
 def late(steps: int, seconds: float, *, every: int = 1, rank: int = 1, first: int = 1, **more):
@@ -93,6 +94,23 @@ def test_time_between_steps_is_called_no_wait_for_data_where_no_loader_is_known(
 def test_slowing_down(tmp_path: Path) -> None:
     rows = late(200, 0.0) + late(400, 0.0, first=201, step_seconds=STEP * 1.8)
     assert "slow-down" in kinds(Replay(tmp_path).rows(rows))
+
+
+@pytest.mark.parametrize("per_step", [0, 4 << 20])
+def test_memory_is_the_cause_of_a_slow_down_only_if_it_grows_with_the_steps(
+    tmp_path: Path, per_step: int
+) -> None:
+    """What a run takes while it starts, importing and reading its data, is no leak."""
+    replay = Replay(tmp_path)
+    sizes = [min(1 << 30, n * (32 << 20)) for n in range(1, 90)]
+    replay.samples([sample(910.0 + n, run_rss_bytes=size) for n, size in enumerate(sizes)])
+    rows = late(200, 0.0) + late(400, 0.0, first=201, step_seconds=STEP * 1.8)
+    for one in rows:
+        facts = RankFacts(alive=True, own_bytes=(1 << 30) + per_step * one.step)
+        replay.facts = {"ranks": {0: facts, 1: facts}}
+        found = replay.rows([one])
+    (slower,) = [one for one in found if one.kind == "slow-down"]
+    assert ("grows with each step" in slower.cause) == bool(per_step)
 
 
 def test_long_backward_passes(tmp_path: Path) -> None:

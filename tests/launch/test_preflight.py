@@ -152,7 +152,7 @@ def test_a_missing_package_comes_with_its_one_command(
         return None if name == "deepspeed" else there(name, package)
 
     monkeypatch.setattr(importlib.util, "find_spec", without_deepspeed)
-    with pytest.raises(HostError, match=r"pip install deepspeed"):
+    with pytest.raises(HostError, match=re.escape(f"{sys.executable} -m pip install deepspeed")):
         asked(tmp_path, strategy="zero2")
 
 

@@ -20,6 +20,7 @@ from workbench.planning import Limits, Plans, Space, plan, plan_on
 from workbench.planning.layout_search import LayoutSearch
 from workbench.planning.layouts import enumerate_layouts
 from workbench.planning.planner import PLAIN
+from workbench.planning.plans import Plan
 from workbench.planning.ranking import pareto
 from workbench.planning.search_context import NodeGroup, SearchContext, node_group
 from workbench.planning.space import DATA
@@ -296,7 +297,16 @@ def test_the_explanation_holds_the_numbers() -> None:
     assert "fits without offload" in text
     assert "One GPU" in text
     assert f"${found.plans[0].usd:,.2f}" in text
-    assert str(found).count("\n") >= min(10, len(found.plans))
+
+
+def test_columns_are_as_wide_as_what_they_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = ask()
+    for name in ("layout", "where"):
+        monkeypatch.setattr(Plan, name, property(lambda one: f"{one.usd} of many words" * 4))
+    head, *rows = str(found).splitlines()[:4]
+    for row in rows:
+        assert len(row) == len(head)
+        assert row[head.index("layout") - 2 :].startswith("  ")
 
 
 def test_time_is_offered_for_up_to_twice_the_price() -> None:

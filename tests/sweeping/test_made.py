@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 pytest.importorskip("optuna", reason="the extra sweep is not installed")
 
+import workbench as wb
 from tests.sweeping.plans import sweep_of_results
-from workbench.cli.sweep import list_sweeps
+from workbench.cli.sweep import _show_prepared, list_sweeps
 from workbench.errors import ForeignRunError, StoreError
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.store.queue_files import QueueFiles
@@ -113,3 +115,24 @@ def test_a_damaged_sweep_hides_no_other(
     assert "broken is left out" in shown.err
     assert "lost is left out" in shown.err
     assert not (tmp_path / FOLDER / "lost" / "journal.jsonl").exists(), "a reader writes nothing"
+
+
+def test_a_dry_run_says_what_is_unknown_and_calls_no_example_the_first_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("t.py").write_text(SCRIPT)
+    given = LaunchOptions.from_keywords({"store": Store(tmp_path), "cpu": True, "processes": 1})
+    drawn = SweepOptions(random={"lr": "0.1:0.2"}, trials=3, metric="loss")
+    prepared = prepare_sweep("t.py", (), drawn, given)
+    _show_prepared(prepared)
+    shown = capsys.readouterr().out
+    assert "\na trial: " in shown
+    assert "predicted: n/a; a trial's step time is not known: workbench measure t.py" in shown
+    measured = replace(prepared.first, predicted_time=wb.step_time(wb.Job.of("gpt2", gpu="h100")))
+    _show_prepared(replace(prepared, first=measured))
+    shown = capsys.readouterr().out
+    assert "predicted: n/a; how many steps a trial takes is not known\n" in shown
+    tried = SweepOptions(grid={"lr": "0.1,0.2"}, metric="loss")
+    _show_prepared(prepare_sweep("t.py", (), tried, given))
+    assert "\nfirst trial: " in capsys.readouterr().out

@@ -122,7 +122,7 @@ def _show_prepared(prepared: PreparedSweep) -> None:
         f"sweep {plan.name}: {plan.trials} trials, {prepared.room} at a time",
         f"varied: {labels(plan.parameters)}" + (f" (drawn by {plan.sampler})" if drawn else ""),
         f"judged by: {plan.metric}, {plan.direction} is better",
-        f"first trial: {shell(prepared)}",
+        f"{'a trial' if drawn else 'first trial'}: {shell(prepared)}",
     ]
     if plan.first_look is not None:
         steps = ", ".join(map(str, plan.looks(plan.steps_total or plan.first_look * ETA**2)))
@@ -130,13 +130,17 @@ def _show_prepared(prepared: PreparedSweep) -> None:
             f"stopped early by {plan.stop}: at steps {steps}{'' if plan.steps_total else ' …'} the "
             "best third continues"
         )
-    for line in (*lines, *_predicted_lines(prepared.prediction)):
+    for line in (*lines, *_predicted_lines(prepared)):
         console.print(line, markup=False, soft_wrap=True)
 
 
-def _predicted_lines(predicted: Prediction) -> list[str]:
+def _predicted_lines(prepared: PreparedSweep) -> list[str]:
+    predicted, first = prepared.prediction, prepared.first
     if predicted.hours is None or predicted.wall_hours is None:
-        lacks = "a trial's steps or step time are not known: workbench measure SCRIPT"
+        lacks = "how many steps a trial takes is not known"
+        if first.predicted_time is None:
+            how = "calibrate" if first.recipe else f"measure {first.script.name}"
+            lacks = f"a trial's step time is not known: workbench {how}"
         return [f"predicted: n/a; {lacks}"]
     low, high = predicted.trial_hours_low or 0.0, predicted.trial_hours_high or 0.0
     hour = _hours(low) if high < 1.01 * low else format_between(3600 * low, 3600 * high)

@@ -259,18 +259,10 @@ def slow_down(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _growing_node(evidence: Evidence) -> int | None:
-    """The first machine on which the run's memory has grown by half; None = on none."""
-    used: dict[int, list[float]] = {
-        0: [sample["run_rss_bytes"] or 0 for sample in evidence.samples]
-    }
-    for node, readings in evidence.fresh_hosts():
-        if node:
-            used[node] = [reading.run_rss or 0 for reading in readings]
-    for node, sizes in used.items():
-        told = [size for size in sizes if size]
-        if len(told) > 60 and told[-1] > 1.5 * told[0]:
-            return node
-    return None
+    """The first machine on which a rank takes more memory with every step; None = on none."""
+    curves = (*evidence.host_memory.items(), *evidence.gpu_memory.items())
+    growing = [evidence.node_of(rank) for rank, curve in curves if curve.growth() is not None]
+    return min(growing, default=None)
 
 
 def low_utilisation(evidence: Evidence) -> Iterator[Finding]:

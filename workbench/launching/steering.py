@@ -176,7 +176,8 @@ def _askable(paths: RunPaths, action: str, at: int | None) -> RunRecord:
     run, status = read_run(paths) or RunRecord(), read_status(paths)
     name = paths.directory.name
     if not status.live or status.state == "queued":
-        raise UsageError(f"{name} is {status.state}: only a run that trains can be steered.")
+        why = "waits in the queue" if status.live else "has ended"
+        raise UsageError(f"{name} {why}. Only a run that trains can be asked for this.")
     check_own(paths, "steered")
     if not run.capture:
         raise UsageError(f"{name} was started with --no-capture: its ranks hear of nothing.")

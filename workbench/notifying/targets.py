@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import stat
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from workbench.errors import StoreError, UnknownNameError, UsageError
+from workbench.errors import StoreError, UnknownNameError, UsageError, pip_install
 from workbench.store.files import read_json_or_why, write_json_atomic
 
 ALL, NONE = "all", "none"
 """What a run may be told instead of names."""
 Level = Literal["error", "warning", "note", "none"]
 LEVELS: tuple[Level, ...] = get_args(Level)
-INSTALL = f"Install it: {shlex.quote(sys.executable)} -m pip install apprise"
+INSTALL = f"Install it: {pip_install('apprise')}"
 """What to do where Apprise is missing."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 

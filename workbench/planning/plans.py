@@ -233,12 +233,18 @@ class Plans:
         if not self.plans:
             return "\n".join(("no plan", *self.misses))
         front = set(self.pareto)
-        lines = [f"{'':<5}{'where':<42}{'layout':<52}{'time':>12}{'cost':>12}"]
-        for position, plan in enumerate(self.plans[:SHOWN]):
+        shown = self.plans[:SHOWN]
+        where, layout = (
+            max(len(name), *(len(getattr(plan, name)) for plan in shown)) + 2
+            for name in ("where", "layout")
+        )
+        lines = [f"{'':<5}{'where':<{where}}{'layout':<{layout}}{'time':>12}{'cost':>10}"]
+        for position, plan in enumerate(shown):
             mark = f"{position + 1}{' *' if position in front else ''}"
-            hours = format_seconds(3600 * plan.hours)
-            row = f"{mark:<5}{plan.where:<42}{plan.layout:<52}{hours:>12}{format_usd(plan.usd):>12}"
-            lines.append(row)
+            hours, usd = format_seconds(3600 * plan.hours), format_usd(plan.usd)
+            lines.append(
+                f"{mark:<5}{plan.where:<{where}}{plan.layout:<{layout}}{hours:>12}{usd:>10}"
+            )
         lines.append(f"* no other plan is both cheaper and faster; {len(self.plans)} plans, ")
         lines[-1] += f"{self.rejected.total:,} combinations rejected"
         return "\n".join(lines)

@@ -273,7 +273,8 @@ def main(options: argparse.Namespace) -> None:
         if alarm.rings(step):
             break
     if recent:
-        say(f"final training loss {engine.mean(recent):.4f} at step {step}")
+        steps = len(recent) // options.accumulate
+        say(f"final training loss {engine.mean(recent):.4f} at step {step}, mean of {steps} steps")
     say(f"final validation loss {trainer.evaluate():.4f}, {entropy}")
     if traffic := getattr(engine, "traffic", None):  # of DDP alone
         say(traffic)

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from workbench.errors import HostError, UsageError
+from workbench.errors import HostError, UsageError, pip_install
 
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 METADATA = "metadata.jsonl"
@@ -166,9 +166,7 @@ def loader() -> Callable[[Path], Any]:
         pillow: Any = importlib.import_module("PIL.Image")  # not every caller opens pictures
         operations: Any = importlib.import_module("PIL.ImageOps")
     except ImportError as error:
-        raise HostError(
-            "Opening pictures needs Pillow. Next: pip install 'training-workbench[image]'"
-        ) from error
+        raise HostError(f"Opening pictures needs Pillow. Next: {pip_install('pillow')}") from error
 
     def load(path: Path) -> Any:
         try:

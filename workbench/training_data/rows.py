@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
-from workbench.errors import UsageError
+from workbench.errors import UsageError, pip_install
 from workbench.training_data.values import Row, Source
 
 MOST_ROW_BYTES = 16 << 20
@@ -306,7 +306,9 @@ def _pyarrow(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise UsageError("Parquet and Arrow files need pyarrow: pip install pyarrow") from error
+        raise UsageError(
+            f"Parquet and Arrow files need pyarrow: {pip_install('pyarrow')}"
+        ) from error
 
 
 @contextlib.contextmanager

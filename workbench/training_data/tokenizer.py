@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from workbench.errors import HostError, UsageError
+from workbench.errors import HostError, UsageError, pip_install
 
 _HUB_SECONDS = 5.0
 
@@ -34,7 +34,7 @@ def load_tokenizer(model: str | Path) -> Any:
     try:
         library: Any = importlib.import_module("transformers")
     except ImportError as error:
-        raise HostError("A tokenizer needs transformers: pip install transformers") from error
+        raise HostError(f"A tokenizer needs transformers: {pip_install('transformers')}") from error
     given = str(folder) if folder.is_dir() else str(model)
     try:
         here = folder.is_dir() or not _hub_answers()

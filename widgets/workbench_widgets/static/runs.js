@@ -31,9 +31,12 @@ const ranks = (row) => row.processes ?? row.world_size;
 /** @param {any} row */
 const isLive = (row) => LIVE.includes(row.state);
 
+/** What a run is called here: where others have its name, its id. @param {any} row */
+const called = (row) => (String(row.run).startsWith(`${row.name}-`) ? row.run : row.name);
+
 /** @type {Column[]} */
 const COLUMNS = [
-  { title: "Name", key: (row) => String(row.name).toLowerCase(), text: (row) => row.name },
+  { title: "Name", key: (row) => String(row.name).toLowerCase(), text: called },
   { title: "State", key: (row) => row.outcome ?? row.state, text: (row) => stateOf(row).text },
   { title: "Strategy", key: (row) => row.strategy ?? "", text: (row) => row.strategy ?? "n/a" },
   { title: "Processes", key: ranks, text: (row) => count(ranks(row)), number: true },
@@ -71,13 +74,13 @@ class Line {
   /** @param {any} row @param {RunsTable} table */
   constructor(row, table) {
     this.check = /** @type {HTMLInputElement} */ (
-      element("input", { type: "checkbox", "aria-label": `Compare ${row.name}` })
+      element("input", { type: "checkbox", "aria-label": `Compare ${called(row)}` })
     );
     this.check.addEventListener("change", () => table.select(row.run, this.check.checked));
     this.cells = COLUMNS.map((column) => element("td", column.number ? {} : { class: "wb-text" }));
     this.badge = element("span", { class: "wb-badge" });
     this.cells[1].append(this.badge);
-    const open = element("button", { type: "button", class: "wb-button", "aria-label": `Open ${row.name}` }, "Open");
+    const open = element("button", { type: "button", class: "wb-button", "aria-label": `Open ${called(row)}` }, "Open");
     open.addEventListener("click", () => table.open(row.run));
     this.stop = new StopButton((now) => table.stop(row.run, now));
     this.stop.button.classList.add("wb-small");
@@ -94,7 +97,7 @@ class Line {
     setText(this.badge, text);
     setAttribute(this.badge, "title", row.outcome ? "" : row.message ?? "");
     const depth = trees ? row.depth : 0;
-    if (depth) setText(this.cells[0], `↳ ${row.name}`);
+    if (depth) setText(this.cells[0], `↳ ${called(row)}`);
     this.cells[0].style.paddingLeft = depth ? `${8 + 14 * depth}px` : "";
     this.cells[0].title = row.from ? `${row.run}: ${row.from}` : row.run;
     this.check.checked = selected;

@@ -45,8 +45,8 @@ def read_profile(paths: RunPaths, folder: Path | None = None) -> Profile:
     folders = profiles(paths)
     if folder is None and not folders:
         raise UsageError(
-            f"{paths.directory.name} does not have a profile. Make one while it runs: workbench "
-            f"profile {paths.directory.name}; or profile a new run: workbench profile SCRIPT"
+            f"{paths.directory.name} has no profile. A run is traced while it trains: workbench "
+            "profile RUN; or start one that is traced: workbench profile SCRIPT_OR_RECIPE"
         )
     folder = folder or folders[-1]
     abouts = {rank: about for rank, about in accounts(folder).items() if about.get("steps")}

@@ -81,11 +81,17 @@ def ask(
     `patience` multiplies how far ahead they lie.
 
     Raises:
-        UsageError: the run has ended, or is not observed.
+        UsageError: the run has not started or has ended, or is not observed.
         StoreError: its directory cannot be written.
     """
     paths = RunPaths(run.directory)
-    if not run.status.live:
+    status = run.status
+    if status.state == "queued":
+        raise UsageError(
+            f"{run.id} waits in the queue: it makes no steps yet. Trace it when it has started, or "
+            "launch it with --profile."
+        )
+    if not status.live:
         kept = f"Show its existing profile: workbench profile {run.id} --show. "
         raise UsageError(
             f"{run.id} has ended: only future steps can be traced. "

@@ -60,9 +60,11 @@ def _listen(requests: queue.Queue[bytes], parent: int) -> None:
 
 
 def _answer(line: bytes, report: Any) -> dict[str, Any]:
+    from workbench.errors import pip_install  # noqa: PLC0415
+
     for needed in ("torch", "transformers"):
         if importlib.util.find_spec(needed) is None:
-            return {"refused": f"The simulation needs {needed}: pip install {needed}."}
+            return {"refused": f"The simulation needs {needed}: {pip_install(needed)}."}
     from workbench.estimate.simulation.refusal import CannotSimulateError  # noqa: PLC0415
     from workbench.estimate.simulation.run import run_workload  # noqa: PLC0415  (loads torch)
     from workbench.estimate.simulation.user import run_function  # noqa: PLC0415  (loads torch)

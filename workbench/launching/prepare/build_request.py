@@ -20,7 +20,7 @@ from workbench.describe.checks import require_at_least
 from workbench.describe.detection import CHOOSE_GPUS, detect_host, host_price
 from workbench.describe.job import Job
 from workbench.describe.strategy import DEGREES
-from workbench.errors import HostError, UsageError
+from workbench.errors import HostError, UsageError, pip_install
 from workbench.launching.cell.script import as_words, function_script
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.accelerate_defaults import open_settings
@@ -337,5 +337,5 @@ def _require_libraries() -> None:
     if missing:
         raise HostError(
             f"{' and '.join(missing)} cannot be imported here. Install with: "
-            "pip install 'training-workbench[train]' (or run make demo in the repository)."
+            f"{pip_install('training-workbench[train]')} (or run make demo in the repository)."
         )

@@ -14,7 +14,7 @@ from workbench import recipes
 from workbench.describe.bounded_calls import driver_silence
 from workbench.describe.supported import backend, why_not, why_not_fp8
 from workbench.describe.torch_build import why_no_cuda
-from workbench.errors import HostError, UsageError
+from workbench.errors import HostError, UsageError, pip_install
 from workbench.launching.prepare.limits import check_limits_known
 from workbench.launching.prepare.own_decisions import check_own_decisions
 from workbench.launching.prepare.preflight_warnings import warnings
@@ -73,7 +73,7 @@ def _check_packages(request: Request) -> None:
     if backend(strategy, request.splits) == "deepspeed" and _lacks("deepspeed"):
         raise HostError(
             f"{strategy.name} is DeepSpeed's, and deepspeed is not installed here. Install it "
-            f"with: pip install deepspeed. Or use {_without_deepspeed(request)}; they need "
+            f"with: {pip_install('deepspeed')}. Or use {_without_deepspeed(request)}; they need "
             "nothing."
         )
     needs = () if request.recipe is None else recipes.find(request.recipe).needs
@@ -86,7 +86,7 @@ def _check_packages(request: Request) -> None:
     if missing:
         raise HostError(
             f"{request.script.name} with these arguments needs {' and '.join(missing)}, not "
-            f"installed here. Install with: pip install {' '.join(missing)}"
+            f"installed here. Install with: {pip_install(*missing)}"
         )
 
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 from importlib.util import find_spec
 from pathlib import Path
 
-from workbench.errors import UnknownNameError, UsageError
+from workbench.errors import UnknownNameError, UsageError, pip_install
 from workbench.store.layout import RunPaths
 
 # name -> what its package is imported as, and what pip installs
@@ -36,7 +34,7 @@ def check(name: str) -> None:
     if missing:
         raise UsageError(
             f"The tracker {name} needs {' and '.join(missing)}, not installed here. Install it: "
-            f"{shlex.quote(sys.executable)} -m pip install {' '.join(missing)} (all four trackers "
+            f"{pip_install(*missing)} (all four trackers "
             "come with training-workbench[trackers])."
         )
 
