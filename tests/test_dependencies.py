@@ -144,6 +144,7 @@ def test_every_dependency_has_a_lower_bound_and_a_reason():
             assert re.match(r"\s+# \S.{10,}", rest), f"{name}: no reason in its line"
 
 
+@pytest.mark.slow  # reads every file
 @pytest.mark.parametrize(
     ("directory", "allowed"),
     [("workbench", ("dependencies", "train", "lab")), ("widgets", ("dependencies", "lab"))],
@@ -159,6 +160,7 @@ def test_what_is_imported_is_declared(directory, allowed):
     assert not unknown, "declare it in pyproject.toml with its reason, or do without"
 
 
+@pytest.mark.slow  # reads every file
 def test_what_is_declared_is_used():
     """The core's list only: extras hold things that are started or asked for by others."""
     used = {

@@ -7,6 +7,8 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent
 ARCHAIC = re.compile(
     r"(?<![Tt]here )\b(?:is|are|was|were) no (?!longer\b|more\b)\w+"
@@ -63,6 +65,7 @@ def test_the_pattern_finds_what_it_is_for() -> None:
         assert not ARCHAIC.search(text), text
 
 
+@pytest.mark.slow  # reads every file
 def test_no_archaic_sentences() -> None:
     folders = (ROOT / "workbench", ROOT / "widgets" / "workbench_widgets")
     files = [
