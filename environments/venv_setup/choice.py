@@ -2,7 +2,7 @@
 
 A system torch built for a GPU is used in place and never replaced: on a rented pod or in a CUDA
 image it is the build that fits the driver, and a second one is gigabytes and minutes. Elsewhere
-exactly one version is asked for, by exact number: a range such as `torch>=2.6` may pick another
+exactly one version is asked for, by exact number: a range such as `torch>=2.7` may pick another
 build (with pip, the newest number wins over the CPU build of an older one).
 """
 

@@ -44,7 +44,7 @@ def keep_local(distributed: Any) -> None:
             given = functools.partial(base, self, host_name, port, world_size, is_master, *rest)
             try:
                 given(master_listen_fd=handle, **more)
-            except NotImplementedError:  # torch 2.6: only the store without libuv can take it
+            except NotImplementedError:  # torch 2.7: only the store without libuv can take it
                 given(master_listen_fd=handle, **{**more, "use_libuv": False})
             except TypeError:  # a torch that cannot take it
                 os.close(handle)
