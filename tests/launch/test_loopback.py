@@ -42,8 +42,8 @@ class WithoutSocket(distributed.TCPStore):
 def test_ranks_reach_it_and_other_machines_do_not(store: Any, *, local: bool) -> None:
     module = SimpleNamespace(TCPStore=store)
     keep_local(module)
-    lead = module.TCPStore("127.0.0.1", 0, 2, True, WAIT, wait_for_workers=False)
-    peer = distributed.TCPStore("127.0.0.1", lead.port, 2, False, WAIT)
+    lead = module.TCPStore("127.0.0.1", 0, 2, is_master=True, timeout=WAIT, wait_for_workers=False)
+    peer = distributed.TCPStore("127.0.0.1", lead.port, 2, is_master=False, timeout=WAIT)
     peer.set("step", "3")
     assert lead.get("step") == b"3"
     listens = {
