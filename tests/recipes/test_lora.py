@@ -31,6 +31,7 @@ def test_padding_with_the_end_mark_leaves_the_real_one_learned() -> None:
     assert batch["labels"].tolist() == [[-100, 2, 9], [-100, 9, -100]]
 
 
+@pytest.mark.slow  # reads the library of this Python
 def test_pairs_are_signatures_with_their_documentation() -> None:
     found, padding = pairs.encoded_pairs(None, 192)
     assert padding == pairs.PADDING
