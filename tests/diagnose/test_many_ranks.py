@@ -22,7 +22,7 @@ from workbench.store.layout import RunPaths
 def test_a_look_takes_less_than_a_second_and_names_the_slow_rank(
     tmp_path: Path, ranks: int, most: float
 ) -> None:
-    took, found, diagnoser = looks(RunPaths(tmp_path), ranks, 4 if ranks < 1024 else 90)
+    took, found, diagnoser = looks(RunPaths(tmp_path), ranks, 90)
     assert not over_budget(median(took), most), took
     assert ("straggler", SLOW) in [(one.kind, one.rank) for one in found]
     assert diagnoser.problems == {}
