@@ -201,22 +201,24 @@ TestMachine.settings = settings(max_examples=30, stateful_step_count=30)
 
 
 def test_a_second_dispatcher_leaves_at_once(tmp_path: Path) -> None:
-    files = QueueFiles(tmp_path)
-    with files.locked():
-        world = World(tmp_path)
-        world.make("r1", 1)
-        files.write(files.waits("r1"), QueueEntry(run="r1"))
+    files, world = one_waits(tmp_path)
     first = lock_file(files.folder / "dispatcher.lock", wait=False)
     assert first is not None
     serve(files, world, lambda: None)
     assert [one.run for one in files.waiting()] == ["r1"]
 
 
-def test_it_leaves_when_nothing_waits_and_nobody_is_then_at_work(tmp_path: Path) -> None:
-    files, world = QueueFiles(tmp_path), World(tmp_path)
+def one_waits(folder: Path) -> tuple[QueueFiles, World]:
+    """A queue in which the run r1 waits for one device."""
+    files, world = QueueFiles(folder), World(folder)
     with files.locked():
         world.make("r1", 1)
         files.write(files.waits("r1"), QueueEntry(run="r1"))
+    return files, world
+
+
+def test_it_leaves_when_nothing_waits_and_nobody_is_then_at_work(tmp_path: Path) -> None:
+    files, world = one_waits(tmp_path)
     served: list[bool] = []
 
     def pause() -> None:
@@ -234,10 +236,7 @@ def test_it_leaves_when_nothing_waits_and_nobody_is_then_at_work(tmp_path: Path)
 
 def test_a_full_disk_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither the queue's files nor the log can be written; then there is room again."""
-    files, world, pauses = QueueFiles(tmp_path), World(tmp_path), list[int]()
-    with files.locked():
-        world.make("r1", 1)
-        files.write(files.waits("r1"), QueueEntry(run="r1"))
+    (files, world), pauses = one_waits(tmp_path), list[int]()
     due = world.due
 
     def refused(runs: Sequence[str]) -> list[Start]:
@@ -263,10 +262,7 @@ def test_a_full_disk_does_not_end_it(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_disk_that_is_full_when_it_begins_does_not_end_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files, world, served = QueueFiles(tmp_path), World(tmp_path), list[bool]()
-    with files.locked():
-        world.make("r1", 1)
-        files.write(files.waits("r1"), QueueEntry(run="r1"))
+    (files, world), served = one_waits(tmp_path), list[bool]()
     write = dispatcher.write_json_atomic
 
     def refused(path: Path, document: object) -> int:
@@ -289,10 +285,7 @@ def test_a_disk_that_is_full_when_it_begins_does_not_end_it(
 def test_a_full_disk_fails_no_run_that_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    files, world, tries = QueueFiles(tmp_path), World(tmp_path), list[str]()
-    with files.locked():
-        world.make("r1", 1)
-        files.write(files.waits("r1"), QueueEntry(run="r1"))
+    (files, world), tries = one_waits(tmp_path), list[str]()
     start = world.start
 
     def refused(run: str, devices: tuple[str, ...]) -> None:

@@ -14,7 +14,7 @@ import shutil
 from collections.abc import Iterator
 from typing import Any
 
-from .writers import open_lines
+from .writers import json_lines, open_lines
 
 _STATES = ".states.lost."
 
@@ -28,7 +28,7 @@ def states(folder: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Attempt and line of each of them, as any rank saved it; the newest first."""
     names = [name for name in os.listdir(folder) if _STATES in name]
     for name in sorted(names, key=_attempt, reverse=True):
-        for line in reversed(list(_lines(os.path.join(folder, name)))):
+        for line in reversed(list(json_lines(os.path.join(folder, name)))):
             yield _attempt(name), line
 
 
@@ -102,12 +102,3 @@ def _end_of(path: str, step: int) -> int:
 def _attempt(name: str) -> int:
     number = name.rpartition(".")[2]
     return int(number) if number.isdecimal() else 0
-
-
-def _lines(path: str) -> Iterator[dict[str, Any]]:
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        for text in file:
-            with contextlib.suppress(ValueError):
-                line = json.loads(text)
-                if isinstance(line, dict):
-                    yield line

@@ -30,7 +30,7 @@ from typing import Any
 
 from . import earlier_attempts
 from .graceful_stop import timed_save
-from .writers import LineWriter
+from .writers import LineWriter, json_lines
 
 _TENSORS, _VALUES = 16, 64  # that a fingerprint looks at
 _MAX_MADE = 8  # optimizers built since the last step
@@ -145,7 +145,7 @@ class Rewinds:
         """Saved by any rank: of replicas often rank 0 alone saves."""
         for name in sorted(os.listdir(self._folder)):
             if name.startswith("rank-") and name.endswith(".states.jsonl"):
-                for line in _lines(os.path.join(self._folder, name)):
+                for line in json_lines(os.path.join(self._folder, name)):
                     with contextlib.suppress(KeyError, TypeError):
                         yield line["step"], line["weights"], line["updates"]
 
@@ -197,15 +197,6 @@ def _updates(optimizer: Any) -> int | None:
         with contextlib.suppress(KeyError, TypeError, ValueError):
             return int(state["step"])
     return None
-
-
-def _lines(path: str) -> Iterator[dict[str, Any]]:
-    with contextlib.suppress(OSError), open(path, "rb") as file:
-        for text in file:
-            with contextlib.suppress(ValueError):
-                line = json.loads(text)
-                if isinstance(line, dict):
-                    yield line
 
 
 def _last_step(path: str) -> int | None:

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _MAX_PENDING_BYTES = 1 << 20
@@ -241,3 +241,13 @@ def _patient_stream(descriptor: int, name: str) -> io.TextIOWrapper:
     """A text stream whose ``print`` survives a full disk, as on the terminal it replaces."""
     file = PatientFile(descriptor, name)  # unbuffered, as torchrun's own `python -u` is
     return io.TextIOWrapper(file, "utf-8", errors="backslashreplace", write_through=True)  # pyright: ignore[reportArgumentType]
+
+
+def json_lines(path: str) -> Iterator[dict[str, Any]]:
+    """The documents of a file of JSON lines; a line that is cut off is passed over."""
+    with contextlib.suppress(OSError), open(path, "rb") as file:
+        for text in file:
+            with contextlib.suppress(ValueError):
+                line = json.loads(text)
+                if isinstance(line, dict):
+                    yield line

@@ -8,7 +8,6 @@ to the hub alone and hidden in whatever is said.
 
 from __future__ import annotations
 
-import errno
 import warnings
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, Reposit
 
 from workbench.errors import HostError, UsageError
 from workbench.store import secrets
+from workbench.store.room import is_full
 from workbench.trained_model.hub import own_content
 
 Say = Callable[[dict[str, Any]], None]
@@ -47,7 +47,6 @@ _MEANINGS = {
     ),
 }
 """By the answer's code: what it means, and what to do next."""
-_FULL = {errno.ENOSPC, errno.EDQUOT}
 _NO_ROOM = ("storage", "quota", "payment")  # words of the hub's answer where an account is full
 
 
@@ -183,7 +182,7 @@ def _unreachable(causes: list[BaseException]) -> str | None:
                 f"{constants.ENDPOINT} cannot be reached ({type(cause).__name__}). Next: look at "
                 "the network, HF_ENDPOINT and proxies, then the same command again."
             )
-        if isinstance(cause, OSError) and cause.errno in _FULL:
+        if is_full(cause):
             return (
                 "The disk is full while it is uploaded. Next: free some space, also below "
                 f"{constants.HF_HOME}, then the same command again."
