@@ -178,11 +178,11 @@ def load_ipython_extension(shell: Any) -> None:
     try:
         magic = importlib.import_module("workbench_widgets.train_cell")
     except ImportError as error:
-        from workbench.errors import HostError  # noqa: PLC0415
+        from workbench.errors import HostError, pip_install  # noqa: PLC0415
 
         raise HostError(
             f"%%train needs the widgets ({error}). Install them in this kernel: "
-            "pip install 'training-workbench[lab]'"
+            f"{pip_install('training-workbench[lab]')}"
         ) from None
     magic.load(shell)
 

@@ -12,6 +12,7 @@ import workbench as wb
 from workbench.cli.describing import with_options
 from workbench.cli.mcp_limits import AgentLimits
 from workbench.cli.terminal import StoreOption
+from workbench.errors import pip_install
 from workbench.store.runs import Store
 
 
@@ -38,6 +39,6 @@ def mcp(
             raise
         raise wb.HostError(
             "The package mcp (2.3 or later) is not installed. Install it: "
-            'pip install "training-workbench[agents]"'
+            f"{pip_install('training-workbench[agents]')}"
         ) from error
     server(limits, str(Store(store).root)).run("stdio")

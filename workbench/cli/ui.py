@@ -11,7 +11,7 @@ import typer
 from workbench.cli.describing import with_options
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import StoreOption, console, sigterm_as_interrupt
-from workbench.errors import HostError
+from workbench.errors import HostError, pip_install
 from workbench.store.runs import Store
 
 _PORT = 8787
@@ -64,6 +64,6 @@ def _say(url: str, token: str, root: str, *, reads: bool) -> None:
     lines += [f"Read only:       {url}"] if reads else []
     lines += [f"Stop and resume: {url}?token={token}", "Ctrl-C ends the page; runs continue."]
     if plotly_file() is None:
-        lines.append("Charts need plotly.js: pip install 'plotly>=6.1'")
+        lines.append(f"Charts need plotly.js: {pip_install('plotly>=6.1')}")
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import HostError, StoreError
+from workbench.errors import HostError, StoreError, pip_install
 from workbench.observe.curves import TokenCount
 from workbench.observe.events import MetricStream
 from workbench.observe.logged import LoggedRow
@@ -203,7 +203,7 @@ def _pyarrow() -> Any:
     except ImportError as error:
         raise HostError(
             "Parquet files are written by pyarrow, which is not installed. Install it: "
-            "pip install pyarrow, or export to CSV."
+            f"{pip_install('pyarrow')}. Or export to CSV."
         ) from error
 
 

@@ -21,7 +21,7 @@ from workbench.describe.bounded_calls import DRIVER, driver_silence
 from workbench.describe.detection import detect_host, nvml, silent_gpus, vendor, visible_gpus
 from workbench.describe.hardware import Gpu
 from workbench.describe.torch_build import cuda_version, torch_that_fits
-from workbench.errors import UsageError
+from workbench.errors import UsageError, pip_install
 from workbench.observe.host import disk_free
 from workbench.store.runs import Store
 from workbench.units import GIB, format_bytes, format_usd
@@ -127,7 +127,10 @@ def _check_name_clash() -> Check:
 def _check_torch(torch: dict[str, Any] | None) -> Check:
     if torch is None:
         return _check(
-            "torch", ok=False, observed="cannot be imported", fix="make demo, or pip install torch"
+            "torch",
+            ok=False,
+            observed="cannot be imported",
+            fix=f"make demo, or {pip_install('torch')}",
         )
     driver = nvml() is not None
     build = f"CUDA {torch['cuda']}" if torch["cuda"] else "CPU build"
@@ -209,19 +212,13 @@ def _is_built_for(capability: tuple[int, int], archs: list[str]) -> bool:
 
 
 def _check_accelerate() -> Check:
+    fix = pip_install("accelerate>=1.10,<2")
     try:
         version = importlib.metadata.version("accelerate")
     except importlib.metadata.PackageNotFoundError:
-        return _check(
-            "accelerate", ok=False, observed="not installed", fix="pip install accelerate"
-        )
+        return _check("accelerate", ok=False, observed="not installed", fix=fix)
     major, minor = (int(part) for part in version.split(".")[:2])
-    return _check(
-        "accelerate",
-        (1, 10) <= (major, minor) < (2, 0),
-        version,
-        "pip install 'accelerate>=1.10,<2'",
-    )
+    return _check("accelerate", (1, 10) <= (major, minor) < (2, 0), version, fix)
 
 
 def _check_gpus(torch: dict[str, Any] | None) -> Check:
@@ -395,5 +392,5 @@ def _check_jupyter() -> Check:
         "JupyterLab, ipywidgets, anywidget, plotly"
         if not missing
         else f"missing: {', '.join(missing)}",
-        "pip install 'training-workbench[lab]' (only the widgets need them)",
+        f"{pip_install('training-workbench[lab]')} (only the widgets need them)",
     )

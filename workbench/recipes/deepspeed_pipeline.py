@@ -58,7 +58,10 @@ if __name__ == "__main__":
         print(f"{Path(__file__).name}: error: {error}", file=sys.stderr)
         sys.exit(2)
     except ModuleNotFoundError:
-        print("deepspeed is not installed: pip install deepspeed", file=sys.stderr)
+        print(
+            f"deepspeed is not installed: {sys.executable} -m pip install deepspeed",
+            file=sys.stderr,
+        )
         sys.exit(2)
 
 import torch

@@ -54,7 +54,7 @@ def _torchao() -> Any:
     try:
         return importlib.import_module("torchao.float8")
     except ImportError:
-        sys.exit("--precision fp8 needs torchao. Install it with: pip install torchao")
+        sys.exit(f"--precision fp8 needs torchao. Next: {sys.executable} -m pip install torchao")
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)

@@ -49,8 +49,9 @@ try:
     import tensorflow as tf
 except ImportError as missing:
     print(
-        f"keras_mirrored.py needs TensorFlow and Keras ({missing.name} is missing). Next: pip "
-        "install tensorflow-cpu keras (on NVIDIA GPUs: pip install 'tensorflow[and-cuda]' keras)",
+        f"keras_mirrored.py needs TensorFlow and Keras ({missing.name} is missing). Next: "
+        f"{sys.executable} -m pip install tensorflow-cpu keras (on NVIDIA GPUs: "
+        "'tensorflow[and-cuda]' keras)",
         file=sys.stderr,
     )
     sys.exit(2)

@@ -56,7 +56,8 @@ def _eight_bit(weights: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
     try:
         library: Any = importlib.import_module("bitsandbytes")
     except ImportError:
-        sys.exit("The optimizer adamw-8bit needs bitsandbytes. Next: pip install bitsandbytes")
+        pip = f"{sys.executable} -m pip"
+        sys.exit(f"The optimizer adamw-8bit needs bitsandbytes. Next: {pip} install bitsandbytes")
     return library.optim.AdamW8bit(weights, lr=lr, betas=BETAS)
 
 

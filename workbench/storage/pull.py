@@ -31,6 +31,7 @@ from workbench.store.files import append_line
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_folder
 from workbench.store.record import read_run
+from workbench.store.room import is_full
 from workbench.store.runs import Store
 from workbench.store.starts import attempts_of
 from workbench.units import format_bytes
@@ -319,7 +320,7 @@ def _saved_line(checkpoint: RemoteCheckpoint, place: Path) -> dict[str, Any]:
 def _cannot_store(root: Path, run: RemoteRun, error: OSError) -> str:
     if isinstance(error, StoreError):
         return str(error)
-    if error.errno == errno.ENOSPC:
+    if is_full(error):
         return (
             f"{run.run} has {format_bytes(run.bytes)}, and {root} has not so much room left. Free "
             "some and pull again (what has arrived is kept), or pull into another store with "

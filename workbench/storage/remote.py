@@ -16,7 +16,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from workbench.errors import StorageError, UsageError
+from workbench.errors import StorageError, UsageError, pip_install
 from workbench.store import names
 from workbench.store.secrets import hide_known
 
@@ -137,7 +137,7 @@ class Remote:
         except ImportError as error:
             raise StorageError(
                 f"{self._scheme}:// needs a package that is not installed: "
-                f"pip install {_PACKAGES[self._scheme]}"
+                f"{pip_install(_PACKAGES[self._scheme])}"
             ) from error
         except (ValueError, OSError) as error:
             raise UsageError(f"{self.url!r} cannot be used: {hide_known(str(error))}") from error

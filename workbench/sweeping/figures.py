@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from workbench.errors import HostError
+from workbench.errors import HostError, pip_install
 from workbench.sweeping.progress import TrialRow, best_of
 from workbench.sweeping.study import optuna
 from workbench.sweeping.sweep import Sweep
@@ -27,7 +27,7 @@ def figures(sweep: Sweep) -> dict[str, Any]:
     """
     drawn = optuna().visualization
     if importlib.util.find_spec("plotly") is None:
-        raise HostError("The figures need plotly: pip install 'training-workbench[lab]'")
+        raise HostError(f"The figures need plotly: {pip_install('training-workbench[lab]')}")
     study, plan, trials = sweep.study(), sweep.plan, sweep.trials()
     finished = [trial for trial in trials if trial.state == "finished"]
     named_figures: dict[str, Any] = {}

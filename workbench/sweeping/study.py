@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from workbench.errors import HostError
+from workbench.errors import HostError, pip_install
 from workbench.sweeping.parameters import Parameter, Value, combinations, texts_of
 from workbench.sweeping.plan import ETA, SweepPlan
 
@@ -36,8 +36,8 @@ def optuna() -> Any:
         import optuna as library  # noqa: PLC0415  (an extra; a second to import)
     except ImportError as error:
         raise HostError(
-            f"Sweeps need Optuna, which cannot be imported here ({error}). Install it: pip install "
-            "'training-workbench[sweep]'"
+            f"Sweeps need Optuna, which cannot be imported here ({error}). Install it: "
+            f"{pip_install('training-workbench[sweep]')}"
         ) from error
     library.logging.set_verbosity(library.logging.ERROR)
     warnings.filterwarnings("ignore", category=library.exceptions.ExperimentalWarning)

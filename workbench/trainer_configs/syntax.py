@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from workbench.errors import HostError, UsageError
+from workbench.errors import HostError, UsageError, pip_install
 from workbench.trainer_configs.config_fields import load, read_text
 from workbench.trainer_configs.document import put_below
 from workbench.trainer_configs.yaml_text import yaml_text
@@ -54,7 +54,7 @@ def _toml(path: Path, text: str) -> dict[str, Any]:
             return reader.loads(text)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{path} is not TOML: {error}. Give a config file.") from error
-    raise HostError("Reading TOML needs Python 3.11, or the package tomli: pip install tomli.")
+    raise HostError(f"Reading TOML needs Python 3.11, or the package tomli: {pip_install('tomli')}")
 
 
 def _script_words(path: Path, text: str) -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.errors import HostError
+from workbench.errors import HostError, pip_install
 
 
 def yaml_text(document: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
@@ -22,7 +22,7 @@ def yaml_text(document: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
         import yaml  # noqa: PLC0415  (not a dependency of the core)
     except ImportError:
         raise HostError(
-            "Writing YAML needs PyYAML. Install it: pip install pyyaml (it comes with "
+            f"Writing YAML needs PyYAML. Install it: {pip_install('pyyaml')} (it comes with "
             "training-workbench[train])."
         ) from None
 

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from workbench.errors import pip_install
 from workbench.estimate.simulation.result import Simulation, SimulationUnavailable
 
 Progress = Callable[[float, str], None]
@@ -202,7 +203,7 @@ def _cloudpickled(request: dict[str, Any]) -> bytes:
     except ImportError:
         raise SimulationUnavailable(
             "A function defined in a notebook or script needs cloudpickle to reach the "
-            "simulation's process: pip install cloudpickle, or put it into a module."
+            f"simulation's process: {pip_install('cloudpickle')}. Or put it into a module."
         ) from None
     return bytes(cloudpickle.dumps(request))
 

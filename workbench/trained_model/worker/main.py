@@ -16,7 +16,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-from workbench.errors import HostError, UsageError
+from workbench.errors import HostError, UsageError, pip_install
 
 Say = Callable[[dict[str, Any]], None]
 
@@ -63,7 +63,7 @@ def main() -> None:
         except HostError as error:
             say({"error": str(error), "kind": "host"})
         except ModuleNotFoundError as error:
-            text = f"The Python package {error.name} is missing: pip install {error.name}"
+            text = f"The Python package {error.name} is missing: {pip_install(error.name or '')}"
             say({"error": text, "kind": "host"})
         except Exception as error:  # noqa: BLE001 - told to the parent
             traceback.print_exc()

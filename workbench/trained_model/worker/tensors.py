@@ -21,7 +21,7 @@ import torch.distributed.checkpoint as dcp
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from workbench.errors import UsageError
+from workbench.errors import UsageError, pip_install
 from workbench.recover.foreign import identify
 from workbench.trained_model.worker.recipe_files import recipe_module
 
@@ -121,7 +121,7 @@ class GatheredZero(Tensors):
             from deepspeed.utils import zero_to_fp32  # noqa: PLC0415 - only for its checkpoints
         except ImportError as error:
             raise UsageError(
-                "DeepSpeed's shards are put together by DeepSpeed: pip install deepspeed"
+                f"DeepSpeed's shards are put together by DeepSpeed: {pip_install('deepspeed')}"
             ) from error
         torch.serialization.add_safe_globals(_deepspeed_records())
         above, tag = folder.parent, folder.name
