@@ -139,7 +139,7 @@ def test_every_model_of_the_mixture_kind_uses_a_part_of_itself() -> None:
 
 @pytest.mark.parametrize("one", GPUS, ids=lambda one: one.id)
 def test_accelerator_in_range(one: accelerators.Accelerator) -> None:
-    assert 10e9 < one.memory_bytes < 320e9
+    assert 8e9 < one.memory_bytes < 320e9
     assert one.source
     assert len(one.date) == len("2026-08-22")
     if one.memory_bytes_per_second is not None:
@@ -247,6 +247,16 @@ def test_accelerators_are_unique_and_all_that_the_articles_name_are_there() -> N
         ("A800-80GB", "a800-80"),
         ("RTX4090", "rtx-4090"),
         ("RTX 3090 Ti", "rtx-3090ti"),
+        ("3080", "rtx-3080"),
+        ("RTX 3080 Ti", "rtx-3080ti"),
+        ("NVIDIA GeForce RTX 4070", "rtx-4070"),
+        ("RTX 4070 SUPER", "rtx-4070-super"),
+        ("RTX4070Ti", "rtx-4070ti"),
+        ("RTX 4070 Ti SUPER", "rtx-4070ti-super"),
+        ("RTX 5000 Ada", "rtx-5000-ada"),
+        ("Quadro RTX 8000", "rtx-8000-turing"),
+        ("Tesla V100-PCIE-32GB", "v100-pcie-32"),
+        ("H20", "h20"),
         ("A6000", "rtx-a6000"),
         ("NVIDIA RTX 6000 Ada Generation", "rtx-6000-ada"),
         ("Quadro RTX 6000", "rtx-6000-turing"),

@@ -61,6 +61,9 @@ def test_nonsense_is_refused(arguments: dict[str, object], sentence: str) -> Non
         ("Tesla T4", 15109, "t4"),
         ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", 9856, None),
         ("NVIDIA H100 80GB HBM3", 10240, None),
+        ("NVIDIA GeForce RTX 4060 Ti", 16380, "rtx-4060ti"),
+        ("NVIDIA GeForce RTX 4060 Ti", 8188, None),
+        ("NVIDIA GeForce RTX 3080", 10240, "rtx-3080"),
         ("NVIDIA Thor", 122880, None),
     ],
 )

@@ -211,7 +211,10 @@ def test_live_answers_lie_over_the_table(catalogue: Path) -> None:
         ("vultr", "vbm-256c-3072gb-8-b200-gpu", "B200", 192, ("b200-sxm", True)),
         ("vultr", "vcg-a100-6c-60g-40vram", "A100", 40, None),  # half of an 80 GB card
         ("azure", "Standard_NV6ads_A10_v5", "A10", 4, None),  # a sixth
-        ("vastai", "12345", "RTX3060", 12, None),  # not in the catalog
+        ("vastai", "12345", "RTX3060", 12, ("rtx-3060", True)),
+        ("vastai", "12345", "RTX3060", 8, None),  # the catalog has the one of 12 GB
+        ("vastai", "12345", "RTX4070Ti", 12, ("rtx-4070ti", True)),
+        ("vastai", "12345", "GTX1080Ti", 11, None),  # not in the catalog
     ],
 )
 def test_form_factors(provider, instance, gpu_name, memory, expected) -> None:
