@@ -89,7 +89,7 @@ Stages = list[stage._PipelineStageBase]
 _F, _B = schedules._ComputationType.FORWARD, schedules._ComputationType.FULL_BACKWARD
 _STEP = inspect.signature(pipelining.ScheduleGPipe.step).parameters
 _QUIET = {"return_outputs": False} if "return_outputs" in _STEP else {}  # torch 2.9 has no such
-_WAY_BACK = {"FULL_BACKWARD", "SEND_B", "RECV_B", "REDUCE_GRAD"}
+_WAY_BACK = {"FULL_BACKWARD", "SEND_B", "RECV_B", "WAIT_SEND_B", "REDUCE_GRAD", "WAIT_REDUCE_GRAD"}
 
 
 def stages_of(pp: int, virtual_stages: int, schedule: str) -> list[list[int]]:
