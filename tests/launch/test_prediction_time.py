@@ -280,7 +280,7 @@ def _corrects_the_next_of_another_size(run: wb.Run, *, quiet: bool) -> None:
     assert predicted is not None
     moved = corrected.predicted.parts["stack calibration"]
     assert 0.5 < moved / (measured - predicted) < 1.2
-    assert f"from run {run.id}" in corrected.predicted.assumptions[-1]
+    assert f"from run {run.id}" in "; ".join(corrected.predicted.assumptions)
     if known[0].step_ratio is not None:
         assert corrected.predicted_time is not None
         assert plain.predicted_time is not None

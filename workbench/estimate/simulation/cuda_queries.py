@@ -51,6 +51,9 @@ class Memory:
 class CardStream(torch.cpu.Stream):
     """A CUDA stream: work on it is in order, so waiting means nothing here."""
 
+    stream_id = device_index = 0
+    device_type = 1  # CUDA among torch's device types; FSDP2 asks a stream for it since torch 2.15
+
     def __init__(self, *_device: Any, **_options: Any) -> None:
         super().__init__()
 
@@ -148,10 +151,10 @@ def _of_device() -> dict[str, Any]:
 
 
 def _of_streams() -> dict[str, Any]:
-    current = ("current_stream", "default_stream")
-    return {
+    default = CardStream()
+    current = dict.fromkeys(("current_stream", "default_stream"), lambda *_device: default)
+    return current | {
         "Stream": CardStream,
         "Event": CardEvent,
         "stream": torch.cpu.stream,
-        **dict.fromkeys(current, torch.cpu.current_stream),
     }
