@@ -10,6 +10,7 @@ import lora
 import pairs
 import pytest
 import torch
+from safetensors.torch import load_file
 
 import workbench as wb
 
@@ -111,8 +112,16 @@ def test_one_curve_however_the_answers_are_spread_and_resumed(store: Path) -> No
 
 @pytest.mark.full
 @pytest.mark.slow
-def test_qlora_trains_adapters_on_four_bits(store: Path) -> None:
+@pytest.mark.timeout(600)
+def test_qlora_trains_adapters_on_four_bits_whole_or_sharded(store: Path) -> None:
     pytest.importorskip("bitsandbytes", reason="pip install 'training-workbench[lowbit]'")
+    pytest.importorskip("deepspeed", reason="pip install 'training-workbench[deepspeed]'")
     found = trained(store, "ddp", 2, "--qlora", "--micro-batch", "4")
     assert found["world_size"] == 2
     assert found["loss_last"] < found["loss_first"] - 0.1
+    sharded = trained(store, "zero3", 2, "--qlora", "--micro-batch", "4")
+    assert sharded["loss_last"] == pytest.approx(found["loss_last"], rel=1e-4)
+    saved = sharded["folder"] / "checkpoints" / "adapter" / "adapter_model.safetensors"
+    adapters = load_file(saved)
+    assert adapters
+    assert all(one.numel() for one in adapters.values())  # gathered from all ranks

@@ -116,7 +116,7 @@ from quantized import keep_scales, nf4
 from safetensors.torch import save_file
 from skipped_data import data_step, skipped_ranges
 from torch import Tensor, nn
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
 
 def make_model(options: argparse.Namespace) -> nn.Module:
@@ -128,10 +128,16 @@ def make_model(options: argparse.Namespace) -> nn.Module:
     with tempfile.TemporaryDirectory() as folder:
         if not name:
             config = LlamaConfig(**options.config, eos_token_id=END, pad_token_id=PADDING)
-            model = AutoModelForCausalLM.from_config(config, dtype=dtype)
-            if options.qlora:  # transformers quantizes while it loads; its own save is rank 0's
+            if not options.qlora:
+                model = AutoModelForCausalLM.from_config(config, dtype=dtype)
+            else:  # quantized while it loads, so it is saved first: whole, which ZeRO-3's are not
+                whole: Any = LlamaForCausalLM(config)
                 config.save_pretrained(folder)
-                save_file(model.state_dict(), Path(folder, "model.safetensors"), {"format": "pt"})
+                save_file(
+                    whole.to(dtype).state_dict(),
+                    Path(folder, "model.safetensors"),
+                    {"format": "pt"},
+                )
                 name = folder
         if name:
             model = AutoModelForCausalLM.from_pretrained(name, dtype=dtype, **four_bits)

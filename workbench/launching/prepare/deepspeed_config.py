@@ -12,6 +12,7 @@ import json
 from workbench.describe import Strategy
 
 DEEPSPEED_NAME = "deepspeed.json"
+GATHERS_ON_SAVE = "stage3_gather_16bit_weights_on_model_save"
 NVME_PATH = "/local_nvme"
 """Where offloaded states go: the name that DeepSpeed's documentation uses for a local drive."""
 
@@ -40,6 +41,8 @@ def _zero(strategy: Strategy, device: str) -> dict[str, object]:
     }
     values: dict[str, object] = {"stage": strategy.zero_stage}
     values |= {key: value for key, value in chosen.items() if value is not None}
+    if last:  # else nothing can save the weights whole: neither get_state_dict nor save_pretrained
+        values[GATHERS_ON_SAVE] = True
     for part, key in (("optimizer", "offload_optimizer"), ("parameters", "offload_param")):
         if part in strategy.offload:
             values[key] = _offload(strategy.deepspeed.offload_device, device)

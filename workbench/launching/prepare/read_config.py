@@ -15,7 +15,7 @@ from typing import Any
 from workbench.describe import Strategy
 from workbench.errors import UsageError
 from workbench.launching.prepare.accelerate_config import FSDP_KEYS
-from workbench.launching.prepare.deepspeed_config import NVME_PATH
+from workbench.launching.prepare.deepspeed_config import GATHERS_ON_SAVE, NVME_PATH
 from workbench.trainer_configs.config_fields import Reader, load
 
 _KINDS = {
@@ -254,6 +254,8 @@ def _read_deepspeed(
         ),
         "live_parameters": zero.number("stage3_max_live_parameters"),
     }
+    if stage == 3 and zero.values.get(GATHERS_ON_SAVE) is True:
+        zero.known.add(GATHERS_ON_SAVE)  # written at this stage anyway
     devices: dict[str, str | None] = {}
     parts = [top, zero]
     for part, key in (("optimizer", "offload_optimizer"), ("parameters", "offload_param")):
