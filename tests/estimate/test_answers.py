@@ -471,12 +471,14 @@ def test_a_job_answers_as_its_parts_do() -> None:
 
 
 def test_quantized_weights_are_offered_where_a_plan_offers_them() -> None:
-    """Neither split over tensor-parallel ranks nor sharded by ZeRO."""
+    """Whole, or sharded by FSDP and ZeRO; tensor-parallel ranks cannot split a matrix of theirs."""
     job = wb.Job.of("llama-3-70b", gpu="rtx-4090", lora_rank=16, quantization="nf4", seq_len=512)
     offered = wb.fewest_gpus(job)
     assert offered
     for option in offered:
         assert option.strategy.tp == 1, option.strategy.name
-        assert option.strategy.zero_stage is None, option.strategy.name
-    for switch in sizing.switches(job.workload, job.strategy):
-        assert switch.strategy.zero_stage is None, switch.name
+    assert any(option.strategy.zero_stage == 3 for option in offered)
+    with pytest.raises(wb.UsageError, match="nf4 weights cannot be split over tp = 2"):
+        wb.training_memory(
+            wb.Job.of("llama-3-8b", lora_rank=16, quantization="nf4", strategy="tp2")
+        )

@@ -130,17 +130,6 @@ def least_bytes(workload: Workload, strategy: Strategy) -> int:
     return sum(card_parts(strategy, "cuda", reserved - _ROUNDING).parts.values())
 
 
-def why_not_quantized(workload: Workload, strategy: Strategy) -> str:
-    """Why quantized weights do not go with this layout, in words; empty where they do."""
-    if workload.quantization == "none":
-        return ""
-    if strategy.tp > 1:
-        return f"{workload.quantization} weights cannot be split over tp {strategy.tp}"
-    if strategy.zero_stage is not None:
-        return f"{workload.quantization} weights are not sharded by ZeRO"
-    return ""
-
-
 def check_layout(workload: Workload, strategy: Strategy) -> None:
     """Refuse layouts that no library can run.
 
@@ -149,6 +138,11 @@ def check_layout(workload: Workload, strategy: Strategy) -> None:
     """
     model = workload.model
     check_offloaded_weights(strategy)
+    if strategy.tp > 1 and workload.quantization != "none":
+        raise UsageError(
+            f"{workload.quantization} weights cannot be split over tp = {strategy.tp}. "
+            "Use fsdp, zero3 or pp, which keep each matrix whole while it computes."
+        )
     if strategy.tp > 1 and model.kind != "module":
         if model.heads % strategy.tp:
             good = [str(tp) for tp in range(2, model.heads + 1) if model.heads % tp == 0][:8]

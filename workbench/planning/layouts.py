@@ -15,7 +15,7 @@ from workbench.describe import Strategy, Workload
 from workbench.describe.strategy import RECOMPUTE
 from workbench.describe.supported import launchable, why_not, why_not_in
 from workbench.errors import UsageError
-from workbench.estimate.memory import check_layout, why_not_quantized
+from workbench.estimate.memory import check_layout
 from workbench.estimate.sizing.strategy_switches import layout_name
 from workbench.estimate.stages import stages
 from workbench.planning.space import Choice, ParallelLayout, Space
@@ -86,8 +86,6 @@ def _degree_reason(  # noqa: PLR0911  (one line per rule)
             f"at least {CONTEXT_SLICE:,} are worth it"
         )
     strategy = Strategy(name="", tp=tp, cp=cp, pp=pp)
-    if reason := why_not_quantized(workload, strategy):
-        return reason
     try:
         check_layout(workload, strategy)
         stages(model, strategy, 1)
@@ -136,9 +134,7 @@ def _experts(
     ]
     for ep in degrees:
         split = replace(strategy, ep=ep)
-        if reason := why_not_quantized(workload, split):
-            yield _named(split, reason)
-        elif batch % split.data_ranks:
+        if batch % split.data_ranks:
             ranks = split.data_ranks
             yield _named(split, f"a batch of {batch} sequences cannot be split over {ranks} ranks")
         else:

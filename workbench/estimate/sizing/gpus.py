@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from workbench.describe import Accelerator, Cluster, Strategy, Workload
 from workbench.describe.job import Job
 from workbench.errors import UnknownNameError, UsageError
-from workbench.estimate.memory import training_memory, why_not_quantized
+from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
 from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
 from workbench.estimate.sizing.switch import HOST, RESULT, Switch, switches, switches_that_fit
@@ -196,12 +196,10 @@ def _first_count(
         cluster = Cluster.rented(gpu, gpus=count // nodes, nodes=nodes)
         for layout in _layouts(name, count):
             strategy = layout.with_options(recompute="full") if recompute else layout
-            if why_not_quantized(workload, strategy):
-                continue
             try:
                 estimate = training_memory(workload, strategy, cluster)
             except UsageError:
-                continue  # heads or experts do not divide
+                continue  # heads or experts do not divide, or 4-bit weights cannot be split
             if leaves_headroom(estimate, headroom):
                 return Option(
                     nodes=nodes,

@@ -9,7 +9,7 @@ from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.hardware import device_of
 from workbench.describe.job_function import takes_job
 from workbench.errors import UsageError
-from workbench.estimate.memory import training_memory, why_not_quantized
+from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
 from workbench.estimate.sizing.change import Change
 from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
@@ -121,8 +121,6 @@ def _switches(
     changes = (*strategy_changes(workload, strategy), *workload_changes(workload, strategy))
     for change in changes:
         job = change.applied(workload, strategy)
-        if why_not_quantized(*job):
-            continue
         try:
             after = training_memory(*job, cluster)
         except UsageError:
