@@ -99,7 +99,8 @@ def test_accelerate_reads_its_config(tmp_path: Path) -> None:
     assert parsed.parallelism_config["parallelism_config_dp_replicate_size"] == 2
 
 
-@pytest.mark.full  # starts two ranks
+@pytest.mark.full
+@pytest.mark.slow  # starts two ranks
 def test_accelerate_starts_the_ranks_of_a_cpu_job(tmp_path: Path) -> None:
     made = write_config(wb.Job.of("gpt2", gpus=2, cpu=True, strategy="ddp"), "accelerate")
     write_files(made, tmp_path)

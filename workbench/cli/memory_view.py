@@ -110,10 +110,10 @@ def _inputs(job: Job, what: str) -> Table:
 def _training_words(report: MemoryAnswer) -> str:
     workload = report.job.workload
     times = f" x {workload.accumulate} accumulated" if workload.accumulate > 1 else ""
-    lora = f", LoRA r{workload.lora_rank}" if workload.lora_rank else ""
+    adapters = f", {workload.adapters}" if workload.adapters else ""
     return (
         f"{workload.micro_batch} x {workload.sequence} tokens{times}, {workload.precision}, "
-        f"{workload.optimizer}{lora}"
+        f"{workload.optimizer}{adapters}"
     )
 
 

@@ -99,11 +99,11 @@ def _sentences(title: str, sentences: tuple[str, ...]) -> Table | None:
 def _question(report: PlanAnswer) -> Table | None:
     work, model = report.workload, report.workload.model
     length = report.options.tokens or f"{report.options.epochs} x {report.options.dataset_tokens}"
-    lora = f", LoRA r{work.lora_rank}" if work.lora_rank else ""
+    adapters = f", {work.adapters}" if work.adapters else ""
     text = (
         f"{model.name}, {format_count(model.parameters)} parameters, {length} tokens in steps of "
         f"{report.plans.global_batch:,} x {work.sequence:,} tokens; {work.precision}, "
-        f"{work.optimizer}{lora}"
+        f"{work.optimizer}{adapters}"
     )
     return _sentences("What", (text,))
 

@@ -363,6 +363,13 @@ class Workload:
         return adapted if self.lora_rank else "full"
 
     @property
+    def adapters(self) -> str:
+        """The adapters in words, with the storage of the frozen weights; empty where none are."""
+        if not self.lora_rank:
+            return ""
+        return f"LoRA r{self.lora_rank}" + f" on {self.quantization}" * (self.trained == "qlora")
+
+    @property
     def tokens(self) -> int:
         """Tokens per micro-batch and data-parallel rank."""
         if self.model.kind == "vision":

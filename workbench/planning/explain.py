@@ -60,8 +60,8 @@ def _times(ratio: float) -> str:
 
 def why_layout(result: LayoutResult, fit: FittingLayout) -> str:
     """Why the layout is not a simpler one."""
-    simplest = next((refusal.layout for refusal in result.refusals if refusal.choices), fit.layout)
-    if simplest is fit.layout:
+    simplest = result.simplest
+    if simplest is None or simplest is fit.layout:
         return "the simplest layout is the fastest here"
     name = simplest.strategy.name
     kept = next((other for other in result.best if other.layout is simplest), None)

@@ -209,7 +209,7 @@ def memory_rubric(workload: Workload, gpu: str | Accelerator, gpus: int | None =
     each = needed / count
     least = math.ceil(needed / card.memory_bytes)
     plural = "s" * (least > 1)
-    adapters = f", LoRA r{workload.lora_rank}" if workload.lora_rank else ""
+    adapters = f", {workload.adapters}" if workload.adapters else ""
     return _MEMORY_RUBRIC.advice(
         holds=None if gpus is None else least <= gpus,
         next=f"Use at least {least} GPUs, or a mode with fewer bytes per parameter (--lora-rank)."
