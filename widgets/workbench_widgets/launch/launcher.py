@@ -130,9 +130,9 @@ class Launcher(ControlBox):
             # it may pass (a device that is held): the command stays, and so does Launch
             self._show(replace(look, problem=sentence(error)), problem_shown=False)
         else:
+            self.preview.note = f"Launched as {run.id}. It continues if you close this page."
             self.run = run
             self.fields.devices.refresh()
-            self.preview.note = f"Launched as {run.id}. It continues if you close this page."
 
     def _show(self, look: Look, *, problem_shown: bool = True) -> None:
         """The command, or the problem, which is not drawn again where the picker shows it."""
