@@ -64,8 +64,8 @@ core_time = CoreTime()
 core_time.look(0.0)
 Path(sys.argv[1], "cgroup.procs").write_text(str(os.getpid()))
 core_time.look(0.0)
-before, begun = core_time.looks[-1][2], time.monotonic()
-while time.monotonic() - begun < 0.6:
+before, begun = core_time.looks[-1][2], time.process_time()
+while time.process_time() - begun < 0.04:  # eight periods of the quota, however busy the host is
     pass
 core_time.look(1.0)
 after = core_time.looks[-1][2]
@@ -81,7 +81,7 @@ def test_the_quota_of_a_cgroup_that_it_was_moved_to_is_seen() -> None:
     folder = GROUPS / f"workbench-test-{os.getpid()}"
     folder.mkdir()
     try:
-        for name, text in (("cpu.cfs_quota_us", "20000"), ("cpu.max", "20000 100000")):
+        for name, text in (("cpu.cfs_quota_us", "5000"), ("cpu.max", "5000 100000")):
             if (folder / name).exists():
                 (folder / name).write_text(text)
         command = [sys.executable, "-c", _BURNS, str(folder), str(GROUPS)]
@@ -92,7 +92,7 @@ def test_the_quota_of_a_cgroup_that_it_was_moved_to_is_seen() -> None:
             until(lambda: not (folder / "cgroup.procs").read_text())
             folder.rmdir()
     assert before < 10_000
-    assert after > 200_000  # of the 600 ms it may compute 120 to 140
+    assert after > 200_000  # in each 100 ms it may compute 5
     assert outside == after
 
 
