@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from workbench.describe import catalog, price_files, prices
-from workbench.describe.hardware import Network
+from workbench.describe.hardware import Cluster, Network
 from workbench.describe.live_prices import ProviderAnswer
 from workbench.describe.price import MARKS, ODD_ABOVE, Offer, last_day, marked, medians
 from workbench.errors import UnknownNameError, UsageError
@@ -169,6 +169,14 @@ def test_filters_take_usual_names() -> None:
         prices.offers(providers=["runpodd"])
     with pytest.raises(UnknownNameError, match="accelerator"):
         prices.offers(gpu="h1000")
+
+
+def test_unknown_host_memory_is_what_the_offers_have_at_least() -> None:
+    whole = [one for one in prices.offers() if one.gpus == 8 and one.provider != "cudo"]
+    known = {(one.provider, one.gpu): one.memory_bytes / 8 for one in whole if one.memory_bytes}
+    assert len(known) > 10
+    for (provider, gpu), each in known.items():
+        assert each >= Cluster.rented(gpu, gpus=8).host_bytes_per_gpu, (provider, gpu)
 
 
 def test_the_gap_between_providers_today() -> None:

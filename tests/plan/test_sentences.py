@@ -66,9 +66,10 @@ def test_the_simplest_layout_is_named_with_its_time_where_it_is_a_plan_too() -> 
 
 
 def test_host_memory_that_no_one_stated_is_said_to_be_assumed() -> None:
-    cluster, job = wb.Cluster.rented("h100", gpus=8), Job.of("mixtral-8x7b", cpu=True)
-    (unknown,) = plan_on(cluster, job, tokens=1e9).misses
-    assert "the host's is not known, 79.6 GiB per GPU are assumed" in unknown
+    cluster, job = wb.Cluster.rented("h100", gpus=8), Job.of("llama-3-70b", cpu=True)
+    larger = Job.of("llama-3-405b", cpu=True)
+    (unknown,) = plan_on(cluster, larger, tokens=1e9).misses
+    assert "the host's is not known, 151 GiB per GPU are assumed" in unknown
     assert "more host memory per GPU" in unknown
     assert "a larger card" not in unknown
     small = replace(cluster, memory_bytes=8 * 80 << 30)

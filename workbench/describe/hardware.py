@@ -10,6 +10,7 @@ from workbench.describe.accelerators import Accelerator, find
 from workbench.describe.checks import require_choice
 from workbench.describe.option import Option, check_value
 from workbench.errors import UnknownNameError, UsageError
+from workbench.units import GIB
 
 MOST_GPUS, MOST_NODES = 128, 100_000  # beyond them a size is a typing mistake
 SIZES = {
@@ -178,6 +179,17 @@ class Cluster:
             network=Network.parse(network) if isinstance(network, str) else network,
             link=link,
         )
+
+    @property
+    def host_bytes_per_gpu(self) -> float:
+        """Host memory that the rank of each GPU may use; needs GPUs.
+
+        Where it is unknown, 1.9 times the smallest card's is assumed, up to 200 GiB: what the
+        offers of 8 GPUs have at least, those of one provider apart (data/prices.csv).
+        """
+        if self.memory_bytes:
+            return self.memory_bytes / len(self.gpus)
+        return min(200 * GIB, 1.9 * min(gpu.memory_bytes for gpu in self.gpus))
 
     @property
     def world_size(self) -> int:

@@ -51,14 +51,8 @@ class NodeGroup:
 
 
 def node_group(cluster: Cluster) -> NodeGroup:
-    """`cluster` with the host memory that each of its GPUs may use.
-
-    Unknown host memory counts as much as the card's: of the offers that state it, all but the
-    smallest of one provider have more (data/prices.csv).
-    """
-    cards = [gpu.memory_bytes for gpu in cluster.gpus]
-    memory = cluster.memory_bytes
-    return NodeGroup(cluster, memory / len(cards) if memory else float(min(cards)))
+    """`cluster` with the host memory that each of its GPUs may use."""
+    return NodeGroup(cluster, cluster.host_bytes_per_gpu)
 
 
 @dataclass

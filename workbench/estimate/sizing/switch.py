@@ -20,7 +20,7 @@ from workbench.units import GIB, MIB, format_bytes
 _TRIFLE = 8 * MIB  # below it a switch is noise of the estimate
 _MOST = 32  # switches in one combination, far more than there are
 HOST_BYTES_PER_GPU = 256 * GIB
-"""Host memory per GPU where it is unknown: what H100 nodes are rented out with (200 to 256 GB)."""
+"""Host memory per GPU where no card is named: what H100 nodes are rented out with (to 256 GB)."""
 FREE, COMPUTE, TRAFFIC, HOST, RESULT = range(5)
 
 
@@ -190,9 +190,9 @@ def _is_host(cluster: Cluster | str) -> bool:
 
 def _host_holds(switch: Switch, cluster: Cluster | str) -> bool:
     """Whether the host's memory holds what moves there."""
-    if isinstance(cluster, str) or cluster.memory_bytes is None:
+    if isinstance(cluster, str) or not cluster.gpus:
         return switch.host_bytes <= HOST_BYTES_PER_GPU
-    return switch.host_bytes * max(1, len(cluster.gpus)) <= cluster.memory_bytes
+    return switch.host_bytes <= cluster.host_bytes_per_gpu
 
 
 def switches_that_fit(
