@@ -206,10 +206,10 @@ def _code(run: Mapping[str, Any]) -> str:
 
 
 def _loss(summary: Mapping[str, Any]) -> str:
-    """The last loss that was a finite number, and since when it is none."""
-    since = summary.get("nonfinite_step")
+    """The last loss that was a finite number, and where the first was that is none."""
+    first = summary.get("nonfinite_step")
     text = number(summary["loss_last"])
-    return text if since is None else f"{text} [red](NaN or infinite since step {since})[/]"
+    return text if first is None else f"{text} [red](first NaN or infinite at step {first})[/]"
 
 
 def _attempts(summary: dict[str, Any]) -> str:
