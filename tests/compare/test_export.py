@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 import workbench as wb
-from tests.compare.made_runs import BEGAN, make_run
+from tests.compare.made_runs import BEGAN, build_view, make_run
 from workbench.compare import export, index
+from workbench.observe.curves import read_curve
 
 
 @pytest.fixture
@@ -59,6 +61,24 @@ def test_no_text_of_a_run_becomes_a_formula(store: wb.Store, tmp_path: Path) -> 
     with path.open(newline="") as file:
         names = {one["run"]: one["name"] for one in csv.DictReader(file)}
     assert names == {"one": "the one", "two": "'=cmd()"}
+    said = store.find("one").metrics / "rank-0.said.jsonl"
+    said.write_text('{"step":1,"time":1.0,"values":{"=cmd()":2.0}}\n')
+    export.write(path, rows(store), export.step_columns([store.find("one")]))
+    with path.open(newline="") as file:
+        assert next(csv.DictReader(file))["'=cmd()"] == "2.0"
+
+
+def test_tokens_of_a_fork_count_on_from_the_step_that_it_began_at(tmp_path: Path) -> None:
+    paths = make_run(tmp_path / "runs", "fork", steps=30, tokens_per_step=None)
+    for rank in range(2):
+        lines = map(json.loads, paths.rank_metrics(rank).read_text().splitlines())
+        kept = [json.dumps(line | {"tokens": 100}) for line in lines if line["step"] > 10]
+        paths.rank_metrics(rank).write_text("\n".join(kept) + "\n")
+    document = json.loads(paths.run.read_text())
+    paths.view.write_bytes(build_view(paths, document, 15.0, "succeeded", BEGAN + 15.0))
+    tokens = [row["tokens"] for row in export.steps(paths)]
+    assert tokens == [200 * step for step in range(11, 31)]
+    assert list(read_curve(paths).tokens) == tokens
 
 
 def test_a_failed_export_leaves_what_was_there(store: wb.Store, tmp_path: Path) -> None:

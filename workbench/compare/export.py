@@ -181,7 +181,7 @@ def _csv(path: Path, rows: Iterable[Row], columns: Mapping[str, type], on_progre
     done = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(columns)
+        writer.writerow(map(_cell, columns))  # logged names are text of the run
         for done, row in enumerate(rows, start=1):
             writer.writerow([_cell(row.get(name)) for name in columns])
             if done % _ROWS_AT_ONCE == 0:
