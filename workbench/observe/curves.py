@@ -168,16 +168,21 @@ def _from_metrics(paths: RunPaths, run: RunRecord) -> tuple[dict[str, list[Numbe
 
 
 class TokenCount:
-    """Tokens of all ranks up to a step, taken in step by step."""
+    """Tokens of all ranks up to a step, taken in step by step.
+
+    Steps that are not there, as those before a fork, consumed as many as the one after them.
+    """
 
     def __init__(self, run: RunRecord) -> None:
         self._per_step = run.tokens_per_step
         self._total: int | None = 0
+        self._step = 0
 
     def up_to(self, row: StepRow) -> int | None:
         """Tokens up to and with this step; None once a step's tokens are unknown."""
         if self._per_step:
             return row.step * self._per_step
+        made, self._step = row.step - self._step, row.step
         if self._total is not None:
-            self._total = None if row.tokens is None else self._total + row.tokens
+            self._total = None if row.tokens is None else self._total + made * row.tokens
         return self._total
