@@ -13,6 +13,7 @@ import workbench as wb
 from tests.compare.made_runs import BEGAN, build_view, make_run
 from workbench.compare import export, index
 from workbench.observe.curves import read_curve
+from workbench.observe.work_clock import Clock, StepClock
 
 
 @pytest.fixture
@@ -79,6 +80,31 @@ def test_tokens_of_a_fork_count_on_from_the_step_that_it_began_at(tmp_path: Path
     tokens = [row["tokens"] for row in export.steps(paths)]
     assert tokens == [200 * step for step in range(11, 31)]
     assert list(read_curve(paths).tokens) == tokens
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_a_clock_that_is_set_meanwhile_changes_neither_time_nor_bill(
+    tmp_path: Path, jump: float
+) -> None:
+    root = tmp_path / "runs"
+    right, paths = make_run(root, "right", steps=30), make_run(root, "set", steps=30)
+    for rank in range(2):
+        lines = map(json.loads, paths.rank_metrics(rank).read_text().splitlines())
+        moved = [line | {"time": line["time"] + jump * (line["step"] > 12)} for line in lines]
+        paths.rank_metrics(rank).write_text("".join(json.dumps(line) + "\n" for line in moved))
+    document = json.loads(paths.run.read_text())
+    paths.view.write_bytes(build_view(paths, document, 15.0, "succeeded", BEGAN + 15.0 + jump))
+    wanted = [(row["seconds"], row["usd"]) for row in export.steps(right)]
+    found = [(row["seconds"], row["usd"]) for row in export.steps(paths)]
+    assert sum(found, ()) == pytest.approx(sum(wanted, ()), abs=0.01)
+    curve, other = read_curve(paths), read_curve(right)
+    assert [*curve.seconds, *curve.usd] == pytest.approx([*other.seconds, *other.usd], abs=0.01)
+
+
+def test_a_pause_between_two_attempts_is_no_jump_of_the_clock() -> None:
+    clock = StepClock(Clock([(0.0, 10.0), (5000.0, 5010.0)]), elapsed=20.0)
+    assert [clock.at(at, 1.0) for at in (9.0, 5001.0, 5009.0)] == [9.0, 11.0, 19.0]
+    assert clock.beside(6000.0) == 20.0
 
 
 def test_a_failed_export_leaves_what_was_there(store: wb.Store, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from workbench.observe.events import MetricStream, StepRow, metric_bytes
 from workbench.observe.rank_count import rank_count
 from workbench.observe.thinning import Number, Rule, ThinnedTable
-from workbench.observe.work_clock import Clock
+from workbench.observe.work_clock import StepClock
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
@@ -86,8 +86,11 @@ def view_curve(paths: RunPaths) -> Curve | None:
 
 def _curve(paths: RunPaths, series: Mapping[str, Sequence[Number]], stride: int) -> Curve:
     run, view = read_run(paths) or RunRecord(), read_json(paths.view) or {}
-    clock = Clock.read(paths, view.get("started_at") or run.created_at)
-    seconds = [None if at is None else clock.active(at) for at in series["time"]]
+    clock = StepClock.read(paths, view, run.created_at)
+    seconds = [
+        None if at is None else clock.at(at, None if took is None else stride * took)
+        for at, took in zip(series["time"], series["step_seconds"], strict=True)
+    ]
     curve = Curve(
         step=tuple(series["step"]),
         seconds=tuple(seconds),
