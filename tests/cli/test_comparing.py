@@ -49,6 +49,14 @@ def test_compare(command: Command, root: Path, tmp_path: Path) -> None:
         assert words in table.out
 
 
+def test_what_a_fork_leaves_out_is_said(command: Command, root: Path) -> None:
+    make_run(root, "fork", resumed_from={"run": "quick", "step": 40})
+    options = ("--store", str(root))
+    said = "fork began at step 40 of quick: its steps and tokens include those, its time, cost"
+    assert said in command("compare", "quick", "fork", *options).out
+    assert "began at step" not in command("compare", "quick", "slow", *options).out
+
+
 def change_view(root: Path, run: str, **more: object) -> None:
     view = RunPaths(root / run).view
     view.write_text(json.dumps(json.loads(view.read_text()) | more))
