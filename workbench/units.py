@@ -56,14 +56,17 @@ def format_seconds(seconds: float | None, *, beside: float | None = None) -> str
     ('21.3 ms', '1 min 15 s', '2 h 01 min', 'n/a')
     >>> format_seconds(45 * 3600), format_seconds(45 * 3600, beside=66 * 3600)
     ('45 h 00 min', '1 d 21 h')
+    >>> format_seconds(0.9996), format_seconds(-75)
+    ('1 s', '-1 min 15 s')
     """
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
+    if seconds < 0:
+        return f"-{format_seconds(-seconds, beside=beside)}"
     size = seconds if beside is None else beside
-    if size < 1:
-        return f"{seconds * 1000:.3g} ms"
     if size < 60:
-        return f"{seconds:.3g} s"
+        in_ms = size < 0.9995
+        return f"{_three_digits(1000 * seconds)} ms" if in_ms else f"{_three_digits(seconds)} s"
     minutes, rest = divmod(round(seconds), 60)
     if size < 3599.5:
         return f"{minutes} min {rest:02d} s"
@@ -73,11 +76,22 @@ def format_seconds(seconds: float | None, *, beside: float | None = None) -> str
     return f"{hours // 24} d {hours % 24:02d} h"
 
 
+def _three_digits(value: float) -> str:
+    """Three that count; of 1,000 and more all before the point, never a power of ten.
+
+    >>> _three_digits(0.0123), _three_digits(86_400.2)
+    ('0.0123', '86,400')
+    """
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+
+
 def format_column(seconds: Iterable[float | None]) -> list[str]:
     """Durations that are read below each other: all in one unit that shows the shortest, too.
 
     >>> format_column([43 * 3600, 86 * 3600, None]), format_column([95, 86 * 3600])
     (['1 d 19 h', '3 d 14 h', 'n/a'], ['1 min 35 s', '5160 min 00 s'])
+    >>> format_column([2, 1234])
+    ['2 s', '1,234 s']
     """
     every = list(seconds)
     known = [value for value in every if value is not None and math.isfinite(value)]
@@ -105,12 +119,14 @@ def format_joules(joules: float | None) -> str:
 
     >>> format_joules(950), format_joules(7200), format_joules(3.6e6 * 12.5), format_joules(None)
     ('950 J', '2 Wh', '12.5 kWh', 'n/a')
+    >>> format_joules(1500)
+    '1,500 J'
     """
     if joules is None or not math.isfinite(joules):
         return UNKNOWN
     value = joules / 3600
     if abs(value) < 1:
-        return f"{joules:.3g} J"
+        return f"{_three_digits(joules)} J"
     for unit in ("Wh", "kWh"):
         if abs(value) < 999.5:
             return f"{value:.3g} {unit}"

@@ -49,6 +49,14 @@ def test_compare(command: Command, root: Path, tmp_path: Path) -> None:
         assert words in table.out
 
 
+def test_what_a_fork_leaves_out_is_said(command: Command, root: Path) -> None:
+    make_run(root, "fork", resumed_from={"run": "quick", "step": 40})
+    options = ("--store", str(root))
+    said = "fork began at step 40 of quick: its steps and tokens include those, its time, cost"
+    assert said in command("compare", "quick", "fork", *options).out
+    assert "began at step" not in command("compare", "quick", "slow", *options).out
+
+
 def change_view(root: Path, run: str, **more: object) -> None:
     view = RunPaths(root / run).view
     view.write_text(json.dumps(json.loads(view.read_text()) | more))
@@ -63,6 +71,8 @@ def test_a_loss_that_is_no_number_is_said(command: Command, root: Path, tmp_path
     watched = command("attach", "poor", *place).out
     assert "First NaN or infinite loss at step 7" in watched
     assert "workbench diagnose poor" in watched
+    for said in (command("show", "poor", *place).out, command("runs", *place).out):
+        assert "(first NaN or infinite at step 7)" in " ".join(said.split())  # it may be over
     file = tmp_path / "runs.csv"
     command("runs", *place, "--csv", str(file))
     with file.open(newline="") as lines:

@@ -92,6 +92,17 @@ def test_a_run_whose_name_is_its_id_is_named_once(living: RunPaths) -> None:
     assert captured.get().splitlines()[0].split() == ["run", "living"]
 
 
+def test_the_elapsed_time_is_the_runs_own_and_not_since_its_first_start(living: RunPaths) -> None:
+    """Of a run that was interrupted, or stood still between two attempts."""
+    summary = wb.attach("living", living.directory.parent).summary()
+    console = Console(width=160)
+    with console.capture() as captured:
+        console.print(
+            tables.summary_table({**summary, "started_at": 1.7e9, "elapsed_seconds": 20.5})
+        )
+    assert ["elapsed", "20.5", "s"] in [line.split() for line in captured.get().splitlines()]
+
+
 def test_an_early_measurement_stands_beside_the_prediction() -> None:
     term = PredictionTerm(what=STEP, group="time", unit="s", predicted=0.129)
     gap = PredictionError(rows=(term,))

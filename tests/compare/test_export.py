@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from pathlib import Path
 
 import pytest
 
 import workbench as wb
-from tests.compare.made_runs import BEGAN, make_run
+from tests.compare.made_runs import BEGAN, build_view, make_run
 from workbench.compare import export, index
+from workbench.observe.curves import read_curve
+from workbench.observe.work_clock import Clock, StepClock
 
 
 @pytest.fixture
@@ -59,6 +62,49 @@ def test_no_text_of_a_run_becomes_a_formula(store: wb.Store, tmp_path: Path) -> 
     with path.open(newline="") as file:
         names = {one["run"]: one["name"] for one in csv.DictReader(file)}
     assert names == {"one": "the one", "two": "'=cmd()"}
+    said = store.find("one").metrics / "rank-0.said.jsonl"
+    said.write_text('{"step":1,"time":1.0,"values":{"=cmd()":2.0}}\n')
+    export.write(path, rows(store), export.step_columns([store.find("one")]))
+    with path.open(newline="") as file:
+        assert next(csv.DictReader(file))["'=cmd()"] == "2.0"
+
+
+def test_tokens_of_a_fork_count_on_from_the_step_that_it_began_at(tmp_path: Path) -> None:
+    paths = make_run(tmp_path / "runs", "fork", steps=30, tokens_per_step=None)
+    for rank in range(2):
+        lines = map(json.loads, paths.rank_metrics(rank).read_text().splitlines())
+        kept = [json.dumps(line | {"tokens": 100}) for line in lines if line["step"] > 10]
+        paths.rank_metrics(rank).write_text("\n".join(kept) + "\n")
+    document = json.loads(paths.run.read_text())
+    paths.view.write_bytes(build_view(paths, document, 15.0, "succeeded", BEGAN + 15.0))
+    tokens = [row["tokens"] for row in export.steps(paths)]
+    assert tokens == [200 * step for step in range(11, 31)]
+    assert list(read_curve(paths).tokens) == tokens
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 3600.0])
+def test_a_clock_that_is_set_meanwhile_changes_neither_time_nor_bill(
+    tmp_path: Path, jump: float
+) -> None:
+    root = tmp_path / "runs"
+    right, paths = make_run(root, "right", steps=30), make_run(root, "set", steps=30)
+    for rank in range(2):
+        lines = map(json.loads, paths.rank_metrics(rank).read_text().splitlines())
+        moved = [line | {"time": line["time"] + jump * (line["step"] > 12)} for line in lines]
+        paths.rank_metrics(rank).write_text("".join(json.dumps(line) + "\n" for line in moved))
+    document = json.loads(paths.run.read_text())
+    paths.view.write_bytes(build_view(paths, document, 15.0, "succeeded", BEGAN + 15.0 + jump))
+    wanted = [(row["seconds"], row["usd"]) for row in export.steps(right)]
+    found = [(row["seconds"], row["usd"]) for row in export.steps(paths)]
+    assert sum(found, ()) == pytest.approx(sum(wanted, ()), abs=0.01)
+    curve, other = read_curve(paths), read_curve(right)
+    assert [*curve.seconds, *curve.usd] == pytest.approx([*other.seconds, *other.usd], abs=0.01)
+
+
+def test_a_pause_between_two_attempts_is_no_jump_of_the_clock() -> None:
+    clock = StepClock(Clock([(0.0, 10.0), (5000.0, 5010.0)]), elapsed=20.0)
+    assert [clock.at(at, 1.0) for at in (9.0, 5001.0, 5009.0)] == [9.0, 11.0, 19.0]
+    assert clock.beside(6000.0) == 20.0
 
 
 def test_a_failed_export_leaves_what_was_there(store: wb.Store, tmp_path: Path) -> None:

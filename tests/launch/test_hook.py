@@ -52,6 +52,14 @@ def lines(recorder: Recorder) -> list[dict]:
     return [json.loads(line) for line in text.splitlines()]
 
 
+def test_a_step_that_the_script_tells_itself_has_its_tokens_and_rate(recorder: Recorder) -> None:
+    recorder.logged_step(None, {"loss": 2.0, "lr": 1, "tokens": 4096.0})
+    recorder.logged_step(None, {"loss": 1.0, "lr": "fast", "tokens": "many"})
+    recorder.logged_step(None, {"loss": 0.5})
+    told = [(line["loss"], line.get("lr"), line.get("tokens")) for line in lines(recorder)]
+    assert told == [(2.0, 1.0, 4096), (1.0, None, None), (0.5, None, None)]
+
+
 def test_micro_batches_become_one_step_with_their_sum(recorder: Recorder) -> None:
     for value in (1.0, 3.0):
         recorder.backward(torch.tensor(value, requires_grad=True))

@@ -207,6 +207,10 @@ def test_a_resumed_attempt_without_a_step_is_no_success(
     assert said in found.message
 
 
+def test_one_step_is_one_step(tmp_path: Path) -> None:
+    assert verdict(tmp_path, [OK], "", exit_code=0, steps=1).message == "Finished after 1 step."
+
+
 def test_a_trainer_that_had_nothing_left_to_do_has_finished(tmp_path: Path) -> None:
     ends: list[dict[str, Any] | None] = [{**OK, "nothing_left": True}]
     found = verdict(tmp_path, ends, "", exit_code=0, first_step=60, steps=60)

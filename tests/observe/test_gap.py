@@ -150,6 +150,14 @@ def test_what_was_no_step_is_told_at_the_end_of_a_long_run() -> None:
     assert "1 min 28 s of 5 min 00 s were outside steps" in gap().explanation
 
 
+def test_steps_that_a_restart_made_twice_are_not_called_outside_steps() -> None:
+    ended = {"event": "end", "attempt": 1, "time": 190.0, "last_step": 90}
+    begun = {"event": "start", "attempt": 2, "time": 200.0, "first_step": 20}
+    said = gap(attempts=[ended, begun]).explanation
+    assert "outside steps" not in said  # 18 s are left of the 88
+    assert "1 min 11 s of 5 min 00 s went into 70 steps that were made twice." in said
+
+
 def test_a_document_is_read_back_and_rubbish_is_none() -> None:
     document = comparison()
     again = PredictionError.read(json.loads(json.dumps(document)))

@@ -54,6 +54,10 @@ def test_all_of_it_is_told(paths: RunPaths) -> None:
     assert "broken: model.safetensors has 1,000 of 428,113 bytes" in text
     assert text.count("step-00000") >= 4
     assert '<td class="wide">n/a</td>' in text  # the checkpoint of unknown size and time
+    once = [ATTEMPTS[0] | {"first_step": 0}, *ATTEMPTS[1:]]
+    once = [line | ({"last_step": 61} if line["event"] == "end" else {}) for line in once]
+    paths.attempts.write_text("".join(json.dumps(line) + "\n" for line in once))
+    assert "1 step was made twice" in write(paths)
 
 
 @pytest.mark.parametrize(

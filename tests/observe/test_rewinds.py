@@ -97,6 +97,21 @@ def test_steps_ahead_of_the_present_one_are_not_reported(paths: RunPaths) -> Non
     assert (now["steps"], now["loss_last"]) == (45, 1.045)
 
 
+def test_the_bill_of_a_run_that_no_one_watches_goes_on_and_its_loss_is_a_number(
+    paths: RunPaths,
+) -> None:
+    write(paths, [range(1, 51)])
+    with paths.rank_metrics(1).open("a") as file:
+        file.write('{"step":51,"time":51.0,"loss":NaN}\n')
+    with paths.rank_metrics(0).open("a") as file:
+        file.write('{"step":51,"time":51.0,"loss":1.0}\n')
+    paths.run.write_text(json.dumps(RUN | {"usd_per_hour": 36.0}))
+    view = {"written_at": 1000.0, "elapsed_seconds": 100.0, "usd_so_far": 1.0}
+    now = current_view.latest(paths, view, until=1900.0)
+    assert (now["elapsed_seconds"], now["usd_so_far"]) == (1000.0, 10.0)
+    assert (now["steps"], now["loss_last"]) == (51, 0.05)
+
+
 def test_readers_of_the_recorded_steps_have_each_once(paths: RunPaths) -> None:
     write(paths, PASSES)
     for rank in (None, 0, 1):

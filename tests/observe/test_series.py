@@ -123,15 +123,31 @@ def test_files_give_the_same_in_full(paths: RunPaths) -> None:
     say(paths, 1, (1, {"a": 100, "only": 4}))
     rows = LoggedRows(paths, 2)
     assert rows.names == ("a", "values", "only")
-    assert [(row.step, row.values) for row in rows][:3] == [
-        (1, {"only": 4.0}),
-        (2, {"values": 3.0}),
-        (1, {"a": 7.0}),
+    assert [(row.step, row.values) for row in rows] == [
+        (1, {"only": 4.0, "a": 7.0}),
+        (2, {"values": 3.0, "a": 8.0}),
     ]
     of_one = list(iterate_keys(paths, 2, ["only", "a"], rank=1))
     assert [(row["step"], row["a"], row["only"]) for row in of_one] == [(1, 100.0, 4.0)]
     with pytest.raises(UnknownNameError, match="Did you mean only"):
         iterate_keys(paths, 2, ["onyl"])
+
+
+def test_names_logged_at_unlike_steps_stand_in_the_rows_of_their_own(paths: RunPaths) -> None:
+    with paths.rank_metrics(0).open("w") as file:
+        for step in range(1, 31):
+            file.write(json.dumps({"step": step, "time": 1000.0 + step, "loss": step}) + "\n")
+    for step in range(1, 31):
+        say(paths, 0, (step, {"here": step}))
+        if step % 10 == 0:  # samples run ahead of the steps, epochs behind
+            say(paths, 0, (8 * step, {"samples": math.inf}), (step // 10, {"epoch": step}))
+    say(paths, 0, (10**30, {"far": 1.0}))
+    rows = list(iterate_keys(paths, 1, ["loss", "here", "samples", "epoch", "far"]))
+    assert [row["step"] for row in rows] == [*range(1, 31), 80, 160, 240, 10**30]
+    assert [row["here"] for row in rows[:30]] == [row["loss"] for row in rows[:30]]
+    assert [row["epoch"] for row in rows[:4]] == [10.0, 20.0, 30.0, None]
+    assert [row["samples"] for row in rows[30:33]] == [math.inf] * 3
+    assert rows[-1]["far"] == 1.0
 
 
 def test_one_line_may_hold_its_values_apart(paths: RunPaths) -> None:

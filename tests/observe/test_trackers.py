@@ -233,6 +233,41 @@ def test_late_attach_then_going_on_then_a_cut_back(tmp_path: Path, name: str) ->
     assert_same(read(paths, name), paths)
 
 
+@pytest.mark.parametrize("name", ["tensorboard", "trackio"])  # taken back; all fed again
+def test_of_steps_that_the_script_does_again_the_last_pass_is_kept(
+    tmp_path: Path, name: str
+) -> None:
+    paths = make_run(tmp_path / "run-1")
+    base = read_json(paths.run)["created_at"]
+
+    def say(rank: int, begun: float, *steps: int) -> None:
+        said = ({"step": step, "time": begun + step + 0.1, "accuracy": begun} for step in steps)
+        append(paths.rank_said(rank), said)
+
+    train(paths, range(1, 31))
+    for rank in range(RANKS):
+        say(rank, base, 10, 22, 30)
+    feed(paths, name)
+    for rank in range(RANKS):  # from step 30 back to step 20
+        lines = [step_line(step, rank, 2, base + 100) for step in range(21, 41)]
+        lines[0]["rewound_from"] = 30
+        append(paths.rank_rewinds(rank), [lines[0]])
+        append(paths.rank_metrics(rank), lines)
+        say(rank, base + 100, 22, 40)
+    end(paths)
+    feed(paths, name)
+    again = read(paths, name)
+    (paths.directory / "trackers" / f"{name}.json").unlink()
+    feed(paths, name)  # as if it had been fed at the end alone
+    for kept in (again, read(paths, name)):
+        losses = {step: value for step, value, _ in kept.series["loss"]}
+        assert len(kept.series["loss"]) == len(losses) == 40
+        assert losses[20] < 2 < losses[21]  # the second pass has higher ones
+        told = [(step, at) for step, _, at in kept.series["said/accuracy"]]
+        assert [step for step, _ in told] == [10, 22, 40]
+        assert told[1][1] == pytest.approx(base + 122.1, abs=0.002)
+
+
 @pytest.mark.parametrize("name", ["tensorboard", "trackio"])  # MLflow: see the lost state above
 def test_a_feeder_that_is_killed_leaves_no_doubles(tmp_path: Path, name: str) -> None:
     paths = make_run(tmp_path / "run-1")

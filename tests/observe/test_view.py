@@ -6,6 +6,7 @@ import json
 import math
 import random
 import re
+import time
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -200,6 +201,31 @@ def test_cost_eta_and_rate(tmp_path: Path) -> None:
     assert view["eta_seconds"] == 25.0
     assert view["tokens_per_second"] == 8192
     assert view["usd_so_far"] == pytest.approx(24.0 * view["elapsed_seconds"] / 3600, rel=1e-3)
+
+
+def test_a_time_limit_counts_from_the_first_step_of_each_attempt(tmp_path: Path) -> None:
+    paths, moment = directory(tmp_path), time.time()
+    builder = ViewBuilder(paths, RunRecord.of({**run_document(1), "seconds_total": 600}))
+    starts = [{"event": "start", "attempt": 1, "time": moment - 9000}]
+
+    def left() -> float | None:
+        builder.read()
+        return builder.snapshot(now(attempts=starts))["eta_seconds"]
+
+    def write(step: int, at: float, **more: float) -> None:
+        with paths.rank_metrics(0).open("a") as file:
+            file.write(json.dumps({"step": step, "time": at, "loss": 1.0, **more}) + "\n")
+
+    write(1, moment - 8990)
+    write(2, moment - 8980, step_seconds=10.0)
+    assert left() == 0.0
+    starts.append({"event": "start", "attempt": 2, "time": moment - 60})
+    assert left() is None  # it has made no step yet
+    write(3, moment - 50)
+    write(4, moment - 40, step_seconds=10.0)
+    assert left() == pytest.approx(600 - 60, abs=5)
+    write(4, moment - 20, rewound_from=4)  # the script went back by itself: its clock goes on
+    assert left() == pytest.approx(600 - 60, abs=5)
 
 
 @pytest.mark.parametrize("last", [4, 31, 32, 64])

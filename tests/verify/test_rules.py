@@ -113,6 +113,22 @@ def test_a_loss_that_is_no_number_on_several_ranks_alone_is_named() -> None:
     many = trace(rank(0, samples=(1, 2)), rank(1, samples=(3, 4), loss=math.nan))
     _, verdicts = compare(many, trace(rank(0, samples=(1, 2, 3, 4))))
     assert [one.kind for one in verdicts] == ["loss-differs"]
+    (found,) = judge(many, trace(rank(0, samples=(1, 2, 3, 4))))
+    assert (found.kind, found.rank, found.severity) == ("loss-not-finite", 1, "error")
+
+
+@pytest.mark.parametrize("loss", [math.nan, math.inf])
+def test_a_loss_that_is_no_number_in_both_runs_is_not_called_right(loss: float) -> None:
+    ranks = [rank(0, samples=(1, 2), loss=loss), rank(1, samples=(3, 4), loss=loss)]
+    bad = {name: sketch(9, math.nan, math.nan) for name in ("w", "v")}
+    many = trace(*(changed(one, gradients=bad) for one in ranks))
+    one = trace(changed(rank(0, samples=(1, 2, 3, 4), loss=loss), gradients=bad))
+    (found,) = judge(many, one)
+    assert (found.kind, found.rank, found.step) == ("loss-not-finite", None, 1)
+    assert "as on 1 ranks" in found.evidence
+    comparison, verdicts = compare(many, one)
+    assert (comparison.steps, comparison.loss, comparison.gradient, verdicts) == (0, None, None, [])
+    assert "NaN or infinite" in comparison.why
 
 
 def changed(one: RankTrace, **values: Any) -> RankTrace:

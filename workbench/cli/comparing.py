@@ -98,7 +98,7 @@ def compare(
             console.print(f"[bold]{title}[/]")
             console.print(table)
             console.print()
-    for line in _not_aligned(comparison, document["aligned"]):
+    for line in (*_begun(document), *_not_aligned(comparison, document["aligned"])):
         console.print(line, markup=False, soft_wrap=True)
 
 
@@ -113,6 +113,17 @@ def _show_lineage(lineage: Sequence[Mapping[str, Any]], runs: Sequence[str]) -> 
         origin = f"  [dim]{escape(row['origin'])}[/]" if row["origin"] else ""
         console.print(f"[dim]{row['prefix']}[/]{name}{origin}", soft_wrap=True)
     console.print()
+
+
+def _begun(document: Mapping[str, Any]) -> Generator[str]:
+    """What the figures of a run that began from a checkpoint of another leave out."""
+    for entry in document["lineage"]:
+        run, step = entry["run"], entry["resumed_step"]
+        if run in document["runs"] and step and not entry["rerun_of"]:
+            yield (
+                f"{run} began at step {step} of {entry['resumed_from']}: its steps and tokens "
+                "include those, its time, cost and energy do not."
+            )
 
 
 def _not_aligned(comparison: Comparison, aligned: Mapping[str, Any]) -> Generator[str]:

@@ -149,9 +149,6 @@ def summary_table(
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(style="bold")
     table.add_column(overflow="fold")
-    started, ended = summary["started_at"], summary["ended_at"]
-    elapsed = (ended or time.time()) - started if started else None
-    elapsed = summary["elapsed_seconds"] if ended or summary["rehearsal"] else elapsed
     gap = PredictionError.read(summary.get("comparison") or {})
     rows = {
         "run": escape(_named(summary)),
@@ -173,7 +170,7 @@ def summary_table(
         **{name: escape(_beside(gap, name)) for name in _causes(gap)},
         **_rate_row(summary, gap),
         MFU: _beside(gap, MFU),
-        "elapsed": format_seconds(elapsed),
+        "elapsed": format_seconds(summary["elapsed_seconds"]),
         "memory": memory_line(summary),
         "cost": _beside(gap, COST) or _known(format_usd, summary["usd_so_far"]),
         "energy": escape(_energy(summary.get("energy"))),
@@ -206,10 +203,10 @@ def _code(run: Mapping[str, Any]) -> str:
 
 
 def _loss(summary: Mapping[str, Any]) -> str:
-    """The last loss that was a finite number, and since when it is none."""
-    since = summary.get("nonfinite_step")
+    """The last loss that was a finite number, and where the first was that is none."""
+    first = summary.get("nonfinite_step")
     text = number(summary["loss_last"])
-    return text if since is None else f"{text} [red](NaN or infinite since step {since})[/]"
+    return text if first is None else f"{text} [red](first NaN or infinite at step {first})[/]"
 
 
 def _attempts(summary: dict[str, Any]) -> str:

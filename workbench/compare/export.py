@@ -18,7 +18,7 @@ from workbench.observe.events import MetricStream
 from workbench.observe.logged import LoggedRow
 from workbench.observe.logged_rows import LoggedRows, column_of, joined
 from workbench.observe.rank_count import rank_count
-from workbench.observe.work_clock import Clock
+from workbench.observe.work_clock import StepClock
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
@@ -59,37 +59,34 @@ def steps(paths: RunPaths) -> Generator[dict[str, Any]]:
     With what was logged at it by name, see `step_columns`.
     """
     run = read_run(paths) or RunRecord()
-    clock, price = _clock(paths, run), run.usd_per_hour
+    clock = StepClock.read(paths, read_json(paths.view) or {}, run.created_at)
+    price = run.usd_per_hour
 
     def other(row: LoggedRow) -> dict[str, Any]:
-        return dict.fromkeys(STEP_COLUMNS) | _place(paths, row.step, row.time, clock, price)
+        place = _place(paths, row.step, row.time, clock.beside(row.time), price)
+        return dict.fromkeys(STEP_COLUMNS) | place
 
-    yield from joined(_steps(paths), _logged(paths), other)
-
-
-def _clock(paths: RunPaths, run: RunRecord) -> Clock:
-    return Clock.read(paths, (read_json(paths.view) or {}).get("started_at") or run.created_at)
+    yield from joined(_steps(paths, run, clock), _logged(paths), other)
 
 
 def _place(
-    paths: RunPaths, step: int, time: float, clock: Clock, usd_per_hour: float | None
+    paths: RunPaths, step: int, time: float, seconds: float, usd_per_hour: float | None
 ) -> dict[str, Any]:
-    seconds = clock.active(time)
     usd = None if usd_per_hour is None else usd_per_hour * seconds / 3600
     name = paths.directory.name
     return {"run": name, "step": step, "time": time, "seconds": seconds, "usd": usd}
 
 
-def _steps(paths: RunPaths) -> Generator[dict[str, Any]]:
-    run = read_run(paths) or RunRecord()
-    clock, price, count = _clock(paths, run), run.usd_per_hour, TokenCount(run)
+def _steps(paths: RunPaths, run: RunRecord, clock: StepClock) -> Generator[dict[str, Any]]:
+    price, count = run.usd_per_hour, TokenCount(run)
     stream = MetricStream(paths, rank_count(paths, run.processes))
     while True:
         final = stream.at_end
         rows = stream.read(final=final)
         for row in rows:
+            seconds = clock.at(row.time, row.step_seconds)
             yield {
-                **_place(paths, row.step, row.time, clock, price),
+                **_place(paths, row.step, row.time, seconds, price),
                 "tokens": count.up_to(row),
                 "loss": row.loss,
                 "lr": row.lr,
@@ -181,7 +178,7 @@ def _csv(path: Path, rows: Iterable[Row], columns: Mapping[str, type], on_progre
     done = 0
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(columns)
+        writer.writerow(map(_cell, columns))  # logged names are text of the run
         for done, row in enumerate(rows, start=1):
             writer.writerow([_cell(row.get(name)) for name in columns])
             if done % _ROWS_AT_ONCE == 0:

@@ -27,7 +27,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.runs import Store
 
 FILE = ".index.sqlite"
-VERSION = 5
+VERSION = 6
 _WAIT_SECONDS = 0.5  # for another writer; then this reading is not kept
 _BATCH = 100  # runs read between two writings: what Ctrl-C can lose
 _TABLE = "CREATE TABLE IF NOT EXISTS runs (run TEXT PRIMARY KEY, stamp TEXT, row TEXT, curve BLOB)"

@@ -5,6 +5,7 @@ What is read is bounded however long the run is: of each rank its pulse and the 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping
 from statistics import fmean
@@ -58,7 +59,7 @@ def caught_up(paths: RunPaths, view: dict[str, Any], state: str) -> dict[str, An
 def latest(
     paths: RunPaths, view: Mapping[str, Any], *, until: float | None = None
 ) -> dict[str, Any]:
-    """What `view` would say of steps, loss_last and elapsed_seconds; left out = as it says.
+    """What `view` would say of steps, loss_last, time and bill so far; left out = as it says.
 
     `until`: Unix seconds; None = the last moment at which a rank was seen at work.
     """
@@ -73,12 +74,16 @@ def latest(
     since = view.get("written_at") or document.get("started_at") or run.created_at or None
     if until is not None and since is not None:
         before = view.get("elapsed_seconds") or 0.0
-        known["elapsed_seconds"] = before + max(0.0, until - since)
+        known["elapsed_seconds"] = elapsed = round(before + max(0.0, until - since), 1)
+        if (usd := run.usd_of(elapsed)) is not None:
+            known["usd_so_far"] = round(usd, 4)
     steps = [pulse.steps for pulse in pulses if pulse is not None]
     if steps := [*steps, *(max(loss) for loss in losses if loss)]:
         known["steps"] = max(steps)
-    if shared := set(losses[0]).intersection(*losses[1:]):  # as always: the mean over all ranks
-        known["loss_last"] = fmean(loss[max(shared)] for loss in losses)
+    shared = set(losses[0]).intersection(*losses[1:])
+    means = {step: fmean(loss[step] for loss in losses) for step in shared}  # as always
+    if finite := [step for step, mean in means.items() if math.isfinite(mean)]:
+        known["loss_last"] = means[max(finite)]
     return known
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from workbench.observe.events import MetricStream, StepRow, metric_bytes
 from workbench.observe.rank_count import rank_count
 from workbench.observe.thinning import Number, Rule, ThinnedTable
-from workbench.observe.work_clock import Clock
+from workbench.observe.work_clock import StepClock
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
@@ -86,8 +86,11 @@ def view_curve(paths: RunPaths) -> Curve | None:
 
 def _curve(paths: RunPaths, series: Mapping[str, Sequence[Number]], stride: int) -> Curve:
     run, view = read_run(paths) or RunRecord(), read_json(paths.view) or {}
-    clock = Clock.read(paths, view.get("started_at") or run.created_at)
-    seconds = [None if at is None else clock.active(at) for at in series["time"]]
+    clock = StepClock.read(paths, view, run.created_at)
+    seconds = [
+        None if at is None else clock.at(at, None if took is None else stride * took)
+        for at, took in zip(series["time"], series["step_seconds"], strict=True)
+    ]
     curve = Curve(
         step=tuple(series["step"]),
         seconds=tuple(seconds),
@@ -168,16 +171,21 @@ def _from_metrics(paths: RunPaths, run: RunRecord) -> tuple[dict[str, list[Numbe
 
 
 class TokenCount:
-    """Tokens of all ranks up to a step, taken in step by step."""
+    """Tokens of all ranks up to a step, taken in step by step.
+
+    Steps that are not there, as those before a fork, consumed as many as the one after them.
+    """
 
     def __init__(self, run: RunRecord) -> None:
         self._per_step = run.tokens_per_step
         self._total: int | None = 0
+        self._step = 0
 
     def up_to(self, row: StepRow) -> int | None:
         """Tokens up to and with this step; None once a step's tokens are unknown."""
         if self._per_step:
             return row.step * self._per_step
+        made, self._step = row.step - self._step, row.step
         if self._total is not None:
-            self._total = None if row.tokens is None else self._total + row.tokens
+            self._total = None if row.tokens is None else self._total + made * row.tokens
         return self._total

@@ -2,55 +2,77 @@
 
 from __future__ import annotations
 
+import contextlib
 import heapq
+import json
+import sqlite3
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 
-from workbench.errors import UnknownNameError
+from workbench.errors import StoreError, UnknownNameError
 from workbench.observe.events import iterate_metrics
 from workbench.observe.logged import LoggedRow, LoggedStream, wanted
 from workbench.store.layout import RunPaths
 
 _COLUMNS = ("loss", "lr", "grad_norm", "step_seconds")  # of every step
+_LARGEST = (1 << 63) - 1  # number that SQLite sorts by
 
 
 class LoggedRows:
-    """Everything that was logged, a row per step, in two passes and bounded memory."""
+    """Everything that was logged, a row per step in order, in two passes and bounded memory."""
 
     def __init__(
         self, paths: RunPaths, ranks: int, patterns: Sequence[str] = (), rank: int | None = None
     ) -> None:
-        """`patterns`: of the names that are wanted; `rank`: its own values, of every name."""
+        """`patterns`: of the names that are wanted; `rank`: its own values, of every name.
+
+        Iterating raises StoreError where rows have to be sorted and there is no room for that.
+        """
         self._paths, self._followed = paths, range(ranks) if rank is None else [rank]
-        self._replaced, first = _Replaced(), LoggedStream(paths, self._followed)
-        for row in _all(first):
-            self._replaced.note(row)
-        self._owners = first.owners
-        self.names = tuple(name for name in first.owners if wanted(name, patterns))
+        self._replaced, self._in_order = _Replaced(), True
+        self._owners: dict[str, int] = {}
+        for stream in self._streams():  # from the lowest rank on, which owns what it logs
+            last = 0
+            for row in _all(stream):
+                self._replaced.note(row)
+                self._in_order = self._in_order and row.step >= last
+                last = row.step
+        self.names = tuple(name for name in self._owners if wanted(name, patterns))
         """Those that were logged, in the order of their first values."""
 
     def __iter__(self) -> Iterator[LoggedRow]:
         """The rows; to be called once."""
-        names = set(self.names)
+        rows = self._kept()
         last: LoggedRow | None = None
-        for row in self._beside_each_other():
-            kept = self._replaced.left(row)
-            values = {name: value for name, value in kept.items() if name in names}
+        for row in rows if self._in_order else _sorted(rows):
             if last is not None and row.step == last.step:
-                last.values.update(values)
-            elif values:
+                last.values.update(row.values)
+            else:
                 if last is not None:
                     yield last
-                last = LoggedRow(step=row.step, time=row.time, values=values)
+                last = row
         if last is not None:
             yield last
 
+    def _kept(self) -> Iterator[LoggedRow]:
+        """What is wanted and not replaced; of each rank in the order in which it was logged."""
+        names = set(self.names)
+        for row in self._beside_each_other():
+            kept = self._replaced.left(row)
+            values = {name: value for name, value in kept.items() if name in names}
+            if values:
+                yield LoggedRow(step=row.step, time=row.time, values=values)
+
     def _beside_each_other(self) -> Iterator[LoggedRow]:
         """The rows of each rank in their order, those of equal steps together."""
-        streams = [LoggedStream(self._paths, [rank]) for rank in self._followed]
-        for stream in streams:
-            stream.owners.update(self._owners)
-        return heapq.merge(*map(_all, streams), key=lambda row: row.step)
+        return heapq.merge(*map(_all, self._streams()), key=lambda row: row.step)
+
+    def _streams(self) -> Iterator[LoggedStream]:
+        """One of each rank; they share what is known of the names' owners."""
+        for rank in self._followed:
+            stream = LoggedStream(self._paths, [rank])
+            stream.owners = self._owners
+            yield stream
 
 
 def column_of(name: str, taken: Container[str]) -> str:
@@ -88,6 +110,29 @@ def _with_columns(
 ) -> dict[str, Any]:
     values = {} if logged is None else logged.values
     return row | {column_of(name, row): values.get(name) for name in names}
+
+
+def _sorted(rows: Iterable[LoggedRow]) -> Iterator[LoggedRow]:
+    """By their steps: a script may give some values another step than it has come to.
+
+    Those of one step stay in their order. Sorted in a temporary file: there may be millions.
+    """
+    try:
+        with contextlib.closing(sqlite3.connect("")) as table:
+            table.execute("CREATE TABLE rows (step INTEGER, row TEXT)")
+            table.executemany("INSERT INTO rows VALUES (?, ?)", map(_packed, rows))
+            for (text,) in table.execute("SELECT row FROM rows ORDER BY step, rowid"):
+                step, time, values = json.loads(text)
+                yield LoggedRow(step=step, time=time, values=values)
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"What was logged cannot be sorted in a temporary file: {error}"
+        ) from error
+
+
+def _packed(row: LoggedRow) -> tuple[int, str]:
+    step = max(-_LARGEST, min(_LARGEST, row.step))
+    return step, json.dumps([row.step, row.time, row.values])
 
 
 def _all(stream: LoggedStream) -> Iterator[LoggedRow]:

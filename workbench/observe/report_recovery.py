@@ -127,13 +127,17 @@ def _attempts(attempts: list[dict[str, Any]], view: Mapping[str, Any]) -> str:
         ]
         rows.append(_row(cells))
     sentence = (
-        f"Restarts and rewinds: {cost.steps} steps were made twice "
+        f"Restarts and rewinds: {cost.steps} step{_were(cost.steps)} made twice "
         f"({format_seconds(cost.repeat_seconds)} at the median step: {format_usd(cost.usd)}); "
         f"{format_seconds(cost.pause_seconds)} passed between attempts, which the cost so far "
         "leaves out."
     )
     head = "<tr><th></th><th>when</th><th>step</th><th></th></tr>"
     return f"<h2>Attempts</h2><table>{head}{''.join(rows)}</table><p>{html.escape(sentence)}</p>"
+
+
+def _were(count: int) -> str:
+    return " was" if count == 1 else "s were"
 
 
 def _checkpoints(view: Mapping[str, Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from workbench.observe.consumed import Consumed
@@ -77,6 +77,7 @@ class ViewBuilder:
         self.on_logged: Callable[[LoggedRow], None] | None = None
         self.steps = 0
         self.first_step_at: float | None = None
+        self._begun_at: list[float] = []  # first steps of attempts, and of rewinds
         self.loss_first: float | None = None
         self.loss_last: float | None = None
         self.nonfinite_step: int | None = None
@@ -137,6 +138,8 @@ class ViewBuilder:
                 self.nonfinite_step = None
         self.steps = row.step
         self.first_step_at = self.first_step_at or row.time
+        if row.step_seconds is None:
+            self._begun_at.append(row.time)
         if row.loss is not None and row.finite:
             self.loss_first = row.loss if self.loss_first is None else self.loss_first
             self.loss_last = row.loss
@@ -246,7 +249,7 @@ class ViewBuilder:
             "nodes": self.run.nodes,
             "device": self.run.device,
             "first_step_at": self.first_step_at,
-            "eta_seconds": None if ended else self._eta(elapsed),
+            "eta_seconds": None if ended else self._eta(elapsed, now.get("attempts") or ()),
             "steps": self.steps,
             "steps_total": self.run.steps_total,
             **rewind_fields(self.stream.rewinds),
@@ -319,13 +322,15 @@ class ViewBuilder:
         """One rate is drawn."""
         return () if self._tokens is None else ("samples_per_second",)
 
-    def _eta(self, elapsed: float) -> float | None:
+    def _eta(self, elapsed: float, attempts: Iterable[Mapping[str, Any]]) -> float | None:
         total, limit, median = self.run.steps_total, self.run.seconds_total, None
         left: list[float] = []
         if total and self.steps and (median := self.recent.median):
             left.append(max(0, total - self.steps) * median)
-        if limit and self.first_step_at is not None:
-            begun = self.first_step_at - (self.recent.median or 0)
+        started = max((one["time"] for one in attempts if one["event"] == "start"), default=0.0)
+        first = next((at for at in self._begun_at if at >= started), None)
+        if limit and first is not None:  # each attempt has the whole limit
+            begun = first - (self.recent.median or 0)
             left.append(max(0.0, begun + limit - time.time()))
         return round(min(left), 1) if left and elapsed else None
 

@@ -35,14 +35,58 @@ class Clock:
         """From the run's attempts; one attempt from `started_at` on where none were written."""
         return cls(intervals(read_attempts(paths)) or [(started_at, None)])
 
+    def attempt(self, at: float) -> int:
+        """Number of the attempt, from 0, that had begun last at the Unix time `at`; -1 = none."""
+        return bisect_right(self._starts, at) - 1
+
     def active(self, at: float) -> float:
         """Seconds at work until the Unix time `at`."""
-        index = bisect_right(self._starts, at) - 1
+        index = self.attempt(at)
         if index < 0:
             return 0.0
         end = self._ends[index]
         now = at if end is None else min(at, end)
         return round(self._before[index] + now - self._starts[index], 3)
+
+
+@final
+class StepClock:
+    """Seconds at work at each step of a run, asked in order, also where its clock was set.
+
+    A clock that went back, or on by more than the whole run, stood still for all but the steps.
+    """
+
+    def __init__(self, clock: Clock, elapsed: float | None) -> None:
+        """`elapsed`: seconds at work of the whole run; None = it has not ended."""
+        self._clock = clock
+        self._elapsed = elapsed
+        self._set_by = 0.0
+        self._last: float | None = None
+
+    @classmethod
+    def read(cls, paths: RunPaths, view: Mapping[str, Any], created_at: float) -> StepClock:
+        """Of a run and its view; `created_at`: when it began, where nothing else tells."""
+        clock = Clock.read(paths, view.get("started_at") or created_at)
+        return cls(clock, view.get("elapsed_seconds") if view.get("ended_at") else None)
+
+    def at(self, time: float, seconds: float | None = None) -> float:
+        """At the Unix time of a step's end; `seconds`: what the steps since the last one took."""
+        now = time + self._set_by
+        if self._last is not None and self._is_jump(self._last, now):
+            self._set_by += self._last + (seconds or 0.0) - now
+            now = time + self._set_by
+        self._last = now
+        return self.beside(time)
+
+    def beside(self, time: float) -> float:
+        """At another Unix time near that of the latest step."""
+        active = self._clock.active(time + self._set_by)
+        return active if self._elapsed is None else min(active, self._elapsed)
+
+    def _is_jump(self, last: float, now: float) -> bool:
+        same_attempt = self._clock.attempt(last) == self._clock.attempt(now)
+        far = self._elapsed is not None and now - last > self._elapsed
+        return now < last or (far and same_attempt)
 
 
 def intervals(lines: Sequence[Mapping[str, Any]]) -> list[Interval]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ _SMALL = (
 )
 _GROWS = 4  # times as much may differ with each further step: errors feed themselves
 _LONGEST = 1 << 24  # of a sum, in the bound
+NO_NUMBERS = "the losses of both runs are NaN or infinite from the first step on"
+"""Why two runs cannot be compared that both are broken."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,9 @@ def compare(many: Trace, one: Trace) -> tuple[Comparison, list[Verdict]]:
         why = "the same samples, but the forward pass draws random numbers, which are each rank's"
         return Comparison(steps=0, why=why), []
     bound = rounding_bound(many, one)
+    steps = next((number for number in range(steps) if _both_broken(many, one, number)), steps)
+    if not steps:
+        return Comparison(steps=0, why=NO_NUMBERS), []
     losses = [_loss_off(many, one, number) for number in range(steps)]
     gradient = _gradients_off(many, one)
     comparison = Comparison(
@@ -129,11 +135,17 @@ def mean_loss(steps: Sequence[Step]) -> float | None:
     return sum(losses) / len(losses) if losses else None
 
 
+def _both_broken(many: Trace, one: Trace, number: int) -> bool:
+    """Whether neither run has a loss in that step that is a number."""
+    losses = [mean_loss(trace.at(number)) for trace in (many, one)]
+    return all(loss is not None and not math.isfinite(loss) for loss in losses)
+
+
 def _loss_off(many: Trace, one: Trace, number: int) -> float | None:
     first, second = mean_loss(many.at(number)), mean_loss(one.at(number))
     if first is None or second is None:
         return None
-    if first == second or (math.isnan(first) and math.isnan(second)):
+    if first == second:
         return 0.0
     off = abs(first - second) / max(abs(second), 1e-12)
     return math.inf if math.isnan(off) else off
@@ -143,7 +155,7 @@ def _gradients_off(many: Trace, one: Trace) -> tuple[str, float, float] | None:
     """The first step's gradient that differs most: its name, by how much, the common factor."""
     whole = _whole([step.gradients for step in many.at(0)])
     alone = _whole([step.gradients for step in one.at(0)])
-    shared = [name for name in alone if name in whole]
+    shared = [name for name in alone if name in whole and _are_finite(whole[name], alone[name])]
     largest = max((root_mean_square(alone[name]) for name in shared), default=0.0)
     if not largest:
         return None
@@ -156,6 +168,11 @@ def _gradients_off(many: Trace, one: Trace) -> tuple[str, float, float] | None:
     }
     worst = max(off, key=lambda name: off[name])
     return worst, off[worst], dot / square
+
+
+def _are_finite(*tensors: Sequence[float]) -> bool:
+    """Whether all projections are numbers; what a scaler skips has infinite gradients."""
+    return all(map(math.isfinite, itertools.chain(*tensors)))
 
 
 def _verdicts(

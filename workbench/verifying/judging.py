@@ -5,6 +5,7 @@ from __future__ import annotations
 from workbench.verifying import (
     clip_rules,
     data_rules,
+    loss_rules,
     model_rules,
     rank_rules,
     schedule_rules,
@@ -18,7 +19,7 @@ def judge(trace: Trace, other: Trace | None) -> list[Verdict]:
     """What must hold whatever the batch; `other` has the model in one piece, where it is known."""
     alone = other if other is not None and len(other.ranks) == 1 else None
     rules = [*data_rules.RULES, *rank_rules.RULES, *clip_rules.RULES, *shared_rules.RULES]
-    rules += schedule_rules.RULES
+    rules += [*schedule_rules.RULES, *loss_rules.RULES]
     if trace.split == 1 and not _split_by_hand(trace, alone):
         rules += [*data_rules.SPLIT_RULES, *rank_rules.COPY_RULES]
         rules += [*clip_rules.COPY_RULES, *shared_rules.COPY_RULES]

@@ -26,7 +26,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.measurements import batch_argument
 from workbench.store.record import starts_ranks
 from workbench.store.runs import Store
-from workbench.verifying.comparing import Comparison, compare
+from workbench.verifying.comparing import NO_NUMBERS, Comparison, compare
 from workbench.verifying.judging import judge
 from workbench.verifying.schedule_rules import rate_notes
 from workbench.verifying.trace import Trace, read_trace
@@ -238,7 +238,7 @@ class _Bench:
         """Values that differ are a note where the script does not repeat itself either."""
         again, _ = compare(many, self._trace(self.options.strategy[-1], len(many.ranks)))
         noise = max(again.loss or 0.0, again.gradient or 0.0)
-        if again.steps and noise <= (again.bound or 0.0):
+        if again.why == NO_NUMBERS or (again.steps and noise <= (again.bound or 0.0)):
             return values
         own = f"two runs of {many.label} differ by {noise:.2g}" if again.steps else again.why
         cause = f"The script does not repeat itself: {own}."

@@ -124,7 +124,7 @@ function nonfinite(view, theme) {
         y: 1,
         xanchor: "right",
         showarrow: false,
-        text: `NaN or infinite from step ${x} `,
+        text: `first NaN or infinite at step ${x} `,
         font: { color: theme.bad, size: 11 },
       },
     ],

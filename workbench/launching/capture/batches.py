@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, cast
@@ -32,6 +33,12 @@ def measure(batch: Any, *, fingerprint: bool) -> Batch:
     leaf = next(_tensors(batch), None)
     samples = None if leaf is None else int(leaf.shape[0])
     return Batch(_tokens(batch), samples, _fingerprint(batch) if fingerprint else None)
+
+
+def told_batch(tokens: Any) -> Batch:
+    """What a step held of which the script itself tells the tokens."""
+    known = isinstance(tokens, int | float) and 0 < tokens < math.inf
+    return Batch(int(tokens)) if known else NOTHING
 
 
 def together(batch: Batch, other: Batch) -> Batch:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from .arrivals import Arrivals
-from .batches import NOTHING
+from .batches import NOTHING, Batch, told_batch
 from .compiled import CompiledStep
 from .flight_recorder import FlightRecorder
 from .logged import LoggedValues
@@ -79,7 +79,7 @@ class Recorder:
         self._forward_at: float | None = None
         self._between: float = 0.0  # seconds since the step's end that were no waiting for data
         self._outside: float = 0.0  # of these, seconds outside steps
-        self._logs_steps = False  # the script tells its steps itself
+        self._told: Batch | None = None  # what a step held, where the script tells its steps itself
         self.has_gradient = False  # the parameter that is watched had one after the backward pass
         self.has_optimizer = False  # one of torch was made
         self.turns = Turns()
@@ -206,8 +206,8 @@ class Recorder:
         if entered is None:
             self._optimizer_at = None  # of one that steps after the step's end
             return
-        if self._logs_steps and optimizer is not None:  # told just before its first backward
-            self._logs_steps, self._backward_at = False, None
+        if self._told is not None and optimizer is not None:  # told just before its first backward
+            self._told = self._backward_at = None
             self._losses.clear()
             return
         losses = list(self._losses) or self._losses.assigned(self.steps)
@@ -235,7 +235,7 @@ class Recorder:
     def _begun_by_hand(self, optimizer: Any) -> float | None:
         """When a step without a backward pass began, if the script sets gradients itself."""
         began = self._optimizer_at  # None: the outer one of two calls inside each other
-        if began is None or self._logs_steps or not self.turns.without_backward(optimizer):
+        if began is None or self._told is not None or not self.turns.without_backward(optimizer):
             return None
         if self.loaders is not None:
             self.loaders.used()
@@ -259,6 +259,8 @@ class Recorder:
         now = time.perf_counter()
         previous = self._previous_end
         waited, batch = (None, NOTHING) if self.loaders is None else self.loaders.take()
+        told = self._told
+        batch = batch if told is None or told is NOTHING else told
         if waited is None and previous is not None and self._forward_at is not None:
             waited = self._forward_at - previous - self._between  # NaN after an evaluation
         seconds = None if previous is None else now - previous - self._outside
@@ -301,9 +303,9 @@ class Recorder:
     def logged_step(self, step: int | None, values: dict[str, Any]) -> bool:
         """A step that the script tells itself, where no optimizer's was seen; whether it is one."""
         seen = self._previous_end is not None or (self._backward_at and self.has_optimizer)
-        if not self._logs_steps and seen:
+        if self._told is None and seen:
             return False
-        self._logs_steps = True
+        self._told = told_batch(values.get("tokens"))
         if self.reader is None:
             self.reader = Numbers()
         if step is not None and step > self.steps:
@@ -311,7 +313,7 @@ class Recorder:
         self.told(values["loss"])
         self.grad_norm(values.get("grad_norm"))
         rate = values.get("lr")
-        self.step(rate if isinstance(rate, float) else None)
+        self.step(float(rate) if isinstance(rate, int | float) else None)
         return True
 
     def _settle(self) -> None:

@@ -135,7 +135,12 @@ def _finished(
             "trains without a torch optimizer tells its steps by workbench.log(step=…, loss=…).",
         )
     how = " (the exit code was not seen; every rank reported a clean end)" if unseen else ""
-    return Verdict(outcome="succeeded", message=f"Finished after {steps} steps{how}.")
+    return Verdict(outcome="succeeded", message=f"{after_steps(steps)}{how}.")
+
+
+def after_steps(steps: int) -> str:
+    """How the message of a run begins that has made its steps."""
+    return f"Finished after {steps} step{'s' * (steps != 1)}"
 
 
 def _unobserved() -> Verdict:
@@ -150,7 +155,7 @@ def _without_steps_of_its_own(first_step: int, *, nothing_left: bool) -> Verdict
     if nothing_left:
         return Verdict(
             outcome="succeeded",
-            message=f"Finished after {first_step} steps: the checkpoint was of the last one.",
+            message=f"{after_steps(first_step)}: the checkpoint was of the last one.",
         )
     return Verdict(
         outcome="no-steps",
@@ -179,7 +184,7 @@ def _crashed_at_exit(rank: int, steps: int, number: int) -> Verdict:
         confidence=0.9,
         severity="note",
     )
-    message = f"Finished after {steps} steps; then {cause}, after the script had ended."
+    message = f"{after_steps(steps)}; then {cause}, after the script had ended."
     return Verdict(outcome="succeeded", message=message, finding=crash)
 
 

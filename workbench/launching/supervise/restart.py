@@ -18,7 +18,7 @@ from workbench.launching.log import log
 from workbench.launching.resume.starting_point import start_by_itself
 from workbench.launching.start.launch_spec import LaunchSpec, from_checkpoint
 from workbench.launching.supervise.monitor import RunMonitor
-from workbench.launching.supervise.outcome import Verdict
+from workbench.launching.supervise.outcome import Verdict, after_steps
 from workbench.launching.supervise.rollback import Rollbacks, since_by_hand
 from workbench.launching.supervise.run_state import RunState
 from workbench.recover.restarts import Failure, Restarts
@@ -218,7 +218,7 @@ class RestartController:
         if hang is None:
             return None
         if hang.kind == EXIT_HANG:
-            message = f"Finished after {monitor.steps} steps. {hang.cause} It was ended."
+            message = f"{after_steps(monitor.steps)}. {hang.cause} It was ended."
             return Verdict(outcome="succeeded", message=message, finding=hang)
         message = f"{hang.cause} ({hang.evidence}). {hang.next}"
         return Verdict(outcome="failed", message=message, failed_rank=hang.rank, finding=hang)

@@ -29,6 +29,7 @@ from workbench.observe.prediction_error.terms import (
     PredictionError,
     PredictionTerm,
 )
+from workbench.observe.report_recovery import lost
 from workbench.observe.summary import (
     peak_memory,
     predicted_memory,
@@ -98,7 +99,8 @@ def compare(run: RunRecord, view: Mapping[str, Any], steady: Steady) -> Predicti
         steady_steps=steady.steps,
         final=view.get("phase") == "ended",
     )
-    return replace(gap, explanation=explain(gap, run))
+    again = lost(view.get("attempts") or (), view)
+    return replace(gap, explanation=explain(gap, run, again.steps if again else 0))
 
 
 def _source(time: PredictedTimeDoc) -> str | None:

@@ -25,9 +25,9 @@ _QUICKER = (
 _CALIBRATE = "The prediction uses catalog rates: workbench calibrate measures this host."
 
 
-def explain(gap: PredictionError, run: RunRecord) -> str:
-    """One to three sentences, "" where nothing can be said yet."""
-    sentences = [_step(gap, run), _memory(gap), _overhead(gap)]
+def explain(gap: PredictionError, run: RunRecord, again: int = 0) -> str:
+    """One to four sentences, "" where nothing can be said yet; `again`: steps made twice."""
+    sentences = [_step(gap, run), _memory(gap), _overhead(gap, again)]
     return " ".join(sentence for sentence in sentences if sentence)
 
 
@@ -112,20 +112,23 @@ def _memory(gap: PredictionError) -> str:
     return f"{begin}: leave that much more free when choosing the micro-batch."
 
 
-def _overhead(gap: PredictionError) -> str:
-    """What a long run spent on anything but steps."""
+def _overhead(gap: PredictionError, again: int) -> str:
+    """What a long run spent on anything but steps, and on steps that it made twice."""
     elapsed, step = gap.row(terms.RUN_TIME), gap.row(terms.STEP)
     if not gap.final or elapsed.measured is None or not elapsed.predicted or not step.predicted:
         return ""
     if step.measured is None or elapsed.measured < _LONG_SECONDS:
         return ""
-    other = elapsed.measured - elapsed.predicted / step.predicted * step.measured
-    if other < _OVERHEAD * elapsed.measured:
-        return ""
-    return (
-        f"{format_seconds(other)} of {format_seconds(elapsed.measured)} were outside steps: start, "
-        "checkpoints, evaluation."
-    )
+    repeated = again * step.measured
+    other = elapsed.measured - elapsed.predicted / step.predicted * step.measured - repeated
+    of_all, shares = format_seconds(elapsed.measured), list[str]()
+    if other >= _OVERHEAD * elapsed.measured:
+        outside = "were outside steps: start, checkpoints, evaluation."
+        shares.append(f"{format_seconds(other)} of {of_all} {outside}")
+    if repeated >= _OVERHEAD * elapsed.measured:
+        steps = f"{again:,} steps that were made twice"
+        shares.append(f"{format_seconds(repeated)} of {of_all} went into {steps}.")
+    return " ".join(shares)
 
 
 def _difference(row: PredictionTerm) -> str:

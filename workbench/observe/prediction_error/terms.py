@@ -82,7 +82,7 @@ class PredictionError:
     rows: tuple[PredictionTerm, ...] = ()
     """The terms; the causes follow the step they add up to."""
     explanation: str = ""
-    """One to three sentences: the term that was off most, and what to do; or "as predicted"."""
+    """One to four sentences: the term that was off most, and what to do; or "as predicted"."""
     source: str | None = None
     """What the predicted times rest on: "measured here on DATE" or "catalog", and by what earlier
     runs corrected them; None = no times."""

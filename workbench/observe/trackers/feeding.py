@@ -105,9 +105,8 @@ class Feeding:
                 source = Source(self._paths, self._run, progress)
             end, fed = self._end(follow=follow), copy.deepcopy(progress)
             batch = source.read(final=end is not None)
-            if source.new_attempt():
+            if source.new_attempt() or source.went_back():
                 progress.go_back_to(fed)
-                source = Source(self._paths, self._run, progress)
                 continue
             if batch.points:
                 sink.points(batch.points)
@@ -123,13 +122,13 @@ class Feeding:
                 time.sleep(_POLL_SECONDS)
 
     def _take_back(self, sink: Sink, source: Source, progress: Progress) -> bool:
-        """Follow the run back to the checkpoint of a new attempt; True when there was one."""
+        """Follow the run back to where a new attempt, or its script, went on; True if it did."""
         before = progress.step
         kept = source.taken_back()
         if kept is None:
             return False
         if kept < before:
-            self._log(f"attempt {progress.attempt} continues from step {kept}; {before} were fed")
+            self._log(f"attempt {progress.attempt} went back to step {kept}; {before} were fed")
             if not sink.take_back(kept):
                 progress.forget()
                 sink.clear()

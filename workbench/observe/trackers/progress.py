@@ -25,6 +25,8 @@ class Progress:
     """Optimizer steps fed."""
     attempt: int = 1
     """Latest start of the launcher that was taken into account."""
+    rewinds: int = 0
+    """How many returns of the script to an earlier step were taken into account."""
     samples: int = 0
     """Lines of system.jsonl fed."""
     said: dict[str, int] = field(default_factory=dict[str, int])
@@ -44,7 +46,9 @@ class Progress:
 
     def forget(self) -> None:
         """Begin again: nothing has been fed."""
-        self.go_back_to(Progress(tracker=self.tracker, folder=self.folder, attempt=self.attempt))
+        begun = Progress(tracker=self.tracker, folder=self.folder, attempt=self.attempt)
+        begun.rewinds = self.rewinds
+        self.go_back_to(begun)
 
     def go_back_to(self, other: Progress) -> None:
         """Become what `other` is."""
@@ -55,6 +59,7 @@ class Progress:
 _CHECKS: dict[str, Callable[[Any], bool]] = {
     "step": lambda value: type(value) is int and value >= 0,
     "attempt": lambda value: type(value) is int and value >= 1,
+    "rewinds": lambda value: type(value) is int and value >= 0,
     "samples": lambda value: type(value) is int and value >= 0,
     "said": lambda value: (
         isinstance(value, dict)
@@ -77,6 +82,7 @@ def load(path: Path, tracker: str, folder: Path) -> Progress:
         or document.get("schema") != _SCHEMA
     ):
         return fresh
+    document.setdefault("rewinds", 0)  # of an earlier version
     with contextlib.suppress(KeyError):
         if all(passes(document[name]) for name, passes in _CHECKS.items()):
             for name in _CHECKS:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from workbench.observe.events import MetricStream, StepRow
 from workbench.observe.rank_count import rank_count
+from workbench.observe.rewinds import read_rewinds
 from workbench.observe.text_samples import named_values
 from workbench.observe.trackers.points import Note, Point, numbers
 from workbench.observe.trackers.progress import Progress
@@ -68,17 +69,25 @@ class Source:
                 )
         return any(attempt > self._progress.attempt for attempt, _, _ in self._starts)
 
+    def went_back(self) -> bool:
+        """Whether it did so within an attempt: what was fed of some steps is done again."""
+        return len(self._stream.rewinds) > self._progress.rewinds
+
     def taken_back(self) -> int | None:
-        """The step to which new attempts took the run back; None without one.
+        """The step to which new attempts, or the script itself, took the run back; None without.
 
         It is settled in the progress; a new Source continues from there.
         """
-        if not self.new_attempt():
+        if not (self.new_attempt() or self.went_back()):
             return None
         new = [start for start in self._starts if start[0] > self._progress.attempt]
-        self._progress.attempt = max(attempt for attempt, _, _ in new)
-        kept = min(self._progress.step, *(kept for _, kept, _ in new))
-        begun = min(begun for _, _, begun in new)
+        rewinds = self._stream.rewinds[self._progress.rewinds :]
+        returns = [(kept, begun) for _, kept, begun in new]
+        returns += [(rewind.first - 1, rewind.time) for rewind in rewinds]
+        self._progress.attempt = max([self._progress.attempt, *(attempt for attempt, *_ in new)])
+        self._progress.rewinds = len(read_rewinds(self._paths) if new else self._stream.rewinds)
+        kept = min([self._progress.step, *(kept for kept, _ in returns)])
+        begun = min(begun for _, begun in returns)
         for rank, fed in self._progress.said.items():
             left = _UserMetrics(self._paths, int(rank)).count_before(begun)
             self._progress.said[rank] = min(fed, left)
@@ -221,6 +230,7 @@ class _UserMetrics:
 
     def __init__(self, paths: RunPaths, rank: int) -> None:
         self.reader = LineReader(paths.rank_said(rank))
+        self._rewinds = read_rewinds(paths, rank)
         self._rank = rank
         self._count = 0
         self._waiting: deque[tuple[int, dict[str, Any]]] = deque()
@@ -240,7 +250,8 @@ class _UserMetrics:
         """Points due now. `newest`: the furthest step that any rank has reported."""
         for line in self.reader.read():
             self._count += 1
-            if self._count > progress.said.get(str(self._rank), 0):
+            new = self._count > progress.said.get(str(self._rank), 0)
+            if new and not self._is_done_again(line):
                 self._waiting.append((self._count, line))
         while self._waiting:
             number, line = self._waiting[0]
@@ -251,6 +262,13 @@ class _UserMetrics:
             self._waiting.popleft()
             progress.said[str(self._rank)] = number
             yield self._point(number, step, at, line)
+
+    def _is_done_again(self, line: dict[str, Any]) -> bool:
+        """Whether it was told at a step that the script has made again since."""
+        step, at = line.get("step"), line.get("time")
+        if type(step) is not int or not isinstance(at, int | float):
+            return False
+        return any(one.first <= step <= one.last and at < one.time for one in self._rewinds)
 
     def _point(self, number: int, step: int, at: Any, line: dict[str, Any]) -> Point:
         tail = "" if self._rank == 0 else f"/rank-{self._rank}"
