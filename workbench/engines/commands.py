@@ -79,9 +79,10 @@ def launch_script(
     lines += _variables(job, address, job.environment if exports else {})
     words = _words(job, resume=resume)
     argv = _accelerate(job, words) if launcher == "accelerate" else _torchrun(job, words)
-    text = " ".join(map(shlex.quote, argv))
-    for mark, value in ((_RANK, node_rank), (_ADDRESS, address), (_PORT, port)):
-        text = text.replace(mark, str(value))
+    places = {_RANK: str(node_rank), _ADDRESS: str(address), _PORT: str(port)}
+    own = len(argv) - len(words)  # what the script is given is never one of these marks
+    quoted = [places.get(word) or shlex.quote(word) for word in argv[:own]]
+    text = " ".join([*quoted, *map(shlex.quote, argv[own:])])
     return "\n".join([*lines, counted(job, text, node_rank)]) + "\n"
 
 
