@@ -185,6 +185,11 @@ def test_values_that_would_break_yaml_or_shell_come_back_whole() -> None:
     one = replace(one, arguments=("--note", odd))
     made = export(one, "skypilot")
     assert yaml.safe_load(made.files["skypilot.yaml"])["envs"] == {"NOTE": odd}
+    kept = replace(one, spot=False, provider=None, checkpoint_uri=None, setup=(f": {odd!r}",))
+    made_there = yaml.safe_load(export(kept, "kubeflow").files["trainjob.yaml"])
+    trainer = made_there["spec"]["trainer"]
+    assert trainer["env"] == [{"name": "NOTE", "value": odd.replace("$", "$$")}]
+    assert f": {odd!r}".replace("$", "$$") in trainer["args"][0]
     checked = subprocess.run(["bash", "-n"], input=made.files["launch.sh"], text=True, check=False)
     assert checked.returncode == 0
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.engines.job import CHECKPOINTS, EngineJob
-from workbench.engines.launching import LAUNCH, setup_lines
+from workbench.engines.launching import LAUNCH, literal, setup_lines
 from workbench.engines.skypilot import Made
 from workbench.errors import UsageError
 from workbench.trainer_configs.yaml_text import yaml_text
@@ -78,7 +78,7 @@ def trainjob(job: EngineJob, name: str, keys: Mapping[str, str]) -> dict[str, An
 def _trainer(job: EngineJob, name: str) -> dict[str, Any]:
     lines = [
         f"cp -rL {_AT}/. {_WORK}/ && cd {_WORK}",
-        *setup_lines(job, torch=False),  # the runtime's image has it
+        *map(literal, setup_lines(job, torch=False)),  # the runtime's image has torch
         "export NODE_RANK=$PET_NODE_RANK MASTER_ADDR=$PET_MASTER_ADDR MASTER_PORT=$PET_MASTER_PORT",
         f"exec bash {LAUNCH}",
     ]
@@ -89,7 +89,7 @@ def _trainer(job: EngineJob, name: str) -> dict[str, Any]:
     if job.gpu is not None:
         fields["resourcesPerNode"] = {"limits": {"nvidia.com/gpu": str(job.processes_per_node)}}
     variables: list[dict[str, Any]] = [
-        {"name": key, "value": value} for key, value in job.environment.items()
+        {"name": key, "value": literal(value)} for key, value in job.environment.items()
     ]
     variables += [
         {"name": secret, "valueFrom": {"secretKeyRef": {"name": f"{name}-secrets", "key": secret}}}
