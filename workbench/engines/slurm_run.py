@@ -12,7 +12,7 @@ from typing import Annotated
 from workbench.describe.option import Option
 from workbench.engines import slurm_watch
 from workbench.engines.job import EngineJob
-from workbench.engines.slurm import ANY_GPU, GRACE_SECONDS, sbatch_text
+from workbench.engines.slurm import ANY_GPU, GRACE_SECONDS, cores_per_node, sbatch_text
 from workbench.engines.slurm_watch import SlurmJob
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.request import Request
@@ -134,6 +134,7 @@ def submit(request: Request, limits: Limits, python: str) -> tuple[Run, SlurmJob
         HostError: Slurm is not here or does not answer.
         StoreError: the run directory cannot be written.
     """
+    request = _on_nodes(request, limits)
     _test(text_of(request, limits, request.planned_directory, python))
     paths, _order = prepare(request)
     script = paths.config / SCRIPT
@@ -151,6 +152,12 @@ def submit(request: Request, limits: Limits, python: str) -> tuple[Run, SlurmJob
     with contextlib.suppress(WorkbenchError):  # a busy controller: the job is in all the same
         job = slurm_watch.look(job_id)
     return Run(paths), job
+
+
+def _on_nodes(request: Request, limits: Limits) -> Request:
+    """The request with the cores that Slurm gives the job on a node, not those of this machine."""
+    cores = cores_per_node(job_of_request(request, limits, ""), limits.cpus_per_rank)
+    return replace(request, cluster=replace(request.cluster, cpu_cores=cores))
 
 
 def _test(text: str) -> None:
