@@ -231,10 +231,10 @@ def test_the_front_door_exports_what_it_launches() -> None:
 
 
 def test_a_notice_reaches_a_run_whose_path_has_spaces(tmp_path: Path) -> None:
-    folder = tmp_path / "My Runs" / "it's \"one\" 100%j"
+    folder = tmp_path / "My Runs" / 'it\'s "one" 100%j'
     (folder / "control").mkdir(parents=True)
     text = slurm.sbatch_text(job(), run_directory=folder, cpus_per_rank=3)
-    output = f"{tmp_path}/My Runs/it\\'s \\\"one\\\" 100%%j/logs/slurm.log"
+    output = f'{tmp_path}/My Runs/it\\\'s \\"one\\" 100%%j/logs/slurm.log'
     assert f'#SBATCH --output="{output}"' in text
     assert "#SBATCH --cpus-per-task=6" in text
     assert "export SRUN_CPUS_PER_TASK=6" in text
