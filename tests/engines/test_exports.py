@@ -194,6 +194,22 @@ def test_values_that_would_break_yaml_or_shell_come_back_whole() -> None:
     assert checked.returncode == 0
 
 
+def test_files_in_any_encoding_go_into_a_config_map(tmp_path: Path) -> None:
+    """Also with the characters that YAML takes for ends of lines."""
+    latin = "# coding: latin-1\nNAME = 'Zoë'\n".encode("latin-1")
+    breaks = "import part\nTEXT = 'a\u2028b\x85'\n"
+    (tmp_path / "part.py").write_bytes(latin)
+    (tmp_path / "train.py").write_text(breaks, encoding="utf-8")
+    one = job_from_request(str(tmp_path / "train.py"))
+    made = export(one, "kubeflow").files
+    config, trainjob = yaml.safe_load(made["files.yaml"]), yaml.safe_load(made["trainjob.yaml"])
+    template = trainjob["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]
+    pod = template["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    key = {item["path"]: item["key"] for item in pod["volumes"][0]["configMap"]["items"]}
+    assert base64.b64decode(config["binaryData"][key["code/part.py"]]) == latin
+    assert config["data"][key["code/train.py"]] == breaks
+
+
 def test_a_missing_file_is_said_in_words(tmp_path: Path) -> None:
     for look in (lambda path: plan_entry(path, 1), read_text):
         with pytest.raises(UsageError, match=r"cannot be read: No such file or directory\. \w+"):

@@ -6,6 +6,8 @@ file to kubeflow_trainer_api 2.3.0). The version says alpha: expect change.
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,20 +25,24 @@ _MOST_BYTES = 1_000_000  # of a config map, with room for its own fields
 
 
 def trainjob_files(job: EngineJob, name: str, files: Mapping[str, str]) -> Made:
-    """Config map and job, what to type, what to know."""
-    size = sum(len(text.encode()) for text in files.values())
+    """Config map and job, what to type, what to know.
+
+    `files`: name -> text; bytes that are not UTF-8 are escaped as ``surrogateescape`` has it.
+    """
+    size = sum(len(text.encode(errors="surrogateescape")) for text in files.values())
     if size > _MOST_BYTES:
         raise UsageError(
             f"The script's files have {size:,} bytes; a config map holds {_MOST_BYTES:,}. Build "
             "them into an image and give --image."
         )
     keys = {f"f{number}": path for number, path in enumerate(files)}
-    data = {key: files[path] for key, path in keys.items()}
+    data, binary = _contents({key: files[path] for key, path in keys.items()})
     config = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": f"{name}-files"},
         "data": data,
+        **({"binaryData": binary} if binary else {}),
     }
     comments = (f"{job.name}: {job.nodes} x {job.processes_per_node} ranks",)
     made = {
@@ -52,6 +58,18 @@ def trainjob_files(job: EngineJob, name: str, files: Mapping[str, str]) -> Made:
         f"kubectl logs -l jobset.sigs.k8s.io/jobset-name={name} -f",
     )
     return made, next_, tuple(_notes(job))
+
+
+def _contents(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """A config map's texts, and in base 64 what is not in UTF-8: a script may name another one."""
+    data: dict[str, str] = {}
+    binary: dict[str, str] = {}
+    for key, text in texts.items():
+        if not re.search("[\udc80-\udcff]", text):
+            data[key] = text
+        else:
+            binary[key] = base64.b64encode(text.encode(errors="surrogateescape")).decode()
+    return data, binary
 
 
 def trainjob(job: EngineJob, name: str, keys: Mapping[str, str]) -> dict[str, Any]:
