@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -25,7 +26,7 @@ from tests.engines.sample_jobs import job, rented
 from workbench.engines import export_request, launching, refusals
 from workbench.engines.export_files import files_of
 from workbench.engines.export_request import plan_entry
-from workbench.engines.exporting import export, ship
+from workbench.engines.exporting import checkpoint_folder, export, ship, slug
 from workbench.engines.jobs import job_from_plan, job_from_request, job_from_run
 from workbench.errors import StoreError, UsageError
 from workbench.store.layout import RunPaths
@@ -192,6 +193,30 @@ def test_values_that_would_break_yaml_or_shell_come_back_whole() -> None:
     assert f": {odd!r}".replace("$", "$$") in trainer["args"][0]
     checked = subprocess.run(["bash", "-n"], input=made.files["launch.sh"], text=True, check=False)
     assert checked.returncode == 0
+
+
+def test_jobs_of_different_names_keep_different_checkpoints() -> None:
+    """Also where an engine's names lack what tells them apart; each is one that dstack takes."""
+    end = "of-a-name-that-is-longer-than-engines-take"
+    names = (
+        "日本",
+        "中国",
+        "näme",
+        "nöme",
+        f"lr-1e-3-{end}",
+        f"{end}-1",
+        f"{end}-2",
+        "a",
+        "7",
+        "9" * 41,
+    )
+    jobs = [job(name=name, checkpoint_uri="/shared") for name in names]
+    assert len({checkpoint_folder(one) for one in jobs}) == len(names)
+    for one in jobs:
+        made = export(replace(one, checkpoint_uri=None), "dstack").files
+        for file in ("task.dstack.yml", "fleet.dstack.yml"):
+            assert re.fullmatch("[a-z][a-z0-9-]{1,40}", yaml.safe_load(made[file])["name"])
+    assert slug(job(name="My run_2")) == "my-run-2"
 
 
 def test_files_in_any_encoding_go_into_a_config_map(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from workbench.trainer_configs.yaml_text import yaml_text
 
 FILE, FLEET = "task.dstack.yml", "fleet.dstack.yml"
 _AT = "/workflow"
+_LONGEST = 41  # letters of a name
 
 
 def task_files(job: EngineJob, name: str) -> Made:
@@ -59,7 +60,8 @@ def task(job: EngineJob, name: str) -> dict[str, Any]:
 def fleet(job: EngineJob, name: str) -> dict[str, Any]:
     """The machines that the task may take; created when a task needs them."""
     nodes = {"min": 0, "max": job.nodes, "target": 0}
-    document: dict[str, Any] = {"type": "fleet", "name": f"{name}-fleet", "nodes": nodes}
+    own = f"{name}-fleet" if len(name) <= _LONGEST - len("-fleet") else name
+    document: dict[str, Any] = {"type": "fleet", "name": own, "nodes": nodes}
     document |= {"placement": "cluster"} if job.nodes > 1 else {}
     document |= _where(job)
     if job.idle_minutes is not None:
