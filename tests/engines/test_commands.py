@@ -224,6 +224,19 @@ def test_ranks_of_a_slurm_job_share_the_cores_that_it_asks_for(
         assert command[command.index("--num_cpu_threads_per_process") + 1] == threads
 
 
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--cpus", "0"), "cpus_per_rank must be at least 1, not 0"),
+        (("--hours", "nan"), "hours must be above 0, not nan"),
+        (("--requeues", "-1"), "requeues must be at least 0, not -1"),
+    ],
+)
+def test_impossible_numbers_are_no_default(option: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        submitted(*option)
+
+
 def test_the_front_door_exports_what_it_launches() -> None:
     made = wb.export("gpt", "slurm", nodes=2, processes_per_node=4, gpu="h100", strategy="fsdp")
     (text,) = (body for name, body in made.files.items() if name.endswith(".sbatch"))
