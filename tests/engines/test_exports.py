@@ -241,6 +241,19 @@ def test_a_missing_file_is_said_in_words(tmp_path: Path) -> None:
             look(tmp_path / "plans.json")
 
 
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", '{"plans": 5}', '{"plans": {"a": 1}}', '{"plans": [3]}']
+)
+def test_other_json_is_no_plan(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "plans.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="is not output of workbench plan"):
+        plan_entry(path, 1)
+    path.write_text('{"plans": []}')
+    with pytest.raises(UsageError, match="has no plans"):
+        plan_entry(path, 1)
+
+
 def test_plans_become_jobs(tmp_path: Path, run_cli: Cli) -> None:
     code, printed = run_cli(
         *("plan", "--model", "llama-2-7b", "--tokens", "1B", "--gpu", "h100", "--json"),
