@@ -14,7 +14,7 @@ from workbench.errors import UsageError
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.cpu_threads import cpu_threads
 from workbench.launching.prepare.layout_flags import layout_flags
-from workbench.launching.prepare.placement import NAMES, Placement, check_address
+from workbench.launching.prepare.placement import NAMES, Placement, check_address, escaped_for_torch
 
 CONFIG_FOLDER = "workbench-config"
 """Folder of the launcher's files, in the working directory."""
@@ -196,5 +196,5 @@ def _torchrun(job: EngineJob, words: list[str]) -> list[str]:
         *("--nnodes", str(job.nodes), "--node-rank", _RANK),
         *("--nproc-per-node", str(job.processes_per_node)),
         *("--master-addr", _ADDRESS, "--master-port", _PORT),
-        *words,
+        *map(escaped_for_torch, words),
     ]

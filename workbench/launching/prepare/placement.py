@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.describe import Strategy
+from workbench.describe.supported import backend
 from workbench.errors import UsageError
 
 _SIOCGIFADDR = 0x8915
@@ -61,6 +63,24 @@ def without_placement(command: Sequence[str]) -> list[str]:
     """
     at = command.index(_PORT) if _PORT in command else 0
     return [*_without(command[:at], _FLAGS), *_without(command[at:], (_PORT,))]
+
+
+def for_ranks(arguments: Sequence[str], strategy: Strategy) -> list[str]:
+    """A script's arguments as the launcher is given them, so that each rank gets what was written.
+
+    torch's launcher, which starts all but a lone plain rank, takes ``$$`` for one ``$``.
+
+    >>> [for_ranks(["$$x"], Strategy.parse(*way)) for way in (("ddp", 2), ("single", 1))]
+    [['$$$$x'], ['$$x']]
+    """
+    if strategy.world_size == 1 and backend(strategy) == "single":
+        return list(arguments)
+    return [escaped_for_torch(word) for word in arguments]
+
+
+def escaped_for_torch(word: str) -> str:
+    """A script's argument as torch's launcher hands it on unchanged."""
+    return word.replace("$$", "$$$$")
 
 
 def _without(command: Sequence[str], flags: Sequence[str]) -> list[str]:
