@@ -197,6 +197,8 @@ def plan_entry(path: Path, rank: int) -> dict[str, Any]:
 
 def _plans(document: Any) -> list[dict[str, Any]]:
     plans = document["plans"]
-    if not isinstance(plans, list) or not all(isinstance(plan, dict) for plan in plans):
-        raise TypeError("its plans are no list of plans")
+    if not isinstance(plans, list):
+        raise TypeError("its plans are not a list")
+    if not all(isinstance(plan, dict) for plan in cast("list[Any]", plans)):
+        raise TypeError("one of its plans is not an object")
     return cast("list[dict[str, Any]]", plans)
