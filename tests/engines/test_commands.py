@@ -76,10 +76,30 @@ def test_every_machine_of_a_slurm_job_joins_by_a_line_that_the_command_takes(
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "zero2", "zero3", "hsdp"])
 def test_the_config_file_says_how_many_machines_and_ranks(strategy: str) -> None:
     text = plain_commands(job(strategy), "10.0.0.1")[0]
-    config = yaml.safe_load(text.split("accelerate.yaml <<'END'\n")[1].split("\nEND\n")[0])
+    written = re.search(r"accelerate\.yaml\S* <<'END'\n(.*?)\nEND\n", text, re.DOTALL)
+    assert written
+    config = yaml.safe_load(written[1])
     assert (config["num_machines"], config["num_processes"]) == (2, 4)
     launcher = config.get("deepspeed_config", {}).get("deepspeed_multinode_launcher")
     assert launcher == ("standard" if strategy.startswith("zero") else None)
+
+
+def test_no_machine_reads_the_files_that_another_one_is_writing(tmp_path: Path) -> None:
+    """Of a Slurm job all write them into the folder that they share."""
+    text = plain_commands(job(), "10.0.0.1")[0]
+    writes = text.partition("\nexport ")[0]
+    assert "accelerate.yaml" in writes
+    loop = f"for _ in $(seq 40); do\n{writes}\ndone"
+    subprocess.run(["bash", "-ec", writes], cwd=tmp_path, check=True)
+    config = tmp_path / "workbench-config" / "accelerate.yaml"
+    whole = config.read_text()
+    writers = [subprocess.Popen(["bash", "-ec", loop], cwd=tmp_path) for _ in range(2)]
+    read: set[str] = set()
+    while any(writer.poll() is None for writer in writers):
+        read.add(config.read_text())
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert read == {whole}
+    assert [path.name for path in config.parent.iterdir()] == [config.name]
 
 
 def test_torchrun_starts_what_needs_nothing_of_accelerate() -> None:

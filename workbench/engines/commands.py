@@ -127,7 +127,11 @@ def _files(job: EngineJob) -> list[str]:
     )
     lines = [f"mkdir -p {CONFIG_FOLDER}"]
     for name, text in files.items():
-        lines += [f"cat > {CONFIG_FOLDER}/{name} <<'END'", text.rstrip("\n"), "END"]
+        path = f"{CONFIG_FOLDER}/{name}"
+        # Machines may share the folder: none reads what another one is just writing.
+        whose = f'"{path}.$HOSTNAME.$$"' if job.nodes > 1 else path
+        lines += [f"cat > {whose} <<'END'", text.rstrip("\n"), "END"]
+        lines += [f"mv {whose} {path}"] if job.nodes > 1 else []
     return lines
 
 
