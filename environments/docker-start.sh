@@ -7,7 +7,7 @@ umask 077
 # Unset or empty, it makes a random token itself and prints the address once, to the container's log.
 for word in "$@"; do
   case $word in
-    *token=* | *password=* | *allow_origin* | *disable_check_xsrf* | *allow_unauthenticated*)
+    *token=* | *.token | *password=* | *.*password | *allow_origin* | *disable_check_xsrf* | *allow_unauthenticated*)
       printf 'docker-start: %s is refused: this server listens to the network.\n' "${word%%=*}" >&2
       printf 'Next: set a token with -e JUPYTER_TOKEN=…, or leave it out for a random one.\n' >&2
       exit 2

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from string import Template
 
@@ -16,7 +18,7 @@ import workbench as wb
 from workbench.cli import nodes
 from workbench.cli.commands import load
 from workbench.cli.entry import app
-from workbench.describe import Strategy
+from workbench.describe import Strategy, detection
 from workbench.engines import slurm, slurm_watch
 from workbench.engines.commands import plain_commands
 from workbench.engines.job import EngineJob
@@ -74,10 +76,30 @@ def test_every_machine_of_a_slurm_job_joins_by_a_line_that_the_command_takes(
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp", "zero2", "zero3", "hsdp"])
 def test_the_config_file_says_how_many_machines_and_ranks(strategy: str) -> None:
     text = plain_commands(job(strategy), "10.0.0.1")[0]
-    config = yaml.safe_load(text.split("accelerate.yaml <<'END'\n")[1].split("\nEND\n")[0])
+    written = re.search(r"accelerate\.yaml\S* <<'END'\n(.*?)\nEND\n", text, re.DOTALL)
+    assert written
+    config = yaml.safe_load(written[1])
     assert (config["num_machines"], config["num_processes"]) == (2, 4)
     launcher = config.get("deepspeed_config", {}).get("deepspeed_multinode_launcher")
     assert launcher == ("standard" if strategy.startswith("zero") else None)
+
+
+def test_no_machine_reads_the_files_that_another_one_is_writing(tmp_path: Path) -> None:
+    """Of a Slurm job all write them into the folder that they share."""
+    text = plain_commands(job(), "10.0.0.1")[0]
+    writes = text.partition("\nexport ")[0]
+    assert "accelerate.yaml" in writes
+    loop = f"for _ in $(seq 40); do\n{writes}\ndone"
+    subprocess.run(["bash", "-ec", writes], cwd=tmp_path, check=True)
+    config = tmp_path / "workbench-config" / "accelerate.yaml"
+    whole = config.read_text()
+    writers = [subprocess.Popen(["bash", "-ec", loop], cwd=tmp_path) for _ in range(2)]
+    read: set[str] = set()
+    while any(writer.poll() is None for writer in writers):
+        read.add(config.read_text())
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert read == {whole}
+    assert [path.name for path in config.parent.iterdir()] == [config.name]
 
 
 def test_torchrun_starts_what_needs_nothing_of_accelerate() -> None:
@@ -98,6 +120,24 @@ def test_a_placement_replaces_the_one_before() -> None:
     second = Placement(nodes=2, node_rank=1, address="b", port=2)
     start = ["python", "--main_process_port", "0", "train.py", "--x"]
     assert second.of(first.of(start)) == second.of(start)
+
+
+def test_a_scripts_options_of_the_launchers_names_stay_its_own() -> None:
+    own = ["--num_machines", "7", "--machine_rank", "3", "--main_process_ip", "db", "@PORT@"]
+    request = wb.request("gpt", cpu=True, processes=4, nodes=2, address="127.0.0.1")
+    assert replace(request, arguments=tuple(own)).command[-len(own) :] == own
+    text = plain_commands(job(arguments=tuple(own)), "10.0.0.1")[1]
+    assert words_of(text)[-len(own) :] == own
+    assert words_of(text)[words_of(text).index("--machine_rank") + 1] == "1"
+
+
+def test_exported_arguments_are_what_torchs_launcher_makes_the_given_ones_of() -> None:
+    """It reads string.Template's dollar signs, as for its own ${local_rank}."""
+    own = ("$$x^2$$", "$HOME", "${local_rank}", "$$$")
+    for launcher in ("accelerate", "torchrun"):
+        text = plain_commands(job("ddp", arguments=own), "10.0.0.1", launcher=launcher)[0]
+        read = [Template(word).safe_substitute(local_rank="1") for word in words_of(text)]
+        assert read[-4:] == ["$$x^2$$", "$HOME", "1", "$$$"]
 
 
 def test_the_loopback_leads_to_itself() -> None:
@@ -194,6 +234,38 @@ def test_a_login_node_without_gpus_submits_no_job_on_cores_unasked(
         assert "--partition=night" in asked[0]
 
 
+def test_ranks_of_a_slurm_job_share_the_cores_that_it_asks_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not those of the machine on which it was submitted."""
+
+    def run_slurm(*line: str, **_more: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.CompletedProcess(line, 0, "12\n", "")
+
+    monkeypatch.setattr(slurm_watch, "run_slurm", run_slurm)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.setattr(detection, "usable_cores", lambda: 64)
+    for cpus, threads in ((None, "1"), ("6", "6")):
+        given = [] if cpus is None else ["--cpus", cpus]
+        where = ("--store", str(tmp_path), "--nproc", "2", "--cpu", "--json")
+        done = CliRunner().invoke(app, ["submit", "gpt", *where, *given])
+        command = json.loads(done.stdout)["command"]
+        assert command[command.index("--num_cpu_threads_per_process") + 1] == threads
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        (("--cpus", "0"), "cpus_per_rank must be at least 1, not 0"),
+        (("--hours", "nan"), "hours must be above 0, not nan"),
+        (("--requeues", "-1"), "requeues must be at least 0, not -1"),
+    ],
+)
+def test_impossible_numbers_are_no_default(option: tuple[str, ...], words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        submitted(*option)
+
+
 def test_the_front_door_exports_what_it_launches() -> None:
     made = wb.export("gpt", "slurm", nodes=2, processes_per_node=4, gpu="h100", strategy="fsdp")
     (text,) = (body for name, body in made.files.items() if name.endswith(".sbatch"))
@@ -201,10 +273,11 @@ def test_the_front_door_exports_what_it_launches() -> None:
 
 
 def test_a_notice_reaches_a_run_whose_path_has_spaces(tmp_path: Path) -> None:
-    folder = tmp_path / "My Runs" / "it's one"
+    folder = tmp_path / "My Runs" / 'it\'s "one" 100%j'
     (folder / "control").mkdir(parents=True)
     text = slurm.sbatch_text(job(), run_directory=folder, cpus_per_rank=3)
-    assert f'#SBATCH --output="{folder}/logs/slurm.log"' in text
+    output = f'{tmp_path}/My Runs/it\\\'s \\"one\\" 100%%j/logs/slurm.log'
+    assert f'#SBATCH --output="{output}"' in text
     assert "#SBATCH --cpus-per-task=6" in text
     assert "export SRUN_CPUS_PER_TASK=6" in text
     (trap,) = [line for line in text.splitlines() if line.startswith("trap ")]

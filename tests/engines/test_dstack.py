@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,12 @@ for name, document in asked.items():
     except Exception as error:
         answers[name] = f"{type(error).__name__}: {error}"
 print(json.dumps(answers))
+"""
+KEPT = """
+from dstack._internal.utils.interpolator import VariablesInterpolator
+read = VariablesInterpolator({"secrets": {"K": "v"}, "run": {"args": ""}}).interpolate_or_error
+env, commands = asked
+print(json.dumps([{name: read(value) for name, value in env.items()}, list(map(read, commands))]))
 """
 BACKENDS = """
 import ast, pathlib, dstack._internal.core.backends as backends
@@ -80,6 +87,17 @@ def test_dstack_reads_each_file_as_we_meant_it_and_refuses_wrong_ones(home: Path
     assert read["max_price"] == pytest.approx(90 / 4)
     assert read["backends"] == ["gcp"]
     assert "interruption" in read["retry"]["on_events"]
+
+
+def test_values_and_lines_arrive_as_they_are_and_secrets_are_put_in(home: Path) -> None:
+    """dstack replaces ``${{ name }}``, and ends a job that has another in a value."""
+    odd, line = "it's $HOME $$ ${{ y }} $", "echo $$ ${{ run.args }}"
+    one = replace(job(environment={"NOTE": odd}, setup=(line,)), secrets=("K",))
+    task = yaml.safe_load(export(one, "dstack").files["task.dstack.yml"])
+    env, commands = ask("dstack", KEPT, [task["env"], task["commands"]], home)
+    assert env == {"NOTE": odd, "K": "v"}
+    assert line in commands
+    assert commands[-2].startswith("export NODE_RANK=$DSTACK_NODE_RANK ")
 
 
 def test_the_table_says_which_backends_join_machines_and_have_volumes(home: Path) -> None:

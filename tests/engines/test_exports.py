@@ -6,6 +6,7 @@ import base64
 import contextlib
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -25,7 +26,7 @@ from tests.engines.sample_jobs import job, rented
 from workbench.engines import export_request, launching, refusals
 from workbench.engines.export_files import files_of
 from workbench.engines.export_request import plan_entry
-from workbench.engines.exporting import export, ship
+from workbench.engines.exporting import checkpoint_folder, export, ship, slug
 from workbench.engines.jobs import job_from_plan, job_from_request, job_from_run
 from workbench.errors import StoreError, UsageError
 from workbench.store.layout import RunPaths
@@ -185,14 +186,72 @@ def test_values_that_would_break_yaml_or_shell_come_back_whole() -> None:
     one = replace(one, arguments=("--note", odd))
     made = export(one, "skypilot")
     assert yaml.safe_load(made.files["skypilot.yaml"])["envs"] == {"NOTE": odd}
+    kept = replace(one, spot=False, provider=None, checkpoint_uri=None, setup=(f": {odd!r}",))
+    made_there = yaml.safe_load(export(kept, "kubeflow").files["trainjob.yaml"])
+    trainer = made_there["spec"]["trainer"]
+    assert trainer["env"] == [{"name": "NOTE", "value": odd.replace("$", "$$")}]
+    assert f": {odd!r}".replace("$", "$$") in trainer["args"][0]
     checked = subprocess.run(["bash", "-n"], input=made.files["launch.sh"], text=True, check=False)
     assert checked.returncode == 0
+
+
+def test_jobs_of_different_names_keep_different_checkpoints() -> None:
+    """Also where an engine's names lack what tells them apart; each is one that dstack takes."""
+    end = "of-a-name-that-is-longer-than-engines-take"
+    names = (
+        "日本",
+        "中国",
+        "näme",
+        "nöme",
+        f"lr-1e-3-{end}",
+        f"{end}-1",
+        f"{end}-2",
+        "a",
+        "7",
+        "9" * 41,
+    )
+    jobs = [job(name=name, checkpoint_uri="/shared") for name in names]
+    assert len({checkpoint_folder(one) for one in jobs}) == len(names)
+    for one in jobs:
+        made = export(replace(one, checkpoint_uri=None), "dstack").files
+        for file in ("task.dstack.yml", "fleet.dstack.yml"):
+            assert re.fullmatch("[a-z][a-z0-9-]{1,40}", yaml.safe_load(made[file])["name"])
+    assert slug(job(name="My run_2")) == "my-run-2"
+
+
+def test_files_in_any_encoding_go_into_a_config_map(tmp_path: Path) -> None:
+    """Also with the characters that YAML takes for ends of lines."""
+    latin = "# coding: latin-1\nNAME = 'Zoë'\n".encode("latin-1")
+    breaks = "import part\nTEXT = 'a\u2028b\x85'\n"
+    (tmp_path / "part.py").write_bytes(latin)
+    (tmp_path / "train.py").write_text(breaks, encoding="utf-8")
+    one = job_from_request(str(tmp_path / "train.py"))
+    made = export(one, "kubeflow").files
+    config, trainjob = yaml.safe_load(made["files.yaml"]), yaml.safe_load(made["trainjob.yaml"])
+    template = trainjob["spec"]["runtimePatches"][0]["trainingRuntimeSpec"]["template"]
+    pod = template["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    key = {item["path"]: item["key"] for item in pod["volumes"][0]["configMap"]["items"]}
+    assert base64.b64decode(config["binaryData"][key["code/part.py"]]) == latin
+    assert config["data"][key["code/train.py"]] == breaks
 
 
 def test_a_missing_file_is_said_in_words(tmp_path: Path) -> None:
     for look in (lambda path: plan_entry(path, 1), read_text):
         with pytest.raises(UsageError, match=r"cannot be read: No such file or directory\. \w+"):
             look(tmp_path / "plans.json")
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "{}", '{"plans": 5}', '{"plans": {"a": 1}}', '{"plans": [3]}']
+)
+def test_other_json_is_no_plan(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "plans.json"
+    path.write_text(text)
+    with pytest.raises(UsageError, match="is not output of workbench plan"):
+        plan_entry(path, 1)
+    path.write_text('{"plans": []}')
+    with pytest.raises(UsageError, match="has no plans"):
+        plan_entry(path, 1)
 
 
 def test_plans_become_jobs(tmp_path: Path, run_cli: Cli) -> None:

@@ -40,7 +40,7 @@ def _jobs() -> dict[str, EngineJob]:
             for field in fields(one)
             if field.name not in dropped
         }
-        jobs[name] = EngineJob(**values)
+        jobs[name] = EngineJob(**values | {"usd_per_hour": one.price})
     return jobs
 
 

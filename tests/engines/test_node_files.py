@@ -29,6 +29,7 @@ from workbench.launching.multinode.peers import Peers
 from workbench.launching.resume import resume as resume_module
 from workbench.launching.resume import starting_point
 from workbench.launching.resume.resume import at_work, resume, taken_up
+from workbench.launching.resume.run_options import options_of
 from workbench.launching.start.launch_spec import check_not_redacted
 from workbench.launching.start.start import prepare
 from workbench.launching.supervise.outcome import Verdict
@@ -339,6 +340,13 @@ def test_another_layout_keeps_the_machines(
     write_json_atomic(paths.run, document)
     with pytest.raises(wb.UsageError, match="machines of slurm"):
         resume(paths, str(tmp_path), strategy="fsdp", processes=1, arguments=words)
+
+
+def test_the_port_of_a_run_is_the_launchers_not_its_scripts(store: Path) -> None:
+    paths = two_machines(store)
+    document = read_json(paths.run) or {}
+    document["command"] = [*document["command"], "--main_process_port", "31000"]
+    assert options_of(paths, RunRecord.of(document)).port == 29_877
 
 
 class Apart:

@@ -48,8 +48,8 @@ def submit(box: SlurmBox, store: Path, *options: str, script: tuple[str, ...] = 
     return wb.Run(RunPaths(Path(told["dir"])))
 
 
-def test_a_job_trains_on_two_nodes_is_requeued_and_resumes(box: SlurmBox, store: Path) -> None:
-    run = submit(box, store, "--hours", "1")
+def test_a_job_trains_on_two_nodes_is_requeued_and_resumes(box: SlurmBox, tmp_path: Path) -> None:
+    run = submit(box, tmp_path / """it's "my" 100%j store""", "--hours", "1")
 
     def story() -> str:
         return box.story(run.directory)

@@ -133,6 +133,8 @@ def test_the_running_server_is_found_and_gets_the_kernel(server):
 @pytest.mark.parametrize(
     "option",
     [
+        "--IdentityProvider.token ",
+        "--ServerApp.password ",
         "--ServerApp.token=",
         "--IdentityProvider.token=''",
         "--PasswordIdentityProvider.hashed_password=",
@@ -141,7 +143,7 @@ def test_the_running_server_is_found_and_gets_the_kernel(server):
     ],
 )
 def test_the_door_cannot_be_opened_by_an_option(option):
-    done = subprocess.run([START, option], capture_output=True, text=True, check=False)
+    done = subprocess.run([START, *option.split(" ")], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "is refused" in done.stderr
     assert "Next: set a token" in done.stderr

@@ -93,6 +93,23 @@ def test_added_listed_changed_and_removed(home: Path) -> None:
     assert list(read_targets()) == ["phone"]
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        SLACK,
+        "https://discord.com/api/webhooks/4174216298/JHMHI8qBe7bk2ZwO5U711o3dV_js",
+        "mailtos://user:9f8A7c6B5d4e@example.com?to=me@example.com",
+        "jsons://example.com/hook?token=9f8A7c6B5d4e3F2a1b0c",
+    ],
+)
+def test_an_address_is_kept_with_its_secret(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever else is written hides it; messages need it."""
+    monkeypatch.setenv("HOOK_TOKEN", url)
+    command("add", "team", url)
+    assert read_targets()["team"].url == url
+    assert "not understood" not in command("list")
+
+
 def test_an_unknown_severity_is_refused_with_the_known_ones() -> None:
     done = CliRunner().invoke(app, ["notify", "add", "a", SLACK, "--findings", "warnin"])
     assert str(done.exception).startswith("Unknown severity 'warnin'. Did you mean warning")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import http.client
 import json
@@ -166,6 +167,8 @@ def test_questions_are_answered(site: Site) -> None:
     assert (runs["id"], runs["value"]) == ("q", ["one"])
     (lost,) = json.loads(site.ask(ask, "POST", {"type": "window", "id": 1, "first": []})[1])
     assert lost["value"] is None
+    endless = {"type": "window", "first": float("inf"), "last": 3}
+    assert json.loads(site.ask(ask, "POST", endless)[1])[0]["value"] is None
     assert site.status(ask, "POST", {"type": "stop"}) == 400
 
 
@@ -208,6 +211,38 @@ def test_large_and_odd_bodies_are_refused(site: Site) -> None:
     assert site.status(ask, "POST", {"type": "x" * 70_000}) == 413
     assert site.status(ask, "POST", ["a list"]) == 400
     assert site.status("/api/runs/one/ask", "DELETE") == 501
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({"Content-Length": "\xb2"}, b"{}", 413),
+        ({"Content-Length": "9" * 5000}, b"{}", 413),
+        ({"Origin": "http://["}, b"{}", 403),
+        ({}, b"[" * 50_000, 400),
+        ({}, b'{"a":' * 10_000, 400),
+        ({"Range": f"bytes={'9' * 5000}-"}, None, 206),
+        ({"Range": f"bytes=-{'9' * 5000}"}, None, 206),
+    ],
+)
+def test_what_no_browser_sends_gets_an_answer_too(
+    site: Site, headers: dict[str, str], body: bytes | None, status: int
+) -> None:
+    link = http.client.HTTPConnection("127.0.0.1", site.server.port, timeout=60)
+    path = "/api/runs/one/ask" if body else "/files/one/logs/rank-0.log"
+    more = {"Content-Type": "application/json"} if body else {}
+    with contextlib.closing(link):
+        link.request("POST" if body else "GET", path, body, {**more, **headers})
+        with link.getresponse() as answer:
+            assert answer.status == status
+
+
+def test_a_proxy_may_name_another_host_than_the_browser_asked(site: Site) -> None:
+    """As `ngrok --host-header=rewrite` and nginx without a proxy_set_header do."""
+    ask, page = "/api/runs/one/ask", {"Origin": "https://pod-8787.example.net"}
+    for says, status in (("same-origin", 200), ("same-site", 403), ("cross-site", 403)):
+        assert site.status(ask, "POST", {"type": "status"}, Sec_Fetch_Site=says, **page) == status
+    assert site.status(ask, "POST", {"type": "status"}, **page) == 403
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root, to ask as another user")

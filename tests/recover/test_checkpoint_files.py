@@ -7,11 +7,13 @@ import os
 import struct
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import until
+from tests.security.users import reachable
 from workbench.recipes import checkpoint_files
 from workbench.recover import contents
 from workbench.recover.checkpoints import list_checkpoints, newest_intact, verify
@@ -111,6 +113,24 @@ def test_manifest_says_what_it_is_and_a_name_is_replaced(tmp_path):
     (tmp_path / "step-x").mkdir()
     assert checkpoint_files.named(tmp_path) == [folder]
     assert checkpoint_files.complete_in(tmp_path / "nowhere") == []
+
+
+def test_files_open_to_all_count_where_no_one_else_gets_to_them(paths):
+    """As a training under umask 000 writes them, which some containers have."""
+    folder = write(paths.checkpoints, 10)
+    file = paths.checkpoints / "lightning.ckpt"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("lightning/data.pkl", b"x")
+    for path in (folder, *folder.rglob("*"), file):
+        path.chmod(0o777)
+    alone = replace(list_checkpoints(paths)[0], path=file, manifest=None)
+    assert verify(list_checkpoints(paths)[0]) == ""
+    assert "others can write" not in verify(alone)
+    reachable(paths.directory.parent)
+    for path in (paths.directory, paths.checkpoints):
+        path.chmod(0o755)
+    assert "everybody can write to" in verify(list_checkpoints(paths)[0])
+    assert "others can write to it" in verify(alone)
 
 
 def test_the_runs_checkpoints_are_listed_cheaply_and_verified_by_reading(paths):

@@ -208,7 +208,9 @@ def test_a_callback_that_fails_harms_nobody(tmp_path):
     poller.stop()
 
 
-@pytest.mark.parametrize("where", ["azure", "", "file:///etc/passwd", "ftp://a/b", "http://", "a"])
+@pytest.mark.parametrize(
+    "where", ["azure", "", "file:///etc/passwd", "ftp://a/b", "http://", "http://[", "a"]
+)
 def test_what_is_no_place_is_refused(where):
     with pytest.raises(UsageError, match="aws, gcp"):
         Poller(where, print)

@@ -14,7 +14,7 @@ from workbench.errors import UsageError
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.cpu_threads import cpu_threads
 from workbench.launching.prepare.layout_flags import layout_flags
-from workbench.launching.prepare.placement import NAMES, Placement, check_address
+from workbench.launching.prepare.placement import NAMES, Placement, check_address, escaped_for_torch
 
 CONFIG_FOLDER = "workbench-config"
 """Folder of the launcher's files, in the working directory."""
@@ -79,9 +79,10 @@ def launch_script(
     lines += _variables(job, address, job.environment if exports else {})
     words = _words(job, resume=resume)
     argv = _accelerate(job, words) if launcher == "accelerate" else _torchrun(job, words)
-    text = " ".join(map(shlex.quote, argv))
-    for mark, value in ((_RANK, node_rank), (_ADDRESS, address), (_PORT, port)):
-        text = text.replace(mark, str(value))
+    places = {_RANK: str(node_rank), _ADDRESS: str(address), _PORT: str(port)}
+    own = len(argv) - len(words)  # what the script is given is never one of these marks
+    quoted = [places.get(word) or shlex.quote(word) for word in argv[:own]]
+    text = " ".join([*quoted, *map(shlex.quote, argv[own:])])
     return "\n".join([*lines, counted(job, text, node_rank)]) + "\n"
 
 
@@ -126,7 +127,11 @@ def _files(job: EngineJob) -> list[str]:
     )
     lines = [f"mkdir -p {CONFIG_FOLDER}"]
     for name, text in files.items():
-        lines += [f"cat > {CONFIG_FOLDER}/{name} <<'END'", text.rstrip("\n"), "END"]
+        path = f"{CONFIG_FOLDER}/{name}"
+        # Machines may share the folder: none reads what another one is just writing.
+        whose = f'"{path}.$HOSTNAME.$$"' if job.nodes > 1 else path
+        lines += [f"cat > {whose} <<'END'", text.rstrip("\n"), "END"]
+        lines += [f"mv {whose} {path}"] if job.nodes > 1 else []
     return lines
 
 
@@ -195,5 +200,5 @@ def _torchrun(job: EngineJob, words: list[str]) -> list[str]:
         *("--nnodes", str(job.nodes), "--node-rank", _RANK),
         *("--nproc-per-node", str(job.processes_per_node)),
         *("--master-addr", _ADDRESS, "--master-port", _PORT),
-        *words,
+        *map(escaped_for_torch, words),
     ]

@@ -9,13 +9,14 @@ from typing import Any
 
 from workbench.engines.gpu_names import gpu_name
 from workbench.engines.job import CHECKPOINTS, DISK_GB, EngineJob
-from workbench.engines.launching import LAUNCH, setup_lines
+from workbench.engines.launching import LAUNCH, literal, setup_lines
 from workbench.engines.refusals import able, place
 from workbench.engines.skypilot import Made
 from workbench.trainer_configs.yaml_text import yaml_text
 
 FILE, FLEET = "task.dstack.yml", "fleet.dstack.yml"
 _AT = "/workflow"
+_LONGEST = 41  # letters of a name
 
 
 def task_files(job: EngineJob, name: str) -> Made:
@@ -42,13 +43,13 @@ def task(job: EngineJob, name: str) -> dict[str, Any]:
     """The task as dstack's models have it."""
     document: dict[str, Any] = {"type": "task", "name": name, "nodes": job.nodes}
     document |= {"image": job.image} if job.image else {"python": "3.12"}
-    variables = dict(job.environment)
+    variables = {key: literal(value) for key, value in job.environment.items()}
     variables |= {secret: f"${{{{ secrets.{secret} }}}}" for secret in job.secrets}
     document |= {"env": variables} if variables else {}
     document["files"] = [f".:{_AT}"]
     document["working_dir"] = _AT
     document["commands"] = [
-        *setup_lines(job, torch=job.image is None),
+        *map(literal, setup_lines(job, torch=job.image is None)),
         "export NODE_RANK=$DSTACK_NODE_RANK MASTER_ADDR=$DSTACK_MASTER_NODE_IP",
         f"MASTER_PORT={job.port} bash {LAUNCH}",
     ]
@@ -59,7 +60,8 @@ def task(job: EngineJob, name: str) -> dict[str, Any]:
 def fleet(job: EngineJob, name: str) -> dict[str, Any]:
     """The machines that the task may take; created when a task needs them."""
     nodes = {"min": 0, "max": job.nodes, "target": 0}
-    document: dict[str, Any] = {"type": "fleet", "name": f"{name}-fleet", "nodes": nodes}
+    own = f"{name}-fleet" if len(name) <= _LONGEST - len("-fleet") else name
+    document: dict[str, Any] = {"type": "fleet", "name": own, "nodes": nodes}
     document |= {"placement": "cluster"} if job.nodes > 1 else {}
     document |= _where(job)
     if job.idle_minutes is not None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 from workbench import recipes
 from workbench.describe import prices
@@ -178,16 +178,27 @@ def plan_entry(path: Path, rank: int) -> dict[str, Any]:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise UsageError(f"{path} is not output of workbench plan --json: it is too large.")
-        plans = json.loads(path.read_text(encoding="utf-8"))["plans"]
+        plans = _plans(json.loads(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror}. Write it: workbench plan … --json > {path}"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
             f"{path} is not output of workbench plan --json ({error}). Write one: "
             "workbench plan … --json > plans.json"
         ) from error
+    if not plans:
+        raise UsageError(f"{path} has no plans. Look at what workbench plan said, and plan again.")
     if not 1 <= rank <= len(plans):
         raise UsageError(f"--rank {rank}: {path} has {len(plans)} plans, counted from 1.")
     return plans[rank - 1]
+
+
+def _plans(document: Any) -> list[dict[str, Any]]:
+    plans = document["plans"]
+    if not isinstance(plans, list):
+        raise TypeError("its plans are not a list")
+    if not all(isinstance(plan, dict) for plan in cast("list[Any]", plans)):
+        raise TypeError("one of its plans is not an object")
+    return cast("list[dict[str, Any]]", plans)

@@ -283,7 +283,10 @@ def _rented(job: EngineJob, engine: str, copies: Mapping[str, Path]) -> Export:
 
 
 def _texts(copies: Mapping[str, Path]) -> dict[str, str]:
-    return {name: hide_in_code(path.read_text(encoding="utf-8")) for name, path in copies.items()}
+    return {
+        name: hide_in_code(path.read_text(encoding="utf-8", errors="surrogateescape"))
+        for name, path in copies.items()
+    }
 
 
 __all__ = ["ENGINES", "Export", "RefusedError", "checkpoint_folder", "export", "ship", "slug"]

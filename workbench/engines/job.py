@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ PROCESSES = Placement().world_size
 CHECKPOINTS = "/checkpoints"
 """Where storage is mounted on the machines."""
 _LIMITS = declared(Recovery)
+_LONGEST, _DIGITS = 40, 6  # of a name that engines get
 DISK_GB = 256
 """Of a rented machine, unless the job says another."""
 
@@ -149,10 +151,19 @@ class EngineJob(EngineSettings):
 
 
 def slug(job: EngineJob) -> str:
-    """The name as engines allow it: small letters, digits and "-", at most 40."""
+    """The name as engines allow it: small letters, digits and "-", from 2 to 40.
+
+    Storage has a folder of this name, from which a job continues. So names that would become the
+    same by what is left out of them (letters of other alphabets, an end) get digits of their own.
+    """
     kept = "".join(char if char.isascii() and char.isalnum() else "-" for char in job.name.lower())
-    text = "-".join(part for part in kept.split("-") if part)[:40].strip("-")
-    return text if text[:1].isalpha() else f"job-{text}".strip("-")
+    text = "-".join(part for part in kept.split("-") if part)
+    if not text[:1].isalpha() or len(text) == 1:
+        text = f"job-{text}".strip("-")
+    if len(text) > _LONGEST or any(not char.isascii() and char.isalnum() for char in job.name):
+        digits = hashlib.sha256(job.name.encode(errors="replace")).hexdigest()[:_DIGITS]
+        text = f"{text[: _LONGEST - _DIGITS - 1].strip('-')}-{digits}"
+    return text
 
 
 def checkpoint_folder(job: EngineJob) -> str | None:

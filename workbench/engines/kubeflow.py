@@ -6,11 +6,13 @@ file to kubeflow_trainer_api 2.3.0). The version says alpha: expect change.
 
 from __future__ import annotations
 
+import base64
+import re
 from collections.abc import Mapping
 from typing import Any
 
 from workbench.engines.job import CHECKPOINTS, EngineJob
-from workbench.engines.launching import LAUNCH, setup_lines
+from workbench.engines.launching import LAUNCH, literal, setup_lines
 from workbench.engines.skypilot import Made
 from workbench.errors import UsageError
 from workbench.trainer_configs.yaml_text import yaml_text
@@ -23,20 +25,24 @@ _MOST_BYTES = 1_000_000  # of a config map, with room for its own fields
 
 
 def trainjob_files(job: EngineJob, name: str, files: Mapping[str, str]) -> Made:
-    """Config map and job, what to type, what to know."""
-    size = sum(len(text.encode()) for text in files.values())
+    """Config map and job, what to type, what to know.
+
+    `files`: name -> text; bytes that are not UTF-8 are escaped as ``surrogateescape`` has it.
+    """
+    size = sum(len(text.encode(errors="surrogateescape")) for text in files.values())
     if size > _MOST_BYTES:
         raise UsageError(
             f"The script's files have {size:,} bytes; a config map holds {_MOST_BYTES:,}. Build "
             "them into an image and give --image."
         )
     keys = {f"f{number}": path for number, path in enumerate(files)}
-    data = {key: files[path] for key, path in keys.items()}
+    data, binary = _contents({key: files[path] for key, path in keys.items()})
     config = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": f"{name}-files"},
         "data": data,
+        **({"binaryData": binary} if binary else {}),
     }
     comments = (f"{job.name}: {job.nodes} x {job.processes_per_node} ranks",)
     made = {
@@ -52,6 +58,18 @@ def trainjob_files(job: EngineJob, name: str, files: Mapping[str, str]) -> Made:
         f"kubectl logs -l jobset.sigs.k8s.io/jobset-name={name} -f",
     )
     return made, next_, tuple(_notes(job))
+
+
+def _contents(texts: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """A config map's texts, and in base 64 what is not in UTF-8: a script may name another one."""
+    data: dict[str, str] = {}
+    binary: dict[str, str] = {}
+    for key, text in texts.items():
+        if not re.search("[\udc80-\udcff]", text):
+            data[key] = text
+        else:
+            binary[key] = base64.b64encode(text.encode(errors="surrogateescape")).decode()
+    return data, binary
 
 
 def trainjob(job: EngineJob, name: str, keys: Mapping[str, str]) -> dict[str, Any]:
@@ -78,7 +96,7 @@ def trainjob(job: EngineJob, name: str, keys: Mapping[str, str]) -> dict[str, An
 def _trainer(job: EngineJob, name: str) -> dict[str, Any]:
     lines = [
         f"cp -rL {_AT}/. {_WORK}/ && cd {_WORK}",
-        *setup_lines(job, torch=False),  # the runtime's image has it
+        *map(literal, setup_lines(job, torch=False)),  # the runtime's image has torch
         "export NODE_RANK=$PET_NODE_RANK MASTER_ADDR=$PET_MASTER_ADDR MASTER_PORT=$PET_MASTER_PORT",
         f"exec bash {LAUNCH}",
     ]
@@ -89,7 +107,7 @@ def _trainer(job: EngineJob, name: str) -> dict[str, Any]:
     if job.gpu is not None:
         fields["resourcesPerNode"] = {"limits": {"nvidia.com/gpu": str(job.processes_per_node)}}
     variables: list[dict[str, Any]] = [
-        {"name": key, "value": value} for key, value in job.environment.items()
+        {"name": key, "value": literal(value)} for key, value in job.environment.items()
     ]
     variables += [
         {"name": secret, "valueFrom": {"secretKeyRef": {"name": f"{name}-secrets", "key": secret}}}

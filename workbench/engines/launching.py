@@ -94,6 +94,15 @@ def setup_lines(job: EngineJob, *, torch: bool) -> tuple[str, ...]:
     return (f"{job.python} -m pip install --quiet {wanted}", *job.setup)
 
 
+def literal(text: str) -> str:
+    """As Kubernetes and dstack leave it: they replace ``$(NAME)`` and ``${{ name }}``.
+
+    >>> literal("a $(b) $$5")
+    'a $$(b) $$$$5'
+    """
+    return text.replace("$", "$$")
+
+
 def limited(job: EngineJob, command: str) -> str:
     """`command` under the job's time limit, where the engine has none of its own.
 

@@ -78,8 +78,8 @@ def sbatch_text(
     problems = [*check(job), *_check_site(job, partition, account, grace_seconds)]
     if problems:
         raise UsageError(" ".join(problems))
-    output = "%x-%j.out" if run_directory is None else f'"{run_directory}/logs/slurm.log"'
-    cpus = job.processes_per_node * (cpus_per_rank or (1 if job.gpu is None else CPUS_PER_GPU))
+    output = "%x-%j.out" if run_directory is None else _quoted(run_directory / "logs" / "slurm.log")
+    cpus = cores_per_node(job, cpus_per_rank)
     site = {"partition": partition, "account": account, "cpus-per-task": str(cpus)}
     lines = ["#!/bin/bash", *_directives(job, output, site, grace_seconds, gpu_types)]
     lines.append(f"export SRUN_CPUS_PER_TASK={cpus}  # srun does not take sbatch's since 22.05")
@@ -88,6 +88,21 @@ def sbatch_text(
     lines += _exports(job)
     lines += _plain(job) if run_directory is None else _watched(job, run_directory)
     return "\n".join(lines) + "\n" + _WAIT.replace("@RESTARTS@", str(_requeues(job)))
+
+
+def cores_per_node(job: EngineJob, cpus_per_rank: int | None) -> int:
+    """Cores that the job asks for on each node; `cpus_per_rank` None = 1, or 4 beside a GPU."""
+    return job.processes_per_node * (cpus_per_rank or (1 if job.gpu is None else CPUS_PER_GPU))
+
+
+def _quoted(path: Path) -> str:
+    r"""A path as an #SBATCH line takes it: in sbatch's quotes, and without its replacements.
+
+    >>> _quoted(Path("/it's 100%"))
+    '"/it\\\'s 100%%"'
+    """
+    text = str(path).replace("%", "%%").replace("\\", 4 * "\\")  # read twice: quotes, then name
+    return '"' + re.sub(r"([\"'])", r"\\\1", text) + '"'
 
 
 def _port(job: EngineJob) -> str:

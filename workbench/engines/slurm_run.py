@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from workbench.describe.option import Option
+from workbench.describe.option import Option, check_declared
 from workbench.engines import slurm_watch
 from workbench.engines.job import EngineJob
-from workbench.engines.slurm import ANY_GPU, GRACE_SECONDS, sbatch_text
+from workbench.engines.slurm import ANY_GPU, GRACE_SECONDS, cores_per_node, sbatch_text
 from workbench.engines.slurm_watch import SlurmJob
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.request import Request
@@ -33,7 +33,8 @@ class Limits:
     """What Slurm is asked for beside the machines."""
 
     hours: Annotated[
-        float | None, Option(help="Time limit of each start [default: the partition's].")
+        float | None,
+        Option(help="Time limit of each start [default: the partition's].", above=0),
     ] = None
     """None = the partition's."""
     partition: Annotated[str | None, Option(help="Slurm's partition [default: Slurm's].")] = None
@@ -43,13 +44,19 @@ class Limits:
     grace_seconds: int = GRACE_SECONDS
     """Between Slurm's notice and the end."""
     cpus_per_rank: Annotated[
-        int | None, Option(help="Cores of each rank [default: 1; beside a GPU 4].", flag="cpus")
+        int | None,
+        Option(help="Cores of each rank [default: 1; beside a GPU 4].", flag="cpus", least=1),
     ] = None
     """None = 1, or 4 beside a GPU."""
     requeues: Annotated[
-        int, Option(help="Maximum further starts of the job, from the newest checkpoint.")
+        int,
+        Option(help="Maximum further starts of the job, from the newest checkpoint.", least=0),
     ] = 3
     """Starts after the first, when the time is over or the nodes are taken."""
+
+    def __post_init__(self) -> None:
+        """Refuse what no job could be given."""
+        check_declared(self)
 
 
 def job_of_request(request: Request, limits: Limits, python: str) -> EngineJob:
@@ -134,6 +141,7 @@ def submit(request: Request, limits: Limits, python: str) -> tuple[Run, SlurmJob
         HostError: Slurm is not here or does not answer.
         StoreError: the run directory cannot be written.
     """
+    request = _on_nodes(request, limits)
     _test(text_of(request, limits, request.planned_directory, python))
     paths, _order = prepare(request)
     script = paths.config / SCRIPT
@@ -151,6 +159,12 @@ def submit(request: Request, limits: Limits, python: str) -> tuple[Run, SlurmJob
     with contextlib.suppress(WorkbenchError):  # a busy controller: the job is in all the same
         job = slurm_watch.look(job_id)
     return Run(paths), job
+
+
+def _on_nodes(request: Request, limits: Limits) -> Request:
+    """The request with the cores that Slurm gives the job on a node, not those of this machine."""
+    cores = cores_per_node(job_of_request(request, limits, ""), limits.cpus_per_rank)
+    return replace(request, cluster=replace(request.cluster, cpu_cores=cores))
 
 
 def _test(text: str) -> None:

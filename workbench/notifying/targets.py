@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from workbench.errors import StoreError, UnknownNameError, UsageError, pip_install
-from workbench.store.files import read_json_or_why, write_json_atomic
+from workbench.store.files import read_json_or_why, write_bytes_atomic
 
 ALL, NONE = "all", "none"
 """What a run may be told instead of names."""
@@ -110,7 +111,8 @@ def write_targets(targets: Mapping[str, Target]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         before = os.umask(0o077)
         try:
-            write_json_atomic(path, {"targets": [asdict(target) for target in targets.values()]})
+            kept = {"targets": [asdict(target) for target in targets.values()]}
+            write_bytes_atomic(path, json.dumps(kept).encode(), hide=False)  # secrets are its use
         finally:
             os.umask(before)
         path.chmod(0o600)

@@ -219,7 +219,7 @@ class _StoreHandler(_Handler):
     @authorized
     async def post(self, key: str, path: str) -> None:
         message: Any = None
-        with contextlib.suppress(ValueError):
+        with contextlib.suppress(ValueError, RecursionError):
             message = json.loads(self.request.body)
         if not isinstance(message, dict):
             raise web.HTTPError(400, "Send a JSON object.")

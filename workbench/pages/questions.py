@@ -49,7 +49,7 @@ def answer(kind: str, paths: RunPaths, message: Mapping[str, Any]) -> dict[str, 
     """The answer to one of `QUESTIONS`; its value is None where the files do not tell."""
     try:
         value = QUESTIONS[kind](paths, message)
-    except (OSError, ValueError, TypeError, LookupError, WorkbenchError):
+    except (OSError, ValueError, TypeError, LookupError, OverflowError, WorkbenchError):
         value = None
     return {"type": "answer", "id": message.get("id"), "value": value}
 

@@ -14,7 +14,7 @@ from workbench.recipes import checkpoint_files
 from workbench.recover import contents, dcp_table
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
-from workbench.store.ownership import foreign_part
+from workbench.store.ownership import foreign_part, in_closed_folder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,8 @@ def verify(checkpoint: Checkpoint) -> str:
 def _foreign_file(path: Path) -> str | None:
     """Why a checkpoint of one file is not this user's own; None = it is."""
     about = path.lstat()
-    if about.st_uid not in {0, os.geteuid()} or about.st_mode & stat.S_IWOTH:
+    open_to_all = about.st_mode & stat.S_IWOTH and not in_closed_folder(path)
+    if about.st_uid not in {0, os.geteuid()} or open_to_all:
         return "it belongs to another user, or others can write to it"
     return None
 

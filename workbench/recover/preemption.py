@@ -106,7 +106,7 @@ def question(where: str, base_url: str | None = None) -> Callable[[], str | None
         return _Aws(base_url or AWS_BASE).ask
     if where == "gcp":
         return lambda: _gcp(base_url or GCP_BASE)
-    if where.startswith(("http://", "https://")) and urllib.parse.urlsplit(where).hostname:
+    if where.startswith(("http://", "https://")) and _has_host(where):
         return lambda: _url(where)
     if "/" in where and "://" not in where and "\0" not in where:
         path = Path(where).expanduser()
@@ -116,6 +116,13 @@ def question(where: str, base_url: str | None = None) -> Callable[[], str | None
     raise UsageError(
         f"preemption={where!r}: give aws, gcp, a path with a / (./preempted), or an http(s) URL."
     )
+
+
+def _has_host(url: str) -> bool:
+    try:
+        return bool(urllib.parse.urlsplit(url).hostname)
+    except ValueError:  # http://[
+        return False
 
 
 class _Aws:

@@ -78,19 +78,31 @@ def foreign_part(path: Path) -> str | None:
     """Why a checkpoint is not this user's, as the end of a sentence; None = it is.
 
     Its files are written with the training's own umask, so a group may be able to write to them;
-    everybody may not.
+    everybody may not, unless no one else can reach them.
     """
     if in_trusted_store(path):
         return None
+    closed = in_closed_folder(path)
     try:
         for part, about in ((path.name, path.stat()), *_tree(str(path))):
             if about.st_uid != os.geteuid():
                 return f"{part} belongs to {user_name(about.st_uid)}"
-            if about.st_mode & stat.S_IWOTH and not stat.S_ISLNK(about.st_mode):
+            if about.st_mode & stat.S_IWOTH and not (closed or stat.S_ISLNK(about.st_mode)):
                 return f"everybody can write to {part}"
     except OSError as error:
         return f"it cannot be examined: {error.strerror or error}"
     return None
+
+
+def in_closed_folder(path: Path) -> bool:
+    """Whether a folder above `path` is this user's and lets no one else in."""
+    try:
+        above = [folder.stat() for folder in path.resolve().parents]
+    except OSError:
+        return False
+    return any(
+        about.st_uid == os.geteuid() and not about.st_mode & _OTHERS_ENTER for about in above
+    )
 
 
 def foreign_folder(folder: Path) -> str | None:

@@ -11,6 +11,8 @@ from typing import Any
 
 from workbench.errors import HostError, pip_install
 
+_BREAKS = "\x85\u2028\u2029"
+
 
 def yaml_text(document: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
     """The document as YAML 1.1 that YAML 1.2 readers read alike, below `comments`.
@@ -31,6 +33,8 @@ def yaml_text(document: Mapping[str, Any], comments: Sequence[str] = ()) -> str:
 
     def text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
         style = "|" if "\n" in value else None
+        if any(char in value for char in _BREAKS):  # YAML takes them for ends of lines
+            style = '"'
         return dumper.represent_scalar(  # pyright: ignore[reportUnknownMemberType]
             "tag:yaml.org,2002:str", value, style=style
         )

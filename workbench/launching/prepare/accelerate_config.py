@@ -30,7 +30,7 @@ from workbench.describe.supported import (
 )
 from workbench.launching.prepare.accelerate_defaults import launcher_flags
 from workbench.launching.prepare.deepspeed_config import DEEPSPEED_NAME, deepspeed_text
-from workbench.launching.prepare.placement import NAMES
+from workbench.launching.prepare.placement import NAMES, for_ranks
 
 __all__ = ["check_supported", "command", "config_text", "environment", "files", "why_not"]
 
@@ -222,7 +222,7 @@ def command(  # noqa: PLR0913 - each is a word of the command
         *launcher_flags((environment or {}) if splits is None else {}),
         *before,
         str(script),
-        *arguments,
+        *for_ranks(arguments, strategy),
     ]
 
 

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.describe import Strategy
+from workbench.describe.supported import backend
 from workbench.errors import UsageError
 
 _SIOCGIFADDR = 0x8915
@@ -36,29 +38,49 @@ class Placement:
     def of(self, command: Sequence[str]) -> list[str]:
         """`command`, which starts Accelerate's launcher somewhere, as this machine's.
 
+        What is replaced stands up to the port; a script may have options of the same names.
+
         >>> here = Placement(nodes=2, node_rank=1, address="10.0.0.1", port=29500)
         >>> here.of(["--main_process_port", "0", "train.py"])[:4]
         ['--num_machines', '2', '--machine_rank', '1']
         """
-        words = _without(command, _FLAGS)
-        at = words.index(_PORT)
+        at = command.index(_PORT)
         return [
-            *words[:at],
+            *_without(command[:at], _FLAGS),
             *("--num_machines", str(self.nodes)),
             *("--machine_rank", str(self.node_rank)),
             *("--main_process_ip", self.address),
             *(_PORT, str(self.port)),
-            *words[at + 2 :],
+            *command[at + 2 :],
         ]
 
 
 def without_placement(command: Sequence[str]) -> list[str]:
     """`command` without what tells its machines where to find each other.
 
-    >>> without_placement(["launch", "--main_process_port", "0", "train.py"])
-    ['launch', 'train.py']
+    >>> without_placement(["launch", "--main_process_port", "0", "train.py", "--machine_rank", "1"])
+    ['launch', 'train.py', '--machine_rank', '1']
     """
-    return _without(command, (*_FLAGS, _PORT))
+    at = command.index(_PORT) if _PORT in command else 0
+    return [*_without(command[:at], _FLAGS), *_without(command[at:], (_PORT,))]
+
+
+def for_ranks(arguments: Sequence[str], strategy: Strategy) -> list[str]:
+    """A script's arguments as the launcher is given them, so that each rank gets what was written.
+
+    torch's launcher, which starts all but a lone plain rank, takes ``$$`` for one ``$``.
+
+    >>> [for_ranks(["$$x"], Strategy.parse(*way)) for way in (("ddp", 2), ("single", 1))]
+    [['$$$$x'], ['$$x']]
+    """
+    if strategy.world_size == 1 and backend(strategy) == "single":
+        return list(arguments)
+    return [escaped_for_torch(word) for word in arguments]
+
+
+def escaped_for_torch(word: str) -> str:
+    """A script's argument as torch's launcher hands it on unchanged."""
+    return word.replace("$$", "$$$$")
 
 
 def _without(command: Sequence[str], flags: Sequence[str]) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.describe import Strategy
+from workbench.launching.prepare.placement import for_ranks
 from workbench.launching.resume.resume import next_spec, prepared, request_in_another_layout
 from workbench.launching.resume.run_options import stays_in_place
 from workbench.launching.steered import not_kept, still_counts
@@ -50,7 +52,8 @@ def planned_resume(
         _, spec = next_spec(paths, run, start, words, changes)
         resumed = spec["resume"]
         assert resumed is not None
-        command = [*spec["launcher"], *resumed.get("arguments", ())]
+        strategy = Strategy.recorded(run.strategy)
+        command = [*spec["launcher"], *for_ranks(resumed.get("arguments", ()), strategy)]
         files = dict[str, str]()
         notes = (*start.notes, *still_counts(paths, start.typed, resumed["step"]))
     else:

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import combinations, pairwise
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,9 @@ def _wrap(paths: RunPaths, run: RunRecord) -> str | None:
 
 def _port(run: RunRecord) -> int:
     """The port at which the machines were to meet; 0 = none was given."""
-    given = dict(pairwise(run.command)).get("--main_process_port", "")
+    flag, words = "--main_process_port", run.command
+    # The launcher's comes first; a script may have such an option, too.
+    given = words[words.index(flag) + 1] if flag in words[:-1] else ""
     port = int(given) if given.isdecimal() else 0
     return 0 if 0 <= port - USUAL_PORT < 100 else port  # which of these is free now is to be seen
 

@@ -12,9 +12,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.describe import Strategy
 from workbench.launching.log import guarded, log
 from workbench.launching.prepare import launcher_process
 from workbench.launching.prepare.launcher_process import Launcher, inherited, shown_gpus
+from workbench.launching.prepare.placement import for_ranks
 from workbench.launching.steered import steered_environment
 from workbench.launching.stop_ladder import end_leftovers, stop_message
 from workbench.launching.supervise.protection import set_oom_score
@@ -110,7 +112,7 @@ class Supervisor:
             **steered_environment(paths, first_step),
         }
         return launcher_process.start(
-            [*spec["launcher"], *arguments],
+            [*spec["launcher"], *for_ranks(arguments, Strategy.recorded(run.strategy))],
             folder=spec["working_directory"],
             environment=shown_gpus(
                 environment,

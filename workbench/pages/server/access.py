@@ -18,7 +18,6 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import urlsplit
 
 from workbench.pages.server.peer import is_loopback, peer_uid
 
@@ -75,11 +74,15 @@ class Access:
         return True
 
     def same_site(self, headers: Mapping[str, str]) -> bool:
-        """Whether a request that acts comes from our page: its Origin is the host it asks."""
-        origin = headers.get("origin")
-        if headers.get("sec-fetch-site", "same-origin") not in {"same-origin", "none"}:
-            return False
-        return origin is None or urlsplit(origin).netloc == headers.get("host")
+        """Whether a request that acts comes from our page: the browser says so.
+
+        A browser that says nothing names the page's Origin: it is the host that is asked. A proxy
+        may write another host there, so what the browser says counts more.
+        """
+        site, origin = headers.get("sec-fetch-site"), headers.get("origin")
+        if site is not None:
+            return site in {"same-origin", "none"}
+        return origin is None or origin.partition("://")[2] == headers.get("host")
 
     def refused(self, request: Request) -> str:
         """Why it may not read; "" = it may."""

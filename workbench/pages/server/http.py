@@ -131,11 +131,11 @@ class _Handler(BaseHTTPRequestHandler):
         if headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             return {}, problem(415, "Send application/json.")
         length = headers.get("content-length", "")
-        if not length.isdigit() or int(length) > _BODY_MAX:
+        if not re.fullmatch(r"[0-9]{1,9}", length) or int(length) > _BODY_MAX:
             return {}, problem(413, f"Send at most {_BODY_MAX} bytes, and say how many.")
         try:
             document = json.loads(self.rfile.read(int(length)))
-        except ValueError:
+        except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
             return {}, problem(400, "Send a JSON object.")
@@ -196,7 +196,7 @@ def _span(header: str | None, size: int) -> tuple[int, int] | None:
     """First and last+1 byte of a Range header, of everything without one; None = not to be had."""
     if header is None:
         return 0, size
-    match = re.fullmatch(r"bytes=(\d*)-(\d*)", header.strip())
+    match = re.fullmatch(r"bytes=([0-9]{0,18})-([0-9]{0,18})", header.strip())
     if match is None or not (match[1] or match[2]) or size == 0:
         return 0, size
     if not match[1]:
