@@ -547,6 +547,59 @@ def test_the_note_above_the_runs_tells_what_the_table_leaves_out(tmp_path: Path)
     ]
 
 
+def test_runs_of_one_name_are_called_by_their_ids(tmp_path: Path) -> None:
+    names = [
+        *(
+            ("gpt", "gpt"),
+            ("gpt-2", "gpt"),
+            ("Mein-Lauf", "Mein Lauf"),
+            ("Mein-Lauf-2", "Mein Lauf"),
+        ),
+        *(("other-3", "other"), ("first-try", "first try"), ("b", "first-try")),
+    ]
+    rows = [{"run": run_id, "name": name} for run_id, name in names]
+    called = run(
+        tmp_path,
+        f"""const {{ withNames }} = await import("./run_words.js");
+        console.log(JSON.stringify(withNames({json.dumps(rows)}).map((row) => row.called)));""",
+    )
+    assert called == ["gpt", "gpt-2", "Mein-Lauf", "Mein-Lauf-2", "other-3", "first try", "b"]
+
+
+def test_a_loss_that_is_no_number_is_said_wherever_the_last_one_stands(tmp_path: Path) -> None:
+    view = {"steps": 600, "loss_last": 2.7236634750825267e17, "nonfinite_step": 403}
+    said = run(
+        tmp_path,
+        f"""{_ELEMENTS}
+        const {{ Header }} = await import("./header.js");
+        const {{ loss }} = await import("./traces.js");
+        const {{ lines }} = await import("./compare_table.js");
+        const {{ lossText }} = await import("./run_words.js");
+        const actions = {{ stop() {{}}, resume() {{}}, show() {{}}, profile() {{}}, kernel: () => true }};
+        const view = {json.dumps(view)}, healthy = {{ ...view, nonfinite_step: null }};
+        const facts = (view) => {{
+          const header = new Header("r-1", actions);
+          const children = [0, 1, 2, 3].map(() => ({{ firstChild: new Node("dt"), lastChild: new Node("dd") }}));
+          header.facts = {{ children, querySelectorAll: () => [] }};
+          header.drawFacts(view, 0, {{ followed: false }});
+          return [children[1].firstChild.text, children[1].lastChild.text];
+        }};
+        const theme = {{ accent: "#000", bad: "#f00", muted: "#888" }};
+        const drawing = loss(view, {{ theme, smoothing: 0 }});
+        const results = [{{ what: "loss_last", unit: "", values: {{ a: view.loss_last }} }}];
+        const beside = lines({{ runs: ["a"], configuration: [], results, reach: {{ loss: null, runs: {{}} }} }});
+        console.log(JSON.stringify([facts(view), facts(healthy), drawing.value, drawing.label,
+          drawing.layout.annotations.map((one) => one.text), lossText(healthy), beside.find((one) => one.what === "last loss").cells]));""",
+    )
+    broken, healthy, value, label, marks, cell, beside = said
+    assert broken == ["Last finite loss", "2.72e+17"]
+    assert healthy == ["Loss, last step", "2.72e+17"]
+    assert value == "2.72e+17 (NaN at 403)"
+    assert "The first NaN or infinite loss was that of step 403." in label
+    assert marks == ["NaN or infinite, first at step 403 "]
+    assert (cell, beside) == ("2.72e+17", ["2.72e+17"])
+
+
 def test_the_browsers_tab_tells_of_findings_and_ends(tmp_path: Path) -> None:
     told = run(
         tmp_path,

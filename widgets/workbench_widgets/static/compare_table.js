@@ -27,7 +27,7 @@ function result(what, unit, value) {
   if (unit === "USD") return usd(value);
   if (unit.startsWith("tokens")) return short(value);
   if (unit === "x predicted") return `${value.toFixed(2)}x`;
-  return Number.isInteger(value) ? count(value) : number(value);
+  return Number.isInteger(value) && !what.startsWith("loss") ? count(value) : number(value);
 }
 
 /** @param {any} value */

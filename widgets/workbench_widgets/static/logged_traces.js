@@ -61,7 +61,7 @@ export function figure(view, { theme, smoothing }, title) {
   const broken = series.filter((entry) => entry.nonfinite > 0);
   const chips = series.map((entry, at) => ({ text: `${shorter(entry.name, title)} ${number(entry.last)}`, color: theme.series[at % theme.series.length] }));
   const more = chips.length > SHOWN_CHIPS ? [{ text: `${chips.length - SHOWN_CHIPS} more`, color: "transparent" }] : [];
-  const gaps = broken.map((entry) => ({ text: `${shorter(entry.name, title)}: NaN or infinite from step ${entry.nonfinite_step}`, color: theme.bad, dash: true }));
+  const gaps = broken.map((entry) => ({ text: `${shorter(entry.name, title)}: NaN or infinite, first at step ${entry.nonfinite_step}`, color: theme.bad, dash: true }));
   const only = series.length === 1 ? series[0] : null;
   return {
     steps: true,

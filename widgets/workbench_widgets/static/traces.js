@@ -16,6 +16,7 @@
 import { known, number, plotText, short, shortSeconds } from "./format.js";
 import { validation } from "./logged_traces.js";
 import { band, called, lastKnown, line, smooth, someKnown } from "./lines.js";
+import { lossText, lossTitle } from "./run_words.js";
 import { fade } from "./theme.js";
 
 export { lastKnown, line, smooth, someKnown } from "./lines.js";
@@ -52,8 +53,10 @@ export function loss(view, options) {
     traces: [...validated.curves, ...traces],
     chips: [...chips, ...validated.chips],
     empty: emptySentence(view),
-    value: number(current),
-    label: `Training loss: ${number(current)} at step ${view.steps}${first}`,
+    value: lossText({ ...view, loss_last: current }),
+    label: known(view.nonfinite_step)
+      ? `Training loss: ${number(current)}${first}. ${lossTitle(view)}`
+      : `Training loss: ${number(current)} at step ${view.steps}${first}`,
     layout: {
       xaxis: { title: { text: "optimizer step" } },
       ...marks(view, theme),
@@ -110,7 +113,7 @@ function restarts(view, theme) {
   };
 }
 
-/** A mark where the loss stopped being a number. @param {any} view @param {Theme} theme */
+/** A mark where the loss was no finite number for the first time. @param {any} view @param {Theme} theme */
 function nonfinite(view, theme) {
   if (!known(view.nonfinite_step)) return { shapes: [], annotations: [] };
   const x = view.nonfinite_step;
@@ -124,7 +127,7 @@ function nonfinite(view, theme) {
         y: 1,
         xanchor: "right",
         showarrow: false,
-        text: `NaN or infinite from step ${x} `,
+        text: `NaN or infinite, first at step ${x} `,
         font: { color: theme.bad, size: 11 },
       },
     ],
