@@ -586,17 +586,19 @@ def test_a_loss_that_is_no_number_is_said_wherever_the_last_one_stands(tmp_path:
         }};
         const theme = {{ accent: "#000", bad: "#f00", muted: "#888" }};
         const drawing = loss(view, {{ theme, smoothing: 0 }});
+        const [early] = loss({{ ...view, nonfinite_step: 31 }}, {{ theme, smoothing: 0 }}).layout.annotations;
         const results = [{{ what: "loss_last", unit: "", values: {{ a: view.loss_last }} }}];
         const beside = lines({{ runs: ["a"], configuration: [], results, reach: {{ loss: null, runs: {{}} }} }});
         console.log(JSON.stringify([facts(view), facts(healthy), drawing.value, drawing.label,
-          drawing.layout.annotations.map((one) => one.text), lossText(healthy), beside.find((one) => one.what === "last loss").cells]));""",
+          [...drawing.layout.annotations, early].map((one) => [one.text, one.xanchor]), lossText(healthy), beside.find((one) => one.what === "last loss").cells]));""",
     )
     broken, healthy, value, label, marks, cell, beside = said
     assert broken == ["Last finite loss", "2.72e+17"]
     assert healthy == ["Loss, last step", "2.72e+17"]
     assert value == "2.72e+17 (NaN at 403)"
     assert "The first NaN or infinite loss was that of step 403." in label
-    assert marks == ["NaN or infinite, first at step 403 "]
+    text = "NaN or infinite, first at step"
+    assert marks == [[f"{text} 403 ", "right"], [f" {text} 31", "left"]]  # within the axis
     assert (cell, beside) == ("2.72e+17", ["2.72e+17"])
 
 

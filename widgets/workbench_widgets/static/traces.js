@@ -117,6 +117,8 @@ function restarts(view, theme) {
 function nonfinite(view, theme) {
   if (!known(view.nonfinite_step)) return { shapes: [], annotations: [] };
   const x = view.nonfinite_step;
+  const early = x < view.steps / 2; // to the side with room: a text beyond the axis would stretch it below step 0
+  const text = `NaN or infinite, first at step ${x}`;
   const rule = { type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1 };
   return {
     shapes: [{ ...rule, line: { color: theme.bad, width: 1.5, dash: "dot" } }],
@@ -124,10 +126,10 @@ function nonfinite(view, theme) {
       {
         x,
         yref: "paper",
-        y: 1,
-        xanchor: "right",
+        y: 0.94, // the signs of findings are above
+        xanchor: early ? "left" : "right",
         showarrow: false,
-        text: `NaN or infinite, first at step ${x} `,
+        text: early ? ` ${text}` : `${text} `,
         font: { color: theme.bad, size: 11 },
       },
     ],
