@@ -634,6 +634,21 @@ def test_only_a_watched_run_reads_a_stop_file(tmp_path: Path) -> None:
     assert read == [True, True, True, False, False, False]
 
 
+def test_the_devices_that_a_launch_gets_are_told_as_they_are(tmp_path: Path) -> None:
+    """A run on the CPU that names no slots is not refused where all are held."""
+    told = run(
+        tmp_path,
+        """const { headingOf } = await import("./device_picker.js");
+        const [gpu, slot] = [{ kind: "gpu" }, { kind: "slot" }];
+        console.log(JSON.stringify([headingOf(0, [gpu, gpu]), headingOf(0, [slot, slot]), headingOf(1, [slot])]));""",
+    )
+    assert told == [
+        "Devices: none ticked, so the launch takes free ones",
+        "Devices: none ticked, so the launch has all cores, beside the runs that have them",
+        "Devices: 1 ticked",
+    ]
+
+
 def test_a_refused_stop_can_be_asked_for_again(tmp_path: Path) -> None:
     told = run(
         tmp_path,
