@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,8 +150,9 @@ class EngineJob(EngineSettings):
 
 
 def slug(job: EngineJob) -> str:
-    """The name as engines allow it: small letters, digits and "-", at most 40."""
-    kept = "".join(char if char.isascii() and char.isalnum() else "-" for char in job.name.lower())
+    """The name as engines allow it: small letters, digits and "-", at most 40; "ä" becomes "a"."""
+    plain = unicodedata.normalize("NFKD", job.name).encode("ascii", "ignore").decode().lower()
+    kept = "".join(char if char.isalnum() else "-" for char in plain)
     text = "-".join(part for part in kept.split("-") if part)[:40].strip("-")
     return text if text[:1].isalpha() else f"job-{text}".strip("-")
 
