@@ -93,6 +93,15 @@ def test_weights_may_stand_still_at_a_rate_of_zero_and_in_the_warm_up_of_half_pr
     assert told(tmp_path, changed("stale_optimizer", 0, lr=lr, half=half)) == expected
 
 
+def test_weights_that_are_nan_are_not_called_unchanged(tmp_path: Path) -> None:
+    """They were updated until the training diverged, and have gradients: all of them NaN."""
+    nan = [[None] * 4] * len(RUNS["ddp"]["rank-0.weights.jsonl"][0]["values"])
+    diverged = {
+        file: [{**line, "values": nan} for line in lines] for file, lines in RUNS["ddp"].items()
+    }
+    assert told(tmp_path, diverged) == []
+
+
 def test_broken_lines_are_left_out(tmp_path: Path) -> None:
     lines: list[Any] = [
         {"step": 8},

@@ -21,7 +21,7 @@ from workbench.cli.entry import app
 from workbench.describe import Strategy, detection
 from workbench.engines import slurm, slurm_watch
 from workbench.engines.commands import plain_commands
-from workbench.engines.job import EngineJob
+from workbench.engines.job import EngineJob, slug
 from workbench.errors import HostError, UsageError
 from workbench.launching.prepare.placement import Placement, interface_towards, own_address
 from workbench.launching.prepare.request import Request
@@ -311,3 +311,12 @@ def test_what_scontrol_says_is_read() -> None:
     assert (read.job_id, read.state, read.reason, read.nodes) == ("12", "RUNNING", None, "n[1-2]")
     assert read.at_work
     assert not read.waiting
+
+
+def test_a_name_keeps_its_letters_where_engines_allow_ascii_alone() -> None:
+    names = ("Läuft lang", "a run", "√2", "模型")
+    digits = "-[0-9a-f]+"  # of what the letters no longer tell
+    for name, kept in zip(
+        names, (f"lauft-lang{digits}", "a-run", "job-2", f"job{digits}"), strict=True
+    ):
+        assert re.fullmatch(kept, slug(job(name=name))), name

@@ -144,6 +144,20 @@ def test_several_runs_are_added_up_and_told_one_by_one(tmp_path: Path) -> None:
     assert tone == "bad"
 
 
+def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
+    """Both were called gpt, in the list of live runs and in the message that one had failed."""
+    again = {**LIVE, "run": "gpt-2", "name": "gpt"}
+    [[line, hover, _], [_, two, _]] = texts(tmp_path, [again], [{**again, "run": "gpt"}, again])
+    assert line.startswith("gpt-2 · step 120")
+    assert hover.startswith("gpt-2 · ")
+    assert [told.split(" · ")[0] for told in two.split("\n")] == ["gpt", "gpt-2"]
+    module = (STATIC / "status_text.js").as_uri()
+    end = json.dumps({"run": "gpt-2", "name": "gpt", "outcome": "failed"})
+    script = f"""const {{ endText }} = await import({json.dumps(module)});
+        console.log(JSON.stringify(endText({end})));"""
+    assert run_module(tmp_path, script) == "gpt-2: failed"
+
+
 def _opened(folder: Path, script: str) -> Any:
     """What `script` prints, in a JupyterLab of which only what the plugin uses is there."""
     module = json.dumps((STATIC / "plugin.js").as_uri())

@@ -131,3 +131,12 @@ def test_a_stop_waits_for_no_resumption(tmp_path: Path, monkeypatch: pytest.Monk
     assert answered
     assert [one["text"] for one in again] == ["It is being resumed already."]
     assert [one["text"] for one in said] == ["Resumed."]
+
+
+def test_the_table_tells_the_time_at_work_and_the_first_loss_that_was_none(tmp_path: Path) -> None:
+    """A run that was resumed two days later trained for an hour."""
+    run = SampleRun(tmp_path, "one")
+    more = {"elapsed_seconds": 3600.0, "nonfinite_step": 90}
+    run.write(120, phase="ended", outcome="failed", **more)
+    (row,) = read_table(tmp_path)["rows"]
+    assert (row["hours"], row["nonfinite_step"]) == (1.0, 90)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeping.plans import plan
+from workbench.describe.option import declared
 from workbench.errors import UnknownNameError, UsageError
 from workbench.launching.prepare.targets import resolve
 from workbench.sweeping.parameters import combinations, grid_parameter, random_parameter
@@ -136,3 +137,13 @@ def test_what_early_stops_save_is_what_optuna_s_pruner_saves() -> None:
     share = trained_share(chosen)
     assert share.low < share.expected < share.high
     assert trained / (sweeps * 27 * 90) == pytest.approx(share.expected, rel=0.1)
+
+
+def test_what_is_no_pair_is_told_how_its_own_option_is_written() -> None:
+    """A grid was told to look like DATA=/data, which is a variable of the ranks."""
+    with pytest.raises(UsageError, match=r"^--grid 'lr': give NAME=V,V\. .*lr=1e-4,3e-4"):
+        declared(SweepOptions)["grid"].read(["lr"])
+    with pytest.raises(
+        UsageError, match=r"^--random 'lr': give NAME=LOW:HIGH\. .*lr=1e-5:1e-3:log"
+    ):
+        declared(SweepOptions)["random"].read(["lr"])

@@ -85,6 +85,18 @@ def test_ticked_runs_are_set_beside_each_other(store: wb.Store) -> None:
     face.close()
 
 
+def test_a_run_that_went_on_is_listed_as_it_is_set_beside_the_others(store: wb.Store) -> None:
+    face = Compare(store=store.root)
+    view = store.find("run-1").view
+    later = {"steps": 61, "nonfinite_step": 61, "loss_last": 272_366_347_508_252_670.0}
+    view.write_text(json.dumps(json.loads(view.read_text()) | later))
+    assert told(face, {"type": "pick", "runs": ["run-0", "run-1"]})["bad"] is False
+    (row,) = (row for row in face.rows if row["run"] == "run-1")
+    assert {name: row[name] for name in later} == later
+    (steps,) = (one for one in face.comparison["results"] if one["what"] == "steps")
+    assert steps["values"]["run-1"] == 61
+
+
 def test_runs_that_are_not_there_are_named_and_nothing_changes(store: wb.Store) -> None:
     face = Compare(store=store.root, runs=["run-0", "run-1"])
     with pytest.raises(wb.RunNotFoundError, match=r"run-9.*Did you mean run-"):

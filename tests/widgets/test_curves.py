@@ -477,6 +477,33 @@ def test_a_part_is_read_in_full_once_the_view_no_longer_is(tmp_path: Path) -> No
     assert told == {"before": [], "asked": ["100 to 200"], "x": 101}
 
 
+def test_a_panel_without_points_hides_what_an_earlier_attempt_left(tmp_path: Path) -> None:
+    """A run that began again showed the curves of its first attempt below "Waiting"."""
+    told = on_page(
+        tmp_path,
+        """
+        const { Panel } = await import("./panel.js");
+        const painted = [];
+        const Plotly = { react: (plot, data) => painted.push(data[0].x.length) };
+        const panel = new Panel("Loss");
+        panel.plot.on = () => {};
+        Object.assign(panel.plot, { clientWidth: 300, clientHeight: 200 });
+        const theme = { muted: "#999", grid: "#eee", surface: "#fff", ink: "#000", font: "sans" };
+        const shown = (x) => {
+          panel.draw({ value: "", label: "", traces: [{ x, y: x }] }, theme, Plotly);
+          return [panel.plot.style.visibility, panel.empty.hidden];
+        };
+        const seen = [shown([1, 2]), shown([]), shown([1])];
+        panel.inSight = false;
+        shown([1, 2, 3]);
+        shown([]);
+        panel.inSight = true;
+        panel.paint();
+        tell([seen, painted]);""",
+    )
+    assert told == [[["", True], ["hidden", False], ["", True]], [2, 1]]
+
+
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     """One of them has no price: both were said to have none, under the same name."""
     told = on_page(

@@ -10,6 +10,7 @@ pytest.importorskip("anywidget", reason="the lab extra is not installed")
 pytest.importorskip("yaml", reason="PyYAML is not installed")
 
 from workbench_widgets import Export
+from workbench_widgets.launch import export as export_module
 
 import workbench as wb
 from workbench.engines.refusals import ENGINES
@@ -94,3 +95,12 @@ def test_what_cannot_be_is_said_at_the_control(face: Export) -> None:
     assert "quotation" in face.problem["message"]
     with pytest.raises(TypeError, match="Export has no option 'node'"):
         Export("gpt", node=2)
+
+
+def test_no_label_repeats_the_unit_beside_it() -> None:
+    """There stood "Maximum $ $"."""
+    fields = [field for group in export_module._fields(()) for field in group["fields"]]
+    texts = {field["name"]: f"{field['label']} {field.get('unit', '')}".strip() for field in fields}
+    assert (texts["max_usd"], texts["max_kwh"]) == ("Maximum $", "Maximum kWh")
+    twice = [text for text in texts.values() if len(set(text.split())) < len(text.split())]
+    assert not twice

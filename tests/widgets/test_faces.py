@@ -270,6 +270,10 @@ def test_every_option_of_a_launch_is_an_input(tmp_path: Path) -> None:
     assert (request.options.recovery.grace, request.options.recovery.restarts) == (45, 2)
     inputs["grace_seconds"].value = "soon"
     assert "grace seconds is a number, not 'soon'" in form.picker.look().problem
+    inputs["environment"].value = "A='x"
+    problem = "The environment cannot be read: No closing quotation."
+    assert form.picker.look().problem == problem
+    assert inputs["max_usd"].description == "Maximum $"  # a unit keeps its own letters
     form.close()
 
 

@@ -547,6 +547,61 @@ def test_the_note_above_the_runs_tells_what_the_table_leaves_out(tmp_path: Path)
     ]
 
 
+def test_runs_of_one_name_are_called_by_their_ids(tmp_path: Path) -> None:
+    names = [
+        *(
+            ("gpt", "gpt"),
+            ("gpt-2", "gpt"),
+            ("Mein-Lauf", "Mein Lauf"),
+            ("Mein-Lauf-2", "Mein Lauf"),
+        ),
+        *(("other-3", "other"), ("first-try", "first try"), ("b", "first-try")),
+    ]
+    rows = [{"run": run_id, "name": name} for run_id, name in names]
+    called = run(
+        tmp_path,
+        f"""const {{ withNames }} = await import("./run_words.js");
+        console.log(JSON.stringify(withNames({json.dumps(rows)}).map((row) => row.called)));""",
+    )
+    assert called == ["gpt", "gpt-2", "Mein-Lauf", "Mein-Lauf-2", "other-3", "first try", "b"]
+
+
+def test_a_loss_that_is_no_number_is_said_wherever_the_last_one_stands(tmp_path: Path) -> None:
+    view = {"steps": 600, "loss_last": 2.7236634750825267e17, "nonfinite_step": 403}
+    said = run(
+        tmp_path,
+        f"""{_ELEMENTS}
+        const {{ Header }} = await import("./header.js");
+        const {{ loss }} = await import("./traces.js");
+        const {{ lines }} = await import("./compare_table.js");
+        const {{ lossText }} = await import("./run_words.js");
+        const actions = {{ stop() {{}}, resume() {{}}, show() {{}}, profile() {{}}, kernel: () => true }};
+        const view = {json.dumps(view)}, healthy = {{ ...view, nonfinite_step: null }};
+        const facts = (view) => {{
+          const header = new Header("r-1", actions);
+          const children = [0, 1, 2, 3].map(() => ({{ firstChild: new Node("dt"), lastChild: new Node("dd") }}));
+          header.facts = {{ children, querySelectorAll: () => [] }};
+          header.drawFacts(view, 0, {{ followed: false }});
+          return [children[1].firstChild.text, children[1].lastChild.text];
+        }};
+        const theme = {{ accent: "#000", bad: "#f00", muted: "#888" }};
+        const drawing = loss(view, {{ theme, smoothing: 0 }});
+        const [early] = loss({{ ...view, nonfinite_step: 31 }}, {{ theme, smoothing: 0 }}).layout.annotations;
+        const results = [{{ what: "loss_last", unit: "", values: {{ a: view.loss_last }} }}];
+        const beside = lines({{ runs: ["a"], configuration: [], results, reach: {{ loss: null, runs: {{}} }} }});
+        console.log(JSON.stringify([facts(view), facts(healthy), drawing.value, drawing.label,
+          [...drawing.layout.annotations, early].map((one) => [one.text, one.xanchor]), lossText(healthy), beside.find((one) => one.what === "last loss").cells]));""",
+    )
+    broken, healthy, value, label, marks, cell, beside = said
+    assert broken == ["Last finite loss", "2.72e+17"]
+    assert healthy == ["Loss, last step", "2.72e+17"]
+    assert value == "2.72e+17 (NaN at 403)"
+    assert "The first NaN or infinite loss was that of step 403." in label
+    text = "first NaN or infinite at step"
+    assert marks == [[f"{text} 403 ", "right"], [f" {text} 31", "left"]]  # within the axis
+    assert (cell, beside) == ("2.72e+17", ["2.72e+17"])
+
+
 def test_the_browsers_tab_tells_of_findings_and_ends(tmp_path: Path) -> None:
     told = run(
         tmp_path,
@@ -577,6 +632,21 @@ def test_only_a_watched_run_reads_a_stop_file(tmp_path: Path) -> None:
         console.log(JSON.stringify([...rows.map(readsFiles), readsFiles(undefined)]));""",
     )
     assert read == [True, True, True, False, False, False]
+
+
+def test_the_devices_that_a_launch_gets_are_told_as_they_are(tmp_path: Path) -> None:
+    """A run on the CPU that names no slots is not refused where all are held."""
+    told = run(
+        tmp_path,
+        """const { headingOf } = await import("./device_picker.js");
+        const [gpu, slot] = [{ kind: "gpu" }, { kind: "slot" }];
+        console.log(JSON.stringify([headingOf(0, [gpu, gpu]), headingOf(0, [slot, slot]), headingOf(1, [slot])]));""",
+    )
+    assert told == [
+        "Devices: none ticked, so the launch takes free ones",
+        "Devices: none ticked, so the launch has all cores, beside the runs that have them",
+        "Devices: 1 ticked",
+    ]
 
 
 def test_a_refused_stop_can_be_asked_for_again(tmp_path: Path) -> None:

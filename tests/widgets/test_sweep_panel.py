@@ -45,6 +45,7 @@ def test_it_shows_what_the_files_say(tmp_path: Path) -> None:
     assert shown["sweep"] == "lr"  # at once; the figures follow
     panel.refresh()
     assert set(panel.figures) == {"Best so far", "Parallel coordinates", "Importance", "Looks"}
+    assert panel.figures["Best so far"]["layout"]["xaxis"]["dtick"] == 1  # no trial 0.5
     steps = panel.figures["Best so far"]["data"][1]["y"]
     assert steps[-1] == pytest.approx(shown["best"]["value"])
     assert steps == sorted(steps, reverse=True)
@@ -135,6 +136,23 @@ def test_a_prediction_is_of_the_values_that_it_was_made_for(tmp_path: Path) -> N
           isOf(ready, { grid: "lr=1,2", target: "gpt" }), isOf(ready, { grid: "lr=1,2,3", target: "gpt" }),
           isOf(ready, { target: "gpt" })]));""",
     ) == [True, False, False]
+
+
+def test_a_time_that_is_not_predicted_is_no_time(tmp_path: Path) -> None:
+    """It stood there as "0:27 of 0:00"."""
+    unknown, known = {"hours": None, "usd": None}, {"hours": 0.5, "usd": 2.5}
+    given = [[{"hours": 0.0075}, unknown], [{"hours": None}, unknown], [known, known], [known, {}]]
+    found = run(
+        tmp_path,
+        f"""const {{ spent }} = await import("./sweep.js");
+        console.log(JSON.stringify({json.dumps(given)}.map((one) => spent(...one))));""",
+    )
+    assert found == [
+        [["Time", "0:27"]],
+        [["Time", "n/a"]],
+        [["Time, of predicted", "30:00 of 30:00"], ["Dollars, of predicted", "$2.50 of $2.50"]],
+        [["Time", "30:00"], ["Dollars", "$2.50"]],
+    ]
 
 
 def test_sweeps_that_can_be_read_again_are_no_problem(

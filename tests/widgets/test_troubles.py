@@ -144,6 +144,13 @@ def test_the_lab_says_what_it_needs_first(run: Resumable, tmp_path: Path) -> Non
     lab.close()
 
 
+def test_a_run_that_starts_is_not_called_one_that_does_not_train(tmp_path: Path) -> None:
+    starting = SampleRun(tmp_path, "one")
+    starting.write(0, phase="starting")
+    with pytest.raises(wb.UsageError, match="is starting: wait for its first steps"):
+        faults.inject(wb.attach("one", tmp_path), "nan")
+
+
 def test_every_fault_has_a_button_and_the_script_knows_those_it_is_told() -> None:
     assert [one for found in faults.groups().values() for one in found] == [*faults.FAULTS.values()]
     text = Path(recipes_file).with_name("fault_lab.py").read_text(encoding="utf-8")

@@ -17,7 +17,7 @@ from rich.text import Text
 from workbench.cli.tables import STYLES, number
 from workbench.launching.run import Run
 from workbench.observe.emissions import energy_text
-from workbench.observe.summary import throughput, throughput_text
+from workbench.observe.summary import nonfinite_text, throughput, throughput_text
 from workbench.units import format_bytes, format_seconds, format_usd
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -66,12 +66,17 @@ def _nonfinite(run_id: str, view: dict[str, Any]) -> list[str]:
     return [f"First NaN or infinite loss at step {step}. To find the cause: {why}"]
 
 
+def _loss(view: dict[str, Any]) -> str:
+    broken = nonfinite_text(view)
+    return number(view.get("loss_last")) + (f" ({broken})" if broken else "")
+
+
 def one_line(view: dict[str, Any], state: str) -> str:
     """The run in one line, for logs and CI: what is known, and of an ended run no last sample."""
     label = "  rehearsal" if view.get("rehearsal") else ""
     parts = [
         f"{state}{label}  step {view.get('steps', 0)}",
-        f"loss {number(view.get('loss_last'))}",
+        f"loss {_loss(view)}",
         throughput_text(view),
         f"elapsed {format_seconds(view.get('elapsed_seconds'))}",
     ]
@@ -132,7 +137,7 @@ def _facts(view: dict[str, Any]) -> RenderableType:
     series = view["series"]
     grid = Table.grid(padding=(0, 3))
     curve = sparkline(series.get("loss", []), 48)
-    grid.add_row("loss", f"[bold]{number(view['loss_last'])}[/]", f"[cyan]{curve}[/]")
+    grid.add_row("loss", f"[bold]{_loss(view)}[/]", f"[cyan]{curve}[/]")
     rate = throughput(view)
     if rate is not None:
         unit, _ = rate

@@ -17,7 +17,13 @@ from workbench.compare.lineage import Branch, origin, origin_text, trees
 from workbench.observe.emissions import energy_text
 from workbench.observe.prediction_error.terms import COST, MFU, STEP, TOKENS, PredictionError
 from workbench.observe.series import Series
-from workbench.observe.summary import peak_memory, predicted_peak, throughput, throughput_text
+from workbench.observe.summary import (
+    nonfinite_text,
+    peak_memory,
+    predicted_peak,
+    throughput,
+    throughput_text,
+)
 from workbench.observe.view_json import finite
 from workbench.store.labels import Labels
 from workbench.units import format_bytes, format_ratio, format_seconds, format_usd
@@ -203,10 +209,9 @@ def _code(run: Mapping[str, Any]) -> str:
 
 
 def _loss(summary: Mapping[str, Any]) -> str:
-    """The last loss that was a finite number, and where the first was that is none."""
-    first = summary.get("nonfinite_step")
-    text = number(summary["loss_last"])
-    return text if first is None else f"{text} [red](first NaN or infinite at step {first})[/]"
+    """The last loss that was a finite number, and the first step that had none."""
+    text, broken = number(summary["loss_last"]), nonfinite_text(summary)
+    return f"{text} [red]({broken})[/]" if broken else text
 
 
 def _attempts(summary: dict[str, Any]) -> str:

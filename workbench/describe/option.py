@@ -177,7 +177,7 @@ class DeclaredField:
         name, equals, value = text.partition("=")
         if not equals or not name:
             raise UsageError(
-                f"{self.flag} {text!r}: give NAME=VALUE, as in {self.flag} DATA=/data."
+                f"{self.flag} {text!r}: give {self.option.metavar or 'NAME=VALUE'}. {self.help}"
             )
         return name, value
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -151,12 +152,13 @@ class EngineJob(EngineSettings):
 
 
 def slug(job: EngineJob) -> str:
-    """The name as engines allow it: small letters, digits and "-", from 2 to 40.
+    """The name as engines allow it: small letters, digits and "-", from 2 to 40; "ä" becomes "a".
 
     Storage has a folder of this name, from which a job continues. So names that would become the
     same by what is left out of them (letters of other alphabets, an end) get digits of their own.
     """
-    kept = "".join(char if char.isascii() and char.isalnum() else "-" for char in job.name.lower())
+    plain = unicodedata.normalize("NFKD", job.name).encode("ascii", "ignore").decode().lower()
+    kept = "".join(char if char.isalnum() else "-" for char in plain)
     text = "-".join(part for part in kept.split("-") if part)
     if not text[:1].isalpha() or len(text) == 1:
         text = f"job-{text}".strip("-")

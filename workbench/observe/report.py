@@ -19,7 +19,7 @@ from workbench.observe.report_recovery import troubles
 from workbench.observe.report_samples import STYLE as SAMPLES_STYLE
 from workbench.observe.report_samples import samples
 from workbench.observe.series import Series, figures, shown_series
-from workbench.observe.summary import predicted_memory
+from workbench.observe.summary import nonfinite_text, predicted_memory
 from workbench.observe.svg import Line, Mark, Number, chart
 from workbench.store.actions import step_marks
 from workbench.store.files import read_json, read_tail, write_text_atomic
@@ -113,6 +113,8 @@ def _prediction(
     largest = max((_larger(row) for row in gap.rows if row.group == "time"), default=0.0)
     rows = [_row(term, largest if term.group == "cause" else _larger(term)) for term in gap.rows]
     loss = " → ".join(_number(view.get(name)) for name in ("loss_first", "loss_last"))
+    broken = nonfinite_text(view)
+    loss += f" ({broken})" if broken else ""
     rows += [
         _facts("loss, first → last", "n/a", loss),
         _facts("optimizer steps", _count(run.steps_total), _count(view.get("steps"))),

@@ -57,6 +57,16 @@ def throughput(document: Mapping[str, Any]) -> tuple[str, float] | None:
     return None
 
 
+def nonfinite_text(summary: Mapping[str, Any]) -> str:
+    """When the loss was no finite number for the first time; "" = it always was one.
+
+    >>> nonfinite_text({"nonfinite_step": 31})
+    'first NaN or infinite at step 31'
+    """
+    step = summary.get("nonfinite_step")
+    return "" if step is None else f"first NaN or infinite at step {step}"
+
+
 def throughput_text(document: Mapping[str, Any]) -> str:
     """The rate for people; "at most" where ranks may have been counted that share their data.
 

@@ -27,6 +27,8 @@ _COLUMNS = (
     "world_size",
     "steps",
     "loss_last",
+    "nonfinite_step",
+    "hours",
     "started_at",
     "ended_at",
     "rehearsal",

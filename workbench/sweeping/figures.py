@@ -17,6 +17,7 @@ from workbench.sweeping.sweep import Sweep
 
 _GREY, _LINE = "#797f87", "rgba(121, 127, 135, 0.28)"
 _BEST, _OTHER, _WORST = "#1a7f5a", "#1668c7", "#b4540a"
+_FEW_TRIALS = 12  # more have whole numbers on their axis by themselves
 
 
 def figures(sweep: Sweep) -> dict[str, Any]:
@@ -77,6 +78,8 @@ def _history(figure: Any, metric: str) -> Any:
     best.update(name="best so far", line={"color": _BEST, "width": 2, "shape": "hv"})
     figure.data = (values, best)
     figure.update_layout(legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"})
+    if len(values.x or ()) <= _FEW_TRIALS:
+        figure.update_xaxes(tick0=0, dtick=1)  # there is no trial 0.5
     return figure.update_yaxes(title=metric)
 
 

@@ -173,8 +173,10 @@ def inject(run: Any, name: str, *, rank: int = 1, ms: float = 100.0) -> str:
         raise wb.UnknownNameError.near("fault", name, list(FAULTS))
     fault = FAULTS[name]
     state = read_json(Path(run.directory) / "state.json") or {}
-    if not run.status.live or not run.view()["steps"]:
+    if not run.status.live:
         raise wb.UsageError(f"{run.id} is not training now. Start or resume it first.")
+    if not run.view()["steps"]:
+        raise wb.UsageError(f"{run.id} is starting: wait for its first steps.")
     if name == "disk-full":
         rank = 0  # the rank that writes
     process = (state.get("ranks") or {}).get(str(rank))

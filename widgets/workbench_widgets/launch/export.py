@@ -41,15 +41,15 @@ _LABELS = {
     "restarts": ("Restarts",),
     "max_hours": ("Ends after (hours)", "no limit"),
     "max_usd_per_hour": ("Maximum $ per hour", "no limit"),
-    "max_usd": ("Maximum $", "no limit"),
+    "max_usd": ("Maximum", "no limit"),
     "usd_per_hour": ("$ per hour", "for the maximum $"),
-    "max_kwh": ("Maximum kWh", "no limit"),
+    "max_kwh": ("Maximum", "no limit"),
     "idle_minutes": ("Idle limit (minutes)",),
     "disk_gb": ("Disk each (GB)",),
     "image": ("Container image", "the engine's default"),
     "name": ("Name", "optional"),
 }
-"""Control -> its label, and what an empty one means."""
+"""Control -> its label, which the unit follows, and what an empty one means."""
 _NOTHING: dict[str, Any] = {"engine": "", "files": [], "next": [], "notes": [], "copies": []}
 
 

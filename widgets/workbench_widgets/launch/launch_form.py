@@ -29,6 +29,16 @@ _LABELS = {
     "warm": "Warm start",
 }
 """Options that are always in view -> their labels."""
+_REST_LABELS = {
+    "wrap": "Block class (FSDP)",
+    "grace_seconds": "Grace (seconds)",
+    "idle_minutes": "Idle limit (minutes)",
+    "max_hours": "Ends after (hours)",
+    "max_usd": "Maximum $",
+    "max_kwh": "Maximum kWh",
+    "grid_gco2e_per_kwh": "Grid (gCO2e per kWh)",
+}
+"""Labels of the others whose names do not say enough, or not with the signs of their units."""
 _ELSEWHERE = {"strategy", "processes", "nodes", "address", "store", *declared(Strategy)}
 _OPTIONS = {
     name: field for name, (_, field) in flattened(LaunchOptions).items() if name not in _ELSEWHERE
@@ -38,7 +48,8 @@ _OPTIONS = {
 
 def _control(field: DeclaredField, value: Any) -> Any:
     """The input of a declared option, with its help as tooltip."""
-    label = _LABELS.get(field.name) or field.name.replace("_", " ").capitalize()
+    labels = _LABELS | _REST_LABELS
+    label = labels.get(field.name) or field.name.replace("_", " ").capitalize()
     more = {"description": label, "tooltip": field.help}
     if field.name == "trackers":
         return widgets.Dropdown(options=[("none", ""), *((name, name) for name in names())], **more)
@@ -170,7 +181,7 @@ class LaunchForm:
             if value in ("", ()):
                 continue
             if field.option.split == "pairs":
-                value = shlex.split(value)
+                value = _split(field, value)
             elif field.plain_type is float:
                 value = _number(field, value)
             place = recovery if name in declared(Recovery) else values
@@ -193,6 +204,14 @@ def _grid(fields: list[Any]) -> widgets.GridBox:
     box = widgets.GridBox(fields, layout=layout)
     box.add_class("wb-fields")
     return box
+
+
+def _split(field: DeclaredField, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        words = field.name.replace("_", " ")
+        raise ValueError(f"The {words} cannot be read: {error}.") from None
 
 
 def _number(field: DeclaredField, text: str) -> float:

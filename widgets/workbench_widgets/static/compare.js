@@ -4,6 +4,7 @@
 import { element } from "./dom.js";
 import { known } from "./format.js";
 import { Overlay } from "./overlay.js";
+import { withNames } from "./run_words.js";
 import { secondsAtWork, tokensOf } from "./scales.js";
 
 /** @typedef {import("./loader.js").Context} Context */
@@ -21,12 +22,8 @@ export function curveOf(view) {
   return { run: view.run, name: view.name || view.run, step, tokens, seconds, usd, loss };
 }
 
-/** Curves by their names; by the run's id where another run has that name, too, or is called so.
- * @param {import("./overlay.js").Curve[]} curves */
-export function toldApart(curves) {
-  const taken = curves.flatMap(({ run, name }) => (run === name ? [run] : [run, name]));
-  return curves.map((curve) => (taken.filter((name) => name === curve.name).length > 1 ? { ...curve, name: curve.run } : curve));
-}
+/** Curves under what their runs are called. @param {import("./overlay.js").Curve[]} curves */
+export const toldApart = (curves) => withNames(curves).map(({ called, ...curve }) => ({ ...curve, name: called }));
 
 export class Comparison {
   /** @param {Context} context */

@@ -4,7 +4,8 @@
 import { addCompareStyle } from "./compare_style.js";
 import { besideTable } from "./compare_table.js";
 import { element, focusedElement, setAttribute, setText } from "./dom.js";
-import { count, moment, number, usd } from "./format.js";
+import { count, moment, usd } from "./format.js";
+import { lossText, lossTitle, withNames } from "./run_words.js";
 import { badge } from "./state.js";
 import { Overlay } from "./overlay.js";
 import { ResumeButton } from "./resume.js";
@@ -73,7 +74,7 @@ class Editor {
     const other = this.run !== row.run;
     this.run = row.run;
     this.archived = row.archived;
-    setText(this.name, row.name);
+    setText(this.name, row.called);
     // what somebody is typing outlives a refresh of the table
     if (other || focusedElement() !== this.tags) this.tags.value = row.tags.join(" ");
     if (other || focusedElement() !== this.note) this.note.value = row.note ?? "";
@@ -185,7 +186,7 @@ class Face {
   }
 
   draw() {
-    const rows = this.model.get("rows") ?? [];
+    const rows = withNames(this.model.get("rows") ?? []);
     const picked = this.model.get("picked") ?? [];
     const { found = 0, of = 0, where = "", sort = "" } = this.model.get("listed") ?? {};
     if (focusedElement() !== this.where) this.where.value = where;
@@ -205,7 +206,7 @@ class Face {
   /** @param {any} row @param {string[]} picked */
   line(row, picked) {
     const check = /** @type {HTMLInputElement} */ (
-      element("input", { type: "checkbox", "aria-label": `Compare ${row.name}`, "data-key": `tick ${row.run}` })
+      element("input", { type: "checkbox", "aria-label": `Compare ${row.called}`, "data-key": `tick ${row.run}` })
     );
     check.checked = picked.includes(row.run);
     check.addEventListener("change", () => {
@@ -213,18 +214,18 @@ class Face {
       this.pick(check.checked ? [...others, row.run] : others);
     });
     const { state, text } = badge({ phase: row.outcome ? "ended" : row.state, outcome: row.outcome ?? null, rehearsal: row.rehearsal });
-    const edit = element("button", { type: "button", class: "wb-button", "aria-label": `Edit ${row.name}`, "data-key": `edit ${row.run}` }, "Edit");
+    const edit = element("button", { type: "button", class: "wb-button", "aria-label": `Edit ${row.called}`, "data-key": `edit ${row.run}` }, "Edit");
     edit.addEventListener("click", () => {
       this.editing = this.editing === row.run ? "" : row.run;
       this.draw();
     });
     const tags = row.tags.map((/** @type {string} */ tag) => element("span", { class: "wbx-tag" }, tag));
     const cells = [
-      element("td", { title: row.note ? `${row.run}: ${row.note}` : row.run }, row.name),
+      element("td", { title: row.note ? `${row.run}: ${row.note}` : row.run }, row.called),
       element("td", {}, element("span", { class: "wb-badge", "data-state": state }, text)),
       element("td", {}, row.strategy ?? "n/a"),
       element("td", {}, count(row.steps)),
-      element("td", {}, number(row.loss_last)),
+      element("td", { title: lossTitle(row) }, lossText(row)),
       element("td", {}, usd(row.usd)),
       element("td", {}, ...tags),
       element("td", {}, moment(row.started_at)),

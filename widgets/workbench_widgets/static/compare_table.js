@@ -2,7 +2,7 @@
 /** Comparison of runs as one table: what was asked for differently, what came of it, what a loss took. */
 
 import { element } from "./dom.js";
-import { bytes, count, known, number, seconds, short, shortSeconds, UNKNOWN, usd } from "./format.js";
+import { bytes, count, hours, known, number, seconds, short, shortSeconds, UNKNOWN, usd } from "./format.js";
 
 const NAMES = {
   loss_last: "last loss",
@@ -23,11 +23,11 @@ function result(what, unit, value) {
   if (!known(value)) return value === null || value === undefined ? UNKNOWN : String(value);
   if (unit === "bytes") return bytes(value);
   if (unit === "s") return shortSeconds(value);
-  if (unit === "h") return seconds(3600 * value);
+  if (unit === "h") return hours(value);
   if (unit === "USD") return usd(value);
   if (unit.startsWith("tokens")) return short(value);
   if (unit === "x predicted") return `${value.toFixed(2)}x`;
-  return Number.isInteger(value) ? count(value) : number(value);
+  return Number.isInteger(value) && !what.startsWith("loss") ? count(value) : number(value);
 }
 
 /** @param {any} value */

@@ -7,6 +7,14 @@ import { holders, title } from "./queue.js";
 
 /** @typedef {import("./loader.js").Context} Context */
 
+/** What the launch gets. On a CPU host the devices are slots of cores, which a run has only if it names them.
+ * @param {number} ticked @param {any[]} devices */
+export function headingOf(ticked, devices) {
+  if (ticked) return `Devices: ${ticked} ticked`;
+  const slots = devices.some((device) => device.kind === "slot");
+  return `Devices: none ticked, so the launch ${slots ? "has all cores, beside the runs that have them" : "takes free ones"}`;
+}
+
 /** @param {HTMLElement} root @param {Context} context */
 export function mount(root, context) {
   const model = /** @type {any} */ (context.model);
@@ -21,7 +29,7 @@ export function mount(root, context) {
     const key = JSON.stringify([value, model.get("devices")]);
     if (key === drawn) return;
     drawn = key;
-    setText(heading, `Devices: ${value.length ? `${value.length} ticked` : "none ticked, so the launch takes free ones"}`);
+    setText(heading, headingOf(value.length, model.get("devices")));
     const focus = list.contains(focusedElement()) ? /** @type {HTMLInputElement} */ (focusedElement()).value : null;
     list.replaceChildren(...model.get("devices").map((/** @type {any} */ device) => {
       const box = /** @type {HTMLInputElement} */ (element("input", { type: "checkbox", value: device.name }));

@@ -108,6 +108,9 @@ export function seconds(value) {
   return `${Math.floor(rounded / 60)}:${two(rounded % 60)}`;
 }
 
+/** A time in hours, as a clock. @param {unknown} value */
+export const hours = (value) => seconds(known(value) ? 3600 * value : null); // null times 3600 is 0
+
 /** @param {unknown} value */
 export function shortSeconds(value) {
   if (!known(value)) return UNKNOWN;

@@ -4,6 +4,7 @@
 import { element, focusedElement, setAttribute, setText } from "./dom.js";
 import { Alarm } from "./findings.js";
 import { count, grams, joules, known, number, percent, seconds, usd } from "./format.js";
+import { lossTitle } from "./run_words.js";
 import { ResumeButton, resumable, whyNot } from "./resume.js";
 import { Steer } from "./steer.js";
 import { StopButton } from "./stop_button.js";
@@ -157,7 +158,7 @@ export class Header {
     const of = known(view.steps_total) ? ` / ${count(view.steps_total)}` : "";
     const facts = [
       ["Step", `${count(view.steps)}${of}`],
-      ["Loss, last step", number(view.loss_last)],
+      [known(view.nonfinite_step) ? "Last finite loss" : "Loss, last step", number(view.loss_last), lossTitle(view)],
       [`${rateUnit(view) === "samples" ? "Samples" : "Tokens"}/s, recent median`, rateText(view)],
       ["Elapsed", seconds(known(view.elapsed_seconds) ? view.elapsed_seconds + late : null)],
     ];

@@ -71,7 +71,9 @@ export class Panel {
     const points = drawing.traces.some((trace) => trace.x?.length);
     this.empty.hidden = points && Plotly !== null;
     this.save.hidden = !points;
+    this.plot.style.visibility = points ? "" : "hidden"; // what an earlier attempt left is not this one's
     setText(this.empty, drawing.empty ?? this.emptyText);
+    if (!points) this.next = null;
     if (!Plotly || !points) return;
     this.next = { drawing, theme, Plotly };
     if (!lazy || performance.now() - this.paintedAt > LATEST_MS || this.hasMoved(drawing)) this.paint();

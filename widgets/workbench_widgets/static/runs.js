@@ -4,8 +4,9 @@
 import { Comparison } from "./compare.js";
 import { dropFile } from "./contents.js";
 import { element, setAttribute, setRows, setText } from "./dom.js";
-import { count, known, moment, number, seconds } from "./format.js";
+import { count, known, moment, seconds } from "./format.js";
 import { InPlace } from "./in_place.js";
+import { lossText, lossTitle, withNames } from "./run_words.js";
 import { badge } from "./state.js";
 import { StopButton } from "./stop_button.js";
 
@@ -14,16 +15,18 @@ import { StopButton } from "./stop_button.js";
 
 const MOST = 8; // one colour each
 const DRAWN = ["rows", "of", "problem", "opened"]; // of the model
-const STARTED = 6; // the column
+const [LOSS, STARTED] = [5, 6]; // the columns
 const LIVE = ["queued", "starting", "running", "stopping", "unsupervised"];
 const WATCHED = ["starting", "running", "stopping"];
 
 /** Whether somebody reads a stop file in the run's directory. @param {any} row */
 export const readsFiles = (row) => WATCHED.includes(row?.state);
 
-/** @param {any} row */
-const duration = (row) =>
-  known(row.started_at) ? (row.ended_at ?? (isLive(row) ? Date.now() / 1000 : NaN)) - row.started_at : NaN;
+/** Seconds at work, without the pauses between attempts; until the first view those since the start. @param {any} row */
+function duration(row) {
+  if (known(row.hours)) return 3600 * row.hours;
+  return known(row.started_at) ? (row.ended_at ?? (isLive(row) ? Date.now() / 1000 : NaN)) - row.started_at : NaN;
+}
 
 /** @param {any} row */
 const ranks = (row) => row.processes ?? row.world_size;
@@ -31,17 +34,14 @@ const ranks = (row) => row.processes ?? row.world_size;
 /** @param {any} row */
 const isLive = (row) => LIVE.includes(row.state);
 
-/** What a run is called here: where others have its name, its id. @param {any} row */
-const called = (row) => (String(row.run).startsWith(`${row.name}-`) ? row.run : row.name);
-
 /** @type {Column[]} */
 const COLUMNS = [
-  { title: "Name", key: (row) => String(row.name).toLowerCase(), text: called },
+  { title: "Name", key: (row) => String(row.name).toLowerCase(), text: (row) => row.called },
   { title: "State", key: (row) => row.outcome ?? row.state, text: (row) => stateOf(row).text },
   { title: "Strategy", key: (row) => row.strategy ?? "", text: (row) => row.strategy ?? "n/a" },
   { title: "Processes", key: ranks, text: (row) => count(ranks(row)), number: true },
   { title: "Steps", key: (row) => row.steps, text: (row) => count(row.steps), number: true },
-  { title: "Loss", key: (row) => row.loss_last, text: (row) => number(row.loss_last), number: true },
+  { title: "Loss", key: (row) => row.loss_last, text: lossText, number: true },
   { title: "Started", key: (row) => row.started_at, text: (row) => moment(row.started_at), number: true },
   { title: "Duration", key: duration, text: (row) => seconds(duration(row)), number: true },
 ];
@@ -74,13 +74,13 @@ class Line {
   /** @param {any} row @param {RunsTable} table */
   constructor(row, table) {
     this.check = /** @type {HTMLInputElement} */ (
-      element("input", { type: "checkbox", "aria-label": `Compare ${called(row)}` })
+      element("input", { type: "checkbox", "aria-label": `Compare ${row.called}` })
     );
     this.check.addEventListener("change", () => table.select(row.run, this.check.checked));
     this.cells = COLUMNS.map((column) => element("td", column.number ? {} : { class: "wb-text" }));
     this.badge = element("span", { class: "wb-badge" });
     this.cells[1].append(this.badge);
-    const open = element("button", { type: "button", class: "wb-button", "aria-label": `Open ${called(row)}` }, "Open");
+    const open = element("button", { type: "button", class: "wb-button", "aria-label": `Open ${row.called}` }, "Open");
     open.addEventListener("click", () => table.open(row.run));
     this.stop = new StopButton((now) => table.stop(row.run, now));
     this.stop.button.classList.add("wb-small");
@@ -97,9 +97,10 @@ class Line {
     setText(this.badge, text);
     setAttribute(this.badge, "title", row.outcome ? "" : row.message ?? "");
     const depth = trees ? row.depth : 0;
-    if (depth) setText(this.cells[0], `↳ ${called(row)}`);
+    if (depth) setText(this.cells[0], `↳ ${row.called}`);
     this.cells[0].style.paddingLeft = depth ? `${8 + 14 * depth}px` : "";
     this.cells[0].title = row.from ? `${row.run}: ${row.from}` : row.run;
+    this.cells[LOSS].title = lossTitle(row);
     this.check.checked = selected;
     this.stop.phase(isLive(row) ? row.state : "ended", 0, refusal);
     setAttribute(this.node, "aria-current", String(opened));
@@ -154,7 +155,7 @@ class RunsTable {
   }
 
   draw() {
-    const rows = [...(this.model.get("rows") ?? [])];
+    const rows = withNames(this.model.get("rows") ?? []);
     const { column, down } = this.sorted;
     const { key } = COLUMNS[column];
     const trees = column === STARTED && down; // as they come: newest tree first, each run below its parent

@@ -2,7 +2,7 @@
 /** The sweeps of a store: one with its trials, its figures, what it takes; stop, resume, start. */
 
 import { element, focusedElement, setAttribute, setText } from "./dom.js";
-import { count, known, number, seconds, usd } from "./format.js";
+import { count, hours, known, number, usd } from "./format.js";
 import { InPlace } from "./in_place.js";
 import { addRules } from "./memory_style.js";
 import { Figures } from "./sweep_figures.js";
@@ -56,6 +56,16 @@ function badge(state) {
 
 /** A drawn number with the digits that people read. @param {string} text */
 const short = (text) => (text.length > 7 && known(Number(text)) ? number(Number(text)) : text);
+
+/** What the trials took, of what is predicted where that is known. @param {any} now @param {any} predicted
+ * @returns {[string, string][]} names and texts */
+export function spent(now, predicted) {
+  /** @type {(name: string, key: string, text: (value: unknown) => string) => [string, string]} */
+  const fact = (name, key, text) =>
+    known(predicted[key]) ? [`${name}, of predicted`, `${text(now[key])} of ${text(predicted[key])}`] : [name, text(now[key])];
+  const dollars = known(now.usd) || known(predicted.usd);
+  return [fact("Time", "hours", hours), ...(dollars ? [fact("Dollars", "usd", usd)] : [])];
+}
 
 /** @param {any} trial */
 const ending = (trial) => (known(trial.pruned_at) ? `at the look at step ${count(trial.pruned_at)}` : trial.state === "failed" ? trial.why : "");
@@ -130,7 +140,6 @@ class SweepPanel {
     this.bar.style.width = `${(100 * ended) / shown.planned}%`;
     setAttribute(this.progress, "aria-valuenow", String(Math.round((100 * ended) / shown.planned)));
     const predicted = shown.predicted ?? {};
-    const of = (/** @type {string} */ so, /** @type {string} */ all) => (all === "n/a" ? so : `${so} of ${all}`);
     const best = shown.best && `${number(shown.best.value)} (trial ${shown.best.number})`;
     const facts = [
       [`Best ${shown.metric}`, best ?? "n/a"],
@@ -139,8 +148,7 @@ class SweepPanel {
       ...(now.failed ? [["Failed", count(now.failed)]] : []),
       ["Running", count(now.running)],
       ["Waiting", count(now.waiting)],
-      [known(predicted.hours) ? "Time, of predicted" : "Time", of(seconds(3600 * now.hours), seconds(3600 * predicted.hours))],
-      ...(known(now.usd) || known(predicted.usd) ? [["Dollars, of predicted", of(usd(now.usd), usd(predicted.usd))]] : []),
+      ...spent(now, predicted),
     ];
     this.facts.title = predictedTexts(predicted).join("\n");
     this.facts.replaceChildren(...facts.map(([name, text]) => element("div", {}, element("dt", {}, name), element("dd", {}, text))));

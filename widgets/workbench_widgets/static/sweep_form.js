@@ -2,7 +2,7 @@
 /** The form of a new sweep: what runs, what is varied; Predict says what that takes, then Start. */
 
 import { element, setAttribute, setText } from "./dom.js";
-import { count, known, seconds, usd } from "./format.js";
+import { count, hours, known, usd } from "./format.js";
 
 /** @typedef {import("./loader.js").Context} Context */
 
@@ -15,7 +15,7 @@ const MORE = ["direction", "first_look", "sampler", "parallel", "seed", "strateg
 
 /** Hours and dollars of a part of all trials. @param {any} predicted @param {number} share */
 function both(predicted, share) {
-  const time = seconds(3600 * predicted.wall_hours * share);
+  const time = hours(predicted.wall_hours * share);
   return known(predicted.usd) ? `${time}, ${usd(predicted.usd * share)}` : time;
 }
 
@@ -23,7 +23,7 @@ function both(predicted, share) {
 export function predictedTexts(predicted) {
   if (!known(predicted?.hours)) return ["Hours and dollars: n/a; a trial's steps or step time are not known. Measure six steps: workbench measure SCRIPT"];
   const { low, expected, high } = predicted.share;
-  const [short, long] = [predicted.trial_hours_low, predicted.trial_hours_high].map((hours) => seconds(3600 * hours));
+  const [short, long] = [predicted.trial_hours_low, predicted.trial_hours_high].map(hours);
   const lines = [`A trial takes ${short === long ? short : `${short} to ${long}`}; all trials, each to its end: ${both(predicted, 1)}`];
   if (expected < 1) lines.push(`With early stops: ${both(predicted, expected)} where good trials come at any time; ${both(predicted, low)} to ${both(predicted, high)} in other orders`);
   return lines;

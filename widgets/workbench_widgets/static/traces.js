@@ -16,6 +16,7 @@
 import { known, number, plotText, short, shortSeconds } from "./format.js";
 import { validation } from "./logged_traces.js";
 import { band, called, lastKnown, line, smooth, someKnown } from "./lines.js";
+import { lossText, lossTitle } from "./run_words.js";
 import { fade } from "./theme.js";
 
 export { lastKnown, line, smooth, someKnown } from "./lines.js";
@@ -52,8 +53,10 @@ export function loss(view, options) {
     traces: [...validated.curves, ...traces],
     chips: [...chips, ...validated.chips],
     empty: emptySentence(view),
-    value: number(current),
-    label: `Training loss: ${number(current)} at step ${view.steps}${first}`,
+    value: lossText({ ...view, loss_last: current }),
+    label: known(view.nonfinite_step)
+      ? `Training loss: ${number(current)}${first}. ${lossTitle(view)}`
+      : `Training loss: ${number(current)} at step ${view.steps}${first}`,
     layout: {
       xaxis: { title: { text: "optimizer step" } },
       ...marks(view, theme),
@@ -110,10 +113,12 @@ function restarts(view, theme) {
   };
 }
 
-/** A mark where the loss stopped being a number. @param {any} view @param {Theme} theme */
+/** A mark where the loss was no finite number for the first time. @param {any} view @param {Theme} theme */
 function nonfinite(view, theme) {
   if (!known(view.nonfinite_step)) return { shapes: [], annotations: [] };
   const x = view.nonfinite_step;
+  const early = x < view.steps / 2; // to the side with room: a text beyond the axis would stretch it below step 0
+  const text = `first NaN or infinite at step ${x}`;
   const rule = { type: "line", x0: x, x1: x, yref: "paper", y0: 0, y1: 1 };
   return {
     shapes: [{ ...rule, line: { color: theme.bad, width: 1.5, dash: "dot" } }],
@@ -121,10 +126,10 @@ function nonfinite(view, theme) {
       {
         x,
         yref: "paper",
-        y: 1,
-        xanchor: "right",
+        y: 0.94, // the signs of findings are above
+        xanchor: early ? "left" : "right",
         showarrow: false,
-        text: `first NaN or infinite at step ${x} `,
+        text: early ? ` ${text}` : `${text} `,
         font: { color: theme.bad, size: 11 },
       },
     ],

@@ -32,7 +32,7 @@ _OPTIONS = ("store", "runs", "where")
 _ROWS_MAX = 300  # what a page can list; a condition brings up the others
 _COLUMNS = (
     *("run", "name", "state", "outcome", "strategy", "processes", "steps", "loss_last", "hours"),
-    *("usd", "started_at", "rehearsal", "tags", "note", "archived"),
+    *("nonfinite_step", "usd", "started_at", "rehearsal", "tags", "note", "archived"),
 )
 _CURVE = ("step", "tokens", "seconds", "usd", "loss")
 _LOSS = "loss"
@@ -88,6 +88,7 @@ class Compare(Face):
         with self._working:
             self.picked = self._found(runs)
             self._loss = loss
+            self._relist()  # what is set beside is read now: the table must not say otherwise
             self._set_beside()
 
     def _found(self, runs: Sequence[str]) -> list[str]:
@@ -116,12 +117,15 @@ class Compare(Face):
     def refresh(self) -> None:
         """Read the store and the runs now."""
         with self._working:
-            listed = self._list()
-            self.rows, self.listed = listed["rows"], listed["listed"]
+            self._relist()
             there = set(self.store.ids()) if self.picked else set()
             if not set(self.picked) <= there:
                 self.picked = [run for run in self.picked if run in there]
             self._set_beside()
+
+    def _relist(self) -> None:
+        listed = self._list()
+        self.rows, self.listed = listed["rows"], listed["listed"]
 
     def _list(self) -> dict[str, Any]:
         every = index.table(self.store)
@@ -201,11 +205,10 @@ class Compare(Face):
             "sort": sort if isinstance(sort, str) else None,
         }
         try:
-            listed = self._list()
+            self._relist()
         except wb.WorkbenchError:
             self._filter = before
             raise
-        self.rows, self.listed = listed["rows"], listed["listed"]
         return ""
 
     def _on_refresh(self, _message: dict[str, Any]) -> str:

@@ -12,6 +12,9 @@ const LONGEST_NAME = 28;
 /** @param {string} text */
 const short = (text) => (text.length > LONGEST_NAME ? `${text.slice(0, LONGEST_NAME - 1)}…` : text);
 
+/** Its name; its id where another run of the store had that name. @param {{ run: string, name: string }} run */
+const called = ({ run, name }) => (run.startsWith(`${name}-`) ? run : name);
+
 /** @param {Live[]} runs */
 function busy(runs) {
   const known = runs.filter((run) => run.busy_percent !== null);
@@ -47,7 +50,7 @@ export function runsText(runs) {
   const mark = runs.some((run) => run.trouble) ? "⚠ " : "";
   if (runs.length > 1) return mark + joined([`${runs.length} training runs`, busy(runs), price(runs)]);
   const [run] = runs;
-  return mark + joined([short(run.name), run.rehearsal ? "rehearsal" : "", progress(run), loss(run), busy(runs), price(runs)]);
+  return mark + joined([short(called(run)), run.rehearsal ? "rehearsal" : "", progress(run), loss(run), busy(runs), price(runs)]);
 }
 
 /** A line per run, with what is wrong with it. @param {Live[]} runs */
@@ -56,7 +59,7 @@ export function tooltip(runs) {
     .map((run) => {
       const spent = run.usd_so_far === null || run.rehearsal ? "" : `$${run.usd_so_far.toFixed(2)} so far`;
       const left = run.eta_seconds === null ? "" : `${minutes(run.eta_seconds)} left`;
-      return joined([run.name, run.rehearsal ? "rehearsal" : "", progress(run), loss(run), left, spent]) + (run.trouble ? `\n⚠ ${run.trouble}` : "");
+      return joined([called(run), run.rehearsal ? "rehearsal" : "", progress(run), loss(run), left, spent]) + (run.trouble ? `\n⚠ ${run.trouble}` : "");
     })
     .join("\n");
 }
@@ -70,5 +73,5 @@ function minutes(seconds) {
 /** "bad" where one has a finding. @param {Live[]} runs */
 export const worst = (runs) => (runs.some((run) => run.trouble) ? "bad" : "");
 
-/** @param {{ name: string, outcome: string|null }} end */
-export const endText = (end) => `${short(end.name)}: ${end.outcome ?? "ended"}`;
+/** @param {{ run: string, name: string, outcome: string|null }} end */
+export const endText = (end) => `${short(called(end))}: ${end.outcome ?? "ended"}`;
