@@ -88,11 +88,27 @@ def _in_one_line(error: Any) -> str:
     said = error.format_message().strip()
     parts = [said if said.endswith((".", "?")) else f"{said}."]
     if error.ctx is not None:
+        parts += _name_here(error)
         usage = " ".join(error.ctx.get_usage().split()).removeprefix("Usage: ")
         if "[-- ARGS...]" in usage and "--" not in sys.argv:
             parts.append("Options of the script itself come after --.")
         parts.append(f"Usage: {usage}; see {error.ctx.command_path} --help")
     return " ".join(parts)
+
+
+_RANKS = ("--nproc", "--gpus")
+"""How many ranks: of a launch, and of an estimate or a plan."""
+_RANKS_ELSEWHERE = {"-n", "-np", "--ranks", "--num_processes", "--num-processes"} | {
+    *("--nproc_per_node", "--nproc-per-node", "--num_gpus", "--num-gpus")
+}
+
+
+def _name_here(error: Any) -> list[str]:
+    """What this command calls an option that other commands and launchers call otherwise."""
+    if getattr(error, "option_name", None) not in {*_RANKS, *_RANKS_ELSEWHERE}:
+        return []
+    known = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
+    return [f"Here it is {flag}." for flag in _RANKS if flag in known][:1]
 
 
 def _say_that_the_queue_waits() -> None:
