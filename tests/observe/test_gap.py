@@ -39,6 +39,13 @@ def test_within_its_range_is_as_predicted() -> None:
     assert found.row("cost").predicted == pytest.approx(2.1)
 
 
+def test_steps_of_other_tokens_than_predicted_have_no_mfu() -> None:
+    """Their FLOPs are not those of the prediction; the rate of their own tokens is known."""
+    found = gap(replace(STEADY, tokens=4096))
+    assert found.row("MFU").measured is None
+    assert found.row("tokens/s").measured == pytest.approx(4096 / 1.01)
+
+
 @pytest.mark.parametrize(
     ("change", "name", "advice"),
     [

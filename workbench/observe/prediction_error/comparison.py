@@ -52,6 +52,8 @@ MEMORY_RANGE = (0.90, 1.10)
 """Measured ÷ predicted peak within which memory is as predicted."""
 BUSY = 0.15
 """Share of the cores that other processes may take before a host no longer counts as quiet."""
+_SAME_WORK = 0.05
+"""Tokens of a step may differ so much from the predicted ones before its FLOPs are others too."""
 _NOT_COMPUTE = (COMMUNICATION, INPUT, "pipeline bubble", "optimizer", "offload", "recompute")
 
 
@@ -193,6 +195,7 @@ def _rate_rows(run: RunRecord, time: PredictedTimeDoc, steady: Steady) -> list[P
     low, high = _range(time)
     tokens = steady.tokens or run.tokens_per_step
     work, mfu = time.get("tokens_per_step"), time.get("mfu")
+    alike = not (work and tokens) or abs(tokens / work - 1) <= _SAME_WORK
     rate = PredictionTerm(
         what=TOKENS,
         group="rate",
@@ -209,7 +212,7 @@ def _rate_rows(run: RunRecord, time: PredictedTimeDoc, steady: Steady) -> list[P
         predicted=mfu,
         low=mfu * step / high if mfu and step and high else None,
         high=mfu * step / low if mfu and step and low else None,
-        measured=mfu * step / seconds if mfu and step and seconds else None,
+        measured=mfu * step / seconds if mfu and step and seconds and alike else None,
     )
     samples = tokens is None and run.workload is not None and run.workload.get("seq_len") == 1
     return [of_peak] if samples else [rate, of_peak]
