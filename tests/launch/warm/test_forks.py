@@ -10,6 +10,7 @@ import resource
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import types
 import uuid
@@ -371,6 +372,23 @@ def test_cuda_that_was_initialised_is_refused() -> None:
         cuda = types.SimpleNamespace(is_initialized=lambda used=used: used)
         why = sameness.cuda_in_use({"torch": types.SimpleNamespace(cuda=cuda)})
         assert (why is not None) == used
+
+
+def test_a_socket_lies_where_its_name_is_not_too_long(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    long = tmp_path / ("job-" * 24)
+    monkeypatch.delenv(client.FOLDER, raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(long))
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    kind = client.ServerKind(environment=())
+    with socket.socket(socket.AF_UNIX) as listener:
+        free = kind.address.with_name("0123456789abcdee.sock")  # no server's
+        listener.bind(str(free))
+    free.unlink()
+    monkeypatch.setenv(client.FOLDER, str(long))
+    with pytest.raises(client.HostError, match="Set WORKBENCH_WARM_DIR to a folder with a name of"):
+        client.socket_folder()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")

@@ -43,16 +43,26 @@ class NotWarmError(WorkbenchError):
     """A process cannot be had warm; the message is the reason."""
 
 
+_LONGEST = 107 - len("/0123456789abcdef.sock")
+"""Bytes of the folder's name: Linux takes 107 for a socket's whole path."""
+
+
 def socket_folder() -> Path:
     """Where this user's warm servers listen: nobody else may enter it.
 
     Raises:
-        HostError: somebody else owns it.
+        HostError: somebody else owns it, or its name is too long for a socket.
     """
     given = os.environ.get(FOLDER)
-    runtime = os.environ.get("XDG_RUNTIME_DIR")
-    place = Path(given or runtime or tempfile.gettempdir())
-    path = place if given else place / f"workbench-warm-{os.getuid()}"
+    places = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")  # noqa: S108
+    usual = [Path(place, f"workbench-warm-{os.getuid()}") for place in places if place]
+    paths = [Path(given)] if given else usual
+    path = next((path for path in paths if len(os.fsencode(path)) <= _LONGEST), None)
+    if path is None:
+        raise HostError(
+            f"The name of {paths[0]} is too long for a socket in it. Set {FOLDER} to a folder "
+            f"with a name of at most {_LONGEST} bytes."
+        )
     with contextlib.suppress(FileExistsError):
         path.mkdir(mode=0o700, parents=True)
     status = path.lstat()
