@@ -197,7 +197,7 @@ export const throughput = (view, options) =>
     what: rateUnit(view) === "samples" ? "Samples per second" : "Tokens per second",
     color: options.theme.accent,
     // Of the recent steps: the line's end is of the last ones it stands for.
-    say: () => `${rateText(view)} ${rateUnit(view) === "tokens" ? "tok" : rateUnit(view)}/s (median)`,
+    say: (value) => (known(value) ? `${rateText(view)} ${rateUnit(view) === "tokens" ? "tok" : rateUnit(view)}/s (median)` : "n/a"),
     last: view[`${rateUnit(view)}_per_second`],
     layout: { yaxis: { rangemode: "tozero", tickformat: "~s" } },
   });
@@ -207,7 +207,7 @@ export const stepTime = (view, options) =>
   overSteps(view, options, "step_seconds", {
     what: "Step time",
     color: options.theme.accent,
-    say: (value) => `${shortSeconds(value)} (median)`,
+    say: (value) => (known(value) ? `${shortSeconds(value)} (median)` : "n/a"),
     peak: "step_seconds_max",
     unit: shortSeconds,
     smooth: true,
