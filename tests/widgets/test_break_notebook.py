@@ -66,7 +66,7 @@ def test_killed_taken_away_and_the_same_curve_to_the_last_bit(said) -> None:
 @pytest.mark.full
 @pytest.mark.slow
 def test_a_hang_is_found_with_its_rank_and_line(said) -> None:
-    said.has(r"^error: hang, rank 1, since step \d+", r"at fault_lab\.py:\d+")
+    said.has(r"^warning: hang, rank 1, since step \d+", r"at fault_lab\.py:\d+")
     said.within(15, r"No rank has ended a step for ([\d.]+) s \(allowed: 15 s\)", 90)
     said.has(r'^ *File ".*fault_lab\.py", line \d+ in wait_for_ever$', "'processes_left': 0")
 
