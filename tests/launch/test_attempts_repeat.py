@@ -47,6 +47,7 @@ def state(tmp_path: Path) -> RunState:
         "marker": "m" * 32,
         "created_at": 1.0,
         "processes": 2,
+        "strategy": wb.Strategy.parse("ddp", 2).options(),
         "device": "cpu",
         "script": "train.py",
         "command": [*LAUNCHER, "--steps", "100"],

@@ -264,7 +264,7 @@ def test_a_file_that_grows_is_sent_from_the_piece_on_that_changed(
 def test_what_is_missing_is_named(made: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("aiohttp", reason="pip install s3fs")
     monkeypatch.setitem(sys.modules, "gcsfs", None)
-    with pytest.raises(StorageError, match=r"gs:// needs .*: pip install gcsfs"):
+    with pytest.raises(StorageError, match=r"gs:// needs .*-m pip install gcsfs"):
         push(made, "gs://bucket/runs")
     with pytest.raises(UsageError, match="not an address"):
         push(made, "ftp://host/runs")
