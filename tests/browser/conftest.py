@@ -56,9 +56,18 @@ if MISSING is None:
         kept.close()
 
     @pytest.fixture
-    def page(chromium: Chromium) -> Page:
-        """An empty page of the session's Chromium; scripts are cached, nothing else is kept."""
-        return chromium.empty_page()
+    def page(chromium: Chromium, request: pytest.FixtureRequest) -> Iterator[Page]:
+        """An empty page of the session's Chromium; scripts are cached, nothing else is kept.
+
+        The kernels that the test started in the lab end with it.
+        """
+        lab: Lab | None = None
+        if "lab" in request.fixturenames:
+            lab = request.getfixturevalue("lab")
+        yield chromium.empty_page()
+        if lab is not None:
+            for kernel in lab.api("GET", "kernels"):
+                lab.api("DELETE", f"kernels/{kernel['id']}")
 
     @pytest.fixture
     def store(lab: Lab, request: pytest.FixtureRequest) -> Iterator[Path]:
@@ -66,8 +75,6 @@ if MISSING is None:
         folder = lab.root / f"runs-{request.node.name[:40]}"
         yield folder
         end_runs(folder)
-        for kernel in lab.api("GET", "kernels"):
-            lab.api("DELETE", f"kernels/{kernel['id']}")
 
     @pytest.fixture
     def foreign_store(tmp_path: Path) -> Iterator[Path]:

@@ -173,8 +173,6 @@ def test_comm_carries_a_store_outside_the_root(lab: Lab, page: Page, foreign_sto
     button.click()
     page.until("stopped through the comm", lambda: page.text(".wb-badge") == "Stopped", PATIENCE)
     assert run.outcome == "stopped"
-    for one in lab.api("GET", "kernels"):
-        lab.api("DELETE", f"kernels/{one['id']}")
 
 
 @pytest.mark.full
