@@ -78,6 +78,7 @@ def test_a_copied_old_run_is_resumed_once_it_is_adopted(old_store: Path) -> None
     assert again.id == "stopped"
     until(lambda: not again.status.live, what=lambda: again.logs(tail=20))
     assert again.outcome == "succeeded"
+    assert again.document["steps_total"] == 20
     steps = [row["step"] for row in again.metrics()]
     assert steps == list(range(1, 21))
     starts = [one for one in read_attempts(RunPaths(again.directory)) if one["event"] == "start"]

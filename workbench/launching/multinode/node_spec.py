@@ -13,15 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench import recipes
-from workbench.describe import Strategy
 from workbench.errors import HostError
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare.launcher_process import inherited
 from workbench.launching.prepare.placement import (
     NAMES,
     Placement,
-    for_ranks,
     interface_towards,
+    recorded_for_ranks,
 )
 from workbench.launching.start.launch_spec import check_not_redacted, recorded_spec
 from workbench.store.layout import RunPaths
@@ -64,7 +63,6 @@ def node_start(paths: RunPaths, run: RunRecord, order: NodeOrder, node: int) -> 
     where = Placement(nodes=run.nodes, node_rank=node, address=address, port=order["port"])
     arguments = [moved.path(word) for word in order["arguments"]]
     check_not_redacted(run, arguments)
-    strategy = Strategy.recorded(run.strategy)
     _check_here(base["working_directory"], launcher[-1])
     environment = {**inherited(), **base["environment"]}
     environment |= {name: moved.path(value) for name, value in order["environment"].items()}
@@ -76,7 +74,7 @@ def node_start(paths: RunPaths, run: RunRecord, order: NodeOrder, node: int) -> 
         **interfaces(run, address),
     }
     return NodeStart(
-        argv=[sys.executable, *where.of(launcher)[1:], *for_ranks(arguments, strategy)],
+        argv=[sys.executable, *where.of(launcher)[1:], *recorded_for_ranks(run, arguments)],
         environment=environment,
         folder=base["working_directory"],
     )

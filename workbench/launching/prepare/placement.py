@@ -9,10 +9,14 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from workbench.describe import Strategy
 from workbench.describe.supported import backend
 from workbench.errors import UsageError
+
+if TYPE_CHECKING:
+    from workbench.store.run_record import RunRecord
 
 _SIOCGIFADDR = 0x8915
 _IPV6_ADDRESSES = Path("/proc/net/if_inet6")
@@ -76,6 +80,11 @@ def for_ranks(arguments: Sequence[str], strategy: Strategy) -> list[str]:
     if strategy.world_size == 1 and backend(strategy) == "single":
         return list(arguments)
     return [escaped_for_torch(word) for word in arguments]
+
+
+def recorded_for_ranks(run: RunRecord, arguments: Sequence[str]) -> list[str]:
+    """`arguments` as `for_ranks` gives them to the launcher of a recorded run."""
+    return for_ranks(arguments, Strategy.recorded(run.strategy))
 
 
 def escaped_for_torch(word: str) -> str:

@@ -11,20 +11,18 @@ from workbench.errors import UsageError
 from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.recorded_environment import is_applied
 from workbench.launching.prepare.request import Request
-from workbench.launching.prepare.targets import target_of
-from workbench.launching.resume.resumable import latest_words, startable_record
+from workbench.launching.resume.resumable import startable_record
 from workbench.launching.resume.resume import (
     ResumedRun,
     changed_words,
     in_another_layout,
-    recorded_folder,
-    refuse_engine,
     request_in_another_layout,
     with_described,
 )
-from workbench.launching.resume.run_options import given_changes, options_of
+from workbench.launching.resume.run_options import given_changes
+from workbench.launching.resume.settings import settings_of
 from workbench.launching.resume.starting_point import StartingPoint
-from workbench.launching.start.launch_spec import ResumeSpec, check_not_redacted
+from workbench.launching.start.launch_spec import ResumeSpec
 from workbench.launching.start.start import begin, provenance
 from workbench.launching.steered import not_kept
 from workbench.provenance.differences import differences
@@ -122,18 +120,14 @@ def _differs_now(run: RunRecord, request: Request) -> list[dict[str, Any]]:
 
 
 def _again(paths: RunPaths, devices: Sequence[str]) -> tuple[RunRecord, Request]:
-    run = startable_record(paths)
-    refuse_engine(run)
-    latest = latest_words(paths, run)
-    check_not_redacted(run, latest)
-    folder, options = recorded_folder(run), options_of(paths, run)
+    again = settings_of(paths)
+    run, words, options = again.run, again.arguments, again.options
     if devices:
         options = replace(options, devices=tuple(devices))
-    words = latest[len(run.layout_arguments) :]
     variables = {**recorded_variables(run), **options.environment}
     options = replace(options, environment=variables)
-    request = build_request(target_of(run), words, options, folder)
-    if latest != list(run.arguments):
+    request = build_request(again.target, words, options, again.folder)
+    if list(words) != run.arguments[len(run.layout_arguments) :]:
         note = f"Its arguments are those of its latest attempt: {shlex.join(words) or 'none'}."
         request = replace(request, warnings=(note, *request.warnings))
     return run, request

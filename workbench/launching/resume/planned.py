@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.describe import Strategy
-from workbench.launching.prepare.placement import for_ranks
+from workbench.launching.prepare.placement import recorded_for_ranks
 from workbench.launching.resume.resume import next_spec, prepared, request_in_another_layout
 from workbench.launching.resume.run_options import stays_in_place
 from workbench.launching.steered import not_kept, still_counts
@@ -38,22 +37,25 @@ def planned_resume(
     *,
     arguments: Sequence[str] | None = None,
     drop: Sequence[str] = (),
+    read: bool = True,
     **changes: Any,
 ) -> PlannedResume:
     """What `resume` would start with the same arguments; nothing is written.
+
+    `read`: every byte of the checkpoint, as `resume` does; else its sizes alone.
 
     Raises:
         ForeignRunError: as `resume`.
         UsageError: as `resume`.
     """
-    run, start, words, changes = prepared(paths, checkpoint, arguments, drop, changes)
+    run, start, words, changes = prepared(paths, checkpoint, arguments, drop, changes, read=read)
     same_run = stays_in_place(changes)
     if same_run:
         _, spec = next_spec(paths, run, start, words, changes)
         resumed = spec["resume"]
         assert resumed is not None
-        strategy = Strategy.recorded(run.strategy)
-        command = [*spec["launcher"], *for_ranks(resumed.get("arguments", ()), strategy)]
+        arguments = recorded_for_ranks(run, resumed.get("arguments", ()))
+        command = [*spec["launcher"], *arguments]
         files = dict[str, str]()
         notes = (*start.notes, *still_counts(paths, start.typed, resumed["step"]))
     else:

@@ -27,6 +27,7 @@ from workbench.launching.resume.resumable import (
     refuse_finished,
     startable_record,
 )
+from workbench.launching.resume.run_length import with_length
 from workbench.launching.resume.run_limits import check_limits
 from workbench.launching.resume.run_options import (
     changed,
@@ -53,6 +54,7 @@ from workbench.script_options.from_source import script_options
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
+from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.secrets import redact_environment
 from workbench.store.signatures import vouch
@@ -104,8 +106,13 @@ def prepared(
     arguments: Sequence[str] | None,
     drop: Sequence[str],
     changes: Mapping[str, Any],
+    *,
+    read: bool = True,
 ) -> tuple[RunRecord, StartingPoint, list[str], dict[str, Any]]:
-    """The record, where it goes on, the script's arguments and the changes that were given."""
+    """The record, where it goes on, the script's arguments and the changes that were given.
+
+    `read`: every byte of the checkpoint; else its sizes alone.
+    """
     run = startable_record(paths)
     status = read_status(paths)
     if status.state == "queued":
@@ -119,7 +126,7 @@ def prepared(
     if checkpoint is None and stays_in_place(changes) and arguments is None and not drop:
         refuse_finished(paths, read_json(paths.exit) or {}, run)
     words = changed_words(paths, run, arguments, drop)
-    start = _starting_point(paths, run, checkpoint, arguments or ())
+    start = _starting_point(paths, run, checkpoint, arguments or (), read=read)
     return run, replace(start, typed=(*(arguments or ()), *drop)), words, changes
 
 
@@ -134,7 +141,12 @@ def with_described(
 
 
 def _starting_point(
-    paths: RunPaths, run: RunRecord, checkpoint: str | None, arguments: Sequence[str]
+    paths: RunPaths,
+    run: RunRecord,
+    checkpoint: str | None,
+    arguments: Sequence[str],
+    *,
+    read: bool,
 ) -> StartingPoint:
     """As named; else by the arguments, where these give the script's own option to resume."""
     given = given_checkpoint(Path(run.script), arguments)
@@ -143,7 +155,7 @@ def _starting_point(
         checkpoint = (
             str(named) if named.exists() else None
         )  # "latest" and the like are the script's
-    return replace(starting_point(paths, checkpoint), given=given is not None)
+    return replace(starting_point(paths, checkpoint, read=read), given=given is not None)
 
 
 def _in_place(
@@ -155,11 +167,13 @@ def _in_place(
 ) -> ResumedRun:
     """The next attempt in the same directory."""
     run, spec = next_spec(paths, run, start, words, changes)
+    if list(words) != latest_words(paths, run):
+        run = with_length(paths, run, words)
     if not held_by(run):
-        return _spawned(paths, run, start, spec, write=bool(changes))
+        return _spawned(paths, run, start, spec)
     with QueueFiles(paths.directory.parent).locked():  # until it holds its devices
         check_free(paths, run)
-        return _spawned(paths, run, start, spec, write=bool(changes))
+        return _spawned(paths, run, start, spec)
 
 
 def next_spec(
@@ -196,16 +210,14 @@ def next_spec(
     return run, {**base, "resume": resumed}
 
 
-def _spawned(
-    paths: RunPaths, run: RunRecord, start: StartingPoint, spec: LaunchSpec, *, write: bool
-) -> ResumedRun:
+def _spawned(paths: RunPaths, run: RunRecord, start: StartingPoint, spec: LaunchSpec) -> ResumedRun:
     """Start the supervisor of the next attempt, and wait until it is at work."""
     assert spec["resume"] is not None
     notes = (*start.notes, *still_counts(paths, start.typed, spec["resume"]["step"]))
     before = at_work(paths)
     spec["resume"]["after"] = Attempts(paths).number  # of two that resume at once, one does
     try:
-        if write:
+        if run != read_run(paths):
             write_json_atomic(paths.run, run.document(), indent=2)
         spawn_supervisor(paths, spec)
     except OSError as error:

@@ -12,11 +12,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.describe import Strategy
 from workbench.launching.log import guarded, log
 from workbench.launching.prepare import launcher_process
 from workbench.launching.prepare.launcher_process import Launcher, inherited, shown_gpus
-from workbench.launching.prepare.placement import for_ranks
+from workbench.launching.prepare.placement import recorded_for_ranks
 from workbench.launching.steered import steered_environment
 from workbench.launching.stop_ladder import end_leftovers, stop_message
 from workbench.launching.supervise.protection import set_oom_score
@@ -112,7 +111,7 @@ class Supervisor:
             **steered_environment(paths, first_step),
         }
         return launcher_process.start(
-            [*spec["launcher"], *for_ranks(arguments, Strategy.recorded(run.strategy))],
+            [*spec["launcher"], *recorded_for_ranks(run, arguments)],
             folder=spec["working_directory"],
             environment=shown_gpus(
                 environment,
