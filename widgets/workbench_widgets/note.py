@@ -16,6 +16,8 @@ class Note(Face):
     text = traitlets.Unicode("").tag(sync=True)
     tone = traitlets.Unicode("note").tag(sync=True)
 
+    revealed = traitlets.Int(0).tag(sync=True)
+
     def __init__(self, store: Path) -> None:
         super().__init__(store_config(store, face="note.js"))
 
@@ -23,6 +25,10 @@ class Note(Face):
         """Replace the sentence."""
         with self.hold_sync():
             self.text, self.tone = text, "bad" if bad else "note"
+
+    def reveal(self) -> None:
+        """Bring it into sight."""
+        self.revealed += 1
 
     def __repr__(self) -> str:
         """Plain text for terminals and saved notebooks."""

@@ -13,6 +13,7 @@ from typing import Any
 import ipywidgets as widgets
 
 import workbench as wb
+from workbench.errors import sentence
 from workbench_widgets import assets
 from workbench_widgets.answering import in_background, inner_faces
 from workbench_widgets.control_tree import ControlBox
@@ -168,7 +169,8 @@ class Workbench(ControlBox):
             if ask < self._shown_ask:
                 return
             self._shown_ask = ask
-            before, self.dashboard = self.dashboard, RunDashboard(run)
+            before, self.dashboard = self.dashboard, RunDashboard(run, _reusable=True)
+            self.dashboard.on_reuse(self._reuse_later)
             if folded:  # someone asked for this run: it comes into sight
                 self.dashboard.config = {**self.dashboard.config, "reveal": True}
             self.fold_form(folded=folded)
@@ -179,6 +181,29 @@ class Workbench(ControlBox):
             if before is not None:
                 before.close()
         self.runs.refresh()
+
+    def reuse(self, run: Any) -> None:
+        """Set the launch form to what a run was launched with, and bring it into sight.
+
+        Raises:
+            UsageError: as `Launcher.reuse`.
+        """
+        self.fold_form(folded=False)
+        self._tabs.selected_index = 0
+        self.launcher.reuse(run)
+
+    def _reuse_later(self, run: Any) -> None:
+        dashboard = self.dashboard
+
+        def reuse() -> None:
+            try:
+                self.reuse(run)
+            except (wb.WorkbenchError, OSError) as error:
+                text = f"Not reused: {sentence(error)}"
+                if dashboard is not None:
+                    dashboard.send({"type": "resumed", "bad": True, "run": run.id, "text": text})
+
+        in_background(reuse, "workbench-reuse")
 
     @property
     def _open_name(self) -> str:

@@ -10,8 +10,9 @@ import ipywidgets as widgets
 
 import workbench as wb
 from workbench.describe import Strategy
-from workbench.describe.option import DeclaredField, declared, flattened
+from workbench.describe.option import DeclaredField, declared, flattened, text_of
 from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.resume.settings import RunSettings
 from workbench.observe.trackers import names
 from workbench.recover import Recovery
 from workbench_widgets.launch.arguments import Arguments
@@ -40,7 +41,7 @@ _REST_LABELS = {
 }
 """Labels of the others whose names do not say enough, or not with the signs of their units."""
 _ELSEWHERE = {"strategy", "processes", "nodes", "address", "store", *declared(Strategy)}
-_OPTIONS = {
+OPTIONS = {
     name: field for name, (_, field) in flattened(LaunchOptions).items() if name not in _ELSEWHERE
 }
 """What the form asks of a launch; the rest is the picker's, the page's, or for several machines."""
@@ -77,7 +78,7 @@ class LaunchForm:
         self.devices = DevicePicker(store=store)
         self.options = {
             name: self.devices if name == "devices" else _control(field, options.get(name))
-            for name, field in _OPTIONS.items()
+            for name, field in OPTIONS.items()
         }
         self.cpu, self.warm = self.options["cpu"], self.options["warm"]
         self.box = self._arrange()
@@ -175,7 +176,7 @@ class LaunchForm:
         """The options that were set, as keywords of a launch."""
         values: dict[str, Any] = {}
         recovery: dict[str, Any] = {}
-        for name, field in _OPTIONS.items():
+        for name, field in OPTIONS.items():
             value = self.options[name].value
             value = value.strip() if isinstance(value, str) else value
             if value in ("", ()):
@@ -187,6 +188,18 @@ class LaunchForm:
             place = recovery if name in declared(Recovery) else values
             place[name] = field.read(value)
         return {**values, "recovery": Recovery(**recovery)}
+
+    def take(self, settings: RunSettings) -> None:
+        """Set every input to what a run was launched with; its devices are chosen again."""
+        options, known = settings.options, settings.target in self._recipes
+        self.what.value = settings.target if known else _ANY_SCRIPT
+        self.path.value = "" if known else settings.target
+        for name, field in OPTIONS.items():
+            if name != "devices":
+                place = options.recovery if name in declared(Recovery) else options
+                _set(self.options[name], field, getattr(place, name))
+        self.devices.value = ()
+        self.arguments.value = shlex.join(settings.arguments)
 
     def set_arguments(self, values: dict[str, str]) -> None:
         """Put flags with their values into the arguments, in the place of such flags there.
@@ -204,6 +217,21 @@ def _grid(fields: list[Any]) -> widgets.GridBox:
     box = widgets.GridBox(fields, layout=layout)
     box.add_class("wb-fields")
     return box
+
+
+def _set(control: Any, field: DeclaredField, value: Any) -> None:
+    """Show an option's value in its control, as `_launch_options` reads it."""
+    if isinstance(control, widgets.Checkbox | widgets.BoundedIntText):
+        control.value = value
+    elif value is None or (value == field.default and field.plain_type is not float):
+        control.value = ""
+    else:
+        pairs = field.option.split == "pairs"
+        words = [f"{name}={text}" for name, text in value.items()] if pairs else []
+        shown = shlex.join(words) if pairs else text_of(value)
+        if isinstance(control, widgets.Dropdown) and shown not in dict(control.options).values():
+            control.options = [*control.options, (shown, shown)]
+        control.value = shown
 
 
 def _split(field: DeclaredField, text: str) -> list[str]:

@@ -14,6 +14,8 @@ import traitlets
 import workbench as wb
 from workbench.errors import sentence
 from workbench.launching.prepare.accelerate_config import CPU_RANKS
+from workbench.launching.resume.settings import settings_of
+from workbench.store.layout import RunPaths
 from workbench.units import format_bytes
 from workbench_widgets.answering import in_background
 from workbench_widgets.control_tree import ControlBox
@@ -22,6 +24,7 @@ from workbench_widgets.fallback_output import store_config
 from workbench_widgets.launch.calibrate_note import CalibrateNote
 from workbench_widgets.launch.launch_form import LaunchForm
 from workbench_widgets.launch.measure_note import MeasureNote
+from workbench_widgets.launch.reused import ReusedRun
 from workbench_widgets.launch.verify_note import VerifyNote
 from workbench_widgets.launch.warm_note import WarmNote
 from workbench_widgets.options import refuse_unknown
@@ -97,12 +100,14 @@ class Launcher(ControlBox):
         self.button = widgets.Button(description="Launch", button_style="primary", icon="play")
         self.warm_note = WarmNote()
         self.measure_note = MeasureNote(self.store, self.refresh)
+        self.reused = ReusedRun(self.store, self.fields.request_keywords, self._resumed)
         go = widgets.HBox([self.button, self.warm_note])
         go.add_class("wb-go")
         self.calibrate_note = CalibrateNote(self.store, self.refresh)
         self.verify_note = VerifyNote()
         self._notes = (self.measure_note, self.calibrate_note, self.verify_note)
-        super().__init__([go, self.fields.box, self.picker, *self._notes, self.preview])
+        parts = [go, self.reused, self.fields.box, self.picker, *self._notes, self.preview]
+        super().__init__(parts)
         self.add_class("wb-form")
         self.button.on_click(self._on_click)
         self.fields.observe(self._on_change)
@@ -134,6 +139,35 @@ class Launcher(ControlBox):
             self.run = run
             self.fields.devices.refresh()
 
+    def reuse(self, run: wb.Run | str) -> None:
+        """Set the form to what a run was launched with; it can be resumed with what is changed.
+
+        Args:
+            run: Its handle, or its name in this store.
+
+        Raises:
+            UsageError: it needs what the form does not have, or cannot be started from here.
+            ForeignRunError: it is another user's, or others can write to it.
+        """
+        handle = wb.attach(run, self.store) if isinstance(run, str) else run
+        settings = settings_of(RunPaths(Path(handle.directory)))
+        strategy = settings.options.strategy
+        if settings.options.nodes > 1 or not isinstance(strategy, wb.Strategy):
+            raise wb.UsageError(
+                f"{handle.id} runs on {settings.options.nodes} machines; the form launches on one. "
+                f"In a terminal: workbench resume {handle.id}"
+            )
+        self.reused.set(None)
+        self.fields.take(settings)
+        self.picker.take(strategy)
+        self.reused.set(settings)
+        self.refresh()
+        self.reused.line.reveal()
+
+    def _resumed(self, run: wb.Run) -> None:
+        self.preview.note = f"Resumed as {run.id}. It continues if you close this page."
+        self.run = run
+
     def _show(self, look: Look, *, problem_shown: bool = True) -> None:
         """The command, or the problem, which is not drawn again where the picker shows it."""
         request = look.request
@@ -144,7 +178,7 @@ class Launcher(ControlBox):
             self.preview.note = _note(request) if request else ""
         self.button.disabled = look.request is None
         self.button.tooltip = look.problem or look.missing or "Start what the form says"
-        for note in self._notes:
+        for note in (*self._notes, self.reused):
             note.show(request)
 
     def _on_change(self, _change: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ class RunDashboard(RunFace):
         transport: str = "auto",
         refresh_seconds: float = 0.7,
         smoothing: float = 0.6,
+        _reusable: bool = False,
         **unknown: object,
     ) -> None:
         refuse_unknown("RunDashboard", unknown, _OPTIONS)
@@ -51,8 +53,20 @@ class RunDashboard(RunFace):
             transport=transport,
             refresh_ms=round(refresh_seconds * 1000),
             smoothing=smoothing,
+            reusable=_reusable,
         )
+        self._on_reuse: list[Callable[[Any], None]] = []
         super().__init__(run, config)
+
+    def on_reuse(self, callback: Callable[[Any], None]) -> None:
+        """Call ``callback(run)`` when someone wants this run's settings in a launch form."""
+        self._on_reuse.append(callback)
+
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:
+        super()._receive(kind, message)
+        if kind == "reuse":
+            for callback in self._on_reuse:
+                callback(self.run)
 
     def __repr__(self) -> str:
         """Plain text for terminals, screen readers and saved notebooks."""

@@ -36,7 +36,7 @@ function drawFact(node, [, text, title = ""]) {
 
 export class Header {
   /** @param {string} name
-   * @param {{stop: (now: boolean) => Promise<void>, resume: () => void, show: () => void, profile: () => void, steer: (wish: import("./steer.js").Wish) => void, adopt?: () => void, openLog?: (rank: number) => void, kernel: () => boolean}} actions
+   * @param {{stop: (now: boolean) => Promise<void>, resume: () => void, show: () => void, profile: () => void, steer: (wish: import("./steer.js").Wish) => void, adopt?: () => void, reuse?: () => void, openLog?: (rank: number) => void, kernel: () => boolean}} actions
    * @param {string} [refusal] why this page may not act */
   constructor(name, actions, refusal = "") {
     this.refusal = refusal;
@@ -48,6 +48,10 @@ export class Header {
     this.profile.addEventListener("click", actions.profile);
     this.profileNote = { text: "", busy: false };
     this.steer = new Steer(actions.steer);
+    this.reuse = element("button", { type: "button", class: "wb-button", hidden: "" }, "Reuse settings");
+    this.reuse.title = "Set the launch form to what this run was launched with: change it, then launch or resume";
+    this.reuse.addEventListener("click", () => actions.reuse?.());
+    this.reusable = Boolean(actions.reuse) && refusal === "";
     this.watch = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button wb-watch", hidden: "" }, "Watch again"));
     this.watch.title = "Start a supervisor for the run: restarts, alarms and a recorded end again";
     this.watch.addEventListener("click", () => actions.adopt?.());
@@ -87,7 +91,7 @@ export class Header {
       this.alarm.spoken,
     );
     this.stop.node.append(this.resume.node);
-    this.stop.node.before(this.watch, this.profile);
+    this.stop.node.before(this.watch, this.profile, this.reuse);
     this.traceback.before(this.toLog);
   }
 
@@ -116,6 +120,7 @@ export class Header {
     this.profile.hidden = this.refusal !== "" || !this.kernel() || !profiled;
     this.profile.disabled = this.profileNote.busy;
     this.steer.show(!this.profile.hidden);
+    this.reuse.hidden = !this.reusable || !this.kernel();
     if (view.phase !== "ended" && !now.unwatched && now.followed) this.resumeNote = { text: "", bad: false };
     const attempt = attemptText(view);
     setText(this.attempt, attempt);

@@ -10,7 +10,7 @@
  * @typedef {{instance: string, face: string, run: string|null, run_path: string|null,
  *   store_path: string|null, assets_path: string|null, bundle: string, plotly: string,
  *   integrity: Record<string, string>, version: string, refresh_ms: number, smoothing: number, transport: string,
- *   fallback?: boolean, open_file?: string, openable?: boolean}} Config
+ *   fallback?: boolean, open_file?: string, openable?: boolean, reusable?: boolean}} Config
  * @typedef {{get: (name: string) => any, on: Function, off: Function, send: Function}} Model
  * @typedef {{config: Config, model: Model|null, connected?: () => boolean, plotly: () => Promise<any>,
  *   url: (path: string|null, version?: string) => string|null, refusal?: string, server?: string, changes?: boolean,

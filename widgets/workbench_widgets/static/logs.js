@@ -14,7 +14,6 @@ import { MergedLogs } from "./merged_logs.js";
 
 const REFRESH_MS = 1500;
 const EDGE = 24; // pixels
-const NOTHING = "No output yet";
 const LEVELS = [["", "All lines"], ["warning", "Warnings and errors"], ["error", "Errors"]];
 
 /** @param {string} text @param {() => void} press @param {string} [title] */
@@ -54,7 +53,7 @@ export class Logs {
     /** Of the log `shown`. @type {import("./log_lines.js").Line[]} */
     this.lines = [];
     this.shown = "";
-    this.empty = NOTHING;
+    this.empty = "";
     this.level.addEventListener("change", () => this.show());
     this.search.addEventListener("input", () => this.show());
     this.text.addEventListener("scroll", () => this.scrolled());
@@ -139,7 +138,7 @@ export class Logs {
   async readEnd(part, inView) {
     const news = await part.follow();
     if (part !== this.part()) return;
-    const unread = inView ? NOTHING : "This log cannot be read at the moment";
+    const unread = inView ? "" : "This log cannot be read at the moment";
     if (!part.loaded) this.take(logLines((inView ?? []).join("\n")), part.name, unread);
     else if (news || this.shown !== part.name) this.take(logLines(part.text()), part.name);
   }
@@ -157,11 +156,16 @@ export class Logs {
   }
 
   /** @param {import("./log_lines.js").Line[]} lines @param {string} name @param {string} [empty] said where there are none */
-  take(lines, name, empty = NOTHING) {
+  take(lines, name, empty = "") {
     this.lines = lines;
     this.shown = name;
     this.empty = empty;
     this.show();
+  }
+
+  /** Said of a log that is empty. */
+  get nothing() {
+    return this.view?.phase === "ended" ? "No output" : "No output yet";
   }
 
   show() {
@@ -169,7 +173,7 @@ export class Logs {
     const shown = filtered(this.lines, { level: this.level.value ?? "", query });
     const before = this.text.scrollTop;
     const part = this.part();
-    const empty = this.lines.length ? "No such line in what is shown" : this.empty;
+    const empty = this.lines.length ? "No such line in what is shown" : this.empty || this.nothing;
     this.text.replaceChildren(...(shown.length ? shown.map((line) => lineNode(line, query)) : [empty]));
     this.older.hidden = !query || !part || part.start === 0;
     this.start.hidden = !part || part.size < 2 * this.text.clientHeight;

@@ -14,11 +14,14 @@ export function mount(root, context) {
     setAttribute(banner, "data-tone", model.get("tone"));
     setText(banner, model.get("text"));
   };
+  const reveal = () => shell.scrollIntoView({ block: "center" });
   model.on("change", draw);
+  model.on("change:revealed", reveal);
   root.append(shell);
   draw();
   return () => {
     model.off("change", draw);
+    model.off("change:revealed", reveal);
     shell.remove();
   };
 }

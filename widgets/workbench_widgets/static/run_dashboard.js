@@ -52,6 +52,7 @@ class Dashboard {
       profile: () => this.source.act("profile"),
       steer: (wish) => this.source.act("steer", wish),
       adopt: () => this.adopt(),
+      reuse: context.config.reusable ? () => this.source.act("reuse") : undefined,
       openLog: (rank) => this.logs.open(rank),
       kernel: () => this.source.kernelLink() !== "none" && this.source.kernelLink() !== "gone",
     }, context.refusal);

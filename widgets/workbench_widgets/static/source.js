@@ -223,8 +223,8 @@ export class RunSource {
   }
 
   /** Asks the kernel for a trace of the next steps ("profile"), for a supervisor of a run that has lost
-   * its own ("adopt"), or for something after one of the next steps ("steer").
-   * @param {"profile"|"adopt"|"steer"} type @param {import("./steer.js").Wish} [wish] */
+   * its own ("adopt"), for its settings in the launch form ("reuse"), or for something after a step ("steer").
+   * @param {"profile"|"adopt"|"reuse"|"steer"} type @param {import("./steer.js").Wish} [wish] */
   act(type, wish) {
     this.context.model?.send({ type, ...wish });
   }
