@@ -110,11 +110,7 @@ def _inputs(job: Job, what: str) -> Table:
 def _training_words(report: MemoryAnswer) -> str:
     workload = report.job.workload
     times = f" x {workload.accumulate} accumulated" if workload.accumulate > 1 else ""
-    adapters = f", {workload.adapters}" if workload.adapters else ""
-    return (
-        f"{workload.micro_batch} x {workload.sequence} tokens{times}, {workload.precision}, "
-        f"{workload.optimizer}{adapters}"
-    )
+    return f"{workload.micro_batch} x {workload.sequence} tokens{times}, {workload.method}"
 
 
 def _choices(job: Job) -> str:

@@ -99,11 +99,9 @@ def _sentences(title: str, sentences: tuple[str, ...]) -> Table | None:
 def _question(report: PlanAnswer) -> Table | None:
     work, model = report.workload, report.workload.model
     length = report.options.tokens or f"{report.options.epochs} x {report.options.dataset_tokens}"
-    adapters = f", {work.adapters}" if work.adapters else ""
     text = (
         f"{model.name}, {format_count(model.parameters)} parameters, {length} tokens in steps of "
-        f"{report.plans.global_batch:,} x {work.sequence:,} tokens; {work.precision}, "
-        f"{work.optimizer}{adapters}"
+        f"{report.plans.global_batch:,} x {work.sequence:,} tokens; {work.method}"
     )
     return _sentences("What", (text,))
 

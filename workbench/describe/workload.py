@@ -363,11 +363,13 @@ class Workload:
         return adapted if self.lora_rank else "full"
 
     @property
-    def adapters(self) -> str:
-        """The adapters in words, with the storage of the frozen weights; empty where none are."""
-        if not self.lora_rank:
-            return ""
-        return f"LoRA r{self.lora_rank}" + f" on {self.quantization}" * (self.trained == "qlora")
+    def method(self) -> str:
+        """How it is trained, in words: bf16, adamw, LoRA r16 on nf4."""
+        words = [self.precision, self.optimizer]
+        if self.lora_rank:
+            frozen = f" on {self.quantization}" if self.trained == "qlora" else ""
+            words.append(f"LoRA r{self.lora_rank}{frozen}")
+        return ", ".join(words)
 
     @property
     def tokens(self) -> int:

@@ -60,7 +60,7 @@ def _times(ratio: float) -> str:
 
 def why_layout(result: LayoutResult, fit: FittingLayout) -> str:
     """Why the layout is not a simpler one."""
-    simplest = result.simplest
+    simplest = result.first_legal
     if simplest is None or simplest is fit.layout:
         return "the simplest layout is the fastest here"
     name = simplest.strategy.name

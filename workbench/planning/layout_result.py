@@ -42,8 +42,8 @@ class LayoutResult:
     """Every other layout."""
     layouts: int
     """All layouts looked at: those of `refusals` and `best`."""
-    simplest: ParallelLayout | None
-    """The first legal one: no model parallelism, nothing sharded where that is possible."""
+    first_legal: ParallelLayout | None
+    """The simplest: no model parallelism, nothing sharded where that is possible."""
     refused: Mapping[str, int]
     """Kind of refusal -> layouts."""
     bar: float = math.inf

@@ -72,7 +72,7 @@ class LayoutSearch:
             best=tuple(self._best),
             refusals=tuple(self._refusals),
             layouts=sum(layout.count for layout in every),
-            simplest=next((layout for layout in every if not layout.reason), None),
+            first_legal=next((layout for layout in every if not layout.reason), None),
             refused=refused,
             bar=self._outer.seconds if self._outer else math.inf,
             weigh=self._exact,

@@ -35,8 +35,8 @@ def measure(batch: Any, *, fingerprint: bool) -> Batch:
     return Batch(_tokens(batch), samples, _fingerprint(batch) if fingerprint else None)
 
 
-def told_batch(tokens: Any) -> Batch:
-    """What a step held of which the script itself tells the tokens."""
+def batch_of_tokens(tokens: Any) -> Batch:
+    """The batch of a step whose tokens the script itself logs."""
     known = isinstance(tokens, int | float) and 0 < tokens < math.inf
     return Batch(int(tokens)) if known else NOTHING
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from .arrivals import Arrivals
-from .batches import NOTHING, Batch, told_batch
+from .batches import NOTHING, Batch, batch_of_tokens
 from .compiled import CompiledStep
 from .flight_recorder import FlightRecorder
 from .logged import LoggedValues
@@ -305,7 +305,7 @@ class Recorder:
         seen = self._previous_end is not None or (self._backward_at and self.has_optimizer)
         if self._told is None and seen:
             return False
-        self._told = told_batch(values.get("tokens"))
+        self._told = batch_of_tokens(values.get("tokens"))
         if self.reader is None:
             self.reader = Numbers()
         if step is not None and step > self.steps:

@@ -209,14 +209,13 @@ def memory_rubric(workload: Workload, gpu: str | Accelerator, gpus: int | None =
     each = needed / count
     least = math.ceil(needed / card.memory_bytes)
     plural = "s" * (least > 1)
-    adapters = f", {workload.adapters}" if workload.adapters else ""
     return _MEMORY_RUBRIC.advice(
         holds=None if gpus is None else least <= gpus,
         next=f"Use at least {least} GPUs, or a mode with fewer bytes per parameter (--lora-rank)."
         if gpus is not None and least > gpus
         else "",
         verdict=f"At least {least} x {card.name} for the states alone.",
-        reason=f"{workload.precision}, {workload.optimizer}{adapters}: {format_count(count)} "
+        reason=f"{workload.method}: {format_count(count)} "
         f"parameters x {each:.3g} bytes = {needed / 1e9:,.0f} GB. Of {least} card{plural} of "
         f"{card.memory_bytes / 1e9:.1f} GB that leaves "
         f"{(least * card.memory_bytes - needed) / 1e9:,.0f} GB for activations.",

@@ -3,7 +3,6 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
@@ -16,6 +15,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from workbench.errors import HostError, WorkbenchError
+from workbench.store.room import is_full
 from workbench.trained_model.worker.tensors import Tensors
 
 INDEX = "model.safetensors.index.json"
@@ -116,9 +116,8 @@ def sync(file: Path) -> None:
 
 def full_or(error: Exception) -> Exception:
     """What to raise for an error of writing: a full disk gets a sentence."""
-    full = getattr(error, "errno", None) in {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
     words = ("No space left", "os error 28", "File too large", "os error 27", "quota")
-    if full or any(word in str(error) for word in words):
+    if is_full(error) or any(word in str(error) for word in words):
         return HostError(
             "The disk is full, or files may not grow so large: nothing was written. Name another "
             "place with --to."
