@@ -39,7 +39,7 @@ Workbench(store={str(store)!r}, open="last")"""
     typed = page.one(".wbf input[id$='-text']")
     typed.clear()
     typed.send_keys(" ".join(["--steps", "6", *arguments[2:]]), "\t")
-    page.until("it may", lambda: "from step 4, as the same run" in page.text(line), PATIENCE)
+    page.until("it may", lambda: "from step 4, in the same run" in page.text(line), PATIENCE)
     FOLDER.mkdir(exist_ok=True)
     for theme in ("JupyterLab Light", "JupyterLab Dark"):
         page.theme(theme)

@@ -162,9 +162,9 @@ def test_a_run_goes_on_with_another_strategy_and_more_steps(
     assert "Not resumable: gpt-ddp2 has finished" in form.reused.line.text
     assert form.reused.button.disabled
     form.fields.arguments.set({"--steps": "6"})
-    until(lambda: "from step 4, as the same run" in form.reused.line.text)
+    until(lambda: "from step 4, in the same run" in form.reused.line.text)
     form.picker.set(strategy="fsdp", processes=2)
-    until(lambda: "from step 4, as a run of its own" in form.reused.line.text)
+    until(lambda: "from step 4, in a new run" in form.reused.line.text)
     form.reused.button.click()
     until(lambda: form.run is not None)
     assert form.reused.layout.display == "none"

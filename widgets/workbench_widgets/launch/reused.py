@@ -126,9 +126,9 @@ class ReusedRun(widgets.HBox):
         except (wb.WorkbenchError, OSError) as error:
             self._say(f"{of_run} Not resumable: {sentence(error)}", resumable=False)
             return
-        where = "as the same run" if planned.same_run else "as a run of its own"
+        where = "in the same run" if planned.same_run else "in a new run"
         start = f"from step {planned.step:,}" if planned.checkpoint else "from the beginning"
-        self._say(" ".join((f"{of_run} Resume goes on {start}, {where}.", *planned.notes)))
+        self._say(" ".join((f"{of_run} Resume continues {start}, {where}.", *planned.notes)))
 
     def _keywords(self, settings: RunSettings, strategy: wb.Strategy) -> dict[str, Any]:
         return resume_keywords(settings, self._read(), strategy)
