@@ -35,6 +35,7 @@ class Node {
   removeEventListener(name, call) { this.heard[name] = (this.heard[name] ?? []).filter((one) => one !== call); }
   emit(name, event = {}) { for (const call of [...(this.heard[name] ?? [])]) call({ target: this, preventDefault() {}, ...event }); }
   focus() { document.activeElement = this; }
+  contains(other) { return this === other || this.children.some((one) => one instanceof Node && one.contains(other)); }
   scrollIntoView() {}
   click() {}
   getContext() { return null; }

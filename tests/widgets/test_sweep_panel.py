@@ -18,6 +18,7 @@ from workbench_widgets.sweep import panel as panel_module
 import workbench as wb
 from tests.conftest import until
 from tests.sweeping.plans import PREDICTED, sweep_of_results
+from tests.widgets.small_dom import on_page
 from tests.widgets.test_page_state import run
 from workbench.queueing import Queue
 from workbench.sweeping import find, sweeps
@@ -197,3 +198,48 @@ def test_start_stop_and_resume(tmp_path: Path) -> None:
     until(lambda: panel.shown["state"] == "stopped", 60, what="the second stop")
     assert panel.said["text"] == ""
     panel.close()
+
+
+def test_a_sweep_is_stopped_by_a_second_press(tmp_path: Path) -> None:
+    """One press asks; Escape, or another sweep in its place, takes the question back."""
+    sweep_of_results(tmp_path / "runs")
+    panel = Sweep(store=tmp_path / "runs")
+    values = {name: getattr(panel, name) for name in ("names", "shown", "figures", "ready", "said")}
+    panel.close()
+    told = on_page(
+        tmp_path,
+        """
+        const { mount } = await import("./sweep.js");
+        globalThis.MutationObserver = globalThis.ResizeObserver = class { observe() {} disconnect() {} };
+        globalThis.matchMedia = () => ({ matches: false, addEventListener() {}, removeEventListener() {} });
+        globalThis.getComputedStyle = () => ({ getPropertyValue: () => "", color: "", backgroundColor: "" });
+        const sent = [], calls = [];
+        values.shown.state = "running";
+        const model = { get: (name) => values[name], on: (_, call) => calls.push(call), off() {}, send: (message) => sent.push(message.type) };
+        Node.prototype.querySelector = () => null;
+        Object.defineProperty(Node.prototype, "firstChild", { get() { return this.children[0] ?? null; } });
+        const root = new Node("root");
+        mount(root, { model, config, url: () => null, plotly: () => new Promise(() => {}) });
+        const all = (node) => [node, ...node.children.flatMap((one) => (one.children ? all(one) : []))];
+        const button = all(root).find((one) => one.tag === "button" && one.textContent === "Stop the sweep");
+        const seen = [];
+        const see = () => seen.push([button.textContent, [...sent]]);
+        const press = () => (button.focus(), button.emit("click"), see());
+        press();
+        button.emit("keydown", { key: "Escape", stopPropagation() {} });
+        see();
+        press();
+        values.shown = { ...values.shown, sweep: "another" };
+        calls.forEach((call) => call());
+        see();
+        press();
+        press();
+        tell(seen);""",
+        values=values,
+        config=panel.config,
+    )
+    rest, asked = "Stop the sweep", "Press again: stop the sweep"
+    assert told == [
+        *([asked, []], [rest, []], [asked, []], [rest, []], [asked, []]),
+        [rest, ["stop"]],
+    ]

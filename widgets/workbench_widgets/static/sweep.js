@@ -1,6 +1,7 @@
 // @ts-check
 /** The sweeps of a store: one with its trials, its figures, what it takes; stop, resume, start. */
 
+import { Confirmation } from "./confirm.js";
 import { element, focusedElement, setAttribute, setText } from "./dom.js";
 import { count, hours, known, number, usd } from "./format.js";
 import { InPlace } from "./in_place.js";
@@ -77,12 +78,15 @@ class SweepPanel {
     this.context = context;
     this.model = /** @type {any} */ (context.model);
     this.sorted = { name: "", down: false }; // "" = as they were drawn
+    this.asked = ""; // the sweep that the button is of
     addRules(ID, STYLE);
     this.pick = /** @type {HTMLSelectElement} */ (/** @type {unknown} */ (element("select", { "aria-label": "Sweep" })));
     this.pick.addEventListener("change", () => this.model.send({ type: "show", sweep: this.pick.value }));
     this.state = element("span");
     this.power = element("button", { type: "button", class: "wb-button wbw-push" });
-    this.power.addEventListener("click", () => this.model.send({ type: this.verb, sweep: this.pick.value }));
+    this.verb = "resume";
+    this.question = new Confirmation(this.power, () => this.namePower());
+    this.power.addEventListener("click", () => this.press());
     this.best = element("button", { type: "button", class: "wb-button" }, "Open the best run");
     this.best.addEventListener("click", () => this.open(this.model.get("shown").best.run));
     this.detail = element("p", { class: "wb-detail" });
@@ -93,7 +97,7 @@ class SweepPanel {
     this.message = element("p", { class: "wb-banner", role: "status" });
     this.table = element("div");
     this.head = element("section", { class: "wb-panel", "aria-label": "Sweep" },
-      element("div", { class: "wbw-head" }, this.pick, this.state, this.best, this.power),
+      element("div", { class: "wbw-head" }, this.pick, this.state, this.best, this.power, this.question.spoken),
       this.detail, this.progress, this.facts, this.message, this.table);
     this.empty = element("p", { class: "wb-note" }, "No sweeps in this store yet. Start one below.");
     this.form = new Form(context);
@@ -122,6 +126,16 @@ class SweepPanel {
     this.drawTable(shown);
   }
 
+  /** A sweep that is stopped ends all its trials: that is asked twice. */
+  press() {
+    if (this.verb === "stop" && !this.question.press("Stop the sweep")) return;
+    this.model.send({ type: this.verb, sweep: this.pick.value });
+  }
+
+  namePower() {
+    setText(this.power, this.verb === "stop" ? this.question.label("Stop the sweep") : "Resume");
+  }
+
   /** @param {any} shown */
   drawHead(shown) {
     const names = this.model.get("names");
@@ -129,8 +143,10 @@ class SweepPanel {
     this.pick.value = shown.sweep;
     this.state.replaceChildren(badge(shown.state));
     this.best.hidden = !shown.best?.run;
-    this.verb = LIVE.includes(shown.state) ? "stop" : "resume";
-    setText(this.power, this.verb === "stop" ? "Stop the sweep" : "Resume");
+    const verb = LIVE.includes(shown.state) ? "stop" : "resume";
+    if (verb !== this.verb || shown.sweep !== this.asked) this.question.cancel(); // asked of what is no longer shown
+    [this.verb, this.asked] = [verb, shown.sweep];
+    this.namePower();
     this.power.classList.toggle("wb-stop", this.verb === "stop");
     this.power.hidden = shown.state !== "running" && !AGAIN.includes(shown.state);
     const early = known(shown.first_look) ? `; ${shown.stop} looks first at step ${count(shown.first_look)}` : "";
