@@ -17,15 +17,26 @@ A message says what was given, what is allowed and what to do next.
 from __future__ import annotations
 
 import difflib
+import os
+import re
 import shlex
 import sys
 from collections.abc import Iterable
 
 _LISTED = 24  # names in a message; a catalog has its own listing
+_PACKAGES = re.compile(r"[\\/](?:(?:site|dist)-packages|workbench_widgets)[\\/]")
+_LIBRARY, _OWN = (os.path.dirname(os.path.abspath(file)) for file in (os.__file__, __file__))  # noqa: PTH100, PTH120
 
 
 class WorkbenchError(Exception):
     """Anything the workbench raises on purpose."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows below a cell: the caller's own lines and the message.
+
+        The frames in between are ours; ``traceback.print_exception`` of the error has them.
+        """
+        return [*_callers(self), f"\x1b[31m{type(self).__name__}\x1b[0m: {self}"]
 
 
 class UsageError(WorkbenchError, ValueError):
@@ -65,6 +76,21 @@ class StorageError(WorkbenchError, OSError):
 
 class HostError(WorkbenchError):
     """This host lacks something that the job needs; the message says how to get it."""
+
+
+def _callers(error: BaseException) -> list[str]:
+    """The lines of cells and own modules that led to an error, outermost first."""
+    import traceback  # noqa: PLC0415 - only a notebook needs it
+
+    lines: list[str] = []
+    for frame in traceback.extract_tb(error.__traceback__):
+        place = frame.filename
+        if place.startswith((_LIBRARY, _OWN, "<frozen")) or _PACKAGES.search(place):
+            continue
+        cell = "ipykernel" in place or place.startswith("<ipython")
+        where = f"Cell line {frame.lineno}" if cell else f"{place}:{frame.lineno}"
+        lines.append(f"{where}: {frame.line}" if frame.line else where)
+    return lines
 
 
 def pip_install(*packages: str) -> str:
