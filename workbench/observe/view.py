@@ -91,7 +91,7 @@ class ViewBuilder:
         self._timeline = Timeline(run.processes)
         self._rank_grid = RankGrid()
         self._processes: list[dict[str, Any]] = []
-        self._sample = StepSample(paths)
+        self._sample = StepSample(paths, since=run.work_since or 0.0)
         self._may_grow = run.processes == 1
         self._seq = 0
         self._comparison: dict[str, Any] = {}

@@ -192,6 +192,8 @@ class RunRecord:
     steps_total: int | None = None  # known for recipes; the ETA's basis
     seconds_total: float | None = None  # a time limit, the ETA's other basis
     tokens_per_step: int | None = None
+    # Unix time of the resume that changed workload and prediction; null = those of the launch
+    work_since: float | None = None
     usd_per_hour: float | None = None
     grid_gco2e_per_kwh: float | None = None  # as given; null = the default of observe.emissions
     # recover.policy.Recovery, field by field

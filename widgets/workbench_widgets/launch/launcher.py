@@ -158,8 +158,8 @@ class Launcher(ControlBox):
                 f"In a terminal: workbench resume {handle.id}"
             )
         self.reused.set(None)
+        self.picker.take(strategy)  # first: it may refuse, and then nothing else has changed
         self.fields.take(settings)
-        self.picker.take(strategy)
         self.reused.set(settings)
         self.refresh()
         self.reused.line.reveal()

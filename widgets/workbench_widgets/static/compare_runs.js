@@ -244,6 +244,7 @@ class Face {
       this.shown.dataset.names = JSON.stringify(logged);
       this.shown.replaceChildren(...logged.map((/** @type {string} */ name) => element("option", { value: name }, name === "loss" ? "training loss" : name)));
     }
+    this.shown.disabled = logged.length === 0;
     this.shown.value = shown;
     this.overlay.draw(runs.map((/** @type {string} */ run) => ({ run, name: comparison.names[run], ...comparison.curves[run] })), shown);
     if (runs.length === 0) return;

@@ -22,12 +22,12 @@ from workbench.launching.prepare.recorded_environment import with_hook
 from workbench.launching.prepare.request import Request, capture_variable
 from workbench.launching.prepare.targets import as_script_words, target_of
 from workbench.launching.resume.attempts import Attempts
+from workbench.launching.resume.changed_work import with_work
 from workbench.launching.resume.resumable import (
     latest_words,
     refuse_finished,
     startable_record,
 )
-from workbench.launching.resume.run_length import with_length
 from workbench.launching.resume.run_limits import check_limits
 from workbench.launching.resume.run_options import (
     changed,
@@ -168,7 +168,7 @@ def _in_place(
     """The next attempt in the same directory."""
     run, spec = next_spec(paths, run, start, words, changes)
     if list(words) != latest_words(paths, run):
-        run = with_length(paths, run, words)
+        run = with_work(paths, run, words)
     if not held_by(run):
         return _spawned(paths, run, start, spec)
     with QueueFiles(paths.directory.parent).locked():  # until it holds its devices

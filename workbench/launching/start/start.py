@@ -8,6 +8,7 @@ import uuid
 from contextlib import nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from workbench.errors import StoreError
 from workbench.launching.cell.script import kept_script
@@ -170,10 +171,26 @@ def vouched(run: RunRecord) -> list[str]:
     return seal(run)
 
 
+def recorded_work(request: Request) -> dict[str, Any]:
+    """The record's part about what is trained, how long, and what is predicted of it."""
+    workload = request.workload
+    counted = workload is not None and workload.counts_tokens and not workload.variable_length
+    return {
+        "workload": asdict(workload) if workload else None,
+        "trainer": request.trainer.document() if request.trainer else None,
+        "predicted": request.prediction(),
+        "steps_total": request.steps_total,
+        "seconds_total": request.seconds_total,
+        "tokens_per_step": workload.tokens_per_step(request.strategy.data_ranks)
+        if workload is not None and counted
+        else None,
+    }
+
+
 def _record(
     request: Request, paths: RunPaths, marker: str, environment: dict[str, str]
 ) -> RunRecord:
-    workload, options = request.workload, request.options.document()
+    options = request.options.document()
     options["extra_environment"] = secrets.redact_environment(options["extra_environment"])
     document = {
         **options,
@@ -195,19 +212,12 @@ def _record(
         "device": request.device,
         "all_gpus": drives_all_gpus(request),
         "cluster": asdict(request.cluster),
-        "workload": asdict(workload) if workload else None,
-        "trainer": request.trainer.document() if request.trainer else None,
+        **recorded_work(request),
         "warnings": list(request.warnings),
-        "predicted": request.prediction(),
         "command": secrets.redact_arguments(request.command_in(paths.directory)),
         "environment": secrets.redact_environment(environment),
         "cpu_threads": request.threads.document(),
         "working_directory": str(request.working_directory),
-        "steps_total": request.steps_total,
-        "seconds_total": request.seconds_total,
-        "tokens_per_step": None
-        if workload is None or workload.variable_length or not workload.counts_tokens
-        else workload.tokens_per_step(request.strategy.data_ranks),
         "usd_per_hour": request.usd_per_hour,
         "resumed_from": None,
         "rerun_of": None,

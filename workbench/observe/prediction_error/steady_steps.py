@@ -47,7 +47,9 @@ class _Step:
 class StepSample:
     """Takes every step and keeps an even sample of at most 512; `steady` is computed when asked."""
 
-    def __init__(self, paths: RunPaths | None = None) -> None:
+    def __init__(self, paths: RunPaths | None = None, since: float = 0.0) -> None:
+        """`since`: Unix time; steps of before were of other work."""
+        self._since = since
         self._rows: list[_Step] = []
         self._stride = 1
         self._steady = 0
@@ -58,6 +60,8 @@ class StepSample:
 
     def add(self, row: StepRow) -> None:
         """Take a finished step into account; on the supervisor's hot path."""
+        if row.time < self._since:
+            return
         before, self._before = self._before, row
         if row.step_seconds is None or (before is not None and row.step <= before.step):
             self._since_start = 1  # the first step of an attempt has no duration
