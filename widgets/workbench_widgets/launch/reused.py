@@ -99,7 +99,8 @@ class ReusedRun(widgets.HBox):
         self.forget = widgets.Button(description="Forget the run", icon="times")
         self.forget.tooltip = "Keep the form as it is, for a new run"
         self.line = Note(store)
-        super().__init__([self.button, self.forget, self.line])
+        self._parts = (self.button, self.forget, self.line)
+        super().__init__()
         self.add_class("wb-reused")
         self.button.on_click(lambda _: in_background(self.resume, "workbench-resume"))
         self.forget.on_click(lambda _: self.set(None))
@@ -108,7 +109,14 @@ class ReusedRun(widgets.HBox):
     def set(self, settings: RunSettings | None) -> None:
         """Offer to resume the run of these settings; None: no run."""
         self._settings, self._problem = settings, ""
+        self.children = () if settings is None else self._parts
         self.layout.display = "none" if settings is None else ""
+
+    def close(self) -> None:
+        """End the row, and what is not in it now."""
+        for part in self._parts:
+            part.close()
+        super().close()
 
     def show(self, request: wb.Request | None) -> None:
         """Say what a resume would do with what the form says now."""

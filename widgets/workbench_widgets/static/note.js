@@ -19,6 +19,7 @@ export function mount(root, context) {
   model.on("change:revealed", reveal);
   root.append(shell);
   draw();
+  if (model.get("revealed")) requestAnimationFrame(reveal); // asked for before it was drawn
   return () => {
     model.off("change", draw);
     model.off("change:revealed", reveal);
