@@ -54,7 +54,6 @@ from workbench.script_options.from_source import script_options
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
-from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.secrets import redact_environment
 from workbench.store.signatures import vouch
@@ -166,14 +165,15 @@ def _in_place(
     changes: Mapping[str, Any],
 ) -> ResumedRun:
     """The next attempt in the same directory."""
-    run, spec = next_spec(paths, run, start, words, changes)
-    if list(words) != latest_words(paths, run):
-        run = with_work(paths, run, words)
-    if not held_by(run):
-        return _spawned(paths, run, start, spec)
+    again, spec = next_spec(paths, run, start, words, changes)
+    if spec["resume"] and spec["resume"].get("told"):
+        again = with_work(paths, again, words)
+    write = again != run
+    if not held_by(again):
+        return _spawned(paths, again, start, spec, write=write)
     with QueueFiles(paths.directory.parent).locked():  # until it holds its devices
-        check_free(paths, run)
-        return _spawned(paths, run, start, spec)
+        check_free(paths, again)
+        return _spawned(paths, again, start, spec, write=write)
 
 
 def next_spec(
@@ -210,14 +210,16 @@ def next_spec(
     return run, {**base, "resume": resumed}
 
 
-def _spawned(paths: RunPaths, run: RunRecord, start: StartingPoint, spec: LaunchSpec) -> ResumedRun:
+def _spawned(
+    paths: RunPaths, run: RunRecord, start: StartingPoint, spec: LaunchSpec, *, write: bool
+) -> ResumedRun:
     """Start the supervisor of the next attempt, and wait until it is at work."""
     assert spec["resume"] is not None
     notes = (*start.notes, *still_counts(paths, start.typed, spec["resume"]["step"]))
     before = at_work(paths)
     spec["resume"]["after"] = Attempts(paths).number  # of two that resume at once, one does
     try:
-        if run != read_run(paths):
+        if write:
             write_json_atomic(paths.run, run.document(), indent=2)
         spawn_supervisor(paths, spec)
     except OSError as error:
