@@ -25,7 +25,10 @@ from collections.abc import Iterable
 
 _LISTED = 24  # names in a message; a catalog has its own listing
 _PACKAGES = re.compile(r"[\\/](?:(?:site|dist)-packages|workbench_widgets)[\\/]")
-_LIBRARY, _OWN = (os.path.dirname(os.path.abspath(file)) for file in (os.__file__, __file__))  # noqa: PTH100, PTH120
+_LIBRARY, _OWN = (
+    os.path.join(os.path.dirname(os.path.abspath(file)), "")  # noqa: PTH100, PTH118, PTH120
+    for file in (os.__file__, __file__)
+)
 
 
 class WorkbenchError(Exception):

@@ -47,6 +47,11 @@ OPTIONS = {
 """What the form asks of a launch; the rest is the picker's, the page's, or for several machines."""
 
 
+def value_of(options: LaunchOptions, name: str) -> Any:
+    """The value of one of `OPTIONS`, whichever group holds it."""
+    return getattr(options.recovery if name in declared(Recovery) else options, name)
+
+
 def _control(field: DeclaredField, value: Any) -> Any:
     """The input of a declared option, with its help as tooltip."""
     labels = _LABELS | _REST_LABELS
@@ -196,8 +201,7 @@ class LaunchForm:
         self.path.value = "" if known else settings.target
         for name, field in OPTIONS.items():
             if name != "devices":
-                place = options.recovery if name in declared(Recovery) else options
-                _set(self.options[name], field, getattr(place, name))
+                _set(self.options[name], field, value_of(options, name))
         self.devices.value = ()
         self.arguments.value = shlex.join(settings.arguments)
 

@@ -17,7 +17,7 @@ from workbench.launching.resume.settings import RunSettings
 from workbench.recover import Recovery
 from workbench.script_options.arguments import ALL
 from workbench_widgets.answering import in_background
-from workbench_widgets.launch.launch_form import OPTIONS
+from workbench_widgets.launch.launch_form import OPTIONS, value_of
 from workbench_widgets.note import Note
 
 _RECOVERY = declared(Recovery)
@@ -58,13 +58,11 @@ def resume_keywords(
 def _changed_options(now: LaunchOptions, before: LaunchOptions) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     for name in _COMPARED:
-        if name in _RECOVERY:
-            value = getattr(now.recovery, name)
-            if value != getattr(before.recovery, name):
-                changes.setdefault("recovery", {})[name] = value
-            continue
-        value, old = getattr(now, name), getattr(before, name)
+        value, old = value_of(now, name), value_of(before, name)
         if value == old or (name == "devices" and not value):  # free ones
+            continue
+        if name in _RECOVERY:
+            changes.setdefault("recovery", {})[name] = value
             continue
         left_out = set(old) - set(value) if isinstance(value, Mapping) else set[str]()
         if left_out or value is None:
@@ -94,7 +92,6 @@ class ReusedRun(widgets.HBox):
         self._read, self._resumed = read, resumed
         self._settings: RunSettings | None = None
         self._strategy: wb.Strategy | None = None
-        self._problem = ""
         self.button = widgets.Button(description="Resume", icon="step-forward")
         self.forget = widgets.Button(description="Forget the run", icon="times")
         self.forget.tooltip = "Keep the form as it is, for a new run"
@@ -108,7 +105,7 @@ class ReusedRun(widgets.HBox):
 
     def set(self, settings: RunSettings | None) -> None:
         """Offer to resume the run of these settings; None: no run."""
-        self._settings, self._problem = settings, ""
+        self._settings = settings
         self.children = () if settings is None else self._parts
         self.layout.display = "none" if settings is None else ""
 
@@ -131,7 +128,7 @@ class ReusedRun(widgets.HBox):
         try:
             keywords = self._keywords(settings, request.strategy)
             planned = planned_resume(settings.paths, read=False, **keywords)
-        except (wb.WorkbenchError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the form has to say it
             self._say(f"{of_run} Not resumable: {sentence(error)}", resumable=False)
             return
         where = "in the same run" if planned.same_run else "in a new run"
@@ -157,7 +154,7 @@ class ReusedRun(widgets.HBox):
         run = wb.attach(settings.run.run, settings.paths.directory.parent)
         try:
             resumed = run.resume(**self._keywords(settings, strategy))
-        except (wb.WorkbenchError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the form has to say it
             self._say(f"Not resumed: {sentence(error)}")
         else:
             self.set(None)

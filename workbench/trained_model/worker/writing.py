@@ -3,6 +3,7 @@
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false, reportUnknownArgumentType=false
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -116,8 +117,9 @@ def sync(file: Path) -> None:
 
 def full_or(error: Exception) -> Exception:
     """What to raise for an error of writing: a full disk gets a sentence."""
+    full = is_full(error) or getattr(error, "errno", None) == errno.EFBIG
     words = ("No space left", "os error 28", "File too large", "os error 27", "quota")
-    if is_full(error) or any(word in str(error) for word in words):
+    if full or any(word in str(error) for word in words):
         return HostError(
             "The disk is full, or files may not grow so large: nothing was written. Name another "
             "place with --to."
