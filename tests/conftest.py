@@ -29,6 +29,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 sys.modules.setdefault("rfc3987_syntax", None)  # pyright: ignore[reportArgumentType]
 pytest_plugins = ["pytester", "tests.cpu_budget", "tests.old_store", "tests.pod.fixture"]
 SCRIPTS = Path(__file__).parent / "scripts"
+TINY_GPT = ("--layers", "1", "--hidden", "32", "--heads", "2", "--seq-len", "32")
+"""Arguments of the recipe gpt: a model whose steps take milliseconds."""
 
 # Property tests try the same examples each time: a newcomer's run does not go red by chance, and
 # nothing is replayed from a database. `--hypothesis-profile=soak` draws new ones; what it finds

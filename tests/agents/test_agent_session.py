@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from tests.conftest import TINY_GPT
 
 pytest.importorskip("mcp", reason="the extra agents is not installed")
 
@@ -19,7 +20,7 @@ from mcp.client.stdio import stdio_client
 
 MOST_CALLS = 12
 MOST_TOKENS = 15_000
-TINY = ["--layers", "1", "--hidden", "32", "--heads", "2", "--seq-len", "32", "--steps", "5000"]
+TINY = [*TINY_GPT, "--steps", "5000"]
 
 
 class Agent:

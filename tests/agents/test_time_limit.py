@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from tests.conftest import TINY_GPT
 from workbench.launching.resume.attempts import Attempts
 from workbench.recover.policy import Recovery
 from workbench.store.layout import RunPaths
@@ -18,9 +19,8 @@ from workbench.store.schema import BY_HAND
 
 @pytest.mark.slow
 def test_a_run_is_stopped_at_its_limit(start: Callable[..., wb.Run]) -> None:
-    words = ["--layers", "1", "--hidden", "32", "--heads", "2", "--seq-len", "32"]
     limit = Recovery(max_hours=1 / 3600)
-    run = start("gpt", [*words, "--steps", "100000000"], recovery=limit)
+    run = start("gpt", [*TINY_GPT, "--steps", "100000000"], recovery=limit)
     run.wait()
     assert run.outcome == "stopped"
     assert "Its limit of 1 s was reached (--max-hours)." in (run.status.message or "")

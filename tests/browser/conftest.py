@@ -61,9 +61,8 @@ if MISSING is None:
 
         The kernels that the test started in the lab end with it.
         """
-        lab: Lab | None = None
-        if "lab" in request.fixturenames:
-            lab = request.getfixturevalue("lab")
+        with_lab = "lab" in request.fixturenames
+        lab: Lab | None = request.getfixturevalue("lab") if with_lab else None
         yield chromium.empty_page()
         if lab is not None:
             for kernel in lab.api("GET", "kernels"):

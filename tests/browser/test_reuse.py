@@ -8,9 +8,9 @@ import pytest
 
 from tests.browser.lab import Lab, Page
 from tests.browser.looks import FOLDER
+from tests.conftest import TINY_GPT
 
 PATIENCE = 180
-SHAPE = ["--layers", "1", "--hidden", "32", "--heads", "2", "--seq-len", "32"]
 IN_SIGHT = """const { top, bottom } = document.querySelector(arguments[0]).getBoundingClientRect();
 return top >= 0 && bottom <= innerHeight"""
 
@@ -20,7 +20,7 @@ return row.scrollWidth <= row.clientWidth + 1"""
 
 @pytest.mark.full
 def test_a_stopped_run_goes_on_with_more_steps(lab: Lab, page: Page, store: Path) -> None:
-    arguments = ["--steps", "4", "--checkpoint-every", "2", *SHAPE]
+    arguments = ["--steps", "4", "--checkpoint-every", "2", *TINY_GPT]
     code = f"""import workbench as wb
 from workbench_widgets import Workbench
 run = wb.launch("gpt", {arguments}, processes=2, cpu=True, store={str(store)!r}, warm=True)

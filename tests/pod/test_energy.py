@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from tests.conftest import SCRIPTS, until
+from tests.conftest import SCRIPTS, TINY_GPT, until
 from tests.pod.place import Placed
 from workbench.launching.prepare import preflight
 from workbench.observe.gpu import GpuSampler
@@ -121,8 +121,7 @@ def test_all_attempts_count_into_the_dollars(
     start: Callable[..., wb.Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("WORKBENCH_USD_PER_HOUR", "3600")  # a dollar a second
-    words = ["--layers", "1", "--hidden", "32", "--heads", "2", "--seq-len", "32"]
-    run = start("gpt", [*words, "--steps", "100000000"])
+    run = start("gpt", [*TINY_GPT, "--steps", "100000000"])
     until(lambda: run.view().get("steps", 0) > 10, what=lambda: run.logs(0)[-2000:])
     run.stop()
     spent = run.summary()["usd_so_far"]

@@ -7,22 +7,12 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from tests.conftest import TINY_GPT
 from workbench.observe.prediction_error.comparison import read_prediction_error
 from workbench.store.layout import RunPaths
 
 pytestmark = pytest.mark.slow
-SHAPE = [
-    "--layers",
-    "1",
-    "--hidden",
-    "32",
-    "--heads",
-    "2",
-    "--seq-len",
-    "32",
-    "--checkpoint-every",
-    "3",
-]
+SHAPE = [*TINY_GPT, "--checkpoint-every", "3"]
 
 
 def ended(run: wb.Run) -> wb.Run:

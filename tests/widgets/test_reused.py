@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +12,11 @@ import pytest
 pytest.importorskip("ipywidgets", reason="pip install -e '.[dev,lab]'")
 
 from workbench_widgets import Launcher
-from workbench_widgets.launch.launch_form import OPTIONS
+from workbench_widgets.launch.launch_form import OPTIONS, value_of
 from workbench_widgets.launch.reused import resume_keywords
 
 import workbench as wb
-from tests.conftest import SCRIPTS
+from tests.conftest import SCRIPTS, TINY_GPT, until
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.resume.settings import RunSettings
 from workbench.recover import Recovery
@@ -86,11 +84,7 @@ def test_the_form_says_every_option_of_a_run(tmp_path: Path) -> None:
         assert tuple(keywords.pop("arguments")) == of_run.arguments
         read = LaunchOptions.from_keywords(keywords)
         for name in OPTIONS:
-            if hasattr(read.recovery, name):
-                now, before = getattr(read.recovery, name), getattr(of_run.options.recovery, name)
-            else:
-                now, before = getattr(read, name), getattr(of_run.options, name)
-            assert now == before, (seed, name)
+            assert value_of(read, name) == value_of(of_run.options, name), (seed, name)
         again = form.fields.request_keywords()
         assert resume_keywords(of_run, again, STRATEGY) == {}, seed
     form.close()
@@ -126,31 +120,13 @@ def test_only_what_was_changed_is_changed(tmp_path: Path) -> None:
     form.close()
 
 
-def until(what: Callable[[], bool]) -> None:
-    end = time.monotonic() + 120
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.02)
-
-
 @pytest.mark.slow
 def test_a_run_goes_on_with_another_strategy_and_more_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     store = tmp_path / "runs"
-    shape = [
-        "--layers",
-        "1",
-        "--hidden",
-        "32",
-        "--heads",
-        "2",
-        "--seq-len",
-        "32",
-        "--checkpoint-every",
-        "2",
-    ]
+    shape = [*TINY_GPT, "--checkpoint-every", "2"]
     run = wb.launch("gpt", ["--steps", "4", *shape], processes=2, cpu=True, warm=True, store=store)
     assert run.wait(180) == "succeeded", run.status
     form = Launcher(store=store, cpu=True)

@@ -15,7 +15,6 @@ class Note(Face):
 
     text = traitlets.Unicode("").tag(sync=True)
     tone = traitlets.Unicode("note").tag(sync=True)
-
     revealed = traitlets.Int(0).tag(sync=True)
 
     def __init__(self, store: Path) -> None:

@@ -78,7 +78,7 @@ class SweepPanel {
     this.context = context;
     this.model = /** @type {any} */ (context.model);
     this.sorted = { name: "", down: false }; // "" = as they were drawn
-    this.asked = ""; // the sweep that the button is of
+    this.drawnSweep = ""; // the sweep that the button is of
     addRules(ID, STYLE);
     this.pick = /** @type {HTMLSelectElement} */ (/** @type {unknown} */ (element("select", { "aria-label": "Sweep" })));
     this.pick.addEventListener("change", () => this.model.send({ type: "show", sweep: this.pick.value }));
@@ -144,8 +144,8 @@ class SweepPanel {
     this.state.replaceChildren(badge(shown.state));
     this.best.hidden = !shown.best?.run;
     const verb = LIVE.includes(shown.state) ? "stop" : "resume";
-    if (verb !== this.verb || shown.sweep !== this.asked) this.question.cancel(); // asked of what is no longer shown
-    [this.verb, this.asked] = [verb, shown.sweep];
+    if (verb !== this.verb || shown.sweep !== this.drawnSweep) this.question.cancel(); // asked of what is no longer shown
+    [this.verb, this.drawnSweep] = [verb, shown.sweep];
     this.namePower();
     this.power.classList.toggle("wb-stop", this.verb === "stop");
     this.power.hidden = shown.state !== "running" && !AGAIN.includes(shown.state);

@@ -54,8 +54,7 @@ def planned_resume(
         _, spec = next_spec(paths, run, start, words, changes)
         resumed = spec["resume"]
         assert resumed is not None
-        arguments = recorded_for_ranks(run, resumed.get("arguments", ()))
-        command = [*spec["launcher"], *arguments]
+        command = [*spec["launcher"], *recorded_for_ranks(run, resumed.get("arguments", ()))]
         files = dict[str, str]()
         notes = (*start.notes, *still_counts(paths, start.typed, resumed["step"]))
     else:

@@ -173,17 +173,16 @@ def vouched(run: RunRecord) -> list[str]:
 
 def recorded_work(request: Request) -> dict[str, Any]:
     """The record's part about what is trained, how long, and what is predicted of it."""
-    workload = request.workload
-    counted = workload is not None and workload.counts_tokens and not workload.variable_length
+    workload, tokens = request.workload, None
+    if workload is not None and workload.counts_tokens and not workload.variable_length:
+        tokens = workload.tokens_per_step(request.strategy.data_ranks)
     return {
         "workload": asdict(workload) if workload else None,
         "trainer": request.trainer.document() if request.trainer else None,
         "predicted": request.prediction(),
         "steps_total": request.steps_total,
         "seconds_total": request.seconds_total,
-        "tokens_per_step": workload.tokens_per_step(request.strategy.data_ranks)
-        if workload is not None and counted
-        else None,
+        "tokens_per_step": tokens,
     }
 
 
