@@ -29,7 +29,7 @@ if options.optimizer == "sgd":
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 else:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-last, begin = options.out / "last.pt", 0
+last, begin, pause = options.out / "last.pt", 0, 0.12
 if last.exists() and not options.from_the_beginning:
     state = torch.load(last)
     begin = state["step"]
@@ -45,13 +45,14 @@ for number in range(begin + 1, STEPS + 1):
         new = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": number}
         torch.save(new, options.out / "new.pt")
         (options.out / "new.pt").replace(last)
-    time.sleep(0.12)  # a line is written 250 ms after the one before, at the latest
+    time.sleep(pause)  # a line is written 250 ms after the one before, at the latest
     dist.barrier()
     died = Path(f"{options.out}-died-{RANK}-{number}")
     if number in options.dies_at and not died.exists():
         died.touch()
         if options.victim == "launcher" and RANK == 0:
             os.kill(os.getppid(), signal.SIGKILL)
+            pause = 1.5  # however late a busy machine notices, the steps after it stay few
         if options.victim == "all" or (options.victim == "rank" and RANK == 1):
             os.kill(os.getpid(), signal.SIGKILL)
     dist.barrier()
