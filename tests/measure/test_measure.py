@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,12 +28,6 @@ ALWAYS_DDP = SPAWNS.with_name("always_ddp.py")
 LOOP = str(SCRIPTS / "plain_loop.py")
 
 
-@pytest.fixture
-def warm(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where the launcher is not the subject, `measure` starts its runs warm."""
-    monkeypatch.setattr(measuring, "request", partial(measuring.request, warm=True))
-
-
 @pytest.mark.slow
 def test_a_measured_script_is_known_to_every_command(command: Command, tmp_path: Path) -> None:
     known = {"WORKBENCH_STORE": str(tmp_path / "runs")}
@@ -56,7 +49,10 @@ def test_a_measured_script_is_known_to_every_command(command: Command, tmp_path:
     assert shown["predicted"]["allocated_bytes"] == memory["allocated_bytes"]
     assert shown["predicted_time"]["step_seconds"] > 0
 
-    assert wb.attach(found["run"], tmp_path / "runs").document["part_of"] == "measure"
+    measured = wb.attach(found["run"], tmp_path / "runs")
+    assert measured.document["part_of"] == "measure"
+    state = json.loads((measured.directory / "state.json").read_text())
+    assert state["warm"], "a cold start would take twice the time"
     run = command("memory", "--like", found["run"], "--gpu", "a100-80gb", "--json", **known)
     assert json.loads(run.out)["parameters"] == 596_042
     plans = ("plan", "--like", LOOP, "--gpu", "a100-80gb", "--max-gpus", "2", "--tokens")
@@ -64,7 +60,6 @@ def test_a_measured_script_is_known_to_every_command(command: Command, tmp_path:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(
     ("text", "said", "log"),
     [
@@ -85,7 +80,6 @@ def test_a_script_that_cannot_be_measured_says_why(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("warm")
 def test_ctrl_c_ends_every_process_and_keeps_nothing(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import time\nprint('loading', flush=True)\ntime.sleep(600)\n")
@@ -153,7 +147,6 @@ def test_several_networks_are_recorded_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("warm")
 @pytest.mark.full
 def test_a_script_that_always_makes_a_group_gets_one_of_its_own(tmp_path: Path) -> None:
     measured = measure(ALWAYS_DDP, cpu=True, store=tmp_path).workload.model.measured

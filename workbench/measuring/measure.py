@@ -185,6 +185,7 @@ class _Prober:
             cpu=self._cpu,
             name=f"measure-{Path(self._script.split()[-1]).stem}",
             store=self._store,
+            warm=True,
             environment={VARIABLE: json.dumps(asked), **self._environment},
         )
         run = start(replace(wanted, part_of="measure"))
