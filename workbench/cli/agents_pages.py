@@ -21,8 +21,9 @@ description: Predict, plan, launch, watch, diagnose and compare multi-GPU traini
 # Training workbench
 
 Every command that answers takes `--json` and prints exactly one JSON value. Exit code 0: done; 1:
-the thing asked about failed; 2: wrong usage, and the message says what is allowed. Unknown is null;
-units are in the names of the keys. RUN is an id, a unique prefix, a name or `last`.
+the thing asked about failed; 2: wrong usage, and the message says what is allowed; 75: a run that
+was waited for was pre-empted, resume it elsewhere. Unknown is null; units are in the names of the
+keys. RUN is an id, a unique prefix, a name or `last`.
 
 Ask before you start: `workbench plan`, then `workbench launch SCRIPT --dry-run --json`. Give every
 launch `--max-hours`. Look with `workbench show RUN --json`; when `findings` is not empty,

@@ -1,7 +1,7 @@
 """The application ``workbench``. Names, JSON keys and exit codes are a contract.
 
-Exit code 0: done; 1: the thing asked about failed; 2: wrong usage. ``--json`` prints exactly one
-JSON value on stdout; everything else goes to stderr.
+Exit code 0: done; 1: the thing asked about failed; 2: wrong usage; 75: the run that was waited for
+was pre-empted. ``--json`` prints exactly one JSON value on stdout; everything else goes to stderr.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def measure(
         on_progress: Called with a line of what is under way; what it raises ends the measurement.
 
     Raises:
-        ProbeError: it failed, or made no optimizer step; `log` is the end of its output.
+        ProbeError: it failed, or made fewer than two optimizer steps; `log` is its last output.
         UsageError: there is no such script.
         StoreError: the run store cannot be written.
     """
