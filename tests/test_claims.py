@@ -11,6 +11,7 @@ from typing import Any
 
 import workbench_widgets
 
+import workbench as wb
 from tests.test_architecture import ORDER
 from workbench.cli.agents_pages import pages
 from workbench.cli.commands import COMMANDS, load
@@ -119,6 +120,12 @@ def test_the_readme_names_the_commands_without_json_the_widgets_and_the_lessons(
     (lessons,) = re.findall(r"00_start_here.ipynb first; (.*) workbench/ the engine", text)
     numbers = [path.name[:2] for path in sorted(ROOT.glob("notebooks/*.ipynb"))]
     assert ["00", *re.findall(r"\b\d\d\b", lessons)] == numbers
+
+
+def test_measure_says_how_many_steps_it_takes() -> None:
+    probe = (ROOT / "workbench/launching/capture/probe/probe.py").read_text("utf-8")
+    (timed,) = re.findall(r"(?m)^_MOST = (\d+)", probe)  # after one to warm up and a traced one
+    assert f" 3 to {2 + int(timed)} optimizer steps" in str(wb.measure.__doc__)
 
 
 def test_agents_are_told_every_exit_code() -> None:

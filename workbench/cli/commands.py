@@ -189,7 +189,7 @@ COMMANDS = {
     "measure": Source(
         "measuring",
         "measure",
-        "Run a script for three steps, twice; then it is predicted, planned and priced.",
+        "Run a script for a few steps, twice; then it is predicted, planned and priced.",
     ),
     "data": Source(
         "data",

@@ -42,7 +42,7 @@ def measure(
     ] = USUAL_TIMEOUT,
     as_json: JsonOption = False,
 ) -> None:
-    """Run a script for three steps, twice; then it is predicted, planned and priced."""
+    """Run a script for a few steps, twice; then it is predicted, planned and priced."""
     target = f"{MODULE}{script}" if module else script
     measurement = _measured(target, arguments or [], launch, timeout)
     if as_json:

@@ -70,10 +70,10 @@ def measure(
     timeout: float = USUAL_TIMEOUT,
     on_progress: Progress = lambda _: None,
 ) -> Measurement:
-    """Run a script for three optimizer steps on this host, and keep what it trains.
+    """Run a script for 3 to 32 optimizer steps on this host, and keep what it trains.
 
     Estimates, plans and launches of the script use it from then on, for any layout, batch size and
-    GPU. A second run at half the batch size tells what grows with the batch.
+    GPU. A second run at another batch size tells what grows with the batch.
 
     Args:
         script: Path of a Python script, or a module (``-m package.train``).

@@ -9,7 +9,7 @@ import workbench as wb
 from workbench_widgets.launch.script_note import ScriptNote, target
 
 OFFER = (
-    "Memory or time of this script is not known. Measure runs it here for three steps, twice; "
+    "Memory or time of this script is not known. Measure runs it here for a few steps, twice; "
     "then it is predicted for any layout, batch size and GPU."
 )
 

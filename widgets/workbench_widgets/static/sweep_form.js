@@ -21,7 +21,7 @@ function both(predicted, share) {
 
 /** What is predicted, in sentences. @param {any} predicted @returns {string[]} */
 export function predictedTexts(predicted) {
-  if (!known(predicted?.hours)) return ["Hours and dollars: n/a; a trial's steps or step time are not known. Measure six steps: workbench measure SCRIPT"];
+  if (!known(predicted?.hours)) return ["Hours and dollars: n/a; a trial's steps or step time are not known. Measure a few steps: workbench measure SCRIPT"];
   const { low, expected, high } = predicted.share;
   const [short, long] = [predicted.trial_hours_low, predicted.trial_hours_high].map(hours);
   const lines = [`A trial takes ${short === long ? short : `${short} to ${long}`}; all trials, each to its end: ${both(predicted, 1)}`];
