@@ -23,7 +23,7 @@ _Ids = Annotated[list[str], typer.Argument(metavar="RUN...", help="Full run ids.
 
 def tag(
     run: RunArgument,
-    tags: Annotated[list[str] | None, typer.Argument(metavar="TAG...", help="To add.")] = None,
+    tags: Annotated[list[str] | None, typer.Argument(metavar="TAG...", help="Tags to add.")] = None,
     *,
     remove: Annotated[
         list[str] | None, typer.Option(help="Tag to remove; may be repeated.", metavar="TAG")

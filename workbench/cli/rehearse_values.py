@@ -42,7 +42,7 @@ class RehearseOptions(CostOptions):
         float | None,
         Option(help="Seconds of the run per second [default: as fast as it computes]."),
     ] = None
-    seed: Annotated[int, Option(help="Of all that is drawn.")] = 0
+    seed: Annotated[int, Option(help="Seed of all that is drawn by chance.")] = 0
     trace: Annotated[
         Path | None,
         option("Interruptions from a file: seconds of uptime, one a line.", metavar="FILE"),

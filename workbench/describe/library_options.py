@@ -107,7 +107,7 @@ class DeepSpeedOptions(_LibraryOptions):
     """Allgather / prefetch bucket in elements; None = default (5e8, stage 3: 5e7)."""
     live_parameters: Annotated[
         int | None,
-        Option(help="zero3: most gathered.", least=1),
+        Option(help="zero3: most parameters gathered at once.", least=1),
         Scope(set_by=("deepspeed",), name="DeepSpeed's ZeRO-3", needs=("zero_stage", 3)),
     ] = None
     """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""

@@ -99,7 +99,7 @@ class ImplementationAssumptions:
     """4-bit linears keep their inputs for backward, though their weights do not learn
     (bitsandbytes before 0.43.2: MatMul4Bit saves (A, B); since then (None, B))."""
     earlier_inputs: Annotated[
-        bool, Option(help="nf4: they outlive the next forward.", off_flag="no-earlier-inputs")
+        bool, Option(help="nf4: inputs outlive the next forward.", off_flag="no-earlier-inputs")
     ] = False
     """Those of one micro-batch live until the next forward ends: the loop holds the old graph."""
     fp32_unquantized: Annotated[
@@ -207,7 +207,7 @@ class ImplementationAssumptions:
     (Megatron since 2026, DeepGEMM); False: the host launches each expert's products and casts."""
     weighted_activation: Annotated[
         bool,
-        Option(help="Experts' activation weights too.", off_flag="no-weighted-activation"),
+        Option(help="Router weights applied in the activation.", off_flag="no-weighted-activation"),
     ] = False
     """The experts' activation weights their tokens too, so that what they return is not kept."""
     cuda_graphs: Annotated[
@@ -222,7 +222,7 @@ class ImplementationAssumptions:
     Qwen3-30B-A3B trains half as fast with natural routing as with forced balance."""
     # The allocator.
     expandable_segments: Annotated[
-        bool, Option(help="PYTORCH_CUDA_ALLOC_CONF has it.", off_flag="no-expandable-segments")
+        bool, Option(help="PYTORCH_CUDA_ALLOC_CONF sets it.", off_flag="no-expandable-segments")
     ] = False
     """PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: hardly any fragmentation."""
 

@@ -32,9 +32,11 @@ DISK_GB = 256
 class EngineSettings:
     """Abstract: what an engine is asked for beside the training itself."""
 
-    provider: Annotated[str | None, Option(help="Only there: aws, lambda, runpod …")] = None
+    provider: Annotated[str | None, Option(help="Only at this provider: aws, lambda, runpod …")] = (
+        None
+    )
     """Only there; None = wherever the engine finds the machines."""
-    region: Annotated[str | None, Option(help="Only there.")] = None
+    region: Annotated[str | None, Option(help="Only in this region.")] = None
     """Only there; None = any."""
     spot: Annotated[bool, Option(help="Machines that may be taken back.")] = False
     """Whether the machines may be taken back."""
@@ -58,9 +60,9 @@ class EngineSettings:
     """Starts after the first, from the newest checkpoint."""
     max_hours: Annotated[float | None, Option(help="Time limit of the job.", above=0)] = None
     """The engine ends the job then; None = no limit."""
-    max_usd_per_hour: Annotated[float | None, Option(help="Of all machines together.", above=0)] = (
-        None
-    )
+    max_usd_per_hour: Annotated[
+        float | None, Option(help="Highest price of all machines together.", above=0)
+    ] = None
     """Of all machines together; None = no limit."""
     max_usd: Annotated[float | None, _LIMITS["max_usd"].option] = None
     """For the training in all starts, at `price`; None = no limit."""
@@ -76,7 +78,7 @@ class EngineSettings:
     ] = None
     """Machines idle this long are given back, where the engine can; None = not."""
     disk_gb: Annotated[
-        int | None, Option(help=f"Of each machine [default: {DISK_GB}, if rented].", least=1)
+        int | None, Option(help=f"Disk of each machine [default: {DISK_GB}, if rented].", least=1)
     ] = None
     """Of each machine, decimal GB; None = `DISK_GB` where machines are rented."""
     image: Annotated[str | None, Option(help="Container image [default: the engine's].")] = None

@@ -63,7 +63,7 @@ class SweepOptions:
         int | None, Option(help="Trials at a time [default: as many as have devices].", least=1)
     ] = None
     """The queue gives each its devices."""
-    seed: Annotated[int, Option(help="Of the drawn values.", least=0)] = 0
+    seed: Annotated[int, Option(help="Seed of the drawn values.", least=0)] = 0
     """With one trial at a time, the same results draw the same values."""
 
     def __post_init__(self) -> None:

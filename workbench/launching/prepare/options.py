@@ -102,7 +102,7 @@ class LaunchOptions:
     environment: Annotated[
         Mapping[str, str],
         Option(
-            help="Variable for the ranks; may be repeated.",
+            help="Variables for the ranks; --env may be repeated.",
             flag="env",
             metavar="NAME=VALUE",
             split="pairs",
