@@ -92,6 +92,20 @@ def test_every_option_that_a_text_names_is_one_of_its_command() -> None:
     assert not wrong
 
 
+def test_every_page_that_code_names_is_here() -> None:
+    folders = (*CODE, "tests")
+    pages = {path.name for folder in folders for path in (ROOT / folder).rglob("*.md")}
+    pages |= {path.name for path in ROOT.glob("*.md")}
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for folder in CODE
+        for path in (ROOT / folder).rglob("*.py")
+        for name in re.findall(r"\b[\w-]+\.md\b", path.read_text("utf-8"))
+        if name not in pages
+    ]
+    assert not missing
+
+
 def test_the_changelog_counts_what_there_is() -> None:
     text = " ".join((ROOT / "CHANGELOG.md").read_text("utf-8").split())
     (assumed, read) = re.findall(r"what (\d+) trainers do .* files of (\S+) of them", text)[0]

@@ -122,7 +122,7 @@ def measured_rate(row: Row, case: Case) -> float:
 
 
 def _convention(row: Row, workload: Workload, strategy: Strategy) -> float:
-    """FLOPs per token as the source counts them (truth/README.md, conventions 1 and 2)."""
+    """FLOPs per token as the source counts them."""
     text = row.get("tflops_convention", "").lower()
     framework = row.get("framework", "").lower()
     causal = "causal" in text and "non-causal" not in text

@@ -49,7 +49,7 @@ def card(gib: float, count: int = 8) -> Cluster:
     ],
 )
 def test_fsdp_against_the_exact_simulation(model: Model, recompute: str, gib: float) -> None:
-    """World 8, fp32 shards, bf16 compute, foreach AdamW: exact peaks of estimators.md 4.5."""
+    """World 8, fp32 shards, bf16 compute, foreach AdamW: exact peaks, simulated."""
     strategy = Strategy.parse("fsdp", 8).with_options(recompute=recompute)
     assert training_memory(work(model), strategy).allocated_bytes / GIB == pytest.approx(
         gib, rel=0.02

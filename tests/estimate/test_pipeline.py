@@ -73,7 +73,7 @@ def test_in_flight_is_what_the_memory_estimate_counts() -> None:
 
 
 def test_c2_the_article_is_wrong_about_1f1b() -> None:
-    """corrections.md C2: p = 4, m = 32: both 105 units; 32 against 4 micro-batches in flight."""
+    """1F1B's bubble is GPipe's: p = 4, m = 32: both 105 units; 32 against 4 micro-batches in flight."""
     gpipe, other = run("gpipe", 4, 32), run("1f1b", 4, 32)
     assert gpipe.total_seconds == other.total_seconds == 105
     assert max(gpipe.peak_in_flight) == 32

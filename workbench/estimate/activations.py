@@ -1,8 +1,8 @@
 """What one transformer block keeps for backward, by name, and what its backward needs besides.
 
-The inventory follows tensors that autograd saves, checked tensor by tensor with fake tensors
-(estimators.md 2.2): a linear keeps its input only where its weight or adapter is trained, SDPA
-keeps q, k, v, its result and the log-sum-exp, a plain-PyTorch RMSNorm keeps an fp32 copy.
+The inventory follows tensors that autograd saves, checked tensor by tensor with fake tensors: a
+linear keeps its input only where its weight or adapter is trained, SDPA keeps q, k, v, its result
+and the log-sum-exp, a plain-PyTorch RMSNorm keeps an fp32 copy.
 Bytes are per micro-batch and rank.
 """
 

@@ -1,7 +1,7 @@
 """What all parts of an estimate need to know of one rank, computed once and passed along.
 
 Bytes per element: 16 bytes of states per parameter with AdamW in fp32 or mixed precision (4+4+8,
-or 2+2+4+8), 8 in pure bf16: arXiv 1910.02054 section 3; estimators.md 2.1.
+or 2+2+4+8), 8 in pure bf16: arXiv 1910.02054 section 3.
 """
 
 from __future__ import annotations

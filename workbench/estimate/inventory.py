@@ -1,6 +1,6 @@
 """What one block's tensors weigh, by what keeps them: norms, attention, scores, MLP, adapters.
 
-Checked tensor by tensor with saved_tensors_hooks under fake tensors (estimators.md 2.2).
+Checked tensor by tensor with saved_tensors_hooks under fake tensors.
 """
 
 from __future__ import annotations

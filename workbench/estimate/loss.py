@@ -1,7 +1,7 @@
 """Logits and loss: what they hold at the end of forward and in their own backward.
 
 transformers' causal loss: logits in low precision (2 T V), an fp32 copy (4), log-softmax (4); in
-backward the saved log-softmax and two fp32 gradients (12 T V). estimators.md 2.3, verified.
+backward the saved log-softmax and two fp32 gradients (12 T V). Counted with fake tensors.
 """
 
 from __future__ import annotations

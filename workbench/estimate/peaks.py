@@ -1,7 +1,7 @@
 """The moments of a training step at which memory may be highest, each with everything alive at it.
 
 Between two moments memory changes linearly (blocks hand over activations for gradients at a fixed
-rate), so the highest of them is the peak. estimators.md 2.3 and 2.7; met by tests/estimate/grid.py.
+rate), so the highest of them is the peak; tests/estimate/grid.py holds them against the simulation.
 """
 
 from __future__ import annotations

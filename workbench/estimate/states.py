@@ -1,6 +1,6 @@
 """Bytes of the model's states: weights, master copy, gradients, optimizer, frozen base, adapters.
 
-arXiv 1910.02054 section 3; estimators.md 2.1, measured with fake tensors.
+arXiv 1910.02054 section 3; measured with fake tensors.
 """
 
 from __future__ import annotations

@@ -29,14 +29,14 @@ _MORE_GPUS = Rule(
     name="more-gpus",
     evidence="memory estimate of every switch on one GPU, cheapest first, then of each strategy "
     "on 2, 4, 8 … GPUs; step-time estimate for the hours",
-    source="workbench memory; checklist S0, S4",
-    corrects="C9",
+    source="workbench memory",
+    corrects="models under 30B train on one 80 GB GPU with gradient accumulation",
 )
 _MEMORY_RUBRIC = Rule(
     name="memory-rubric",
     evidence="weights + gradients + optimizer states + master copy",
     source="arXiv 1910.02054 section 3; card memory as the driver reports it",
-    corrects="C8, C9, C10",
+    corrects="above 10B it takes model parallelism; 7B fits 80 GB; 70B takes 4 to 8 H100",
 )
 
 

@@ -2,7 +2,7 @@
 
 Linear for SGD (Goyal 2017, arXiv 1706.02677), square root for Adam (Malladi 2022, arXiv
 2205.10287: with k times the batch lr x sqrt(k), 1 - beta x k, eps / sqrt(k)). The rate follows the
-global batch, never the number of GPUs: corrections.md C30.
+global batch, never the number of GPUs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LEARNING_RATE = Rule(
     evidence="SGD: rate x k; Adam: rate x sqrt(k), 1 - beta x k, eps / sqrt(k)",
     source="arXiv 1706.02677 section 2.1 (SGD); arXiv 2205.10287 (Adam); "
     "arXiv 1910.04209 (warm-up 2 / (1 - beta2))",
-    corrects="C30",
+    corrects="multiply the learning rate by the number of GPUs",
 )
 _BATCH_LIMITS = Rule(
     name="batch-limits",

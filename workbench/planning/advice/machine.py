@@ -31,13 +31,13 @@ _INSTANCE_SANITY = Rule(
     evidence="1 core for training + input_seconds / micro-batch seconds for loading; 8 GiB per "
     "rank + 12 bytes per parameter offloaded; 12 per parameter gathered on save",
     source="arXiv 2101.06840 (offload)",
-    corrects="C32",
+    corrects="8 to 16 GB of host memory per GPU are enough",
 )
 _CHECKPOINT_INTERVAL = Rule(
     name="checkpoint-interval",
     evidence="Young sqrt(2 C M); Daly's higher order; lost share from Daly's expected wall time",
     source="doi 10.1145/361147.361115 (Young); doi 10.1016/j.future.2004.11.016 (Daly)",
-    corrects="C35",
+    corrects="save every 500 to 1,000 steps, or every 15 to 30 minutes",
 )
 
 

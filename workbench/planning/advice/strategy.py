@@ -20,19 +20,19 @@ _DDP_OR_FSDP = Rule(
     name="ddp-or-fsdp",
     evidence="memory and step-time estimates of both",
     source="arXiv 1910.02054 section 7; workbench memory and step time",
-    corrects="C39, C1b",
+    corrects="from 32 GPUs on use FSDP or ZeRO-2 instead of DDP",
 )
 _ZERO_SAVINGS = Rule(
     name="zero-savings",
     evidence="mixed-precision Adam on N ranks: 4 + 12/N, 2 + 14/N, 16/N bytes per parameter",
     source="arXiv 1910.02054 figure 1 and section 5",
-    corrects="C1",
+    corrects="ZeRO saves 4x, 8x and 64x",
 )
 _RECOMPUTE_COST = Rule(
     name="recompute-cost",
     evidence="step-time and memory estimates; forward 1, backward 2, repeated forward 1",
     source="arXiv 1604.06174; arXiv 2205.05198 (selective)",
-    corrects="C34",
+    corrects="activation checkpointing costs 33 % more compute",
 )
 
 

@@ -30,7 +30,7 @@ class Advice:
     source: str
     """Where the rule or its constants come from."""
     corrects: str | None = None
-    """Id of the correction that this rule applies (C1 …); None where the article is right."""
+    """What many articles say instead, which the rule corrects; None where they are right."""
     next: str = ""
     """What to do, with the command or option that does it; "" = nothing."""
     steps: tuple[str, ...] = field(default=())
