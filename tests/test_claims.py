@@ -106,6 +106,11 @@ def test_every_page_that_code_names_is_here() -> None:
     assert not missing
 
 
+def test_no_text_names_a_command_that_is_gone() -> None:
+    gone = re.compile("huggingface-cli|transformers-cli")
+    assert not [str(path) for path, text in texts() if gone.search(text)]
+
+
 def test_the_changelog_counts_what_there_is() -> None:
     text = " ".join((ROOT / "CHANGELOG.md").read_text("utf-8").split())
     (assumed, read) = re.findall(r"what (\d+) trainers do .* files of (\S+) of them", text)[0]

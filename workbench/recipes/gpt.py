@@ -3,12 +3,11 @@
     python gpt.py --minutes 2
     torchrun --nproc-per-node 8 gpt.py --size 12 --seq-len 1024 --precision bf16 --steps 2000
 
-It needs torch, accelerate and the files beside it: live_requests.py, corpus.py, gpt_model.py,
-data_parallel.py, samples.py, skipped_data.py, and model_parallel.py when the model itself is split.
-What Accelerate can do to any script (DDP, FSDP, DeepSpeed) is chosen outside, with `accelerate
-launch`; what a script has to do itself (tensor, pipeline and context parallelism, the options of
-DDP) are flags here. Everything above `import torch` needs only the standard library: a wrong flag
-is answered at once, and a tool can execute that part to learn the shape.
+It needs torch, accelerate and the files beside it. What Accelerate can do to any script (DDP, FSDP,
+DeepSpeed) is chosen outside, with `accelerate launch`; what a script has to do itself (tensor,
+pipeline and context parallelism, the options of DDP) are flags here. Everything above `import
+torch` needs only the standard library: a wrong flag is answered at once, and a tool can execute
+that part to learn the shape.
 """
 
 # ruff: noqa: E402 - the command line is read before torch is loaded, see above

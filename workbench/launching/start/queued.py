@@ -105,7 +105,7 @@ def _refuse_secrets(request: Request) -> None:
     if hidden or secret_words:
         raise UsageError(
             f"The queue is files, which keep no secret ({', '.join([*hidden, *secret_words])}). "
-            "Put it where the script finds it by itself: a login (huggingface-cli login, wandb "
+            "Put it where the script finds it by itself: a login (hf auth login, wandb "
             "login) or a file that only you can read. Or launch without --queue."
         )
 
