@@ -1,7 +1,8 @@
 """Single changes of a strategy that lower memory: recompute, sharding, offload, tensor parallelism.
 
 Communication: DDP, ZeRO-1 and ZeRO-2 move 2 bytes-of-parameters per step, FSDP and ZeRO-3 3 (arXiv
-1910.02054 section 7). Recompute: full runs the forward pass twice (+1/3; arXiv 2205.05198).
+1910.02054 section 7). Recompute: full runs the blocks' forward pass twice (at most +1/3; arXiv
+2205.05198).
 """
 
 from __future__ import annotations
@@ -26,9 +27,13 @@ def strategy_changes(workload: Workload, strategy: Strategy) -> Iterator[Change]
 
 
 def _again(workload: Workload, share: float) -> str:
-    """Extra compute, in words, when `share` of the forward pass runs again."""
+    """Extra compute, in words, when `share` of the blocks' forward pass runs again.
+
+    With all of it that is the most: the head and each block's last product are not repeated.
+    """
     backward = 1 if workload.lora_rank else 2
-    return f"about {100 * share / (1 + backward):.0f} % more compute"
+    how = "at most" if share == 1 else "about"
+    return f"{how} {100 * share / (1 + backward):.0f} % more compute"
 
 
 def _recompute(workload: Workload, strategy: Strategy) -> Iterator[Change]:
