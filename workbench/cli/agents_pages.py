@@ -30,7 +30,7 @@ launch `--max-hours`. Look with `workbench show RUN --json`; when `findings` is 
 `workbench diagnose RUN --json` has the evidence and `next_command` of each. Options of a script
 come after `--`. Never edit files in a run directory.
 
-`workbench mcp` has the same as tools of the Model Context Protocol, see `agents.md`.
+`workbench mcp` has the usual ones as tools of the Model Context Protocol, see `agents.md`.
 
 ## In this order
 
