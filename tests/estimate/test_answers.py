@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import operator
 import re
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -247,6 +250,7 @@ def test_only_legal_switches_are_offered() -> None:
     assert "zero3" in names(workload(), layout("zero2", 8))
     assert "reshard after forward" in names(workload(), layout("fsdp-grad-op", 8))
     assert "8-bit Lion" in names(workload(optimizer="lion"), layout("single", 1))
+    assert "8-bit Lion" not in names(workload(optimizer="lion"), layout("fsdp", 8))
     assert "LoRA r16" not in names(workload(lora_rank=8), layout("single", 1))
 
 
@@ -271,6 +275,32 @@ def test_costs_are_counted_for_the_job() -> None:
     offload = cost(workload(), "offload optimizer + parameters")
     assert "over PCIe per step" in offload
     assert "host memory" in offload
+
+
+@pytest.mark.slow  # loads the libraries
+@pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp"])
+def test_what_a_switch_names_is_in_the_library(strategy: str) -> None:
+    """The classes and functions of torch, torchao and bitsandbytes by their whole names."""
+    for library in ("torchao.optim", "bitsandbytes.optim"):
+        pytest.importorskip(library, reason="the extra lowbit is not installed")
+    ranks = 1 if strategy == "single" else 8
+    named = 0
+    for optimizer in ("adamw", "lion"):
+        found = sizing.switches(
+            workload(optimizer=optimizer), layout(strategy, ranks), "cuda", costly=True
+        )
+        for one in found:
+            for name in re.findall(r"\b(?:torch|torchao|bitsandbytes)\.[\w.]+", one.in_practice):
+                place, _, last = name.rpartition(".")
+                assert hasattr(operator.attrgetter(place)(_loaded(name)), last), name
+                named += 1
+    assert named >= 2
+
+
+def _loaded(name: str) -> Any:
+    """A namespace that has the library of this name."""
+    library = name.split(".", 1)[0]
+    return SimpleNamespace(**{library: importlib.import_module(library)})
 
 
 def test_offload_beyond_the_host_is_not_offered() -> None:

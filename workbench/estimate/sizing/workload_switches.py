@@ -122,7 +122,9 @@ def _optimizer(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             in_practice="torch.optim.AdamW(..., fused=True)",
         )
     sharded = strategy.shard_ranks > 1 or strategy.zero_stage is not None
-    if optimizer in _ADAM | {"lion"} and strategy.zero_stage is None:
+    # torchao, which knows FSDP2's sharded tensors, has no Lion.
+    with_8_bits = _ADAM if sharded else _ADAM | {"lion"}
+    if optimizer in with_8_bits and strategy.zero_stage is None:
         eight = "lion-8bit" if optimizer == "lion" else "adamw-8bit"
         library = "torchao" if sharded else "bitsandbytes"
         yield Change(
