@@ -52,11 +52,14 @@ def value_of(options: LaunchOptions, name: str) -> Any:
     return getattr(options.recovery if name in declared(Recovery) else options, name)
 
 
+def _label(field: DeclaredField) -> str:
+    labels = _LABELS | _REST_LABELS
+    return labels.get(field.name) or field.name.replace("_", " ").capitalize()
+
+
 def _control(field: DeclaredField, value: Any) -> Any:
     """The input of a declared option, with its help as tooltip."""
-    labels = _LABELS | _REST_LABELS
-    label = labels.get(field.name) or field.name.replace("_", " ").capitalize()
-    more = {"description": label, "tooltip": field.help}
+    more = {"description": _label(field), "tooltip": field.help}
     if field.name == "trackers":
         return widgets.Dropdown(options=[("none", ""), *((name, name) for name in names())], **more)
     if field.is_switch:
@@ -204,6 +207,13 @@ class LaunchForm:
                 _set(self.options[name], field, value_of(options, name))
         self.devices.value = ()
         self.arguments.value = shlex.join(settings.arguments)
+
+    def labels(self) -> dict[str, str]:
+        """Flags of a launch -> labels of their inputs here; not those that the script has too."""
+        own = self.arguments.reading.known
+        return {
+            field.flag: _label(field) for field in OPTIONS.values() if own.of(field.flag) is None
+        }
 
     def set_arguments(self, values: dict[str, str]) -> None:
         """Put flags with their values into the arguments, in the place of such flags there.

@@ -95,7 +95,7 @@ class Launcher(ControlBox):
         self.fields = LaunchForm(**{**options, "store": self.store})
         names = ("strategy", "processes", "goal")
         chosen: dict[str, Any] = {name: options.get(name) for name in names}
-        self.picker = StrategyPicker(_keywords=self._keywords, **chosen)
+        self.picker = StrategyPicker(_keywords=self._keywords, _labels=self.fields.labels, **chosen)
         self.preview = LaunchPreview(self.store)
         self.button = widgets.Button(description="Launch", button_style="primary", icon="play")
         self.warm_note = WarmNote()
@@ -170,6 +170,7 @@ class Launcher(ControlBox):
 
     def _show(self, look: Look, *, problem_shown: bool = True) -> None:
         """The command, or the problem, which is not drawn again where the picker shows it."""
+        look = replace(look, problem=self.picker.said(look.problem))
         request = look.request
         self.fields.arguments.show_look(look)
         with self.preview.hold_sync():
