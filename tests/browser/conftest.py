@@ -65,6 +65,7 @@ if MISSING is None:
         lab: Lab | None = request.getfixturevalue("lab") if with_lab else None
         yield chromium.empty_page()
         if lab is not None:
+            chromium.empty_page()  # first: a page that is left may still ask for a kernel
             for kernel in lab.api("GET", "kernels"):
                 lab.api("DELETE", f"kernels/{kernel['id']}")
 

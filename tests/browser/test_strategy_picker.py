@@ -91,7 +91,7 @@ def test_ranks_answer_to_pointer_and_keys_and_impossible_ones_say_why(page: Page
     assert page.js("return document.querySelectorAll('.wbs-cell[tabindex=\"0\"]').length") == 1
     choose(page, "tp", "3")
     page.until(
-        "the sentence", lambda: "not a multiple of --tp 3" in page.text(".wb-form .wb-banner")
+        "the sentence", lambda: 'not a multiple of "Tensor" 3' in page.text(".wb-form .wb-banner")
     )
     button = page.one(".wb-form button.jupyter-button")
     page.until("Launch is off", lambda: button.get_attribute("disabled"))
@@ -120,7 +120,7 @@ def test_looks(page: Page, show, monkeypatch) -> None:
     both_themes_and_three_widths(page, "strategy_picker_hand")
     choose(page, "tp", "3")
     page.until(
-        "the sentence", lambda: "not a multiple of --tp 3" in page.text(".wb-form .wb-banner")
+        "the sentence", lambda: 'not a multiple of "Tensor" 3' in page.text(".wb-form .wb-banner")
     )
     monkeypatch.setattr("tests.browser.looks.SIZES", SIZES[1:2])
     both_themes_and_three_widths(page, "strategy_picker_refused")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from selenium.webdriver import ActionChains
+from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select
 
 import workbench as wb
@@ -36,11 +37,19 @@ class Hand:
         self.began: float | None = None
 
     def click(self, found: Any) -> None:
-        """Press an element, or what a selector finds."""
+        """Press an element, or what a selector finds, once the page no longer moves it."""
         one = self.page.one(found) if isinstance(found, str) else found
         self._press(1)
-        self.page.js("arguments[0].scrollIntoView({block: 'center'})", one)
+        self.page.until("it stays in its place", lambda: self._rests(one))
         ActionChains(self.page.driver).move_to_element(one).click().perform()
+
+    def _rests(self, one: WebElement) -> bool:
+        """Bring it into view; whether it is where it was, 200 ms later: charts above take room."""
+        self.page.js("arguments[0].scrollIntoView({block: 'center'})", one)
+        before = one.rect
+        time.sleep(0.2)
+        self.page.js("arguments[0].scrollIntoView({block: 'center'})", one)
+        return one.rect == before
 
     def choose(self, selector: str, text: str) -> None:
         """Open a menu and press one of its lines."""

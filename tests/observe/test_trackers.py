@@ -19,6 +19,7 @@ import pytest
 import workbench as wb
 from tests.conftest import until
 from tests.observe.tracker_readers import READERS, Kept
+from tests.observe.wandb_file import records
 from workbench.errors import UsageError, WorkbenchError
 from workbench.observe import trackers
 from workbench.observe.trackers import feeding, places
@@ -321,6 +322,20 @@ def test_a_living_run_is_followed_to_its_end(store: Path) -> None:
             len(iter_lines(paths.system)),
             abs=1,  # the first sample has no rate yet
         )
+
+
+@pytest.mark.parametrize(("outcome", "is_preempted"), [("preempted", True), ("failed", False)])
+def test_wandb_tells_a_preempted_run_from_a_failed_one(
+    outcome: str, *, is_preempted: bool, tmp_path: Path
+) -> None:
+    paths = make_run(tmp_path / "run-1")
+    train(paths, range(1, 4))
+    end(paths, outcome)
+    feed(paths, "wandb")
+    (file,) = trackers.default_folder(paths, "wandb").rglob("*.wandb")
+    kinds = dict(records(file))
+    assert ("preempting" in kinds) is is_preempted
+    assert kinds["exit"].exit_code == 1
 
 
 def test_a_tracker_that_fails_is_logged_and_hurts_nobody(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ from workbench.verifying.verify import VerifyError, VerifyOptions, verify
 pytestmark = [pytest.mark.full, pytest.mark.slow]
 _SECONDS = 300.0
 _NAMES = {"ids": lambda case: case.script}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One for all: runs of one home share a warm server."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HOME", str(tmp_path_factory.mktemp("home")))
+        yield
 
 
 def test_every_script_has_a_case() -> None:
@@ -35,7 +44,6 @@ def _of_a_busy_host(case: Case) -> set[str]:
 def test_a_run_says_what_is_true(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     store = tmp_path / "runs"
     script = SCRIPTS / f"{case.script}.py"
@@ -67,7 +75,6 @@ def test_a_run_says_what_is_true(
 def test_verify_says_what_is_true(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     options = VerifyOptions(cpu=True)
     if case.verdicts is None:
@@ -83,7 +90,6 @@ def test_verify_says_what_is_true(
 def test_measure_says_what_is_true(
     case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     script, store = SCRIPTS / f"{case.script}.py", tmp_path / "runs"
     workload = measure(script, cpu=True, store=store).workload

@@ -247,7 +247,7 @@ def test_a_refused_launch_can_be_pressed_again(
     command = form.preview.command
     form._launch_once()
     assert form.preview.problem == "GPU 0 is held by run other."
-    assert not form.preview.problem_shown  # by the picker: the form itself says it
+    assert form.why_not.text == form.preview.problem  # beside Launch: the picker has no problem
     assert form.preview.command == command
     assert not form.button.disabled
     form._launch_once()

@@ -168,3 +168,30 @@ def test_the_cpu_gets_the_arguments_for_a_cpu(
     form.arguments.value = "--steps 3"
     form.cpu.value = False
     assert form.arguments.value == "--steps 3"
+
+
+def test_a_message_names_the_forms_controls_and_not_its_flags(form: Launcher) -> None:
+    options, picker = form.fields.options, form.picker
+    options["max_kwh"].value = "5"
+    picker.look()
+    said = picker.problem["message"]
+    assert said == form.preview.problem
+    assert said.startswith('"Maximum kWh" 5 needs energy')
+    assert said.endswith('Limit the time instead: "Ends after (hours)".')
+    options["max_kwh"].value = ""
+    form.fields.what.value = "gpt"
+    picker.set(processes=500)
+    assert '"Processes" 2 to 4 is usual' in picker.problem["message"]
+
+
+def test_the_scripts_own_flags_stay_in_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    more = 'p.add_argument("--port", type=int)\np.add_argument("--name")\n'
+    (tmp_path / "train.py").write_text(SCRIPT.format(more=more))
+    form = Launcher(store=tmp_path / "runs", target="train.py", cpu=True, arguments="--lr 1")
+    labels = form.fields.labels()
+    form.close()
+    assert labels["--max-usd"] == "Maximum $"
+    assert not {"--port", "--name"} & labels.keys()

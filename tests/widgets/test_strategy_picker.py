@@ -58,10 +58,10 @@ def test_the_constructor_sets_the_controls(picker: StrategyPicker) -> None:
 def test_a_first_setting_that_cannot_be_is_said(monkeypatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     made = StrategyPicker("gpt", SHAPE, cpu=True, strategy="tp", processes=3)
-    assert "not a multiple of --tp 3" in said(made)
+    assert 'not a multiple of "Tensor" 3' in said(made)
     assert made.strategy is None
     assert made.figure["grid"]["ranks"] == 0
-    assert "not a multiple of --tp 3" in repr(made)
+    assert 'not a multiple of "Tensor" 3' in repr(made)
     made.set(processes=2)
     assert said(made) == ""
     made.close()
@@ -75,7 +75,7 @@ def test_a_page_moves_it_and_processes_follow_the_degrees(picker: StrategyPicker
     assert picker.request.processes == 8
     assert {"--pp", "--tp"} <= set(picker.request.arguments)
     move(picker, token="page:2", tp=3)
-    until(lambda: "not a multiple of --tp 3" in said(picker), "the sentence")
+    until(lambda: 'not a multiple of "Tensor" 3' in said(picker), "the sentence")
     assert picker.problem["field"] == "tp"
     assert picker.strategy is None
     assert picker.figure["grid"]["ranks"] == 8  # the last one that can be
@@ -248,7 +248,7 @@ def test_the_launcher_embeds_it(tmp_path: Path) -> None:
     assert "--tp 2 --pp 2" in form.preview.command
     move(form.picker, tp=3)
     until(lambda: form.button.disabled, "Launch is off")
-    assert "not a multiple of --tp 3" in form.preview.problem
+    assert 'not a multiple of "Tensor" 3' in form.preview.problem
     move(form.picker, token="page:2", tp=1)
     until(lambda: not form.button.disabled, "Launch is on")
     form.fields.arguments.value = "--layers 1"

@@ -10,6 +10,7 @@ import traitlets
 
 import workbench as wb
 from workbench.errors import sentence
+from workbench_widgets.controls import in_labels, labels_of
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 
@@ -43,6 +44,7 @@ class Calculator(Face):
     def __init__(self, choice: Choice, *, face: str, groups: list[dict[str, Any]]) -> None:
         self.choice = choice
         self._changing = threading.RLock()
+        self._labels = labels_of(groups)
         config = store_config(Path(wb.Store(None).root), face=face, groups=groups)
         super().__init__(config, controls=self._controls(), figure=self._figure())
 
@@ -55,6 +57,11 @@ class Calculator(Face):
         type(self.choice).from_options(changes)
         self._change(changes)
         self._moved(at_once=True)
+
+    def said(self, message: str | Exception) -> str:
+        """A message in the words of this face: its controls instead of the command's flags."""
+        text = message if isinstance(message, str) else sentence(message)
+        return in_labels(text, self._labels)
 
     def _figure(self) -> dict[str, Any]:
         """What is drawn, as plain values.
@@ -85,7 +92,7 @@ class Calculator(Face):
                 self.figure = self._figure()
                 self.problem = {}
             except Exception as error:  # noqa: BLE001 - whatever it is, the control has to say it
-                self.problem = {"field": next(iter(changes), ""), "message": sentence(error)}
+                self.problem = {"field": next(iter(changes), ""), "message": self.said(error)}
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         """A move of controls; never blocks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -43,6 +44,30 @@ SAYS = {
     "compiled": "torch.compile",
 }
 """What a value is called where its own name says too little."""
+
+
+_COMMAND_OR_FLAG = re.compile(r"\bworkbench [a-z][^.;,()]*|(?<![\w-])--[A-Za-z][\w-]*")
+
+
+def labels_of(groups: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """The command line's flags -> labels of the controls that stand for them."""
+    fields = [field for group in groups for field in group["fields"] if field.get("label")]
+    return {f"--{field['name'].replace('_', '-')}": field["label"] for field in fields}
+
+
+def in_labels(text: str, labels: Mapping[str, str]) -> str:
+    """A message in which controls stand for the flags of the command line; commands stay.
+
+    >>> labels = {"--max-hours": "Ends after (hours)"}
+    >>> in_labels("Give --max-hours, or in a terminal: workbench set --max-hours 2.", labels)
+    'Give "Ends after (hours)", or in a terminal: workbench set --max-hours 2.'
+    """
+
+    def shown(found: re.Match[str]) -> str:
+        label = labels.get(found[0])
+        return found[0] if label is None else f'"{label}"'
+
+    return _COMMAND_OR_FLAG.sub(shown, text)
 
 
 def model_field() -> Field:

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import allowed, until
-from workbench.launching.warm import client, messages, sameness
+from workbench.launching.warm import client, messages, sameness, scarcity
 from workbench.store import processes
 
 SAYS = """\
@@ -270,6 +270,54 @@ def test_a_server_without_work_leaves(tmp_path: Path) -> None:
     client.start_server(kind, idle_seconds=0.2)
     until(kind.address.exists, 10, "it listens")
     until(lambda: not kind.address.exists(), 20, "it has left")
+
+
+SHORT = """\
+import sys
+sys.modules["_workbench_warm.scarcity"].ROOT = {root!r}
+sys.modules["_workbench_warm.server"].LOOK_SECONDS = 0.5
+"""
+
+
+def test_a_server_without_work_leaves_when_memory_is_short(tmp_path: Path) -> None:
+    meminfo = tmp_path / "proc" / "meminfo"
+    meminfo.parent.mkdir()
+    meminfo.write_text("MemTotal:  1000 kB\nMemFree:  10 kB\nMemAvailable:  200 kB\n")
+    (tmp_path / "short.py").write_text(SHORT.format(root=str(tmp_path)))
+    known = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
+    kind = client.ServerKind(environment=tuple(sorted(known.items())), modules=("short",))
+    client.start_server(kind)
+    until(kind.address.exists, 10, "it listens")
+    (status,) = [one for one in client.servers() if one["modules"] == ["short"]]
+    assert status["running"] == 0
+    meminfo.write_text("MemTotal:  1000 kB\nMemFree:  10 kB\nMemAvailable:  99 kB\n")
+    until(lambda: not kind.address.exists(), 20, "it has left")
+
+
+@pytest.mark.parametrize(
+    ("files", "scarce"),
+    [
+        ({}, False),
+        ({"proc/meminfo": "MemTotal: 64 kB\nMemAvailable: 5 kB\n"}, True),
+        ({"proc/meminfo": "MemTotal: 64 kB\n"}, False),
+        ({"memory.max": "max", "memory.current": "9", "memory.stat": ""}, False),
+        ({"memory.max": "100", "memory.current": "95"}, True),
+        ({"memory.max": "100", "memory.current": "95", "cached": "30"}, False),
+        ({"memory/memory.limit_in_bytes": "50", "memory/memory.usage_in_bytes": "46"}, True),
+    ],
+)
+def test_memory_is_short_on_the_host_or_under_a_limit(
+    files: dict[str, str], *, scarce: bool, tmp_path: Path
+) -> None:
+    cached = files.pop("cached", "0")
+    for name, text in files.items():
+        place = tmp_path / (name if name.startswith("proc") else f"sys/fs/cgroup/{name}")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text)
+        prefix = "total_" if place.parent.name == "memory" else ""
+        stat = f"anon 1\n{prefix}inactive_file {cached}\n{prefix}active_file 0\n"
+        (place.parent / "memory.stat").write_text(stat)
+    assert scarcity.is_scarce(str(tmp_path)) is scarce
 
 
 @pytest.mark.parametrize(

@@ -32,14 +32,48 @@ _LABELS = {
 """Options that are always in view -> their labels."""
 _REST_LABELS = {
     "wrap": "Block class (FSDP)",
-    "grace_seconds": "Grace (seconds)",
+    "share": "Use held devices too",
+    "queue": "File in the queue",
+    "priority": "Priority in the queue",
+    "port": "Port (0 = a free one)",
+    "capture": "Observe loss and steps",
+    "environment": "Variables of the ranks",
+    "preemption": "Pre-emption notices from",
+    "grace_seconds": "Notice to end (seconds)",
     "idle_minutes": "Idle limit (minutes)",
+    "rollback_on": "Roll back on",
+    "rollback_then": "After a rollback",
+    "max_rollbacks": "Maximum rollbacks",
+    "on_idle": "Command when idle",
+    "on_end": "Command at the end",
+    "hooks_dry_run": "Only log commands",
+    "notify": "Send messages to",
+    "mirror": "Copy to",
     "max_hours": "Ends after (hours)",
     "max_usd": "Maximum $",
     "max_kwh": "Maximum kWh",
     "grid_gco2e_per_kwh": "Grid (gCO2e per kWh)",
 }
 """Labels of the others whose names do not say enough, or not with the signs of their units."""
+_HINTS = {
+    "wrap": "e.g. LlamaDecoderLayer",
+    "environment": "e.g. NCCL_DEBUG=INFO",
+    "preemption": "aws, gcp, a file, a URL",
+    "max_hours": "no limit",
+    "max_usd": "no limit",
+    "max_kwh": "no limit",
+    "rollback_on": "e.g. nan,spike",
+    "stop_when": "e.g. loss > 10 for 20",
+    "on_idle": "e.g. poweroff",
+    "on_end": "e.g. poweroff",
+    "notify": "all",
+    "mirror": "e.g. s3://bucket/runs",
+    "grid_gco2e_per_kwh": "world average",
+    "calibration": "all",
+}
+"""What an empty input shows: what it then means, or an example."""
+_CHOICES = {"skip-data": "leave out the data since", "lower-lr": "halve the learning rate"}
+"""Values whose names do not say enough."""
 _ELSEWHERE = {"strategy", "processes", "nodes", "address", "store", *declared(Strategy)}
 OPTIONS = {
     name: field for name, (_, field) in flattened(LaunchOptions).items() if name not in _ELSEWHERE
@@ -52,20 +86,25 @@ def value_of(options: LaunchOptions, name: str) -> Any:
     return getattr(options.recovery if name in declared(Recovery) else options, name)
 
 
+def _label(field: DeclaredField) -> str:
+    labels = _LABELS | _REST_LABELS
+    return labels.get(field.name) or field.name.replace("_", " ").capitalize()
+
+
 def _control(field: DeclaredField, value: Any) -> Any:
     """The input of a declared option, with its help as tooltip."""
-    labels = _LABELS | _REST_LABELS
-    label = labels.get(field.name) or field.name.replace("_", " ").capitalize()
-    more = {"description": label, "tooltip": field.help}
+    more = {"description": _label(field), "tooltip": field.help}
     if field.name == "trackers":
         return widgets.Dropdown(options=[("none", ""), *((name, name) for name in names())], **more)
     if field.is_switch:
         return widgets.Checkbox(bool(value or field.default), indent=False, **more)
+    if field.option.choices:
+        options = [(_CHOICES.get(choice, choice), choice) for choice in field.option.choices]
+        return widgets.Dropdown(options=options, value=value or field.default, **more)
     if field.plain_type is int:
         return widgets.BoundedIntText(value or field.default, min=0, max=1_000_000, **more)
     shown = field.default if field.plain_type is float and value is None else value
-    hint = "NAME=VALUE ..." if field.option.split == "pairs" else "default"
-    return widgets.Text(str(shown or ""), placeholder=hint, **more)
+    return widgets.Text(str(shown or ""), placeholder=_HINTS.get(field.name, "default"), **more)
 
 
 class LaunchForm:
@@ -205,6 +244,13 @@ class LaunchForm:
         self.devices.value = ()
         self.arguments.value = shlex.join(settings.arguments)
 
+    def labels(self) -> dict[str, str]:
+        """Flags of a launch -> labels of their inputs here; not those that the script has too."""
+        own = self.arguments.reading.known
+        return {
+            field.flag: _label(field) for field in OPTIONS.values() if own.of(field.flag) is None
+        }
+
     def set_arguments(self, values: dict[str, str]) -> None:
         """Put flags with their values into the arguments, in the place of such flags there.
 
@@ -225,7 +271,7 @@ def _grid(fields: list[Any]) -> widgets.GridBox:
 
 def _set(control: Any, field: DeclaredField, value: Any) -> None:
     """Show an option's value in its control, as `_launch_options` reads it."""
-    if isinstance(control, widgets.Checkbox | widgets.BoundedIntText):
+    if field.option.choices or isinstance(control, widgets.Checkbox | widgets.BoundedIntText):
         control.value = value
     elif value is None or (value == field.default and field.plain_type is not float):
         control.value = ""

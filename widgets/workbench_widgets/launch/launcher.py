@@ -27,6 +27,7 @@ from workbench_widgets.launch.measure_note import MeasureNote
 from workbench_widgets.launch.reused import ReusedRun
 from workbench_widgets.launch.verify_note import VerifyNote
 from workbench_widgets.launch.warm_note import WarmNote
+from workbench_widgets.note import Note
 from workbench_widgets.options import refuse_unknown
 from workbench_widgets.strategy.picker import StrategyPicker
 from workbench_widgets.strategy.preview import Look
@@ -36,11 +37,10 @@ _SHIM = "\0cpu_ranks.py\n"  # stands for the file's text, which travels once
 
 
 class LaunchPreview(Face):
-    """The exact command, or why there is none. Drawn as text, never as markup."""
+    """The exact command. Drawn as text, never as markup."""
 
     text = traitlets.Unicode("").tag(sync=True)
-    problem = traitlets.Unicode("").tag(sync=True)
-    problem_shown = traitlets.Bool(default_value=False).tag(sync=True)
+    problem = traitlets.Unicode("")  # why there is none; the form says it beside Launch
     note = traitlets.Unicode("").tag(sync=True)
 
     def __init__(self, store: Path) -> None:
@@ -95,13 +95,14 @@ class Launcher(ControlBox):
         self.fields = LaunchForm(**{**options, "store": self.store})
         names = ("strategy", "processes", "goal")
         chosen: dict[str, Any] = {name: options.get(name) for name in names}
-        self.picker = StrategyPicker(_keywords=self._keywords, **chosen)
+        self.picker = StrategyPicker(_keywords=self._keywords, _labels=self.fields.labels, **chosen)
         self.preview = LaunchPreview(self.store)
         self.button = widgets.Button(description="Launch", button_style="primary", icon="play")
         self.warm_note = WarmNote()
         self.measure_note = MeasureNote(self.store, self.refresh)
         self.reused = ReusedRun(self.store, self.fields.request_keywords, self._resumed)
-        go = widgets.HBox([self.button, self.warm_note])
+        self.why_not = Note(self.store)
+        go = widgets.HBox([self.button, self.warm_note, self.why_not])
         go.add_class("wb-go")
         self.calibrate_note = CalibrateNote(self.store, self.refresh)
         self.verify_note = VerifyNote()
@@ -133,7 +134,7 @@ class Launcher(ControlBox):
             run = wb.launch(**self._keywords(), strategy=look.strategy)
         except Exception as error:  # noqa: BLE001 - whatever it is, the form has to say it
             # it may pass (a device that is held): the command stays, and so does Launch
-            self._show(replace(look, problem=sentence(error)), problem_shown=False)
+            self._show(replace(look, problem=sentence(error)))
         else:
             self.preview.note = f"Launched as {run.id}. It continues if you close this page."
             self.run = run
@@ -168,14 +169,17 @@ class Launcher(ControlBox):
         self.preview.note = f"Resumed as {run.id}. It continues if you close this page."
         self.run = run
 
-    def _show(self, look: Look, *, problem_shown: bool = True) -> None:
-        """The command, or the problem, which is not drawn again where the picker shows it."""
+    def _show(self, look: Look) -> None:
+        """The command, or beside Launch why it cannot be."""
+        look = replace(look, problem=self.picker.said(look.problem))
         request = look.request
         self.fields.arguments.show_look(look)
         with self.preview.hold_sync():
             self.preview.command = request.shell() if request else ""
-            self.preview.problem, self.preview.problem_shown = look.problem, problem_shown
+            self.preview.problem = look.problem
             self.preview.note = _note(request) if request else ""
+        self.why_not.say(look.problem, bad=True)
+        self.why_not.layout.display = "" if look.problem else "none"
         self.button.disabled = look.request is None
         self.button.tooltip = look.problem or look.missing or "Start what the form says"
         for note in (*self._notes, self.reused):

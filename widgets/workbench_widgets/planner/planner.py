@@ -222,7 +222,7 @@ class Planner(Calculator):
             return
         with self._changing, self.hold_sync():
             if answer.plans is None:
-                self.problem = {"field": "", "message": answer.problem}
+                self.problem = {"field": "", "message": self.said(answer.problem)}
                 return
             if answer is not self._answer:
                 self._take(answer)

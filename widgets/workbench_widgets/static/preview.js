@@ -1,5 +1,5 @@
 // @ts-check
-/** What Launch would start, exactly; or the sentence that says why it cannot. */
+/** What Launch would start, exactly. */
 
 import { copyButton } from "./clipboard.js";
 import { element, setText } from "./dom.js";
@@ -29,18 +29,15 @@ function parts(text) {
 export function mount(root, context) {
   const model = /** @type {any} */ (context.model);
   const command = element("pre", { class: "wb-command", tabindex: "0", role: "region", "aria-label": "The exact command" });
-  const problem = element("p", { class: "wb-banner", role: "alert", "data-tone": "bad" });
   const note = element("p", { class: "wb-note" });
   const box = element("div", { class: "wb-command-box" }, command, copyButton(() => full()));
-  const shell = element("div", { class: "wb-root" }, box, problem, note);
+  const shell = element("div", { class: "wb-root" }, box, note);
   const { mark, text: shim } = /** @type {any} */ (context.config).shim;
   const full = () => model.get("text").replace(mark, () => shim);
   const draw = () => {
     command.replaceChildren(...parts(full()));
-    setText(problem, model.get("problem"));
     setText(note, model.get("note"));
     box.hidden = !model.get("text");
-    problem.hidden = !model.get("problem") || model.get("problem_shown"); // the picker above says it
     note.hidden = !model.get("note");
   };
   model.on("change", draw);

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import traitlets
@@ -13,12 +13,15 @@ import workbench as wb
 from workbench.errors import sentence
 from workbench.units import UNKNOWN
 from workbench_widgets.calculator import Calculator
+from workbench_widgets.controls import in_labels
 from workbench_widgets.strategy.advice import advice_lines
 from workbench_widgets.strategy.choice import StrategyChoice
 from workbench_widgets.strategy.fields import fields
 from workbench_widgets.strategy.figure import NOTHING, figure
 from workbench_widgets.strategy.preview import Look, NoTargetError, look
 
+_LABELS = {"--nproc": "Processes", "--strategy": "Spread by"}
+"""Flags whose controls have other names."""
 ReadKeywords = Callable[[], dict[str, Any]]
 """What is trained where: keyword arguments of ``wb.request``, all but the strategy."""
 
@@ -53,10 +56,12 @@ class StrategyPicker(Calculator):
         *,
         cpu: bool = False,
         _keywords: ReadKeywords | None = None,
+        _labels: Callable[[], Mapping[str, str]] = dict,
         **options: Any,
     ) -> None:
         self._moved_at = threading.Event()  # first: close() needs it whatever is refused below
         choice = StrategyChoice.from_options(_known(options))
+        self._labels_of_form = _labels
         self._keywords = _keywords or _fixed(target, arguments, cpu=cpu)
         self._callbacks: list[Callable[[Look], None]] = []
         self._looking = threading.Lock()
@@ -138,16 +143,25 @@ class StrategyPicker(Calculator):
         with self._changing, self.hold_sync():
             self.seen = look
             if look.request is not None:
-                self.figure = figure(look)
+                self.figure = self._figure_of(look)
                 self._drawn = look.target
             elif look.missing or self._of_form or (look.target and look.target != self._drawn):
                 self.figure = _nothing(look)  # what is drawn is of another target
                 self._drawn = look.target
-            self.problem = {"field": self._field, "message": look.problem} if look.problem else {}
+            said = self.said(look.problem)
+            self.problem = {"field": self._field, "message": said} if said else {}
             self.strategy = look.strategy
 
     def _figure(self) -> dict[str, Any]:
-        return figure(self.seen) if self.seen.request is not None else _nothing(self.seen)
+        return self._figure_of(self.seen) if self.seen.request else _nothing(self.seen)
+
+    def _figure_of(self, look: Look) -> dict[str, Any]:
+        shown = figure(look)
+        return {**shown, "warnings": [self.said(warning) for warning in shown["warnings"]]}
+
+    def said(self, message: str | Exception) -> str:
+        """A message in the words of the picker and of the form around it."""
+        return in_labels(super().said(message), {**_LABELS, **self._labels_of_form()})
 
     def _change(self, changes: dict[str, Any], token: str = "") -> None:
         """Controls answer at once; the figure follows from a dry run."""

@@ -247,6 +247,6 @@ def _refuse_held(names: Sequence[str], devices: Sequence[Device]) -> None:
     count = len(names)
     other = f"use free ones (--devices {','.join(free[:count])}), " if len(free) >= count else ""
     raise UsageError(
-        f"{who}. To start this run, {wait}{other}file it in the queue (launch … --queue), or "
+        f"{who}. To start this run, {wait}{other}file it in the queue (--queue), or "
         "share what is held (--share)."
     )

@@ -30,7 +30,8 @@ def check_limits_known(
     if recovery.max_usd is not None and not known:
         raise UsageError(
             f"--max-usd {recovery.max_usd:g} needs the price of this machine, which is unknown. "
-            "Set it: WORKBENCH_USD_PER_HOUR=2.50 workbench launch … (dollars per hour)."
+            "Set it, in dollars per hour: WORKBENCH_USD_PER_HOUR=2.50 in front of the command, or "
+            "os.environ['WORKBENCH_USD_PER_HOUR'] = '2.50' in a notebook."
         )
     if recovery.max_kwh is not None and not _tells_energy(device, cluster):
         what = "No GPU here tells its power or energy" if device == "cuda" else _NO_RAPL

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from . import room, sameness
+from . import room, sameness, scarcity
 from .child import Order, become, run, search_path
 from .ending import Ending
 from .messages import is_ours, receive, send
@@ -29,6 +29,8 @@ from .reaper import fork_and_reap
 from .template import branch_off, fork_instead_of_exec
 
 _REQUEST_SECONDS = 5.0
+LOOK_SECONDS = 10.0
+"""Between looks at the host's memory, and least time unused before it leaves for it."""
 
 
 class Server:
@@ -89,7 +91,11 @@ class Server:
         self.room.show({}, f"workbench warm server ({sameness.THREADS}={threads})")
 
     def serve(self) -> tuple[Order, list[int]] | None:
-        """Answer until no one has asked for long: then None. In a fork: what it is to become."""
+        """Answer until no one has asked for long, or memory is short and none of its runs lives.
+
+        Returns:
+            None where it has left; in a fork, what that is to become.
+        """
         wake, written = os.pipe()
         os.set_blocking(written, False)
         signal.set_wakeup_fd(written)
@@ -99,10 +105,11 @@ class Server:
             signal.signal(number, lambda number, _frame: stops.append(number))
         used = time.monotonic()
         while not stops:
-            left = used + self._idle_seconds - time.monotonic()
-            if left <= 0 and not self._reapers:
+            unused = time.monotonic() - used
+            if not self._reapers and self._is_to_leave(unused):
                 break
-            ready, _, _ = select.select([self._socket, wake], [], [], max(left, 1.0))
+            pause = max(min(self._idle_seconds - unused, LOOK_SECONDS), 1.0)
+            ready, _, _ = select.select([self._socket, wake], [], [], pause)
             if wake in ready:
                 os.read(wake, 512)
                 self._collect()
@@ -114,6 +121,9 @@ class Server:
                     return fork
         self._close()
         return None
+
+    def _is_to_leave(self, unused: float) -> bool:
+        return unused >= self._idle_seconds or (unused >= LOOK_SECONDS and scarcity.is_scarce())
 
     def _collect(self) -> None:
         """Let no reaper that has ended stay as a zombie."""

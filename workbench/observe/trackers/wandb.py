@@ -94,6 +94,8 @@ class WandB(Sink):
         """Outcome, and the end of the file."""
         self._run.summary["outcome"] = outcome
         self._run.summary["ended_at"] = ended_at
+        if outcome == "preempted":  # then W&B calls it so, not failed
+            self._run.mark_preempting()
         self._run.finish(exit_code=0 if outcome in {"succeeded", "stopped"} else 1)
         self._run = None
 
