@@ -59,8 +59,8 @@ def in_labels(text: str, labels: Mapping[str, str]) -> str:
     """A message in which controls stand for the flags of the command line; commands stay.
 
     >>> labels = {"--max-hours": "Ends after (hours)"}
-    >>> in_labels("Give --max-hours, or in a terminal: workbench set --max-hours 2.", labels)
-    'Give "Ends after (hours)", or in a terminal: workbench set --max-hours 2.'
+    >>> in_labels("Give --max-hours, or in a terminal: workbench resume --max-hours 2.", labels)
+    'Give "Ends after (hours)", or in a terminal: workbench resume --max-hours 2.'
     """
 
     def shown(found: re.Match[str]) -> str:
