@@ -228,6 +228,13 @@ def test_layouts_that_it_names_do_fit(run: Run, model: str, gpu: str) -> None:
         (("--tokens", "1B", "--idle-hours", "-1"), "0 or above"),
         (("--tokens", "1B", "--keep-checkpoints", "-1"), "0 or above"),
         (("--tokens", "1B", "--storage-gb", "nan"), "0 or above"),
+        (("--tokens", "1B", "--checkpoint-minutes", "0"), "--checkpoint-minutes must be above 0"),
+        (("--tokens", "1B", "--start-minutes", "-1"), "--start-minutes must be 0 or above and"),
+        (("--tokens", "1B", "--restart-minutes", "inf"), "below 1e30, not inf"),
+        (("--tokens", "1B", "--storage-gb-per-second", "0"), "--storage-gb-per-second must be abo"),
+        (("--tokens", "1B", "--evaluation", "-0.1"), "--evaluation must be 0 or above"),
+        (("--tokens", "1B", "--failed", "nan"), "--failed must be 0 or above"),
+        (("--epochs", "0", "--dataset-tokens", "1B"), "--epochs must be above 0"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(

@@ -88,6 +88,11 @@ def test_an_option_that_the_plan_has_itself_is_refused(name: str) -> None:
         rehearsed(RehearseOptions(what=Path("plans.json"), **given))
 
 
+def test_what_a_rehearsal_is_given_is_refused_by_its_name() -> None:
+    with pytest.raises(wb.UsageError, match="--checkpoint-minutes must be above 0"):
+        rehearsed(RehearseOptions(what=Path("plans.json"), checkpoint_minutes=-1.0))
+
+
 def test_a_rehearsal_in_the_background_fails_before_it_is_left(
     command: Command, tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import workbench as wb
 from workbench.describe import KERNELS, catalog
-from workbench.describe.job import Job
+from workbench.describe.job import Job, options
 from workbench.estimate import sizing
 from workbench.estimate.sizing.strategy_switches import layout_name
 from workbench.estimate.sizing.switch import RESULT
@@ -414,6 +414,46 @@ def test_the_code_of_a_switch_makes_its_change(name: str) -> None:
     for switch in sizing.switches(work, how, "cuda", costly=True):
         made = eval(switch.code, {"replace": replace, "workload": work, "strategy": how})
         assert made in (switch.workload, switch.strategy), switch.name
+
+
+def typed(given: dict[str, Any], words: list[str]) -> dict[str, Any]:
+    """The options of a job after those of a switch were typed, or left out, too."""
+    flags = {field.flag: field for field in options().values()}
+    result, rest = dict(given), iter(words)
+    for word in rest:
+        field = flags[next(rest) if word == "without" else word]
+        if word == "without":
+            del result[field.name]  # only what was given can be left out
+        else:
+            result[field.name] = True if field.is_switch else field.read(next(rest))
+    return result
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"kernels": "megatron", "micro_batch": 4},
+        {"norm": "fused", "compiled": True},
+        {"kernels": "compiled", "activation": "separate"},
+        {"recompute": "full", "recompute_layers": 5},
+        {"gpus": 8, "bucket_views": True, "reduce_bucket": 10_000, "static_graph": True},
+        {"gpus": 8, "strategy": "fsdp-grad-op", "sync_every_micro_batch": False, "accumulate": 2},
+        {"strategy": "fsdp-grad-op", "gpus": 1},
+        {"gpus": 8, "comm_hook": "fp16", "attention": "eager", "keep_logits": True},
+        {"gpus": 8, "strategy": "dp4-tp2", "optimizer": "lion", "attention_mask": True},
+    ],
+    ids=str,
+)
+def test_the_options_of_a_switch_make_its_change(given: dict[str, Any]) -> None:
+    """What is printed to be typed gives the very job whose memory stands beside it."""
+    job = Job.of("llama-3-8b", gpu="h100", **given)
+    found = sizing.switches(job.workload, job.strategy, job.cluster, costly=True)
+    assert found
+    for switch in found:
+        made = Job.of("llama-3-8b", **typed({"gpu": "h100", **given}, switch.option.split()))
+        assert made.workload == switch.workload, switch.option
+        assert replace(made.strategy, name=switch.strategy.name) == switch.strategy, switch.option
 
 
 @pytest.mark.parametrize("options", [{}, {"quantization": "nf4"}, {"micro_batch": 8}])

@@ -282,7 +282,15 @@ def test_impossible_orders_are_errors_and_no_hang() -> None:
             "zero-bubble schedule needs a multiple of 4",
         ),
         ({"stages": 0}, "at least 1"),
-        ({"micro_batches": 10**9}, "fewer micro-batches"),
+        ({"micro_batches": 10**9, "transfer_seconds": 0.1}, "fewer micro-batches"),
+        (
+            {
+                "micro_batches": 10**9,
+                "forward_seconds": [1.0, 2.0, 1.0, 1.0],
+                "name": "zero-bubble",
+            },
+            "fewer micro-batches",
+        ),
         ({"forward_seconds": [1.0, 2.0]}, "4 \\(one per rank\\)"),
         ({"forward_seconds": float("nan")}, "0 or above"),
         ({"backward_seconds": -1.0}, "0 or above"),
@@ -300,6 +308,15 @@ def test_bad_input_says_what_is_allowed(change: dict, message: str) -> None:
     }
     with pytest.raises(UsageError, match=message):
         pipeline_seconds(**given | change)
+
+
+@pytest.mark.parametrize("name", ["1f1b", "gpipe", "naive", "zero-bubble"])
+def test_a_closed_form_takes_any_number_of_micro_batches(name: str) -> None:
+    forward: float | list[float] = 1.0 if name == "zero-bubble" else [1.0, 2.0, 1.0, 1.0]
+    few, many = (pipeline_seconds(name, 4, count, forward, 2.0) for count in (1000, 10**6))
+    per_micro_batch = (many - few) / (10**6 - 1000)
+    again = pipeline_seconds(name, 4, 1001, forward, 2.0) - few
+    assert per_micro_batch == pytest.approx(again)
 
 
 def test_the_planner_gets_its_answer_in_microseconds() -> None:

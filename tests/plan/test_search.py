@@ -231,6 +231,13 @@ def test_the_limit_that_is_the_reason_is_named() -> None:
     assert "both" in both[-1]
 
 
+def test_a_large_batch_in_a_pipeline_is_planned() -> None:
+    machine = offer("two", "h200-sxm", 3, 2.5, max_nodes=64, network=IB)
+    small = work("mixtral-8x7b", precision="bf16-pure", optimizer="adamw-8bit")
+    plans = ask(small, offers=(machine,), global_batch=100_000, tokens=1e12)
+    assert any(plan.strategy.pp > 1 for plan in plans.plans)
+
+
 def test_ties_go_to_fewer_gpus() -> None:
     rows = [(one.usd, one.gpus) for one in ask().plans]
     assert [usd for usd, _ in rows] == sorted(usd for usd, _ in rows)

@@ -129,6 +129,15 @@ def test_unknown_prices_are_not_zero(calculator: CostCalculator) -> None:
     assert number(calculator, "Time")["value"] != "n/a"
 
 
+def test_refusals_and_disks_go_by_the_controls(calculator: CostCalculator) -> None:
+    move(calculator, checkpoint_minutes=0)
+    assert "checkpoint minutes must be above 0" in repr(calculator)
+    move(calculator, checkpoint_minutes=None)
+    assert "stopped_days" in calculator.controls["hidden"]
+    move(calculator, keep_checkpoints=2)  # they are kept on the disks too
+    assert "stopped_days" not in calculator.controls["hidden"]
+
+
 def test_own_price_range_and_month(calculator: CostCalculator) -> None:
     move(calculator, usd_per_hour="18-24")
     assert calculator.figure["offer"]["source"] == "given by you"

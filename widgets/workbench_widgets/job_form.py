@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import workbench as wb
 from workbench.describe import KERNELS, ImplementationAssumptions, catalog
 from workbench.describe.checks import require_positive
-from workbench.describe.job import PRESET, Job, default, options, read_model
+from workbench.describe.job import OF_PRESET, PRESET, Job, default, options, read_model
 from workbench.describe.option import declared, flat_names
 from workbench.describe.placement import Placement
 from workbench.describe.workload import USUAL_SEQ_LEN, usual_seq_len
@@ -36,12 +36,6 @@ JOB: dict[str, Any] = {
 }
 """Every control of a job and its first value. The first GPU is the one to train on."""
 _IMPLEMENTATION = declared(ImplementationAssumptions)
-OF_PRESET = {
-    name
-    for name in _IMPLEMENTATION
-    if len({str(getattr(preset, name)) for preset in KERNELS.values()}) > 1
-}
-"""What a preset of kernels decides; another preset decides it again."""
 _Own = TypeVar("_Own", bound="JobForm")  # typing.Self is younger than Python 3.10
 
 

@@ -21,7 +21,6 @@ from workbench.compare.differences import RESULTS
 from workbench.compare.runs import Comparison, find
 from workbench.compare.runs import compare as set_beside
 from workbench.observe.energy import JOULES_PER_KWH
-from workbench.store.names import check_local
 from workbench.units import (
     UNKNOWN,
     format_bytes,
@@ -78,13 +77,7 @@ def compare(
 ) -> None:
     """Compare runs: differing settings, results, and cost to reach a loss."""
     place = wb.Store(store)
-    files = [path for path in (csv, parquet) if path is not None]
-    for path in files:
-        check_local(path, "The file")
-    if parquet is not None and parquet.suffix != ".parquet":
-        raise wb.UsageError(f"--parquet {parquet}: give a file name that ends in .parquet.")
-    for path in files:
-        export.check(path)
+    files = export.files_asked_for(csv, parquet)
     comparison = set_beside(place, runs)
     document = comparison.document(by=by, loss=loss)
     for path in files:

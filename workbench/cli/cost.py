@@ -42,7 +42,8 @@ def answer(options: CostOptions) -> CostAnswer:
     Raises:
         UsageError: an impossible value, no length or no GPU; the message says what is allowed.
     """
-    _length(options)  # refused before anything else is looked up
+    options.check_amounts()  # refused before anything else is looked up
+    _length(options)
     if options.gpu is None and options.offer is not None:
         named = named_offer(options)
         options = replace(options, job={"gpus": named.gpus, **options.job, "gpu": named.gpu})
@@ -127,8 +128,6 @@ def _length(options: CostOptions) -> dict[str, Any]:
 
 def _plan(options: CostOptions, job: Job) -> RunPlan:
     size = checkpoint_bytes(job.workload, job.strategy)
-    if options.keep_checkpoints < 0:
-        raise UsageError(f"--keep-checkpoints must be 0 or above, not {options.keep_checkpoints}.")
     same = {field.name for field in fields(RunPlan)} & {
         *("spot", "interruption_hours", "checkpoint_seconds", "idle_hours", "stopped_days"),
         *("egress_gb", "hours_per_month"),

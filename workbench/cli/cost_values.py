@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Annotated
 
 from workbench.cli.describing import RunDescription
+from workbench.describe.checks import require_amount
 from workbench.describe.job import Job
-from workbench.describe.option import Option
+from workbench.describe.option import Option, declared
 from workbench.estimate.cost import RunCost
 from workbench.estimate.cost.plan import (
     FAILURE_GPU_HOURS,
@@ -74,6 +76,27 @@ class CostOptions(RunDescription):
     def gpu(self) -> str | None:
         """The card that was named; None = none was."""
         return self.job.get("gpu")
+
+    def check_amounts(self) -> None:
+        """Refuse impossible amounts by the names and in the units in which they were given.
+
+        Raises:
+            UsageError: one is not a number, below 0, or 0 where that says nothing.
+        """
+        for name in (*_ABOVE_NOTHING, *_FROM_NOTHING):
+            allowed, least = ("0 or above", 0.0)
+            if name in _ABOVE_NOTHING:
+                allowed, least = ("above 0", math.ulp(0.0))
+            if (amount := getattr(self, name)) is not None:
+                require_amount(declared(CostOptions)[name].flag, amount, allowed, least=least)
+
+
+_ABOVE_NOTHING = ("epochs", "interruption_hours", "checkpoint_minutes", "storage_gb_per_second")
+_FROM_NOTHING = (
+    *("failure_gpu_hours", "checkpoint_seconds", "start_minutes", "restart_minutes"),
+    *("evaluation", "failed", "idle_hours", "storage_gb", "keep_checkpoints", "stopped_days"),
+    "egress_gb",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,6 @@ from workbench.cli.terminal import StoreOption, console, errors
 from workbench.compare import export, index
 from workbench.compare.filters import choose
 from workbench.observe.rows import LISTED
-from workbench.store.names import check_local
 
 _WHERE = "Filter the runs, for example 'strategy=ddp outcome=failed tag=x loss<2 name~gpt'."
 _SORT = "Sort by a field: loss_last, or -loss_last for largest first [default: newest first]."
@@ -37,11 +36,7 @@ def runs(
 ) -> None:
     """List the runs of the store, newest first."""
     place = wb.Store(store)
-    files = [path for path in (csv, parquet) if path is not None]
-    for path in files:
-        check_local(path, "The file")
-    for path in files:
-        export.check(path)
+    files = export.files_asked_for(csv, parquet)
     with status_line() as show:
 
         def on_progress(done: int, of: int) -> None:

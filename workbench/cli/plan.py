@@ -134,6 +134,7 @@ def document(report: PlanAnswer) -> dict[str, Any]:
     result = report.plans.document(report.options.rejections)
     for entry, plan in zip(result["plans"], report.plans.plans, strict=False):
         entry["launch"] = launch_line(plan)
+        entry["trained"] = plan.trained_beside(report.workload)
     return result | {
         "model": report.workload.model.name,
         "workload": asdict(report.workload),

@@ -15,13 +15,12 @@ from workbench.cli.cost_values import CostAnswer, CostOptions
 from workbench.cli.describing import option
 from workbench.cli.terminal import StoreOption
 from workbench.compare.calibration.calibrate import measured_conditions
-from workbench.describe import Cluster, Strategy, Workload, prices
-from workbench.describe.hardware import Network
-from workbench.describe.job import Job
+from workbench.describe import Cluster, prices
 from workbench.describe.option import Option
 from workbench.describe.price import Offer, Terms
 from workbench.describe.recorded import from_document
 from workbench.engines.export_request import plan_entry
+from workbench.engines.planned import machines, planned_job
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.cost import RunPlan, checkpoint_bytes, run_cost
 from workbench.estimate.step_time import step_time
@@ -68,6 +67,7 @@ def rehearsed(options: RehearseOptions) -> CostAnswer:
     Raises:
         UsageError: no such plan, options beside it that it has itself, or no job.
     """
+    options.check_amounts()
     if options.what is None:
         return answer(options)
     given = [name for name in options.job if options.job[name] is not None]
@@ -89,7 +89,7 @@ def _planned(path: Path, options: RehearseOptions) -> CostAnswer:
     entry = plan_entry(path, options.rank)
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
-        job, offer = _job(entry, document["workload"]), _offer(entry)
+        job, offer = planned_job(entry, document), _offer(entry)
         plan = from_document(RunPlan, document["run"])
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
@@ -116,35 +116,15 @@ def _planned(path: Path, options: RehearseOptions) -> CostAnswer:
     return CostAnswer(job=job, cost=cost, notes=tuple(notes))
 
 
-def _job(entry: Mapping[str, Any], workload: Mapping[str, Any]) -> Job:
-    sizes = {name: entry[name] for name in ("micro_batch", "accumulate")}
-    nodes, network = int(entry["nodes"]), entry["network"]
-    return Job(
-        workload=replace(from_document(Workload, workload), **sizes),
-        strategy=Strategy.parse(entry["strategy"], entry["gpus"]).with_options(
-            recompute=entry["recompute"],
-            recompute_parts=tuple(entry["recompute_parts"]),
-            offload=tuple(entry["offload"]),
-        ),
-        cluster=Cluster.rented(
-            entry["gpu"],
-            gpus=entry["gpus"] // nodes,
-            nodes=nodes,
-            network=network and from_document(Network, network),
-            link=entry["link"],
-        ),
-    )
-
-
 def _offer(entry: Mapping[str, Any]) -> Offer:
     """The machines at the price that the plan was made with."""
-    hourly = entry["usd_per_hour"]
-    price = None if hourly is None else hourly / entry["nodes"]
+    hourly, (nodes, gpus) = entry["usd_per_hour"], machines(entry)
+    price = None if hourly is None else hourly / nodes
     return Offer(
         provider=entry["provider"],
         name=entry["offer"],
         gpu=entry["gpu"],
-        gpus=entry["gpus"] // entry["nodes"],
+        gpus=gpus,
         usd_per_hour=None if entry["spot"] else price,
         spot_usd_per_hour=price if entry["spot"] else None,
         source=entry["price_source"],

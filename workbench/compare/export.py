@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import HostError, StoreError, pip_install
+from workbench.errors import HostError, StoreError, UsageError, pip_install
 from workbench.observe.curves import TokenCount
 from workbench.observe.events import MetricStream
 from workbench.observe.logged import LoggedRow
@@ -21,6 +21,7 @@ from workbench.observe.rank_count import rank_count
 from workbench.observe.work_clock import StepClock
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.names import check_local
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 
@@ -157,6 +158,29 @@ def write(
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
     return done
+
+
+def files_asked_for(csv: Path | None, parquet: Path | None) -> list[Path]:
+    """The files of the two options, whose names say what is written into them.
+
+    Raises:
+        UsageError: an address of an object store, or a name that says the other format.
+        HostError: Parquet without pyarrow.
+        StoreError: the folder does not exist.
+    """
+    files = [path for path in (csv, parquet) if path is not None]
+    for path in files:
+        check_local(path, "The file")
+    if parquet is not None and parquet.suffix != ".parquet":
+        raise UsageError(f"--parquet {parquet}: give a file name that ends in .parquet.")
+    if csv is not None and csv.suffix == ".parquet":
+        raise UsageError(
+            f"--csv {csv}: the name says Parquet. Give --parquet {csv}, or a name that ends in "
+            ".csv."
+        )
+    for path in files:
+        check(path)
+    return files
 
 
 def check(path: Path) -> None:

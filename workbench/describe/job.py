@@ -50,6 +50,12 @@ PRESET = DeclaredField(
     default="transformers",
     option=Option(help="transformers, fused, compiled, megatron.", choices=tuple(KERNELS)),
 )
+OF_PRESET = frozenset(
+    name
+    for name in declared(ImplementationAssumptions)
+    if len({str(getattr(preset, name)) for preset in KERNELS.values()}) > 1
+)
+"""What a preset of kernels decides; another preset decides it again."""
 TRAINER = DeclaredField(
     name="trainer",
     type=str | None,

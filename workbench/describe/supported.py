@@ -186,6 +186,16 @@ def check_given(strategy: Strategy, given: Collection[str]) -> None:
             _check_option(strategy, who, option)
 
 
+def unread(strategy: Strategy) -> dict[str, Any]:
+    """The options that neither a library nor a script reads under it, with their defaults."""
+    values = strategy.options()
+    return {
+        name: _DEFAULTS[name]
+        for name in scopes()
+        if values[name] != _DEFAULTS[name] and not is_counted(strategy, name, values[name])
+    }
+
+
 def is_counted(strategy: Strategy, option: str, value: Any) -> bool:
     """Whether a library or a script reads such an option, so that an estimate counts it."""
     scope, who = scopes().get(option), backend(strategy)

@@ -70,7 +70,10 @@ class EngineSettings:
     """Of the GPU boards in all starts; None = no limit."""
     usd_per_hour: Annotated[
         float | None,
-        Option(help="Price of all machines, for --max-usd [default: the plan's, or the maximum]."),
+        Option(
+            help="Price of all machines, for --max-usd [default: the plan's, or the maximum].",
+            above=0,
+        ),
     ] = None
     """Of all machines together; None = the plan's, else `max_usd_per_hour`."""
     idle_minutes: Annotated[

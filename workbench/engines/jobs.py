@@ -14,6 +14,7 @@ from workbench.describe.detection import CHOOSE_GPUS
 from workbench.describe.job import Job
 from workbench.engines.job import NODES, PROCESSES, EngineJob
 from workbench.engines.launching import option_names
+from workbench.engines.planned import layout, machines, provider
 from workbench.errors import UsageError
 from workbench.launching.prepare.accelerate_config import check_supported
 from workbench.launching.prepare.accelerate_defaults import open_settings
@@ -144,15 +145,10 @@ def job_from_plan(
         UsageError: it is no plan, or nothing starts its layout.
     """
     try:
-        gpus, nodes = int(entry["gpus"]), int(entry["nodes"])
-        strategy = Strategy.parse(entry["strategy"], gpus).with_options(
-            recompute=entry["recompute"],
-            recompute_parts=tuple(entry["recompute_parts"]),
-            offload=tuple(entry["offload"]),
-        )
+        (nodes, each), strategy = machines(entry), layout(entry)
         sizes = {"--micro-batch": entry["micro_batch"], "--accumulate": entry["accumulate"]}
         sizes |= {"--seq-len": entry["seq_len"], "--precision": entry["precision"]}
-        where: dict[str, Any] = {"gpu": str(entry["gpu"]), "provider": str(entry["provider"])}
+        where: dict[str, Any] = {"gpu": str(entry["gpu"]), "provider": provider(entry)}
         where |= {"region": entry["region"] or None, "spot": bool(entry["spot"])}
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
@@ -166,7 +162,7 @@ def job_from_plan(
         words,
         strategy=strategy,
         nodes=nodes,
-        processes_per_node=gpus // nodes,
+        processes_per_node=each,
         **(where | _some(more)),
     )
 

@@ -240,7 +240,11 @@ def _not_rented(job: EngineJob, engine: str) -> list[Refusal]:
     reasons: list[Refusal] = []
     if job.provider is not None and not (engine == "kubeflow" and job.provider == "kubernetes"):
         reason = f"{engine} does not rent machines: it runs on your own."
-        reasons.append(Refusal("provider", reason, f"Remove --provider {job.provider}."))
+        remedy = (
+            f"Remove --provider {job.provider}; where a plan names it, use --to skypilot or "
+            "dstack, or plan for your machines: workbench plan --gpu G --gpus N."
+        )
+        reasons.append(Refusal("provider", reason, remedy))
     if job.spot and engine in {"torchrun", "accelerate"}:
         reason = "Plain commands do not restart after a spot interruption."
         reasons.append(Refusal("spot", reason, "Use --to skypilot, dstack or slurm."))

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import Job
-from workbench.describe.recorded import from_document
 from workbench.engines.export_request import plan_entry
+from workbench.engines.planned import planned_job
 from workbench.errors import UsageError
 from workbench.store.record import read_record
 from workbench.store.runs import Store
@@ -38,19 +34,9 @@ def described(what: str | None, rank: int = 1, store: str | Store | None = None)
 def _planned(path: Path, rank: int) -> Job:
     entry = plan_entry(path, rank)
     try:
-        document: Mapping[str, Any] = json.loads(path.read_text(encoding="utf-8"))["workload"]
-        sizes = {name: entry[name] for name in ("micro_batch", "accumulate")}
-        workload = replace(from_document(Workload, document), **sizes)
-        strategy = Strategy.parse(entry["strategy"], entry["gpus"]).with_options(
-            recompute=entry["recompute"],
-            recompute_parts=tuple(entry["recompute_parts"]),
-            offload=tuple(entry["offload"]),
-        )
-        nodes = int(entry["nodes"])
-        cluster = Cluster.rented(entry["gpu"], gpus=entry["gpus"] // nodes, nodes=nodes)
+        return planned_job(entry, json.loads(path.read_text(encoding="utf-8")))
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(
             f"{path} is not output of this version's workbench plan --json ({error}). Write it "
             "again: workbench plan … --json > plans.json"
         ) from error
-    return Job(workload=workload, strategy=strategy, cluster=cluster)

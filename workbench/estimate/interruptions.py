@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 
 from workbench.errors import UsageError
+from workbench.units import format_seconds
 
 HOUR = 3600.0
 _BURSTS = (1, 2)
@@ -112,9 +113,10 @@ def expected_wall_seconds(
     exponent = (interval + checkpoint) / mean
     if exponent > _HOPELESS or restart / mean > _HOPELESS:
         raise UsageError(
-            f"Interrupted every {mean:.0f} s on average, the job never gets through an interval "
-            f"of {interval:.0f} s with a checkpoint of {checkpoint:.0f} s and a restart of "
-            f"{restart:.0f} s. Save more often (checkpoint_interval) or use steadier machines."
+            f"Interrupted every {format_seconds(mean)} on average, the job never gets through an "
+            f"interval of {format_seconds(interval)} with a checkpoint of "
+            f"{format_seconds(checkpoint)} and a restart of {format_seconds(restart)}. Save more "
+            "often, make checkpoints and restarts quicker, or use steadier machines."
         )
     return mean * math.exp(restart / mean) * math.expm1(exponent) * work / interval
 

@@ -17,7 +17,7 @@ from workbench.planning.layout_result import FittingLayout, LayoutResult
 from workbench.planning.layout_search import LayoutSearch
 from workbench.planning.market import Candidate, Limits, Market
 from workbench.planning.offer_search import KEEP, OfferSearch, Progress
-from workbench.planning.plans import Plan, Plans, Sensitivity, tight_note
+from workbench.planning.plans import OWN, Plan, Plans, Sensitivity, tight_note
 from workbench.planning.ranking import pareto, sensitivities
 from workbench.planning.rejected import Rejected
 from workbench.planning.search_context import SearchContext, node_group
@@ -25,8 +25,6 @@ from workbench.planning.space import Space, default_batch
 
 PLAIN = Strategy.parse("single", 1)
 """Checkpoints are as large as this strategy's for every plan: 12 bytes per parameter with AdamW."""
-OWN = "own machines"
-"""Provider of machines that are not rented through an offer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +258,7 @@ def _plan(
         nodes=min(nodes, cluster.nodes),
         strategy=strategy,
         workload=workload,
+        trained=trained,
         cluster=cluster,
         memory=memory,
         step=fit.step,

@@ -8,7 +8,9 @@ from typing import Any, Protocol
 
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import Job
+from workbench.describe.option import declared
 from workbench.describe.price import Offer
+from workbench.describe.workload import ImplementationAssumptions
 from workbench.estimate.cost import RunCost
 from workbench.estimate.parts import Estimate
 from workbench.estimate.timing import StepTime
@@ -18,6 +20,11 @@ from workbench.units import format_bytes, format_seconds, format_usd
 
 SHOWN = 10
 """Plans in a table."""
+OWN = "own machines"
+"""Provider of machines that are not rented through an offer."""
+_BESIDE_LAYOUT = frozenset({"recompute", "recompute_parts", "offload"})
+"""Options of a strategy that have keys of their own in a plan's document."""
+_IMPLEMENTATION = declared(ImplementationAssumptions)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +45,9 @@ class Plan:
     """How the work is laid out."""
     workload: Workload
     """What is trained, with this plan's micro-batch and accumulation."""
+    trained: Strategy
+    """`strategy` and what the job's named trainer does there by itself: memory and time are of
+    this one, which no library is told."""
     cluster: Cluster
     """Where, with its price and fabric."""
     memory: Estimate
@@ -95,6 +105,11 @@ class Plan:
             "recompute": self.strategy.recompute,
             "recompute_parts": list(self.strategy.recompute_parts),
             "offload": list(self.strategy.offload),
+            "options": {
+                name: value
+                for name, value in self.strategy.options_beside_name().items()
+                if name not in _BESIDE_LAYOUT
+            },
             "hours": self.hours,
             "usd": self.usd,
             "usd_per_hour": self.cost.idle_usd_per_hour,
@@ -114,6 +129,25 @@ class Plan:
             "price_date": self.offer.date,
             "price_marks": list(self.offer.marks),
             "why": self.why,
+        }
+
+    def trained_beside(self, workload: Workload) -> dict[str, Any]:
+        """What the named trainer makes of `workload` and the layout there, by the options' names.
+
+        Empty where no trainer is named, or where its defaults follow from nothing of the layout.
+        """
+        mine, given = (
+            {
+                **{name: getattr(work, name) for name in declared(Workload)},
+                **{name: getattr(work.kernels, name) for name in _IMPLEMENTATION},
+                **strategy.options(),
+            }
+            for work, strategy in ((self.workload, self.trained), (workload, self.strategy))
+        )
+        return {
+            name: value
+            for name, value in mine.items()
+            if value != given[name] and name not in {"micro_batch", "accumulate"}
         }
 
 

@@ -38,7 +38,8 @@ class CostChoice(CommandForm):
     def hidden(self) -> list[str]:
         """Controls that have no effect as the others stand."""
         away = [*super(CostChoice, self).hidden()]
-        away += [] if self["storage_gb"] else ["stopped_days"]
+        stored = self["storage_gb"] or self["keep_checkpoints"]
+        away += [] if stored else ["stopped_days"]
         return [*away, "provider"] if self["usd_per_hour"] else away
 
     def costed(self) -> CostAnswer:

@@ -80,6 +80,7 @@ def schedule(name: str, stages: int, micro_batches: int, virtual_stages: int = 1
     F0 B0 F1 B1 F2 B2 F3 B3
     """
     name = check_schedule(name, stages, micro_batches, virtual_stages)
+    check_passes(stages, micro_batches, virtual_stages)
     makers = {
         "gpipe": _gpipe,
         "1f1b": _one_forward_one_backward,
@@ -99,17 +100,12 @@ def check_schedule(name: str, stages: int, micro_batches: int, virtual_stages: i
     """The schedule that really runs: 1f1b with chunks is the interleaved one.
 
     Raises:
-        UsageError: as `schedule`.
+        UsageError: as `schedule`, but for the number of passes: see `check_passes`.
     """
     require_choice("schedule", name, SCHEDULES)
     require_positive("stages", stages)
     require_positive("micro_batches", micro_batches)
     require_positive("virtual_stages", virtual_stages)
-    if stages * micro_batches * virtual_stages * 2 > _MOST_OPERATIONS:
-        raise UsageError(
-            f"{stages} stages x {micro_batches} micro-batches x {virtual_stages} chunks are "
-            f"more than {_MOST_OPERATIONS:,} passes; use fewer micro-batches."
-        )
     if name == "1f1b" and virtual_stages > 1:
         name = "interleaved"
     grouped = name == "interleaved" or (name == "zero-bubble" and virtual_stages > 1)
@@ -118,6 +114,20 @@ def check_schedule(name: str, stages: int, micro_batches: int, virtual_stages: i
             f"The {name} schedule needs a multiple of {stages} micro-batches, not {micro_batches}."
         )
     return name
+
+
+def check_passes(stages: int, micro_batches: int, virtual_stages: int) -> None:
+    """Refuse a step whose passes are too many to be placed one by one; closed forms take any.
+
+    Raises:
+        UsageError: with their number and the largest.
+    """
+    if stages * micro_batches * virtual_stages * 2 > _MOST_OPERATIONS:
+        raise UsageError(
+            f"{stages} stages x {micro_batches:,} micro-batches x {virtual_stages} chunks are "
+            f"more than {_MOST_OPERATIONS:,} passes; use fewer micro-batches (accumulate), or "
+            "larger ones."
+        )
 
 
 def _forward(index: int, chunk: int = 0) -> Operation:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from workbench.estimate.pipeline.engine import run, usual_wiring
 from workbench.estimate.pipeline.run import Seconds, check_transfer, durations
-from workbench.estimate.pipeline.schedules import check_schedule
+from workbench.estimate.pipeline.schedules import check_passes, check_schedule
 
 
 def pipeline_seconds(
@@ -72,10 +72,11 @@ def _step_seconds(
         even = _even(name, stages, count, chunks, (there[0], back[0], own[0]))
         if even is not None:
             return even
+    if name == "1f1b" and not transfer and count > stages:
+        return _bottleneck(there, back, count)
+    check_passes(stages, count, chunks)
     if name != "1f1b":
         return _simulated(name, count, chunks, tuple(there), tuple(back), tuple(own), transfer)
-    if not transfer and count > stages:
-        return _bottleneck(there, back, count)
     return _recurrence(there, back, count, transfer)
 
 

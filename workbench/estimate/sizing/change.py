@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,13 +43,13 @@ class Change:
             return self.option
         fields = {**self.workload, **self.kernels, **self.strategy}
         flags = {options()[name].flag: value for name, value in fields.items()}
+        off = [flag for flag, value in flags.items() if value is None or value is False]
         given = [
             flag if value is True else f"{flag} {text_of(value)}"
             for flag, value in flags.items()
-            if value is not None and value is not False
+            if flag not in off
         ]
-        dropped = [f"without {flag}" for flag, value in flags.items() if value is False]
-        return " ".join([*given, *dropped])
+        return " ".join([*given, *without(off)])
 
     @property
     def code(self) -> str:
@@ -67,6 +67,11 @@ class Change:
         if self.kernels:
             fields["kernels"] = replace(workload.kernels, **self.kernels)
         return replace(workload, **fields), strategy.with_options(**self.strategy)
+
+
+def without(flags: Iterable[str]) -> tuple[str, ...]:
+    """What not to type any more."""
+    return tuple(f"without {flag}" for flag in flags)
 
 
 def _assigned(values: Mapping[str, Any]) -> str:

@@ -7,14 +7,16 @@ Communication: DDP, ZeRO-1 and ZeRO-2 move 2 bytes-of-parameters per step, FSDP 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
+from workbench.describe.job import options
+from workbench.describe.supported import unread
 from workbench.estimate.context import widths
-from workbench.estimate.sizing.change import Change
+from workbench.estimate.sizing.change import Change, without
 from workbench.units import format_bytes
 
 STATES = ("parameters", "master copy", "optimizer states", "gradients")
@@ -38,9 +40,10 @@ def _again(workload: Workload, share: float) -> str:
 
 def _recompute(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     if strategy.recompute != "full" or strategy.recompute_layers is not None:
+        all_layers = {} if strategy.recompute_layers is None else {"recompute_layers": None}
         lora = " (a half, not a third: LoRA's backward is short)" if workload.lora_rank else ""
         yield Change(
-            strategy={"recompute": "full", "recompute_layers": None},
+            strategy={"recompute": "full", **all_layers},
             name="recompute full",
             cost=f"gradient checkpointing, {_again(workload, 1)}: every block runs forward "
             f"twice{lora}",
@@ -116,17 +119,27 @@ def _sharding(workload: Workload, strategy: Strategy) -> Iterator[Change]:
 
 def _renamed(strategy: Strategy, change: dict[str, Any], cost: str, label: str = "") -> Change:
     name = layout_name(strategy.with_options(**change))
+    gone, dropped = _unread(strategy, change)
     practice = {
         "f": "fully_shard(block) per block, then fully_shard(model)",
         "z": f'DeepSpeed: "zero_optimization": {{"stage": {name[4:5]}}}',
     }
     return Change(
-        strategy={"name": name} | change,
+        strategy={"name": name} | change | gone,
         name="reshard after forward" if label else name,
         cost=cost,
-        option=f"--strategy {name}",
+        option=" ".join((f"--strategy {name}", *dropped)),
         in_practice=practice.get(name[0], practice["f"]),
     )
+
+
+def _unread(
+    strategy: Strategy, change: Mapping[str, Any]
+) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """What no one reads any more after a change, and how it is left out of the command."""
+    gone = unread(strategy.with_options(**change))
+    given = strategy.options_beside_name()
+    return gone, without(options()[name].flag for name in gone if name in given)
 
 
 def layout_name(strategy: Strategy) -> str:
@@ -187,13 +200,15 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Change]:
         how = '"offload_param" + "offload_optimizer"' if stage else "CPUOffloadPolicy()"
         yield _moved(workload, strategy, ("optimizer", "parameters"), how)
     if single and stage is None and not offloaded:
-        third = {"name": "zero3", "zero_stage": 3}
+        third: dict[str, Any] = {"name": "zero3", "zero_stage": 3}
+        gone, dropped = _unread(strategy, third)
+        third |= gone
         layout, what = strategy.with_options(**third), ("optimizer", "parameters")
         moved = _moved(workload, layout, what, 'DeepSpeed: "offload_param"')
         yield replace(
             moved,
             strategy=third | dict(moved.strategy),
-            option=f"--strategy zero3 --gpus 1 {moved.options}",
+            option=" ".join((f"--strategy zero3 --gpus 1 {moved.options}", *dropped)),
             name="ZeRO-3 offload",
         )
     if "activations" not in offloaded and strategy.pp == 1 and workload.model.kind != "module":

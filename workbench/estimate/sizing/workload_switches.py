@@ -7,9 +7,12 @@ LoRA: frozen weights get no gradient).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
 
-from workbench.describe import Strategy, Workload
+from workbench.describe import KERNELS, ImplementationAssumptions, Strategy, Workload
+from workbench.describe.job import OF_PRESET
 from workbench.estimate.sizing.change import Change
 
 LORA_RANK = 16
@@ -70,23 +73,24 @@ def _attention(workload: Workload, _: Strategy) -> Iterator[Change]:
 
 def _kernels(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     kernels = workload.kernels
-    fused = {"norm": "fused", "activation": "fused"}
+    fused: dict[str, Any] = {"norm": "fused", "activation": "fused"}
+    compiled = fused | {"compiled": True}
     transformer = workload.model.kind != "module"
     if transformer and (kernels.norm, kernels.activation) != ("fused", "fused"):
         yield Change(
             kernels=fused,
             name="fused kernels",
             cost="none: faster too; needs Liger or a like kernel library",
-            option="--kernels fused",
+            option=_preset(kernels, fused),
             in_practice="use_liger_kernel=True (Trainer), or liger_kernel's "
             "apply_liger_kernel_to_…",
         )
     if transformer and not kernels.compiled:
         yield Change(
-            kernels=fused | {"compiled": True},
+            kernels=compiled,
             name="torch.compile",
             cost="minutes of compilation, again for every new shape; steps are faster afterwards",
-            option="--kernels compiled",
+            option=_preset(kernels, compiled),
             in_practice="block.compile()",
         )
     if not kernels.expandable_segments:
@@ -110,6 +114,24 @@ def _kernels(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             cost="no gradient clipping by the global norm, no accumulation",
             in_practice="param.register_post_accumulate_grad_hook(step and free)",
         )
+
+
+def _preset(kernels: ImplementationAssumptions, change: Mapping[str, Any]) -> str:
+    """The preset that makes the change and no other, where a preset was all that was given.
+
+    "" = none does: the options of what changes do.
+    """
+    before, after = (
+        next(
+            (name for name, preset in KERNELS.items() if _of_preset(preset) == _of_preset(one)), ""
+        )
+        for one in (kernels, replace(kernels, **change))
+    )
+    return f"--kernels {after}" if before and after else ""
+
+
+def _of_preset(kernels: ImplementationAssumptions) -> list[Any]:
+    return [getattr(kernels, field) for field in sorted(OF_PRESET)]
 
 
 def _optimizer(workload: Workload, strategy: Strategy) -> Iterator[Change]:
