@@ -359,7 +359,7 @@ def _workload(model: Model, given: Mapping[str, Any]) -> Workload:
 
 
 def _kernels(given: Mapping[str, Any]) -> ImplementationAssumptions:
-    preset = given.get("kernels") or PRESET.default
+    preset = PRESET.default if given.get("kernels") is None else given["kernels"]
     if isinstance(preset, ImplementationAssumptions):
         return preset
     require_choice(PRESET.title, preset, PRESET.option.choices)

@@ -184,6 +184,11 @@ class Strategy:
         check_declared(self)
         if self.zero_stage not in {None, 1, 2, 3}:
             raise UsageError(f"zero_stage must be 1, 2, 3 or None, not {self.zero_stage}.")
+        if self.recompute == "selective" and not self.recompute_parts:
+            raise UsageError(
+                f"recompute_parts is empty. Name some of {', '.join(SELECTIVE)}, or use recompute "
+                "'none'."
+            )
         ranks = self.data_ranks * self.cp * self.tp
         if self.ep > 1 and ranks % (self.ep * self.expert_tp):
             raise UsageError(
