@@ -143,6 +143,8 @@ def test_a_layout_for_other_gpus_comes_with_one_for_these(
         ("trainer", True, "trainer must be a text, not True"),
         ("quantization", [], "quantization must be a text"),
         ("kernels", "", "Unknown kernels ''"),
+        ("strategy", "0", "Unknown strategy '0'"),
+        ("strategy", "dp0", "dp_replicate must be at least 1, not 0"),
         ("micro_batch", True, "micro_batch must be a whole number, not True"),
         ("recompute_parts", (), "recompute_parts is empty. Name some of op, attention"),
     ],
