@@ -143,6 +143,7 @@ def test_a_layout_for_other_gpus_comes_with_one_for_these(
         ("trainer", True, "trainer must be a text, not True"),
         ("quantization", [], "quantization must be a text"),
         ("kernels", "", "Unknown kernels ''"),
+        ("model", " ", "name is empty. Give one of the catalog"),
         ("strategy", "0", "Unknown strategy '0'"),
         ("strategy", "dp0", "dp_replicate must be at least 1, not 0"),
         ("micro_batch", True, "micro_batch must be a whole number, not True"),
@@ -150,9 +151,9 @@ def test_a_layout_for_other_gpus_comes_with_one_for_these(
     ],
 )
 def test_what_is_no_value_of_an_option_is_refused(name: str, value: Any, said: str) -> None:
-    given = {"gpu": "h100", "recompute": "selective"} | {name: value}
+    given = {"model": "gpt2", "gpu": "h100", "recompute": "selective"} | {name: value}
     with pytest.raises(wb.UsageError, match=said):
-        wb.Job.of("gpt2", **given)
+        wb.Job.of(**given)
 
 
 def test_a_switch_is_also_refused_where_it_is_set_directly() -> None:

@@ -165,6 +165,7 @@ def test_qlora_stores_the_base_in_half_a_byte() -> None:
         ({}, "pp", 64, "at least 64 blocks"),
         ({"seq_len": 4095}, "cp", 2, "4095 tokens cannot be split.*a multiple of 2 as seq_len"),
         ({}, "tp", 3, "Use one of 2, 4, 8, 16, 32"),
+        ({"trained_layers": 33}, "ddp", 2, "has 32 blocks: its last 33 cannot be trained. Use"),
         ({}, "ep", 2, "has no experts to spread over ep = 2. Leave ep out"),
         ({"model": SHARED}, "tp", 6, "8 key/value heads cannot be shared out over tp = 6. Use one"),
         ({"model": replace(LLAMA_8B, heads=3, kv_heads=3, head_dim=128)}, "tp", 2, "leave tp out"),

@@ -138,6 +138,12 @@ def check_layout(workload: Workload, strategy: Strategy) -> None:
     """
     model = workload.model
     check_offloaded_weights(strategy)
+    last = workload.trained_layers
+    if last is not None and last > model.layers and model.kind != "module":
+        raise UsageError(
+            f"{model.name} has {model.layers} blocks: its last {last:,} cannot be trained. Use "
+            f"trained_layers {model.layers} or less, or leave it out to train everything."
+        )
     if strategy.tp > 1 and workload.quantization != "none":
         raise UsageError(
             f"{workload.quantization} weights cannot be split over tp = {strategy.tp}. "
