@@ -406,3 +406,38 @@ def test_a_folder_of_a_models_name_hides_no_model(
     assert wb.Job.of("gpt2").workload.model.name == "GPT-2 small"
     with pytest.raises(UsageError, match=r"'mine' cannot be read: no config\.json"):
         wb.Job.of("mine")
+
+
+@pytest.mark.parametrize(
+    ("model_type", "keys", "longest"),
+    [
+        ("bert", {**OLD, "intermediate_size": 96, "max_position_embeddings": 50}, 50),
+        ("roberta", {**OLD, "intermediate_size": 96, "max_position_embeddings": 52}, 50),
+        (
+            "camembert",
+            {**OLD, "intermediate_size": 96, "max_position_embeddings": 52, "pad_token_id": 3},
+            48,
+        ),
+        ("opt", {**OLD, "ffn_dim": 100, "max_position_embeddings": 50}, 50),
+    ],
+)
+def test_rows_that_no_token_takes_are_no_positions(
+    model_type: str, keys: dict[str, Any], longest: int
+) -> None:
+    """The longest sequence is the one that the real class still takes."""
+    model = Model.from_config({"model_type": model_type, "word_embed_proj_dim": 64, **keys})
+    assert model.longest_sequence == longest
+    with pytest.raises(UsageError, match=f"has {longest} positions"):
+        model.check_sequence(longest + 1)
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    config = transformers.AutoConfig.for_model(model_type, **keys, word_embed_proj_dim=64)
+    module = transformers.AutoModel.from_config(config)
+    module(torch.full((1, longest), 9))
+    with pytest.raises((IndexError, RuntimeError)):
+        module(torch.full((1, longest + 1), 9))
+
+
+def test_published_encoders_and_opt_take_as_long_sequences_as_they_say() -> None:
+    lengths = {name: Model.catalog(name).longest_sequence for name in ("roberta-base", "opt-13b")}
+    assert lengths == {"roberta-base": 512, "opt-13b": 2048}

@@ -324,6 +324,20 @@ def test_a_bad_own_row_names_file_line_and_column_and_costs_only_itself(
     assert len(found) >= len([row for row in ROWS if row["kind"] == "offer"])
 
 
+@pytest.mark.filterwarnings("ignore:Own prices")
+@pytest.mark.parametrize(
+    "ask", [prices.terms, lambda name: prices.offers(providers=[name])], ids=["terms", "offers"]
+)
+def test_a_provider_of_a_row_that_cannot_be_read_says_why_it_is_unknown(own, ask) -> None:
+    own(f"{HEADER}lab,l4,1,-3,,,,,\n")
+    with pytest.raises(UnknownNameError, match=r"Unknown provider 'lab'.*line 2, column usd_per"):
+        ask("lab")
+    own(f"{HEADER}lab,l4,1,3,,,,,\n")
+    with pytest.raises(UnknownNameError) as error:
+        ask("labb")
+    assert "Own prices" not in str(error.value)
+
+
 def test_a_file_that_cannot_be_read_costs_no_other_price(
     own, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

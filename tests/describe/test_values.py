@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 import workbench as wb
@@ -125,3 +127,44 @@ def test_a_layout_for_other_gpus_comes_with_one_for_these(
         wb.Job.of("mixtral-8x7b", gpu="h100", gpus=8, strategy=strategy)
     for name in ("fsdp2-tp4", "dp2-tp4", "fsdp8-ep8"):
         assert wb.Job.of("mixtral-8x7b", gpu="h100", gpus=8, strategy=name).strategy.name == name
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("attention_mask", "false?", "attention_mask must be True or False, not 'false\\?'"),
+        ("attention_mask", 2, "must be True or False, not 2"),
+        ("compiled", float("nan"), "must be True or False, not nan"),
+        ("sequence_parallel", "8", "must be True or False"),
+        ("cpu", [], r"must be True or False, not \[\]"),
+        ("lora_targets", 3, "several values, or a text with commas, not 3"),
+        ("seq_len", [1], r"seq_len must be a number, not \[1\]"),
+        ("network", 100, "network must be a text, not 100"),
+        ("trainer", True, "trainer must be a text, not True"),
+        ("quantization", [], "quantization must be a text"),
+        ("kernels", "", "Unknown kernels ''"),
+        ("model", " ", "name is empty. Give one of the catalog"),
+        ("strategy", "0", "Unknown strategy '0'"),
+        ("strategy", "dp0", "dp_replicate must be at least 1, not 0"),
+        ("micro_batch", True, "micro_batch must be a whole number, not True"),
+        ("recompute_parts", (), "recompute_parts is empty. Name some of op, attention"),
+    ],
+)
+def test_what_is_no_value_of_an_option_is_refused(name: str, value: Any, said: str) -> None:
+    given = {"model": "gpt2", "gpu": "h100", "recompute": "selective"} | {name: value}
+    with pytest.raises(wb.UsageError, match=said):
+        wb.Job.of(**given)
+
+
+def test_a_switch_is_also_refused_where_it_is_set_directly() -> None:
+    with pytest.raises(wb.UsageError, match="bucket_views must be True or False, not 'no'"):
+        wb.Strategy.parse("ddp", 2).with_options(bucket_views="no")
+    job = wb.Job.of("gpt2", gpu="h100", attention_mask="true", compiled="0")
+    assert (job.workload.attention_mask, job.workload.kernels.compiled) == (True, False)
+
+
+def test_whole_numbers_of_numpy_are_whole_numbers() -> None:
+    numpy = pytest.importorskip("numpy")
+    job = wb.Job.of("gpt2", gpu="h100", micro_batch=numpy.int64(4), gpus=numpy.int32(2))
+    assert job == wb.Job.of("gpt2", gpu="h100", micro_batch=4, gpus=2)
+    assert type(job.workload.micro_batch) is int

@@ -26,6 +26,7 @@ from workbench.units import GIB
 
 LLAMA_1B = Model.catalog("llama-3.2-1b")
 LLAMA_8B = Model.catalog("llama-3-8b")
+SHARED = replace(LLAMA_8B, heads=48, kv_heads=8, head_dim=128, mlp_hidden=12288)
 SMALL = Model(name="small", layers=4, hidden=256, heads=8, mlp_hidden=1024, vocab=1024)
 
 
@@ -162,7 +163,14 @@ def test_qlora_stores_the_base_in_half_a_byte() -> None:
     [
         ({}, "tp", 3, "32 attention heads cannot be split over tp = 3"),
         ({}, "pp", 64, "at least 64 blocks"),
-        ({"seq_len": 4095}, "cp", 2, "4095 tokens cannot be split"),
+        ({"seq_len": 4095}, "cp", 2, "4095 tokens cannot be split.*a multiple of 2 as seq_len"),
+        ({}, "tp", 3, "Use one of 2, 4, 8, 16, 32"),
+        ({"trained_layers": 33}, "ddp", 2, "has 32 blocks: its last 33 cannot be trained. Use"),
+        ({}, "ep", 2, "has no experts to spread over ep = 2. Leave ep out"),
+        ({"model": SHARED}, "tp", 6, "8 key/value heads cannot be shared out over tp = 6. Use one"),
+        ({"model": replace(LLAMA_8B, heads=3, kv_heads=3, head_dim=128)}, "tp", 2, "leave tp out"),
+        ({"model": Model.catalog("vit-b-16")}, "cp", 2, "197 tokens.*They are fixed: use cp 1"),
+        ({"model": Model.catalog("mixtral-8x7b")}, "ep", 3, "8 experts: .* Use one of 2, 4, 8"),
     ],
 )
 def test_impossible_layouts_are_refused(
@@ -170,6 +178,16 @@ def test_impossible_layouts_are_refused(
 ) -> None:
     with pytest.raises(wb.UsageError, match=sentence):
         training_memory(work(**change), Strategy.parse(strategy, ranks))
+
+
+@pytest.mark.parametrize(
+    ("pp", "chunks", "remedy"),
+    [(64, 1, "at most pp = 32."), (8, 8, "pp = 4 or virtual_stages = 4."), (1, 99, "virtual_stag")],
+)
+def test_too_many_stages_say_how_many_there_may_be(pp: int, chunks: int, remedy: str) -> None:
+    how = wb.Strategy(name="pp", pp=pp).with_options(virtual_stages=chunks)
+    with pytest.raises(wb.UsageError, match=remedy):
+        training_memory(work(accumulate=64), how)
 
 
 def test_a_fantasy_is_refused_or_computed() -> None:

@@ -170,6 +170,8 @@ def test_a_bad_value_keeps_the_last_good_figure(calculator: MemoryCalculator) ->
         ({"seq_len": None}, "Enter a whole number"),
         ({"seq_len": 1.5}, "whole number"),
         ({"micro_batch": 0}, "at least 1"),
+        ({"micro_batch": "four"}, "whole number of at least 1, not 'four'"),
+        ({"seq_len": "4k"}, "Write it in full: 4000 or 4096"),
         ({"gpus": 10**9}, "at most 128"),
         ({"model": "nothing-like-it"}, "Unknown model"),
         ({"model": "/nowhere/config.json"}, "cannot be read"),
@@ -178,6 +180,7 @@ def test_a_bad_value_keeps_the_last_good_figure(calculator: MemoryCalculator) ->
         ({"tp": 3}, "do not divide"),
         ({"strategy": ["list"]}, "strategy"),
         ({"kernels": {"norm": "fused"}}, "kernels"),
+        ({"compiled": "perhaps"}, "must be True or False, not 'perhaps'"),
     ],
 )
 def test_every_bad_value_is_said_in_its_control(

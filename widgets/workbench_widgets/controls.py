@@ -9,6 +9,7 @@ from typing import Any
 from workbench.describe import catalog
 from workbench.describe.job import options as job_options
 from workbench.describe.option import DeclaredField
+from workbench.errors import UsageError
 from workbench.units import format_bytes, format_count
 
 Field = dict[str, Any]
@@ -208,17 +209,23 @@ _YES_NO = {True: "yes", False: "no"}  # of a switch that may also be left to the
 
 
 def option_value(field: DeclaredField, value: Any) -> Any:
-    """What a control is set to, as the option's field holds it."""
+    """What a control is set to, as the option's field holds it.
+
+    What cannot be read stands as it was typed: the job that is built of it says why.
+    """
     if isinstance(value, list | tuple):
         return tuple(value)
     is_text = isinstance(value, str)
     if field.option.split and not is_text:
         return value
     if is_text and field.is_switch:
-        return {word: is_on for is_on, word in _YES_NO.items()}.get(value)
-    if is_text and field.plain_type is int and value.isdigit():
-        return int(value)
-    return None if is_text and not value and field.default is None else field.read(value)
+        return {word: is_on for is_on, word in _YES_NO.items()}.get(value, value or None)
+    if is_text and not value and field.default is None:
+        return None
+    try:
+        return field.read(value)
+    except UsageError:
+        return value
 
 
 def control_value(field: DeclaredField | None, value: Any) -> Any:

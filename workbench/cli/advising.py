@@ -16,6 +16,7 @@ from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
 from workbench.compare.calibration.calibrate import measured_conditions
 from workbench.describe import Cluster
+from workbench.describe.checks import require_above
 from workbench.describe.detection import detect_host
 from workbench.describe.job import Job
 from workbench.describe.placement import machine_note
@@ -26,6 +27,9 @@ from workbench.planning.advice import Advice, RunFacts, advise, known_offer
 
 USUAL_GPU = "h100"
 _MARKS = {True: ("✓", "green"), False: ("!", "yellow"), None: ("·", "dim")}
+
+_ABOVE_NOTHING = ("deadline_hours", "loss", "lr", "checkpoint_seconds", "interruption_hours")
+"""Amounts that say nothing where they are 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +73,9 @@ def answer(options: AdviseOptions, job: Job) -> tuple[Advice, ...]:
     Raises:
         UsageError: a number is impossible, or the GPU is not in the catalog.
     """
+    for name in _ABOVE_NOTHING:
+        if (amount := getattr(options, name)) is not None:
+            require_above(f"--{name.replace('_', '-')}", amount, 0)
     cluster = job.cluster
     known = isinstance(cluster, Cluster)
     facts = RunFacts(

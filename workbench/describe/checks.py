@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
-from numbers import Real
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Number, Real
+from typing import Any, cast
 
 from workbench.errors import UnknownNameError, UsageError
 
@@ -25,6 +25,51 @@ def require_choice(field: str, given: Any, allowed: Sequence[Any]) -> None:
     ]  # None: the option is left out
     listed = " or ".join(filter(None, (", ".join(known[:-1]), known[-1])))
     raise UsageError(f"{field} must be {listed}, not {given!r}.")
+
+
+def require_switch(field: str, given: Any) -> bool:
+    """Refuse anything but True and False; 1, "no" and the like could mean either."""
+    if not isinstance(given, bool):
+        raise UsageError(f"{field} must be True or False, not {given!r}.")
+    return given
+
+
+def read_switch(field: str, text: str) -> bool:
+    """The True or False that a text stands for.
+
+    >>> read_switch("compiled", "true"), read_switch("compiled", "0")
+    (True, False)
+    """
+    words = {"true": True, "false": False, "1": True, "0": False}
+    return require_switch(field, words.get(text.strip().lower(), text))
+
+
+def require_type(field: str, kind: type, given: Any) -> Any:
+    """Refuse what is no switch, number or text, whichever `kind` is; the range is another check.
+
+    Whole numbers of other libraries (numpy's) become Python's own; None stays.
+    """
+    if given is None:
+        return None
+    if kind is bool:
+        return require_switch(field, given)
+    if kind in {int, float}:
+        if isinstance(given, bool):
+            return given  # the holder refuses it
+        if isinstance(given, Integral):
+            return int(given)
+        if not isinstance(given, Real):
+            raise UsageError(f"{field} must be a number, not {given!r}.")
+    elif isinstance(given, Number | bytes | list | tuple | Mapping):
+        raise UsageError(f"{field} must be a text, not {given!r}.")
+    return given
+
+
+def require_several(field: str, given: Any) -> tuple[Any, ...]:
+    """Refuse anything but several values."""
+    if not isinstance(given, Iterable):
+        raise UsageError(f"{field} must be several values, or a text with commas, not {given!r}.")
+    return tuple(cast("Iterable[Any]", given))
 
 
 def require_positive(field: str, given: object) -> None:

@@ -55,6 +55,9 @@ def bloom(keys: Keys) -> Fields:
     }
 
 
+_OFFSET_OF_OPT = 2  # transformers' OPTLearnedPositionalEmbedding
+
+
 def opt(keys: Keys) -> Fields:
     """OPT: GPT-2 with ReLU and a position table with two unused rows."""
     hidden = keys.integer("hidden_size")
@@ -76,7 +79,8 @@ def opt(keys: Keys) -> Fields:
         "out_bias": bias,
         "mlp_bias": bias,
         "position": "learned",
-        "max_positions": keys.integer("max_position_embeddings") + 2,
+        "max_positions": keys.integer("max_position_embeddings") + _OFFSET_OF_OPT,
+        "unused_positions": _OFFSET_OF_OPT,
         "final_norm": keys.switch("do_layer_norm_before", default=True),
         "tied_embeddings": newer.tied(keys, default=True),
         "dropout": keys.share("dropout", default=0.1),
@@ -109,11 +113,19 @@ def mpt(keys: Keys) -> Fields:
     }
 
 
+def _padding_rows(keys: Keys) -> int:
+    """RoBERTa counts positions from behind its padding token's (transformers: padding_idx + 1)."""
+    if keys.family == "bert":
+        return 0
+    return keys.integer("pad_token_id", default=1, least=0) + 1
+
+
 def bert(keys: Keys) -> Fields:
     """BERT and RoBERTa, with the masked-language-model head unless the bare model is named."""
     given = keys.values.get("architectures")
     first = str(cast("list[Any]", given)[0]) if isinstance(given, list) and given else ""
     bare, pretraining = first.endswith("Model"), first.endswith("ForPreTraining")
+    unused = _padding_rows(keys)
     hidden = keys.integer("hidden_size")
     if first and not (bare or pretraining or first.endswith(("ForMaskedLM", "LMHeadModel"))):
         keys.notes.append(f"{keys.label}: {first} is counted with a masked-language-model head.")
@@ -124,7 +136,8 @@ def bert(keys: Keys) -> Fields:
         "kind": "encoder",
         "mlp_hidden": keys.integer("intermediate_size"),
         "position": "learned",
-        "max_positions": keys.integer("max_position_embeddings"),
+        "max_positions": keys.integer("max_position_embeddings", least=unused + 1),
+        "unused_positions": unused,
         "token_types": keys.integer("type_vocab_size", default=2),
         "embedding_norm": True,
         "final_norm": False,

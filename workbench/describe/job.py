@@ -274,6 +274,11 @@ def read_model(text: str) -> tuple[Model, tuple[str, ...]]:
     from workbench.describe.catalog import is_published, model  # noqa: PLC0415  (reads a data file)
     from workbench.describe.configs import cached_config, read_config  # noqa: PLC0415
 
+    if not text.strip():
+        raise UsageError(
+            "The model's name is empty. Give one of the catalog (workbench models lists them), or "
+            "a config.json or its folder (. for this one)."
+        )
     path = Path(text).expanduser()
     named_as_file = path.suffix == ".json" or text.startswith((".", "/", "~"))
     # A folder that happens to have a model's name, for example a run's output, hides no model.
@@ -359,7 +364,7 @@ def _workload(model: Model, given: Mapping[str, Any]) -> Workload:
 
 
 def _kernels(given: Mapping[str, Any]) -> ImplementationAssumptions:
-    preset = given.get("kernels") or PRESET.default
+    preset = PRESET.default if given.get("kernels") is None else given["kernels"]
     if isinstance(preset, ImplementationAssumptions):
         return preset
     require_choice(PRESET.title, preset, PRESET.option.choices)

@@ -96,6 +96,8 @@ class Model:
     """rope, learned (a table of `max_positions`), alibi, none."""
     max_positions: int = 0
     """Rows of the learned position table; 0 without one."""
+    unused_positions: int = 0
+    """Rows of it that no token of a sequence takes (RoBERTa, OPT: the first two)."""
     tied_embeddings: bool = False
     """Head and embedding share one matrix."""
     final_norm: bool = True
@@ -218,7 +220,7 @@ class Model:
     def longest_sequence(self) -> int:
         """Tokens that a learned table of positions allows; 0 = no such table."""
         learned = self.position == "learned" and self.kind != "vision"
-        return self.max_positions if learned else 0
+        return self.max_positions - self.unused_positions if learned else 0
 
     def check_sequence(self, seq_len: int) -> None:
         """Refuse a sequence that the model has no positions for.

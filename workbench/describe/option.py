@@ -15,11 +15,15 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, TypeVar, cast
 
 from workbench.describe.checks import (
+    read_switch,
     read_whole,
     require_above,
     require_at_least,
     require_at_most,
     require_choice,
+    require_several,
+    require_switch,
+    require_type,
 )
 from workbench.errors import UsageError
 
@@ -145,9 +149,15 @@ class DeclaredField:
             case _ if isinstance(value, str) and self.plain_type is not str:
                 return self._number(value)
             case _:
-                return value
+                is_text = self.type in {str, str | None}  # any other's value is its holder's affair
+                kind = self.plain_type
+                return (
+                    value if kind is str and not is_text else require_type(self.name, kind, value)
+                )
 
     def _number(self, text: str) -> float:
+        if self.is_switch:
+            return read_switch(self.name, text)
         if self.plain_type is int:
             return read_whole(self.name, text, self.option.least, self.option.most)
         try:
@@ -157,7 +167,7 @@ class DeclaredField:
 
     def _words(self, value: Any) -> tuple[Any, ...] | None:
         if not isinstance(value, str):
-            return None if value is None else tuple(value)
+            return None if value is None else require_several(self.name, value)
         return self._numbers(value) if self.type == tuple[int, ...] else words(value)
 
     def _numbers(self, text: str) -> tuple[int, ...]:
@@ -289,8 +299,12 @@ def check_declared(value: Any) -> None:
     Raises:
         UsageError: one of them is not allowed; the message names the field and what is.
     """
+    for name, is_optional in _switches(value.__class__):
+        given = getattr(value, name)
+        if given is not None or not is_optional:
+            require_switch(name, given)
     for name, title, option, is_optional in _limits(value.__class__):
-        given: Any = getattr(value, name)
+        given = getattr(value, name)
         if given is not None or not is_optional:
             check_value(name, given, option, title)
 
@@ -310,6 +324,14 @@ def check_value(name: str, given: Any, option: Option, title: str = "") -> None:
             require_at_least(name, part, option.least)
         if option.most is not None:
             require_at_most(name, part, option.most, option.beyond)
+
+
+@functools.cache
+def _switches(kind: type) -> tuple[tuple[str, bool], ...]:
+    """The switches by name, and whether None is allowed."""
+    return tuple(
+        (name, option.default is None) for name, option in _own(kind).items() if option.is_switch
+    )
 
 
 @functools.cache

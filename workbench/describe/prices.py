@@ -148,13 +148,16 @@ def provider_name(name: str, known: Iterable[str]) -> str:
     """The short name of a provider from any usual one.
 
     Raises:
-        UnknownNameError: not among `known`.
+        UnknownNameError: not among `known`; where one's own prices could not all be read, it may be
+            of one of those, and the message says why.
     """
     text = str(name).strip().lower()
     short = ALIASES.get(text, text)
     names = set(known)
     if short not in names:
-        raise UnknownNameError.near("provider", str(name), names)
+        unknown = UnknownNameError.near("provider", str(name), names)
+        unread = [f" Own prices that could not be read: {problem}" for problem in own_problems()]
+        raise UnknownNameError(f"{unknown}{''.join(unread[:1])}")
     return short
 
 

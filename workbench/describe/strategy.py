@@ -184,6 +184,11 @@ class Strategy:
         check_declared(self)
         if self.zero_stage not in {None, 1, 2, 3}:
             raise UsageError(f"zero_stage must be 1, 2, 3 or None, not {self.zero_stage}.")
+        if self.recompute == "selective" and not self.recompute_parts:
+            raise UsageError(
+                f"recompute_parts is empty. Name some of {', '.join(SELECTIVE)}, or use recompute "
+                "'none'."
+            )
         ranks = self.data_ranks * self.cp * self.tp
         if self.ep > 1 and ranks % (self.ep * self.expert_tp):
             raise UsageError(
@@ -323,21 +328,21 @@ class Strategy:
         (2, 2)
         """
         text = name.strip().lower()
+        combined = None if text in NAMES else _combined(cls(name=text), text)
         if processes < 1:
             raise UsageError(f"The number of processes must be at least 1, not {processes}.")
         if text == "single" and processes != 1:
             raise UsageError(
                 f"Strategy 'single' runs 1 process, not {processes}. Use 'ddp' for {processes}."
             )
-        if text in NAMES:
+        if combined is None:
             return _named(cls(name=text), text, processes)
-        strategy = _combined(cls(name=text), text)
-        if strategy.world_size != processes:
+        if combined.world_size != processes:
             raise UsageError(
-                f"{text} needs {strategy.world_size} processes, not {processes}. "
-                f"Use --nproc {strategy.world_size} or change a degree."
+                f"{text} needs {combined.world_size} processes, not {processes}. "
+                f"Use --nproc {combined.world_size} or change a degree."
             )
-        return strategy
+        return combined
 
 
 def _named(base: Strategy, text: str, processes: int) -> Strategy:

@@ -6,9 +6,9 @@ stands in peaks.py; how large each part is in elements, states, activations, los
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe import Cluster, Model, Strategy, Workload
 from workbench.describe.hardware import device_of
 from workbench.describe.job_function import takes_job
 from workbench.describe.library_refusals import check_offloaded_weights
@@ -138,35 +138,75 @@ def check_layout(workload: Workload, strategy: Strategy) -> None:
     """
     model = workload.model
     check_offloaded_weights(strategy)
+    last = workload.trained_layers
+    if last is not None and last > model.layers and model.kind != "module":
+        raise UsageError(
+            f"{model.name} has {model.layers} blocks: its last {last:,} cannot be trained. Use "
+            f"trained_layers {model.layers} or less, or leave it out to train everything."
+        )
     if strategy.tp > 1 and workload.quantization != "none":
         raise UsageError(
             f"{workload.quantization} weights cannot be split over tp = {strategy.tp}. "
             "Use fsdp, zero3 or pp, which keep each matrix whole while it computes."
         )
     if strategy.tp > 1 and model.kind != "module":
-        if model.heads % strategy.tp:
-            good = [str(tp) for tp in range(2, model.heads + 1) if model.heads % tp == 0][:8]
-            raise UsageError(
-                f"{model.heads} attention heads cannot be split over tp = {strategy.tp}. "
-                f"Use one of {', '.join(good)}."
-            )
-        inner = model.mlp_hidden or model.expert_hidden
-        if inner % strategy.tp:
-            raise UsageError(f"The MLP's width {inner} cannot be split over tp = {strategy.tp}.")
+        _check_tensor(model, strategy.tp)
     if strategy.cp > 1 and workload.sequence % strategy.cp:
+        remedy = f"Use a multiple of {strategy.cp} as seq_len, or another cp."
+        if model.kind in {"vision", "module"}:
+            remedy = "They are fixed: use cp 1."
         raise UsageError(
-            f"A sequence of {workload.sequence} tokens cannot be split over cp = {strategy.cp}."
+            f"A sequence of {workload.sequence} tokens cannot be split over cp = {strategy.cp}. "
+            f"{remedy}"
         )
-    if strategy.ep > 1 and (not model.experts or model.experts % strategy.ep):
+    if strategy.ep > 1 and not model.experts:
         raise UsageError(
-            f"{model.name} has {model.experts} experts: ep = {strategy.ep} does not divide them."
+            f"{model.name} has no experts to spread over ep = {strategy.ep}. Leave ep out."
+        )
+    if strategy.ep > 1 and model.experts % strategy.ep:
+        raise UsageError(
+            f"{model.name} has {model.experts} experts: ep = {strategy.ep} does not divide them. "
+            f"{_ways('ep', model.experts)}"
         )
     chunked = strategy.pipeline.schedule == "interleaved" or strategy.pipeline.virtual_stages > 1
     if strategy.pp > 1 and chunked and workload.accumulate % strategy.pp:
         raise UsageError(
             f"The interleaved schedule needs a multiple of {strategy.pp} micro-batches, "
-            f"not {workload.accumulate}."
+            f"not {workload.accumulate}. Use a multiple as accumulate, or schedule 1f1b."
         )
+
+
+def _check_tensor(model: Model, tp: int) -> None:
+    """Refuse a tensor-parallel degree that leaves heads or columns over.
+
+    Key/value heads are divided, or copied where there are fewer than ranks.
+    """
+    inner, shared = model.mlp_hidden or model.expert_hidden, model.key_value_heads
+    if model.heads % tp:
+        reason = f"{model.heads} attention heads cannot be split over tp = {tp}."
+    elif shared % tp and tp % shared:
+        reason = f"{shared} key/value heads cannot be shared out over tp = {tp}."
+    elif inner % tp:
+        reason = f"The MLP's width {inner} cannot be split over tp = {tp}."
+    else:
+        return
+    good = [
+        ways
+        for ways in range(2, model.heads + 1)
+        if not (model.heads % ways or inner % ways or (shared % ways and ways % shared))
+    ]
+    raise UsageError(f"{reason} {_use('tp', good)}")
+
+
+def _ways(degree: str, count: int) -> str:
+    return _use(degree, [ways for ways in range(2, count + 1) if count % ways == 0])
+
+
+def _use(degree: str, good: Sequence[int]) -> str:
+    """What to give instead."""
+    if not good:
+        return f"No other number does: leave {degree} out."
+    return f"Use {'one of ' * (len(good) > 1)}{', '.join(map(str, good[:8]))}."
 
 
 def _terms(workload: Workload, where: Cluster | str) -> MemoryTerms:

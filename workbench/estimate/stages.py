@@ -150,9 +150,13 @@ def chunk_sizes(layers: int, strategy: Strategy, *, head_blocks: float = 0.0) ->
     virtual = strategy.pipeline.virtual_stages
     parts = strategy.pp * virtual
     if parts > layers:
+        most = {"pp": layers // virtual, "virtual_stages": layers // strategy.pp}
+        if virtual == 1:
+            del most["virtual_stages"]
+        ways = [f"{name} = {count}" for name, count in most.items() if count]
         raise UsageError(
-            f"{strategy.pp} stages x {virtual} chunks need at least {parts} "
-            f"blocks; the model has {layers}. Use at most pp = {layers}."
+            f"{strategy.pp} stages x {virtual} chunks need at least {parts} blocks; the model has "
+            f"{layers}. Use at most {' or '.join(ways) or 'one of them for each block'}."
         )
     if strategy.pipeline.balanced_by_flops:
         return _sizes_by_flops(layers, parts, head_blocks)

@@ -91,9 +91,6 @@ def _degree_reason(  # noqa: PLR0911  (one line per rule)
         stages(model, strategy, 1)
     except UsageError as error:
         return str(error)
-    heads = model.key_value_heads if model.kind != "module" else tp
-    if heads % tp and tp % heads:
-        return f"{heads} key/value heads cannot be shared out over tp {tp}"
     return ""
 
 

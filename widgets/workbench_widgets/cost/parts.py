@@ -8,7 +8,7 @@ from workbench.describe.price import Offer
 from workbench.estimate.cost import RunCost
 from workbench.estimate.cost.terms import NOTHING
 from workbench.estimate.timing import StepTime
-from workbench.planning.planner import OWN
+from workbench.planning.plans import OWN
 from workbench.units import UNKNOWN, format_between, format_seconds, format_usd
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import workbench as wb
 from workbench.describe import KERNELS, ImplementationAssumptions
+from workbench.describe.job import OF_PRESET
 from workbench.describe.option import declared
 from workbench.estimate import sizing
 from workbench_widgets.job_form import (
     COMBINED,
     DEGREES,
-    OF_PRESET,
     STRATEGIES,
     JobForm,
     options_in_effect,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.planning import Plan
-from workbench.planning.planner import OWN
+from workbench.planning.plans import OWN
 from workbench.units import format_bytes, format_usd
 from workbench_widgets.cost.parts import bill, hours_text, priced_at, step_parts
 from workbench_widgets.planner.handover import launch_terms

@@ -9,7 +9,7 @@ from workbench.describe.supported import why_not_in
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.described import missing_gpus
 from workbench.planning import Plan
-from workbench.planning.planner import OWN
+from workbench.planning.plans import OWN
 from workbench.script_options.reading import read_options
 from workbench_widgets.launch.launcher import Launcher
 

@@ -12,7 +12,7 @@ import workbench as wb
 from workbench.describe import prices
 from workbench.planning import Plan, Plans
 from workbench.planning.advice import RunFacts
-from workbench.planning.planner import OWN
+from workbench.planning.plans import OWN
 from workbench.units import format_count
 from workbench_widgets.calculator import Calculator
 from workbench_widgets.debounce import Debouncer

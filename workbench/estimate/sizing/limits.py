@@ -93,12 +93,13 @@ def longest_sequence(
             reason = f"the patches of {model.name} fix the sequence"
         return Answer(value=None, unit="tokens", headroom=headroom, reason=reason)
     step = math.lcm(128, strategy.cp)
-    table = model.max_positions if model.position == "learned" else 0
 
     def at(tokens: int) -> Estimate:
         return training_memory(replace(workload, seq_len=tokens), strategy, cluster)
 
-    return _largest(at, step=step, limit=table or _LIMIT, unit="tokens", headroom=headroom)
+    return _largest(
+        at, step=step, limit=model.longest_sequence or _LIMIT, unit="tokens", headroom=headroom
+    )
 
 
 def _largest(
