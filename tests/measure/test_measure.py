@@ -51,8 +51,7 @@ def test_a_measured_script_is_known_to_every_command(command: Command, tmp_path:
 
     measured = wb.attach(found["run"], tmp_path / "runs")
     assert measured.document["part_of"] == "measure"
-    state = json.loads((measured.directory / "state.json").read_text())
-    assert state["warm"], "a cold start would take twice the time"
+    assert measured.document["warm"], "it asks for a warm start: a cold one takes twice the time"
     run = command("memory", "--like", found["run"], "--gpu", "a100-80gb", "--json", **known)
     assert json.loads(run.out)["parameters"] == 596_042
     plans = ("plan", "--like", LOOP, "--gpu", "a100-80gb", "--max-gpus", "2", "--tokens")
