@@ -44,7 +44,7 @@ class Calculator(Face):
     def __init__(self, choice: Choice, *, face: str, groups: list[dict[str, Any]]) -> None:
         self.choice = choice
         self._changing = threading.RLock()
-        self._labels = labels_of(groups)
+        self._own_labels = labels_of(groups)
         config = store_config(Path(wb.Store(None).root), face=face, groups=groups)
         super().__init__(config, controls=self._controls(), figure=self._figure())
 
@@ -61,7 +61,11 @@ class Calculator(Face):
     def said(self, message: str | Exception) -> str:
         """A message in the words of this face: its controls instead of the command's flags."""
         text = message if isinstance(message, str) else sentence(message)
-        return in_labels(text, self._labels)
+        return in_labels(text, self._labels())
+
+    def _labels(self) -> dict[str, str]:
+        """The command's flags -> labels of the controls that stand for them."""
+        return self._own_labels
 
     def _figure(self) -> dict[str, Any]:
         """What is drawn, as plain values.

@@ -67,9 +67,9 @@ def rehearsed(options: RehearseOptions) -> CostAnswer:
     Raises:
         UsageError: no such plan, options beside it that it has itself, or no job.
     """
-    options.check_amounts()
     if options.what is None:
         return answer(options)
+    options.check_amounts()
     given = [name for name in options.job if options.job[name] is not None]
     given += [
         one.name

@@ -156,8 +156,10 @@ def provider_name(name: str, known: Iterable[str]) -> str:
     names = set(known)
     if short not in names:
         unknown = UnknownNameError.near("provider", str(name), names)
-        unread = [f" Own prices that could not be read: {problem}" for problem in own_problems()]
-        raise UnknownNameError(f"{unknown}{''.join(unread[:1])}")
+        unread = next(iter(own_problems()), None)
+        if unread is None:
+            raise unknown
+        raise UnknownNameError(f"{unknown} Own prices that could not be read: {unread}")
     return short
 
 

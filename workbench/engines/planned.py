@@ -42,10 +42,12 @@ def layout(entry: Mapping[str, Any]) -> Strategy:
     name = entry["strategy"]
     if not isinstance(name, str):
         raise TypeError(f"its strategy {name!r} is not a name")
-    recompute = {"recompute": entry["recompute"], "offload": tuple(entry["offload"])}
-    recompute["recompute_parts"] = tuple(entry["recompute_parts"])
-    strategy = Strategy.parse(name, nodes * each)
-    return strategy.with_options(**recompute, **_values(entry, "options"))
+    return Strategy.parse(name, nodes * each).with_options(
+        recompute=entry["recompute"],
+        recompute_parts=tuple(entry["recompute_parts"]),
+        offload=tuple(entry["offload"]),
+        **_values(entry, "options"),
+    )
 
 
 def planned_job(entry: Mapping[str, Any], document: Mapping[str, Any]) -> Job:

@@ -181,21 +181,20 @@ def _check_tensor(model: Model, tp: int) -> None:
 
     Key/value heads are divided, or copied where there are fewer than ranks.
     """
+    reason = _left_over(model, tp)
+    if reason:
+        good = [ways for ways in range(2, model.heads + 1) if not _left_over(model, ways)]
+        raise UsageError(f"{reason} {_use('tp', good)}")
+
+
+def _left_over(model: Model, tp: int) -> str:
+    """Why a tensor-parallel degree leaves heads or columns over; "" = it does not."""
     inner, shared = model.mlp_hidden or model.expert_hidden, model.key_value_heads
     if model.heads % tp:
-        reason = f"{model.heads} attention heads cannot be split over tp = {tp}."
-    elif shared % tp and tp % shared:
-        reason = f"{shared} key/value heads cannot be shared out over tp = {tp}."
-    elif inner % tp:
-        reason = f"The MLP's width {inner} cannot be split over tp = {tp}."
-    else:
-        return
-    good = [
-        ways
-        for ways in range(2, model.heads + 1)
-        if not (model.heads % ways or inner % ways or (shared % ways and ways % shared))
-    ]
-    raise UsageError(f"{reason} {_use('tp', good)}")
+        return f"{model.heads} attention heads cannot be split over tp = {tp}."
+    if shared % tp and tp % shared:
+        return f"{shared} key/value heads cannot be shared out over tp = {tp}."
+    return f"The MLP's width {inner} cannot be split over tp = {tp}." if inner % tp else ""
 
 
 def _ways(degree: str, count: int) -> str:

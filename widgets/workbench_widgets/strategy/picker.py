@@ -13,7 +13,6 @@ import workbench as wb
 from workbench.errors import sentence
 from workbench.units import UNKNOWN
 from workbench_widgets.calculator import Calculator
-from workbench_widgets.controls import in_labels
 from workbench_widgets.strategy.advice import advice_lines
 from workbench_widgets.strategy.choice import StrategyChoice
 from workbench_widgets.strategy.fields import fields
@@ -159,9 +158,9 @@ class StrategyPicker(Calculator):
         shown = figure(look)
         return {**shown, "warnings": [self.said(warning) for warning in shown["warnings"]]}
 
-    def said(self, message: str | Exception) -> str:
-        """A message in the words of the picker and of the form around it."""
-        return in_labels(super().said(message), {**_LABELS, **self._labels_of_form()})
+    def _labels(self) -> dict[str, str]:
+        """Those of the form around it, too."""
+        return {**_LABELS, **self._labels_of_form(), **super()._labels()}
 
     def _change(self, changes: dict[str, Any], token: str = "") -> None:
         """Controls answer at once; the figure follows from a dry run."""

@@ -32,17 +32,8 @@ _MODEL = {
     *("name", "layers", "hidden", "heads", "mlp_hidden", "vocab", "kind", "kv_heads", "head_dim"),
     *("gated_mlp", "norm", "norms_per_block", "qk_norm", "qkv_bias", "out_bias", "mlp_bias"),
     *("position", "max_positions", "tied_embeddings", "final_norm", "embedding_norm", "head_bias"),
-    *(
-        "unused_positions",
-        "mlm_head",
-        "token_types",
-        "pooler",
-        "dropout",
-        "image_size",
-        "patch_size",
-        "experts",
-    ),
-    *("experts_per_token", "expert_hidden", "dense_layers", "fused_qkv"),
+    *("mlm_head", "token_types", "pooler", "dropout", "image_size", "patch_size", "experts"),
+    *("experts_per_token", "expert_hidden", "dense_layers", "fused_qkv", "unused_positions"),
 }
 
 

@@ -10,7 +10,7 @@ SHARE = 0.1
 ROOT = "/"
 
 
-def is_scarce(root: str = "") -> bool:
+def is_scarce(root: str | None = None) -> bool:
     """Whether less than `SHARE` of the memory is free; what cannot be read is not short."""
     for read in (_of_host, _of_group, _of_old_group):
         try:
