@@ -419,8 +419,12 @@ def test_the_code_of_a_switch_makes_its_change(name: str) -> None:
 def typed(given: dict[str, Any], words: list[str]) -> dict[str, Any]:
     """The options of a job after those of a switch were typed, or left out, too."""
     flags = {field.flag: field for field in options().values()}
+    off = {field.off_flag: field.name for field in options().values() if field.is_switch}
     result, rest = dict(given), iter(words)
     for word in rest:
+        if word in off:
+            result[off[word]] = False
+            continue
         field = flags[next(rest) if word == "without" else word]
         if word == "without":
             del result[field.name]  # only what was given can be left out
@@ -442,18 +446,55 @@ def typed(given: dict[str, Any], words: list[str]) -> dict[str, Any]:
         {"strategy": "fsdp-grad-op", "gpus": 1},
         {"gpus": 8, "comm_hook": "fp16", "attention": "eager", "keep_logits": True},
         {"gpus": 8, "strategy": "dp4-tp2", "optimizer": "lion", "attention_mask": True},
+        {"trainer": "trl", "micro_batch": 4},
+        {"trainer": "trl", "lora_rank": 64, "gpus": 8, "strategy": "zero1", "accumulate": 4},
+        {"trainer": "transformers@4.44", "kernels": "fused", "recompute": "none"},
+        {"trainer": "torchtune@0.2", "micro_batch": 2},
+        {"trainer": "litgpt", "gpus": 8, "strategy": "fsdp", "lora_rank": 8},
+        {"trainer": "peft", "quantization": "nf4", "lora_rank": 16, "precision": "fp32"},
+        {"trainer": "torchtitan", "gpus": 8, "strategy": "fsdp4-tp2", "keep_logits": True},
+        {"trainer": "megatron-lm", "gpus": 8, "strategy": "ddp", "optimizer": "lion"},
     ],
     ids=str,
 )
 def test_the_options_of_a_switch_make_its_change(given: dict[str, Any]) -> None:
     """What is printed to be typed gives the very job whose memory stands beside it."""
     job = Job.of("llama-3-8b", gpu="h100", **given)
-    found = sizing.switches(job.workload, job.strategy, job.cluster, costly=True)
+    found = sizing.switches(job, costly=True)
     assert found
     for switch in found:
         made = Job.of("llama-3-8b", **typed({"gpu": "h100", **given}, switch.option.split()))
         assert made.workload == switch.workload, switch.option
         assert replace(made.strategy, name=switch.strategy.name) == switch.strategy, switch.option
+        names = {"replace": replace, "job": job, "workload": job.workload, "strategy": job.strategy}
+        assert eval(switch.code, names) in (switch.job, switch.workload, switch.strategy)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"gpus": 4, "strategy": "ddp", "recompute": "full", "bucket_views": True},
+        {"gpus": 8, "strategy": "zero3", "offload": "optimizer,parameters"},
+        {"trainer": "trl", "seq_len": 32_768},
+        {"trainer": "trl", "recompute": "none", "lora_rank": 16, "micro_batch": 16},
+        {"trainer": "torchtune", "gpus": 2, "strategy": "fsdp", "micro_batch": 8},
+    ],
+    ids=str,
+)
+def test_a_number_of_gpus_is_offered_for_the_job_as_it_was_asked_for(given: dict[str, Any]) -> None:
+    """Each offer is the job that its layout, typed in place of the asked one, describes."""
+    offers = wb.fewest_gpus(Job.of("llama-3-8b", gpu="a100", **given))
+    assert offers
+    for offer in offers:
+        if offer.switches:
+            continue
+        where = {"gpus": offer.gpus // offer.nodes, "nodes": offer.nodes}
+        of_layout: dict[str, Any] = {"strategy": offer.strategy}
+        kept = {name: value for name, value in given.items() if name != "bucket_views"}
+        there = Job.of("llama-3-8b", **{"gpu": "a100", **kept, **where, **of_layout})
+        assert there.workload == offer.workload, offer.strategy.name
+        assert there.strategy.recompute == offer.strategy.recompute, offer.strategy.name
+        assert set(there.strategy.offload) == set(offer.strategy.offload), offer.strategy.name
 
 
 @pytest.mark.parametrize("options", [{}, {"quantization": "nf4"}, {"micro_batch": 8}])
@@ -489,6 +530,17 @@ def test_the_updates_that_pure_bf16_loses_are_those_of_its_rounding() -> None:
         weight = torch.tensor(number, dtype=torch.bfloat16)
         assert weight + 0.99 * number / int(share) == weight
         assert weight + 1.01 * number / int(share) > weight
+
+
+def test_a_job_is_changed_by_its_options() -> None:
+    job = Job.of("llama-3-8b", gpu="h100", gpus=8, strategy="fsdp", optimizer="sgd")
+    assert job.changed(optimizer=None).workload.optimizer == "adamw"
+    assert job.changed(gpus=4).cluster.world_size == 4
+    with pytest.raises(wb.UnknownNameError, match="optimiser"):
+        job.changed(optimiser="lion")
+    described = Job(workload=job.workload, strategy=job.strategy, cluster=job.cluster)
+    with pytest.raises(wb.UsageError, match=r"Describe it with wb\.Job\.of"):
+        described.changed(optimizer="lion")
 
 
 def test_what_a_card_lacks_is_not_offered() -> None:

@@ -96,7 +96,7 @@ def document(report: CostAnswer) -> dict[str, Any]:
 def _layouts_that_fit(job: Job) -> str:
     """The next move: data-parallel layouts for these GPUs, else the command that knows more."""
     gpu = accelerator(job.cluster)
-    options = () if gpu is None else sizing.fewest_gpus(job.workload, gpu)
+    options = () if gpu is None else sizing.fewest_gpus(job, gpu)
     names = [
         option.strategy.name
         for option in options

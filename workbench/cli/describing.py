@@ -360,8 +360,7 @@ def as_options(strategy: Strategy) -> str:
         if name not in changed:
             continue
         if value is False:
-            off = option.option.off_flag or f"no-{option.flag.removeprefix('--')}"
-            typed.append(f"--{off}")
+            typed.append(option.off_flag)
         else:
             typed += [option.flag] if value is True else [option.flag, text_of(value)]
     return " ".join(typed)

@@ -86,12 +86,12 @@ def answer(job: Job, headroom: float) -> MemoryAnswer:
         job=job,
         estimate=estimate,
         headroom=headroom,
-        explanation=sizing.explain(estimate, workload, strategy, cluster),
-        switches=sizing.switches(workload, strategy, cluster),
+        explanation=sizing.explain(estimate, job),
+        switches=sizing.switches(job),
         micro_batch=sizing.largest_micro_batch(workload, strategy, target_cluster, headroom),
         sequence=sizing.longest_sequence(workload, strategy, target_cluster, headroom),
-        fits_on=sizing.smallest_gpu(workload, strategy, headroom=headroom) if on_cards else (),
-        options=sizing.fewest_gpus(workload, gpu, headroom=headroom)
+        fits_on=sizing.smallest_gpu(job, headroom=headroom) if on_cards else (),
+        options=sizing.fewest_gpus(job, gpu, headroom=headroom)
         if gpu is not None and fits is False
         else (),
     )

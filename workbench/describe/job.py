@@ -151,6 +151,33 @@ class Job:
             {name: value for name, value in assumed.items() if name in own},
         )
 
+    def changed(self, **values: Any) -> Job:
+        """The same job with other options; its trainer decides again what they leave open.
+
+        None leaves an option out that was given. A calibration stays, and the cluster too unless
+        one of its options is among the values.
+
+        >>> job = Job.of("llama-3-8b", gpu="h100", trainer="trl", optimizer="sgd")
+        >>> job.changed(lora_rank=16).workload.loss, job.changed(optimizer=None).workload.optimizer
+        ('full', 'adamw')
+
+        Raises:
+            UnknownNameError: no such option.
+            UsageError: the job was not described by options (`of`), or the change is impossible.
+        """
+        if not self.given:
+            raise UsageError(
+                "This job was not described by options, so none can be changed. Describe it with "
+                "wb.Job.of(model, gpu=..., ...), or replace its workload or strategy."
+            )
+        given = {
+            name: value for name, value in {**self.given, **values}.items() if value is not None
+        }
+        job = Job.of(self.workload.model, **given)
+        calibrated = replace(job.workload, calibration=self.workload.calibration)
+        moved = not values.keys().isdisjoint(declared(Placement))
+        return replace(job, workload=calibrated, cluster=job.cluster if moved else self.cluster)
+
     def with_notes(self, *notes: str) -> Job:
         """With further notes on how it was read."""
         return replace(self, notes=(*self.notes, *notes))

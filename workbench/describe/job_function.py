@@ -69,12 +69,54 @@ def takes_job(
     return cast("JobFunction[_P, _R]", called)
 
 
+def takes_whole_job(function: Callable[Concatenate[Job, _P], _R]) -> JobFunction[_P, _R]:
+    """`takes_job` for a function of the whole `Job`: what was given counts, and who trains.
+
+    Of workload, strategy and cluster it makes a job that no options describe.
+    """
+    own = inspect.signature(function)
+    _, *more = own.parameters.values()
+    kept = {parameter.name for parameter in more}
+
+    @functools.wraps(function)
+    def called(*args: Any, **kwargs: Any) -> _R:
+        if not args or isinstance(args[0], Workload):
+            parts = {name: kwargs.pop(name) for name in _PARTS if name in kwargs}
+            args = (as_job(*args[:3], **parts), *args[3:])
+        else:
+            options = {name: kwargs.pop(name) for name in [*kwargs] if name not in kept}
+            args = (_job(function.__name__, args[0], options), *args[1:])
+        return function(*args, **kwargs)
+
+    shown = [*inspect.signature(as_job).parameters.values(), *more]
+    called.__dict__["__signature__"] = own.replace(parameters=shown)
+    return cast("JobFunction[_P, _R]", called)
+
+
+def as_job(
+    workload: Workload | Job, strategy: Strategy | None = None, cluster: Cluster | str = "cuda"
+) -> Job:
+    """A job as it is, or of its three parts.
+
+    Raises:
+        UsageError: a workload without a strategy.
+    """
+    if isinstance(workload, Job):
+        return workload
+    if strategy is None:
+        raise UsageError("A workload does not say how it is spread. Give a strategy, or a Job.")
+    return Job(workload=workload, strategy=strategy, cluster=cluster)
+
+
+_PARTS = tuple(inspect.signature(as_job).parameters)
+
+
 def _job(function: str, first: object, options: dict[str, Any]) -> Job:
     if isinstance(first, Job):
         if options:
             raise UsageError(
                 f"{function} got {', '.join(options)} beside a Job, which has its own. Make "
-                "another one: wb.Job.of(job.workload.model, **{**job.given, ...})."
+                f"another one: job.changed({next(iter(options))}=...)."
             )
         return first
     if isinstance(first, str | Path | Model):

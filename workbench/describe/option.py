@@ -106,6 +106,16 @@ class DeclaredField:
         return f"--{self.option.flag or self.name.replace('_', '-')}"
 
     @property
+    def off_flag(self) -> str:
+        """The flag that switches it off.
+
+        >>> from workbench.describe import Strategy
+        >>> declared(Strategy)["sync_every_micro_batch"].off_flag
+        '--no-sync'
+        """
+        return f"--{self.option.off_flag or 'no-' + self.flag.removeprefix('--')}"
+
+    @property
     def title(self) -> str:
         """Its name in a sentence, one value of several where it takes several."""
         return self.option.singular or self.name.replace("_", " ")
@@ -124,10 +134,9 @@ class DeclaredField:
 
     def names(self, *, changes: bool = False) -> tuple[str, ...]:
         """As Typer takes its names; of a switch that can be switched off, on and off together."""
-        off = self.option.off_flag
-        if off is None and self.is_switch and (changes or self.default is True):
-            off = f"no-{self.flag.removeprefix('--')}"
-        first = self.flag if off is None else f"{self.flag}/--{off}"
+        can_be_off = self.is_switch and (changes or self.default is True)
+        has_off = self.option.off_flag is not None or can_be_off
+        first = f"{self.flag}/{self.off_flag}" if has_off else self.flag
         return (first, *(f"--{other}" for other in self.option.aliases))
 
     def read(self, value: Any) -> Any:

@@ -180,10 +180,17 @@ def check_given(strategy: Strategy, given: Collection[str]) -> None:
     Raises:
         UsageError: one of them changes nothing under this strategy.
     """
-    who, options = backend(strategy), strategy.options()
-    for option in scopes():
-        if option in given and not is_counted(strategy, option, options[option]):
-            _check_option(strategy, who, option)
+    who = backend(strategy)
+    for option in ignored(strategy, given):
+        _check_option(strategy, who, option)
+
+
+def ignored(strategy: Strategy, given: Collection[str]) -> tuple[str, ...]:
+    """Those of the `given` options that neither a library nor a script reads under it."""
+    values = strategy.options()
+    return tuple(
+        name for name in scopes() if name in given and not is_counted(strategy, name, values[name])
+    )
 
 
 def unread(strategy: Strategy) -> dict[str, Any]:

@@ -181,8 +181,7 @@ def _switches(run: RunRecord) -> str:
     from workbench.estimate.sizing.switch import RESULT, switches  # noqa: PLC0415  (only after an OOM)
 
     try:
-        job = Job.recorded(run.document())
-        known = switches(job.workload, job.strategy, job.cluster)
+        known = switches(Job.recorded(run.document()))
     except WorkbenchError:
         return ""
     lossless = [switch for switch in known if switch.tier < RESULT]

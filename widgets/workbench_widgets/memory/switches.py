@@ -38,12 +38,12 @@ def advice(choice: JobForm) -> dict[str, Any]:
             "how": switch.in_practice,
             "changes": moves(choice, switch.workload, switch.strategy),
         }
-        for switch in sizing.switches(workload, layout, cluster)
+        for switch in sizing.switches(job)
     ]
     return {
-        "why": list(sizing.explain(estimate, workload, layout, cluster)),
+        "why": list(sizing.explain(estimate, job)),
         "switches": switches,
-        "ways": _ways(choice, workload),
+        "ways": _ways(choice, job),
         "reach": [
             {"name": name, "value": answer.value, "unit": answer.unit, "says": answer.reason}
             for name, answer in (
@@ -54,10 +54,10 @@ def advice(choice: JobForm) -> dict[str, Any]:
     }
 
 
-def _ways(choice: JobForm, workload: wb.Workload) -> list[dict[str, Any]]:
+def _ways(choice: JobForm, job: wb.Job) -> list[dict[str, Any]]:
     """On how few of the chosen GPUs it would fit: one GPU first."""
     rows: list[dict[str, Any]] = []
-    for option in sizing.fewest_gpus(workload, choice["gpu"][0]):
+    for option in sizing.fewest_gpus(job):
         size = {"gpus": option.gpus // option.nodes, "nodes": option.nodes}
         rows.append(
             {

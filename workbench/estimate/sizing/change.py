@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from workbench.describe import Strategy, Workload
-from workbench.describe.job import options
+from workbench.describe.job import Job, options
 from workbench.describe.option import text_of
 
 
@@ -27,8 +26,8 @@ class Change:
     """Fields of the implementation's assumptions that it sets."""
     strategy: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Options of the strategy that it sets."""
-    option: str = ""
-    """The options of ``workbench memory`` that make it; "" = those of the fields that it sets."""
+    given: Mapping[str, Any] | None = None
+    """Options of a job that make it, None = left out; without them the fields that it sets."""
     changes_result: bool = False
     """Whether training computes something else (not just rounding)."""
     usual: bool = False
@@ -36,24 +35,38 @@ class Change:
     on_host: tuple[str, ...] = ()
     """Parts of the estimate that move to host memory."""
 
-    @property
-    def options(self) -> str:
-        """The options of ``workbench memory`` that make it."""
-        if self.option:
-            return self.option
-        fields = {**self.workload, **self.kernels, **self.strategy}
-        flags = {options()[name].flag: value for name, value in fields.items()}
-        off = [flag for flag, value in flags.items() if value is None or value is False]
-        given = [
-            flag if value is True else f"{flag} {text_of(value)}"
-            for flag, value in flags.items()
-            if flag not in off
-        ]
-        return " ".join([*given, *without(off)])
+    def values(self, job: Job) -> Mapping[str, Any]:
+        """The options of a job that make it, by name; None = left out."""
+        values = self.given
+        if values is None:
+            values = {**self.workload, **self.kernels, **self.strategy}
+        if not _decides(job):
+            return values
+        # What the trainer assumed was not given: it cannot be left out.
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None or job.given.get(name) is not None
+        }
 
-    @property
-    def code(self) -> str:
-        """The same in Python, on `workload` and `strategy`."""
+    def options(self, job: Job) -> str:
+        """The options of ``workbench memory`` that make it."""
+        on: list[str] = []
+        left_out: list[str] = []
+        for name, value in self.values(job).items():
+            field = options()[name]
+            if value is False and _decides(job):  # without it, the trainer would decide
+                on.append(field.off_flag)
+            elif value is None or value is False:
+                left_out.append(f"without {field.flag}")
+            else:
+                on.append(field.flag if value is True else f"{field.flag} {text_of(value)}")
+        return " ".join([*on, *left_out])
+
+    def code(self, job: Job) -> str:
+        """The same in Python, on `job`, or on its `workload` or `strategy`."""
+        if _decides(job):
+            return f"job.changed({_assigned(self.values(job))})"
         if self.strategy:
             return f"strategy.with_options({_assigned(self.strategy)})"
         if self.kernels:
@@ -61,17 +74,27 @@ class Change:
             return f"replace(workload, kernels={kernels})"
         return f"replace(workload, {_assigned(self.workload)})"
 
-    def applied(self, workload: Workload, strategy: Strategy) -> tuple[Workload, Strategy]:
-        """Workload and strategy after it."""
+    def applied(self, job: Job) -> Job:
+        """The job after it; a trainer that someone named decides again what is left open.
+
+        Raises:
+            UsageError: the job's other options do not go with it.
+        """
+        if _decides(job):
+            return job.changed(**self.values(job))
         fields = dict(self.workload)
         if self.kernels:
-            fields["kernels"] = replace(workload.kernels, **self.kernels)
-        return replace(workload, **fields), strategy.with_options(**self.strategy)
+            fields["kernels"] = replace(job.workload.kernels, **self.kernels)
+        return replace(
+            job,
+            workload=replace(job.workload, **fields),
+            strategy=job.strategy.with_options(**self.strategy),
+        )
 
 
-def without(flags: Iterable[str]) -> tuple[str, ...]:
-    """What not to type any more."""
-    return tuple(f"without {flag}" for flag in flags)
+def _decides(job: Job) -> bool:
+    """Whether the job's trainer decides what its options leave open."""
+    return job.has_named_trainer and bool(job.given)
 
 
 def _assigned(values: Mapping[str, Any]) -> str:

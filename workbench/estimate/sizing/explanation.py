@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import Job
-from workbench.errors import UsageError
+from workbench.describe.job_function import as_job
 from workbench.estimate.parts import Estimate, Peak
 from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
 from workbench.estimate.sizing.switch import Switch, switches, switches_that_fit
@@ -50,14 +50,12 @@ def explain(
         strategy: How it is spread.
         cluster: Where; a device name when no card is known.
     """
-    if isinstance(workload, Job):
-        workload, strategy, cluster = workload.workload, workload.strategy, workload.cluster
-    if strategy is None:
-        raise UsageError("A workload does not say how it is spread. Give a strategy, or a Job.")
+    job = as_job(workload, strategy, cluster)
+    workload = job.workload
     peak = _winning(estimate)
     if peak is None:
         return ()
-    every = switches(workload, strategy, cluster)
+    every = switches(job)
     remedies = [switch for switch in every if not switch.changes_result]
     winner = _winner(peak, workload, remedies)
     states = _states(estimate, peak, workload, remedies)
@@ -67,8 +65,8 @@ def explain(
         text.rstrip() if remedy and states.endswith(remedy) else winner,
         states,
         _runner_up(estimate),
-        _trap(workload, strategy, estimate),
-        _verdict(estimate, workload, strategy, cluster),
+        _trap(workload, job.strategy, estimate),
+        _verdict(estimate, job),
     ]
     return tuple(sentence for sentence in sentences if sentence)
 
@@ -185,10 +183,8 @@ def _trap(workload: Workload, strategy: Strategy, estimate: Estimate) -> str:
     )
 
 
-def _verdict(
-    estimate: Estimate, workload: Workload, strategy: Strategy, cluster: Cluster | str
-) -> str:
-    if estimate.headroom_bytes is None or isinstance(cluster, str):
+def _verdict(estimate: Estimate, job: Job) -> str:
+    if estimate.headroom_bytes is None or isinstance(job.cluster, str):
         return ""
     if leaves_headroom(estimate):
         return ""
@@ -198,7 +194,7 @@ def _verdict(
         text = f"It leaves {free} free: too little to count as fitting."
     if estimate.fits:
         text = f"It fits, with less than the headroom of {HEADROOM:.0%} of the card free."
-    chosen = switches_that_fit(workload, strategy, cluster)
+    chosen = switches_that_fit(job)
     if not chosen:
         return f"{text} No combination of switches on this many GPUs makes it fit."
     names = " + ".join(dict.fromkeys(switch.name for switch in chosen))

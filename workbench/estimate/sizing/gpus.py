@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from workbench.describe import Accelerator, Cluster, Strategy, Workload
 from workbench.describe.job import Job
+from workbench.describe.job_function import as_job
+from workbench.describe.option import declared
+from workbench.describe.supported import ignored
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
@@ -95,15 +98,16 @@ def smallest_gpu(
     Raises:
         UsageError: the layout is impossible, or there is none.
     """
+    job = workload if isinstance(workload, Job) else None
     if isinstance(workload, Job):
-        job = workload
-        workload, strategy = job.workload, strategy or job.strategy
+        workload, strategy = workload.workload, strategy or workload.strategy
     if strategy is None:
         raise UsageError("smallest_gpu needs a strategy beside a workload, or a job.")
     fitting: list[GpuFit] = []
     for gpu in candidates if candidates is not None else _usual(workload):
         cluster = Cluster.rented(gpu, gpus=min(NODE, strategy.world_size))
-        estimate = training_memory(workload, strategy, cluster)
+        there = workload if job is None else job.in_layout(strategy, gpu.arch)[0]
+        estimate = training_memory(there, strategy, cluster)
         if leaves_headroom(estimate, headroom):
             fitting.append(GpuFit(gpu=gpu, estimate=estimate))
     return tuple(sorted(fitting, key=lambda fit: (fit.gpu.memory_bytes, fit.gpu.id)))
@@ -126,49 +130,86 @@ def fewest_gpus(
     """Ways to make it fit: one GPU with switches first, then each strategy's first 2, 4 … 1024.
 
     Micro-batch and accumulation are per rank and stay, so the global batch grows with the ranks.
-    The options beyond one GPU are as asked, or with full recompute where that needs fewer GPUs.
-    Of a job its workload counts, and its GPU unless another is named.
+    The options beyond one GPU are as asked. Of a job its options count, where a layout reads them,
+    and its GPU unless another is named; a trainer that was named decides the rest in each layout.
 
     Raises:
         UsageError: no GPU, an unknown GPU or strategy, or an impossible layout.
     """
     if isinstance(workload, Job):
-        job = workload
-        of_job = job.cluster.accelerator if isinstance(job.cluster, Cluster) else None
-        workload, gpu = job.workload, gpu or of_job
+        of_job = workload.cluster.accelerator if isinstance(workload.cluster, Cluster) else None
+        gpu = gpu or of_job
     if gpu is None:
         raise UsageError("fewest_gpus needs a GPU, such as gpu='h100', or a job that names one.")
-    alone = list(_on_one(workload, gpu, headroom))
+    job = as_job(workload, Strategy.parse("single", 1), Cluster.rented(gpu, gpus=1))
+    alone = list(_on_one(job, gpu, headroom))
     many = [
         option
         for name in strategies
-        if name != "single" and (option := _first_count(workload, gpu, name, headroom)) is not None
+        if name != "single" and (option := _first_count(job, gpu, name, headroom)) is not None
     ]
     return (*alone, *sorted(many, key=lambda option: option.gpus))
 
 
-def _on_one(workload: Workload, gpu: str | Accelerator, headroom: float) -> Iterator[Option]:
+def _on_one(job: Job, gpu: str | Accelerator, headroom: float) -> Iterator[Option]:
     """As asked; else each switch that is enough, a combination, and what LoRA and 8 bits make."""
-    single, cluster = Strategy.parse("single", 1), Cluster.rented(gpu, gpus=1)
-    plain = training_memory(workload, single, cluster)
+    single = on_one_gpu(job, gpu)
+    plain = training_memory(single)
     if leaves_headroom(plain, headroom):
-        yield Option(nodes=1, strategy=single, workload=workload, estimate=plain)
+        yield Option(nodes=1, strategy=single.strategy, workload=single.workload, estimate=plain)
         return
-    candidates = switches(workload, single, cluster)
+    candidates = switches(single)
     enough = [switch for switch in candidates if leaves_headroom(switch.estimate, headroom)]
     for switch in sorted(
         enough, key=lambda switch: (not switch.usual, switch.tier, switch.on_card_bytes)
     ):
         yield _switched((switch,))
     if not any(switch.tier < RESULT for switch in enough):
-        combination = switches_that_fit(workload, single, cluster, headroom)
+        combination = switches_that_fit(single, headroom)
         if combination:
             yield _switched(combination)
     for switch in candidates:
         if switch.tier == RESULT and switch not in enough:
-            more = switches_that_fit(switch.workload, switch.strategy, cluster, headroom)
+            more = switches_that_fit(switch.job, headroom)
             if more and all(other.tier < HOST for other in more):
                 yield _switched((switch, *more))
+
+
+def on_one_gpu(job: Job, gpu: str | Accelerator) -> Job:
+    """The job on one GPU of a kind, with those of its options that are read there.
+
+    Raises:
+        UsageError: an unknown GPU.
+    """
+    return _laid_out(job, Strategy.parse("single", 1), Cluster.rented(gpu, gpus=1))
+
+
+def _laid_out(job: Job, layout: Strategy, cluster: Cluster) -> Job:
+    """The job in another layout, with those of its options that are read there.
+
+    Raises:
+        UsageError: one of them does not go with the layout.
+    """
+    if not job.given:
+        return replace(job, strategy=layout, cluster=cluster)
+    given, now = set(job.given), job.strategy.options()
+    if isinstance(asked := job.given.get("strategy"), Strategy):
+        given |= asked.options_beside_name().keys()
+    given &= declared(Strategy).keys()
+    layout = layout.with_options(**{name: now[name] for name in given})
+    usual = Strategy(name="").options()
+    left_out = ignored(layout, given)
+    layout = layout.with_options(**{name: usual[name] for name in left_out})
+    card, here = cluster.accelerator, job.cluster
+    is_same = isinstance(here, Cluster) and here.accelerator == card
+    return job.changed(
+        strategy=layout,
+        gpu=job.given.get("gpu") if is_same or card is None else card.id,
+        gpus=len(cluster.gpus),
+        nodes=cluster.nodes,
+        cpu=None,
+        **dict.fromkeys(left_out),
+    )
 
 
 def _switched(chain: tuple[Switch, ...]) -> Option:
@@ -182,30 +223,22 @@ def _switched(chain: tuple[Switch, ...]) -> Option:
     )
 
 
-def _first_count(
-    workload: Workload,
-    gpu: str | Accelerator,
-    name: str,
-    headroom: float,
-    *,
-    recompute: bool = False,
-) -> Option | None:
+def _first_count(job: Job, gpu: str | Accelerator, name: str, headroom: float) -> Option | None:
     count = 2
     while count <= MOST_GPUS:
         nodes = max(1, count // NODE)
         cluster = Cluster.rented(gpu, gpus=count // nodes, nodes=nodes)
         for layout in _layouts(name, count):
-            strategy = layout.with_options(recompute="full") if recompute else layout
             try:
-                estimate = training_memory(workload, strategy, cluster)
+                there = _laid_out(job, layout, cluster)
+                estimate = training_memory(there)
             except UsageError:
                 continue  # heads or experts do not divide, or 4-bit weights cannot be split
             if leaves_headroom(estimate, headroom):
                 return Option(
                     nodes=nodes,
-                    strategy=strategy,
-                    workload=workload,
-                    switches=("recompute full",) if recompute else (),
+                    strategy=there.strategy,
+                    workload=there.workload,
                     estimate=estimate,
                 )
         count *= 2

@@ -13,10 +13,9 @@ from typing import Any
 
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
-from workbench.describe.job import options
 from workbench.describe.supported import unread
 from workbench.estimate.context import widths
-from workbench.estimate.sizing.change import Change, without
+from workbench.estimate.sizing.change import Change
 from workbench.units import format_bytes
 
 STATES = ("parameters", "master copy", "optimizer states", "gradients")
@@ -128,18 +127,17 @@ def _renamed(strategy: Strategy, change: dict[str, Any], cost: str, label: str =
         strategy={"name": name} | change | gone,
         name="reshard after forward" if label else name,
         cost=cost,
-        option=" ".join((f"--strategy {name}", *dropped)),
+        given={"strategy": name} | dropped,
         in_practice=practice.get(name[0], practice["f"]),
     )
 
 
 def _unread(
     strategy: Strategy, change: Mapping[str, Any]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """What no one reads any more after a change, and how it is left out of the command."""
+) -> tuple[dict[str, Any], dict[str, None]]:
+    """What no one reads any more after a change, and which options that leaves out."""
     gone = unread(strategy.with_options(**change))
-    given = strategy.options_beside_name()
-    return gone, without(options()[name].flag for name in gone if name in given)
+    return gone, dict.fromkeys(name for name in gone if name in strategy.options_beside_name())
 
 
 def layout_name(strategy: Strategy) -> str:
@@ -208,7 +206,7 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Change]:
         yield replace(
             moved,
             strategy=third | dict(moved.strategy),
-            option=" ".join((f"--strategy zero3 --gpus 1 {moved.options}", *dropped)),
+            given={"strategy": "zero3", "gpus": 1, **moved.strategy} | dropped,
             name="ZeRO-3 offload",
         )
     if "activations" not in offloaded and strategy.pp == 1 and workload.model.kind != "module":

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.hardware import device_of
-from workbench.describe.job_function import takes_job
+from workbench.describe.job import Job
+from workbench.describe.job_function import takes_whole_job
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
@@ -39,7 +40,7 @@ class Switch:
     option: str
     """The options of ``workbench memory`` that make the change."""
     code: str
-    """The same in Python, on `workload` and `strategy`."""
+    """The same in Python: on `job` where its trainer was named, else `workload` or `strategy`."""
     in_practice: str
     """What changes in a training script."""
     changes_result: bool
@@ -50,12 +51,20 @@ class Switch:
     """Kind of cost, cheapest first: 0 none, 1 compute, 2 communication, 3 host, 4 the result."""
     host_bytes: int
     """What moves to host memory, per rank; 0 when nothing does."""
-    workload: Workload
-    """The workload after it."""
-    strategy: Strategy
-    """The strategy after it."""
+    job: Job
+    """The job after it."""
     estimate: Estimate
     """Memory after it."""
+
+    @property
+    def workload(self) -> Workload:
+        """The workload after it."""
+        return self.job.workload
+
+    @property
+    def strategy(self) -> Strategy:
+        """The strategy after it."""
+        return self.job.strategy
 
     @property
     def fits(self) -> bool | None:
@@ -87,27 +96,19 @@ class Switch:
         }
 
 
-@takes_job
-def switches(
-    workload: Workload,
-    strategy: Strategy,
-    cluster: Cluster | str = "cuda",
-    *,
-    costly: bool = False,
-) -> tuple[Switch, ...]:
+@takes_whole_job
+def switches(job: Job, *, costly: bool = False) -> tuple[Switch, ...]:
     """Every legal single change: what is usual first, then the one that saves most.
 
     Args:
-        workload: What is trained.
-        strategy: How it is spread.
-        cluster: Where; a device name when no card is known.
+        job: What is trained, how it is spread and where. A trainer that was named decides again
+            after each change what the options leave open.
         costly: Also list those that save nothing or cost memory.
 
     Raises:
         UsageError: the layout itself is impossible.
     """
-    before = training_memory(workload, strategy, cluster)
-    legal = list(_switches(before, workload, strategy, cluster))
+    legal = list(_switches(job))
     if not costly:
         legal = [switch for switch in legal if switch.saves_bytes >= _TRIFLE]
     return tuple(
@@ -115,46 +116,38 @@ def switches(
     )
 
 
-def _switches(
-    before: Estimate, workload: Workload, strategy: Strategy, cluster: Cluster | str
-) -> Iterator[Switch]:
-    changes = (*strategy_changes(workload, strategy), *workload_changes(workload, strategy))
+def _switches(job: Job) -> Iterator[Switch]:
+    before, cluster, workload = training_memory(job), job.cluster, job.workload
+    changes = (*strategy_changes(workload, job.strategy), *workload_changes(workload, job.strategy))
     for change in changes:
-        job = change.applied(workload, strategy)
         try:
-            after = training_memory(*job, cluster)
+            after = change.applied(job)
+            switch = _switch(change, job, before, after, training_memory(after))
         except UsageError:
             continue  # not legal here
-        switch = _switch(change, before, after, job, strategy)
-        lacking = _lacks(cluster, job[0].precision) and not _lacks(cluster, workload.precision)
+        lacking = _lacks(cluster, after.workload.precision)
+        lacking = lacking and not _lacks(cluster, workload.precision)
         elsewhere = switch.tier != HOST or not _is_host(cluster)
         if elsewhere and _host_holds(switch, cluster) and not lacking:
             yield switch
 
 
-def _switch(
-    change: Change,
-    before: Estimate,
-    after: Estimate,
-    job: tuple[Workload, Strategy],
-    strategy: Strategy,
-) -> Switch:
-    host = sum(max(0, _held(before, part) - _held(after, part)) for part in change.on_host)
+def _switch(change: Change, job: Job, before: Estimate, after: Job, estimate: Estimate) -> Switch:
+    host = sum(max(0, _held(before, part) - _held(estimate, part)) for part in change.on_host)
     return Switch(
         name=change.name,
-        saves_bytes=before.on_card_bytes - after.on_card_bytes,
-        on_card_bytes=after.on_card_bytes,
+        saves_bytes=before.on_card_bytes - estimate.on_card_bytes,
+        on_card_bytes=estimate.on_card_bytes,
         cost=change.cost + (f"; {format_bytes(host)} of host memory per GPU" if host else ""),
-        option=change.options,
-        code=change.code,
+        option=change.options(job),
+        code=change.code(job),
         in_practice=change.in_practice,
         changes_result=change.changes_result,
         usual=change.usual,
-        tier=_tier(change, job, strategy),
+        tier=_tier(change, job, after),
         host_bytes=host,
-        workload=job[0],
-        strategy=job[1],
-        estimate=after,
+        job=after,
+        estimate=estimate,
     )
 
 
@@ -165,14 +158,13 @@ def _held(estimate: Estimate, part: str) -> int:
     )
 
 
-def _tier(change: Change, job: tuple[Workload, Strategy], before: Strategy) -> int:
-    workload, after = job
+def _tier(change: Change, before: Job, after: Job) -> int:
     if change.changes_result:
         return RESULT
-    if change.on_host or "paged" in workload.optimizer:
+    if change.on_host or "paged" in after.workload.optimizer:
         return HOST
     degrees = ("dp_replicate", "dp_shard", "zero_stage", "fsdp")
-    if any(getattr(after, name) != getattr(before, name) for name in degrees):
+    if any(getattr(after.strategy, name) != getattr(before.strategy, name) for name in degrees):
         return TRAFFIC
     return FREE if change.cost.startswith("none") else COMPUTE
 
@@ -195,12 +187,8 @@ def _host_holds(switch: Switch, cluster: Cluster | str) -> bool:
     return switch.host_bytes <= cluster.host_bytes_per_gpu
 
 
-def switches_that_fit(
-    workload: Workload,
-    strategy: Strategy,
-    cluster: Cluster,
-    headroom: float = HEADROOM,
-) -> tuple[Switch, ...]:
+@takes_whole_job
+def switches_that_fit(job: Job, headroom: float = HEADROOM) -> tuple[Switch, ...]:
     """The cheapest combination found that fits with `headroom`, none changing the result.
 
     Free switches are thrown first, then those that cost compute, communication, host memory;
@@ -210,24 +198,17 @@ def switches_that_fit(
     Raises:
         UsageError: the layout itself is impossible.
     """
-    before = training_memory(workload, strategy, cluster)
-    if leaves_headroom(before, headroom) is not False:
+    if leaves_headroom(training_memory(job), headroom) is not False:
         return ()
-    chosen = _throw(workload, strategy, cluster, headroom, among=None)
+    chosen = _throw(job, headroom, among=None)
     for switch in sorted(chosen[:-1], key=lambda switch: -switch.tier):
         others = frozenset(other.name for other in chosen) - {switch.name}
-        fewer = _throw(workload, strategy, cluster, headroom, among=others)
+        fewer = _throw(job, headroom, among=others)
         chosen = fewer or chosen
     return chosen
 
 
-def _throw(
-    workload: Workload,
-    strategy: Strategy,
-    cluster: Cluster,
-    headroom: float,
-    among: frozenset[str] | None,
-) -> tuple[Switch, ...]:
+def _throw(job: Job, headroom: float, among: frozenset[str] | None) -> tuple[Switch, ...]:
     """Throw the cheapest helpful switches one by one until it fits; () when it never does.
 
     `among`: names of those that may be thrown; None = any that leaves the result as it is.
@@ -236,7 +217,7 @@ def _throw(
     while len(thrown) < _MOST:
         helpful = [
             switch
-            for switch in switches(workload, strategy, cluster)
+            for switch in switches(job)
             if switch.tier < RESULT and (among is None or switch.name in among)
         ]
         if not helpful:
@@ -246,5 +227,5 @@ def _throw(
             return (*thrown, min(enough, key=lambda switch: (switch.tier, switch.on_card_bytes)))
         best = min(helpful, key=lambda switch: (switch.tier, switch.on_card_bytes))
         thrown.append(best)
-        workload, strategy = best.workload, best.strategy
+        job = best.job
     return ()

@@ -81,7 +81,7 @@ def _kernels(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             kernels=fused,
             name="fused kernels",
             cost="none: faster too; needs Liger or a like kernel library",
-            option=_preset(kernels, fused),
+            given=_preset(kernels, fused),
             in_practice="use_liger_kernel=True (Trainer), or liger_kernel's "
             "apply_liger_kernel_to_…",
         )
@@ -90,7 +90,7 @@ def _kernels(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             kernels=compiled,
             name="torch.compile",
             cost="minutes of compilation, again for every new shape; steps are faster afterwards",
-            option=_preset(kernels, compiled),
+            given=_preset(kernels, compiled),
             in_practice="block.compile()",
         )
     if not kernels.expandable_segments:
@@ -116,10 +116,10 @@ def _kernels(workload: Workload, strategy: Strategy) -> Iterator[Change]:
         )
 
 
-def _preset(kernels: ImplementationAssumptions, change: Mapping[str, Any]) -> str:
+def _preset(kernels: ImplementationAssumptions, change: Mapping[str, Any]) -> dict[str, Any] | None:
     """The preset that makes the change and no other, where a preset was all that was given.
 
-    "" = none does: the options of what changes do.
+    None = none does: the options of what changes do.
     """
     before, after = (
         next(
@@ -127,7 +127,7 @@ def _preset(kernels: ImplementationAssumptions, change: Mapping[str, Any]) -> st
         )
         for one in (kernels, replace(kernels, **change))
     )
-    return f"--kernels {after}" if before and after else ""
+    return {"kernels": after} if before and after else None
 
 
 def _of_preset(kernels: ImplementationAssumptions) -> list[Any]:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from workbench.describe import Cluster, Conditions, Offer, Strategy, Workload
-from workbench.describe.job_function import takes_job
+from workbench.describe import Conditions, Offer, Strategy
+from workbench.describe.job import Job
+from workbench.describe.job_function import takes_whole_job
 from workbench.errors import UsageError
 from workbench.estimate.exchange import gradient_bytes
 from workbench.estimate.rank import ranks_of
@@ -74,30 +75,24 @@ class RunFacts:
     """What was measured there."""
 
 
-@takes_job
-def advise(
-    workload: Workload,
-    strategy: Strategy,
-    cluster: Cluster | str,
-    facts: RunFacts | None = None,
-) -> tuple[Advice, ...]:
+@takes_whole_job
+def advise(job: Job, facts: RunFacts | None = None) -> tuple[Advice, ...]:
     """Every rule that the job and what else is known can answer, the first questions first.
 
     Args:
-        workload: what is trained.
-        strategy: how it is spread.
-        cluster: where; its accelerator must be in the catalog.
+        job: what is trained, how it is spread and where; its accelerator must be in the catalog.
         facts: what else is known of the run.
 
     Raises:
         UsageError: an impossible layout, or an accelerator that is not in the catalog.
     """
+    workload, strategy, cluster = job.workload, job.strategy, job.cluster
     if isinstance(cluster, str) or cluster.accelerator is None:
         raise UsageError("The cluster's accelerator is not in the catalog: name a GPU.")
     gpu, count, known = cluster.accelerator, cluster.world_size, facts or RunFacts()
     conditions = known.conditions
     answers = [
-        need_more_gpus(workload, gpu, known.tokens, known.deadline_hours, conditions),
+        need_more_gpus(job, gpu, known.tokens, known.deadline_hours, conditions),
         memory_rubric(workload, gpu, count),
         batch_limits(workload, strategy, cluster, known.loss),
         recompute_cost(workload, strategy, cluster, conditions),

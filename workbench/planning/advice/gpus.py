@@ -8,10 +8,12 @@ from typing import NamedTuple
 from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workload
 from workbench.describe.catalog import gpu as find_gpu
 from workbench.describe.checks import require_above
+from workbench.describe.job import Job
+from workbench.describe.job_function import as_job
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.rank import ranks_of
-from workbench.estimate.sizing.gpus import Option, fewest_gpus
+from workbench.estimate.sizing.gpus import Option, fewest_gpus, on_one_gpu
 from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
 from workbench.estimate.sizing.switch import switches
 from workbench.estimate.step_time import step_time
@@ -41,7 +43,7 @@ _MEMORY_RUBRIC = Rule(
 
 
 def need_more_gpus(
-    workload: Workload,
+    workload: Workload | Job,
     gpu: str | Accelerator,
     tokens: float | None = None,
     deadline_hours: float | None = None,
@@ -50,7 +52,8 @@ def need_more_gpus(
     """Whether the job needs more than one GPU: first what one GPU can do, then how many.
 
     Args:
-        workload: what is trained; micro-batch and accumulation are those of one GPU.
+        workload: what is trained; micro-batch and accumulation are those of one GPU. Or a job,
+            whose own GPUs do not count.
         gpu: which GPU.
         tokens: tokens of the whole run; None = time is not asked for.
         deadline_hours: when it has to end; None = no matter.
@@ -63,14 +66,16 @@ def need_more_gpus(
     for name, value in (("tokens", tokens), ("deadline_hours", deadline_hours)):
         if value is not None:
             require_above(name, value, 0)
-    ways = _ways_to_fit(workload, card, tokens, deadline_hours, conditions)
-    as_described = training_memory(workload, _SINGLE, Cluster.rented(card, gpus=1))
+    job = as_job(workload, _SINGLE, Cluster.rented(card, gpus=1))
+    ways = _ways_to_fit(job, card, tokens, deadline_hours, conditions)
+    on_one = on_one_gpu(job, card)
+    as_described = training_memory(on_one)
     fewest = min((option.gpus for option in ways.several), default=None)
     return _MORE_GPUS.advice(
         holds=bool(ways.unchanged) and ways.gpus_for_deadline is None,
         next=ways.next_step,
         verdict=ways.verdict,
-        reason=f"{workload.model.name} as described needs "
+        reason=f"{job.workload.model.name} as described needs "
         f"{format_bytes(as_described.on_card_bytes)} of {format_bytes(as_described.card_bytes)} "
         f"on one {card.name}." + _time(ways.hours, deadline_hours),
         condition=f"It must fit with {HEADROOM:.0%} of the card free as headroom"
@@ -84,7 +89,7 @@ def need_more_gpus(
             "hours_on_one_gpu": ways.hours,
             "gpus_for_the_deadline": ways.gpus_for_deadline,
         },
-        steps=_steps(workload, card, ways.several),
+        steps=_steps(on_one, ways.several),
     )
 
 
@@ -140,7 +145,7 @@ def _joined(option: Option) -> str:
 
 
 def _ways_to_fit(
-    workload: Workload,
+    job: Job,
     card: Accelerator,
     tokens: float | None,
     deadline_hours: float | None,
@@ -157,7 +162,7 @@ def _ways_to_fit(
             return math.inf
         return 1 / step.tokens_per_second_per_gpu
 
-    options = fewest_gpus(workload, card)
+    options = fewest_gpus(job, card)
     ways = _WaysToFit(
         card=card,
         unchanged=sorted(
@@ -185,13 +190,12 @@ def _time(hours: float | None, deadline_hours: float | None) -> str:
     return f" The run takes {format_seconds(hours * 3600)} on one{limit}."
 
 
-def _steps(workload: Workload, card: Accelerator, several: list[Option]) -> tuple[str, ...]:
+def _steps(on_one: Job, several: list[Option]) -> tuple[str, ...]:
     """The checklist, each switch with the bytes it saves here, then the smallest layouts."""
-    cluster = Cluster.rented(card, gpus=1)
     saving = [
         f"{switch.name}: {format_bytes(-switch.saves_bytes)}"
         f"{', fits' if leaves_headroom(switch.estimate) else ''} ({_KINDS[switch.changes_result]})"
-        for switch in sorted(switches(workload, _SINGLE, cluster), key=lambda switch: switch.tier)
+        for switch in sorted(switches(on_one), key=lambda switch: switch.tier)
     ]
     return (*_HINTS, *saving, *(f"{way.gpus} GPUs: {way.strategy.name}" for way in several[:3]))
 
