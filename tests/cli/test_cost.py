@@ -193,10 +193,19 @@ def test_storage_has_its_own_source_and_unknown_prices_stay_unknown(run: Run) ->
     assert any("my-lab is not in the price table" in note for note in elsewhere["notes"])
 
 
+TOKENS = ("--tokens", "1B")
+
+
 def test_a_layout_that_does_not_fit_is_said(run: Run) -> None:
     result = run("--model", "llama-3-70b", "--gpu", "h100", "--gpus", "8", "--tokens", "1B")
     assert result.code == 0
     assert "This layout does not fit" in result.out.splitlines()[0]
+    found = re.search(r"(\d+) such GPUs hold it with (\S+)\.", " ".join(result.out.split()))
+    assert found is not None
+    more = ("--nodes", str(int(found[1]) // 8), "--strategy", found[2])
+    assert answer(run, "--model", "llama-3-70b", "--gpu", "h100", "--gpus", "8", *more, *TOKENS)[
+        "fits"
+    ]
 
 
 @pytest.mark.parametrize(("model", "gpu"), [("llama-3-8b", "h100"), ("llama-2-13b", "a100-80")])

@@ -62,6 +62,7 @@ def test_three_numbers_and_parts_that_add_up(calculator: MemoryCalculator) -> No
     card = shown["cards"][0]
     assert card["free"] == card["bytes"] - shown["on_card"]
     assert calculator.advice["why"][0].startswith("The peak is")
+    assert not any("--" in text for text in calculator.advice["why"])  # controls, no flags
 
 
 @pytest.mark.parametrize(

@@ -131,7 +131,7 @@ def test_other_questions_search_and_the_latest_wins(planner: Planner) -> None:
     assert planner.figure["headline"].startswith("Searching")
     planner.wait()
     until(lambda: planner.figure["exact"], "the exact answer")
-    assert "7B tokens" in planner.figure["setting"]
+    assert "7 B tokens" in planner.figure["setting"]
     assert planner.points["set"] == before + 1  # 8 GPUs and 6 B tokens were overtaken
     move(planner, tokens="5B", max_gpus=16)
     assert planner.figure["exact"] is True  # it was asked before

@@ -29,7 +29,8 @@ class CommandForm(JobForm):
             return super(CommandForm, self).plain(name, value)
         field = self.OWN[name]
         if field.plain_type is str and not field.option.split and value is not None:
-            value = str(value).strip()
+            is_count = isinstance(value, float) and value.is_integer()
+            value = f"{value:.0f}" if is_count else str(value).strip()  # 1e9 is no 1000000000.0
         return option_value(field, value)
 
     def document(self) -> dict[str, Any]:

@@ -94,18 +94,19 @@ def document(report: CostAnswer) -> dict[str, Any]:
 
 
 def _layouts_that_fit(job: Job) -> str:
-    """The next move: data-parallel layouts for these GPUs, else the command that knows more."""
-    gpu = accelerator(job.cluster)
-    options = () if gpu is None else sizing.fewest_gpus(job, gpu)
-    names = [
-        option.strategy.name
-        for option in options
-        if not (option.switches or option.strategy.tp > 1 or option.strategy.pp > 1)
-        and option.gpus <= job.strategy.world_size
+    """The next move: data-parallel layouts for these GPUs, else how many more there must be."""
+    options = [
+        option
+        for option in sizing.fewest_gpus(job)
+        if not option.switches and option.strategy.tp * option.strategy.pp == 1
     ]
-    if not names:
-        return "Run `workbench memory` for layouts that fit."
-    return f"These do: {', '.join(names)}. Name one with --strategy."
+    world = job.strategy.world_size
+    names = [option.strategy.name for option in options if option.gpus <= world]
+    if names:
+        return f"These do: {', '.join(names)}. Name one with --strategy."
+    more = next((option for option in options if option.gpus > world), None)
+    larger = "" if more is None else f"{more.gpus} such GPUs hold it with {more.strategy.name}. "
+    return f"{larger}`workbench memory` shows what else would help."
 
 
 def _length(options: CostOptions) -> dict[str, Any]:

@@ -64,7 +64,8 @@ class MemoryCalculator(Calculator):
         return {**figure(self.choice), "at": self._moves}
 
     def _advice(self, choice: JobForm) -> dict[str, Any]:
-        return {**advice(choice), "at": self._moves}
+        found = advice(choice)
+        return {**found, "why": [self.said(text) for text in found["why"]], "at": self._moves}
 
     def _text(self) -> str:
         return as_text(self.figure, self.advice)

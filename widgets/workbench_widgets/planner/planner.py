@@ -167,7 +167,7 @@ class Planner(Calculator):
 
     def _setting(self, answer: Answer, plans: Plans, kept: PlansWithinLimits) -> str:
         model = self.choice.model().name
-        tokens = self.choice["tokens"] or format_count(answer.question.tokens)
+        tokens = format_count(answer.question.tokens)
         met = f"{len(kept.positions)} of {len(plans)} plans meet the limits; "
         return (
             f"{sooner_text(plans, kept)}{model}, {tokens} tokens. "
