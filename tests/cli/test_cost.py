@@ -197,15 +197,23 @@ TOKENS = ("--tokens", "1B")
 
 
 def test_a_layout_that_does_not_fit_is_said(run: Run) -> None:
-    result = run("--model", "llama-3-70b", "--gpu", "h100", "--gpus", "8", "--tokens", "1B")
+    given = ("--model", "llama-3.1-405b", "--gpu", "h100", "--gpus", "8", *TOKENS)
+    result = run(*given)
     assert result.code == 0
     assert "This layout does not fit" in result.out.splitlines()[0]
-    found = re.search(r"(\d+) such GPUs hold it with (\S+)\.", " ".join(result.out.split()))
+    found = re.search(r"(\d+) such GPUs hold it: (.+?)\.", " ".join(result.out.split()))
     assert found is not None
-    more = ("--nodes", str(int(found[1]) // 8), "--strategy", found[2])
-    assert answer(run, "--model", "llama-3-70b", "--gpu", "h100", "--gpus", "8", *more, *TOKENS)[
-        "fits"
-    ]
+    more = ("--nodes", str(int(found[1]) // 8), *found[2].split())
+    assert answer(run, *given, *more)["fits"]
+
+
+def test_switches_come_before_more_gpus(run: Run) -> None:
+    """No layout of two GPUs holds it as it is asked for, but one with recompute does."""
+    given = ("--model", "llama-3.2-3b", "--gpu", "a100-40", "--gpus", "2", "--micro-batch", "4")
+    note = answer(run, *given, "--strategy", "zero3", *TOKENS)["notes"][0]
+    found = re.search(r"It fits with [^:]+: (.+)\.", note)
+    assert found is not None, note
+    assert answer(run, *given, "--strategy", "zero3", *found[1].split(), *TOKENS)["fits"]
 
 
 @pytest.mark.parametrize(("model", "gpu"), [("llama-3-8b", "h100"), ("llama-2-13b", "a100-80")])

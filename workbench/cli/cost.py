@@ -7,7 +7,7 @@ from typing import Any
 
 from workbench.cli.cost_offer import named_offer, priced_offer
 from workbench.cli.cost_values import CostAnswer, CostOptions
-from workbench.cli.describing import describe, with_options
+from workbench.cli.describing import as_options, describe, with_options
 from workbench.cli.memory import plain_console, show
 from workbench.cli.memory_values import accelerator
 from workbench.cli.quantities import read_count
@@ -73,7 +73,7 @@ def answer(options: CostOptions) -> CostAnswer:
         needs, card = format_bytes(memory.on_card_bytes), format_bytes(memory.card_bytes)
         problem = (
             f"This layout does not fit: it needs {needs} of {card}. Costs below assume a card with "
-            f"enough memory. {_layouts_that_fit(job)}"
+            f"enough memory. {_what_fits(job)}"
         )
     notes = (*priced.notes, *job.notes)
     return CostAnswer(job=job, cost=bill, notes=notes, problem=problem)
@@ -93,20 +93,24 @@ def document(report: CostAnswer) -> dict[str, Any]:
     }
 
 
-def _layouts_that_fit(job: Job) -> str:
-    """The next move: data-parallel layouts for these GPUs, else how many more there must be."""
-    options = [
-        option
-        for option in sizing.fewest_gpus(job)
-        if not option.switches and option.strategy.tp * option.strategy.pp == 1
-    ]
+def _what_fits(job: Job) -> str:
+    """The next move: layouts for these GPUs, switches, or how many more GPUs there must be."""
     world = job.strategy.world_size
-    names = [option.strategy.name for option in options if option.gpus <= world]
+    options = [option for option in sizing.fewest_gpus(job) if not option.switches]
+    names = [
+        option.strategy.name
+        for option in options
+        if option.gpus <= world and option.strategy.tp * option.strategy.pp == 1
+    ]
     if names:
         return f"These do: {', '.join(names)}. Name one with --strategy."
+    if chain := sizing.switches_that_fit(job):
+        typed = " ".join(switch.option for switch in chain)
+        return f"It fits with {' + '.join(switch.name for switch in chain)}: {typed}."
     more = next((option for option in options if option.gpus > world), None)
-    larger = "" if more is None else f"{more.gpus} such GPUs hold it with {more.strategy.name}. "
-    return f"{larger}`workbench memory` shows what else would help."
+    if more is None:
+        return "`workbench memory` shows what would help."
+    return f"{more.gpus} such GPUs hold it: {as_options(more.strategy)}."
 
 
 def _length(options: CostOptions) -> dict[str, Any]:
