@@ -17,6 +17,7 @@ from workbench.training_data import (
     load_tokenizer,
     token_report,
 )
+from workbench.training_data.messages import turns_of
 from workbench.training_data.values import Example, RowError, Turn
 
 TURNS = (
@@ -103,6 +104,31 @@ def test_the_model_sees_the_tools_that_it_may_call(tmp_path: Path) -> None:
     encoder = Encoder(load_tokenizer(tokenizer_folder(tmp_path, template=own)), "messages")
     assert encoder.shown(encoder.encode(example))[0][0].startswith('[{"type": "function"')
     assert encoder.unused(example) == ()
+
+
+@pytest.mark.parametrize("given", [{"city": "Oslo"}, '{"city": "Oslo"}'], ids=["object", "text"])
+@pytest.mark.parametrize(
+    "written",
+    [
+        "{{ call.function.arguments | tojson }}",
+        "{{ call.function.arguments }}",  # of an object it would write Python's form
+        "{{ '' + call.function.arguments }}",  # fails at an object
+        "{{ call.function.arguments if call.function.arguments is string else "
+        + "(call.function.arguments | tojson) }}",
+    ],
+)
+def test_arguments_of_a_call_are_json_once(given: Any, written: str, tmp_path: Path) -> None:
+    """APIs have them as JSON text, tables and other trainers as an object; templates want either."""
+    loop = "{% for call in message['tool_calls'] %}<call>" + written + "</call>{% endfor %}"
+    own = CALLING.replace("<call>{{ message['tool_calls'] | tojson }}</call>", loop)
+    call = {"id": "1", "type": "function", "function": {"name": "weather", "arguments": given}}
+    messages = [
+        {"role": "user", "content": "weather?"},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+    ]
+    turns = turns_of(messages, "messages")
+    (called,) = learned(tmp_path, own, turns)
+    assert '<call>{"city": "Oslo"}</call>' in called
 
 
 def test_reasoning_is_learned_where_the_template_shows_it(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import groupby, pairwise
 from typing import Any, final
 
@@ -103,7 +103,7 @@ class Encoder:
         marked = bool(_GENERATION.search(self._template)) and not self._learn_all
         if marked and not left_out:
             return self._marked(example)
-        render = partial(self._render, example.tools)
+        render = functools.partial(self._render, example.tools)
         text = render(example.turns)
         if self._learn_all and not left_out:
             return self._tokens(text, [(0, len(text))])
@@ -148,7 +148,7 @@ class Encoder:
         """
         self._check_calls((*example.turns, *example.rejected))
         turns = example.turns[: example.prompt_turns]
-        render = partial(self._render, example.tools)
+        render = functools.partial(self._render, example.tools)
         prompt = render(turns, answer_follows=True)
         both = [example.turns, (*turns, *example.rejected)]
         chosen, rejected = (self._preferred(prompt, render(all_turns)) for all_turns in both)
@@ -200,6 +200,27 @@ class Encoder:
         if any(turn.calls for turn in turns) and not self._reads("tool_calls"):
             raise RowError("the template does not show tool calls; choose one that does")
 
+    def _messages(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
+        """As the template takes them: a few want the arguments of calls as JSON text."""
+        as_text = any(turn.calls for turn in turns) and self._arguments_as_text
+        return [turn.message(arguments_as_text=as_text) for turn in turns]
+
+    @functools.cached_property
+    def _arguments_as_text(self) -> bool:
+        """Whether the template fails at arguments that are an object, or writes no JSON of them."""
+        call = {"type": "function", "function": {"name": "f", "arguments": {"probed": "value"}}}
+        asked = Turn(role="user", content="Call f.")
+        calling = Turn(role="assistant", content="", extra={"tool_calls": [call]})
+
+        def is_json(*, as_text: bool) -> bool:
+            messages = [turn.message(arguments_as_text=as_text) for turn in (asked, calling)]
+            try:
+                return '"probed"' in self._rendered((), messages)
+            except RowError:
+                return False
+
+        return not is_json(as_text=False) and is_json(as_text=True)
+
     def _render(
         self,
         tools: Sequence[Mapping[str, Any]],
@@ -207,9 +228,18 @@ class Encoder:
         *,
         answer_follows: bool = False,
     ) -> str:
+        return self._rendered(tools, self._messages(turns), answer_follows=answer_follows)
+
+    def _rendered(
+        self,
+        tools: Sequence[Mapping[str, Any]],
+        messages: list[dict[str, Any]],
+        *,
+        answer_follows: bool = False,
+    ) -> str:
         try:
             return self.tokenizer.apply_chat_template(
-                [turn.message() for turn in turns],
+                messages,
                 tools=list(tools) or None,
                 chat_template=self._template,
                 add_generation_prompt=answer_follows,
@@ -223,7 +253,7 @@ class Encoder:
         """By the template's own marks of what the assistant generates."""
         try:
             encoded = self.tokenizer.apply_chat_template(
-                [turn.message() for turn in example.turns],
+                self._messages(example.turns),
                 tools=list(example.tools) or None,
                 chat_template=self._template,
                 return_dict=True,

@@ -59,7 +59,7 @@ def _turn(message: object, number: int) -> Turn:
     if isinstance(content, list):
         content = "".join(_part(part, number) for part in cast("list[Any]", content))
     if calls:
-        extra["tool_calls"] = list(calls)
+        extra["tool_calls"] = [_with_read_arguments(call) for call in calls]
         content = "" if content is None else content
     if known.get("function_call"):
         raise RowError(f"message {number} has a function_call, the old form of tool_calls")
@@ -68,6 +68,21 @@ def _turn(message: object, number: int) -> Turn:
     turn = Turn(role=_ROLES[role], content=content, extra=extra or None)
     others = known.keys() - _KEYS
     return _with_others(turn, {key: known[key] for key in others}, number) if others else turn
+
+
+def _with_read_arguments(call: dict[str, Any]) -> dict[str, Any]:
+    """The call with its arguments as an object, also where they are JSON text, as APIs have them.
+
+    A template that writes them as JSON would else write the text once more as JSON.
+    """
+    function = call.get("function")
+    if not isinstance(function, dict):
+        return call
+    known = cast("dict[str, Any]", function)
+    arguments = _from_json(known.get("arguments"))
+    return (
+        {**call, "function": {**known, "arguments": arguments}} if known.get("arguments") else call
+    )
 
 
 def _with_others(turn: Turn, others: Mapping[str, Any], number: int) -> Turn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -64,9 +65,24 @@ class Turn:
         """Its tool calls; None = it has none."""
         return (self.extra or {}).get("tool_calls")
 
-    def message(self) -> dict[str, Any]:
-        """As a chat template takes it."""
-        return {"role": self.role, "content": self.content, **(self.extra or {})}
+    def message(self, *, arguments_as_text: bool = False) -> dict[str, Any]:
+        """As a chat template takes it; arguments of calls as an object, or as JSON text."""
+        message = {"role": self.role, "content": self.content, **(self.extra or {})}
+        if arguments_as_text and self.calls:
+            message["tool_calls"] = [_with_text(call) for call in self.calls]
+        return message
+
+
+def _with_text(call: dict[str, Any]) -> dict[str, Any]:
+    """The call with its arguments as JSON text."""
+    function: dict[str, Any] = call.get("function") or {}
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        return call
+    return {
+        **call,
+        "function": {**function, "arguments": json.dumps(arguments, ensure_ascii=False)},
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
