@@ -44,6 +44,10 @@ CALLING = THINKING.replace(  # a call stands behind the content, and tools befor
     "{% if message['tool_calls'] %}<call>{{ message['tool_calls'] | tojson }}</call>{% endif %}"
     "<|im_end|>\n{% endfor %}",
 )
+EITHER = (
+    "{% if call.function.arguments is string %}{{ call.function.arguments }}"
+    "{% else %}{{ call.function.arguments | tojson }}{% endif %}"
+)
 CALL: dict[str, Any] = {"tool_calls": [{"function": {"name": "weather", "arguments": {}}}]}
 CALLED = (
     Turn(role="user", content="weather?"),
@@ -113,8 +117,7 @@ def test_the_model_sees_the_tools_that_it_may_call(tmp_path: Path) -> None:
         "{{ call.function.arguments | tojson }}",
         "{{ call.function.arguments }}",  # of an object it would write Python's form
         "{{ '' + call.function.arguments }}",  # fails at an object
-        "{{ call.function.arguments if call.function.arguments is string else "
-        + "(call.function.arguments | tojson) }}",
+        EITHER,
     ],
 )
 def test_arguments_of_a_call_are_json_once(given: Any, written: str, tmp_path: Path) -> None:
