@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,8 @@ VALUES: dict[str, tuple[Any, ...]] = {
 }
 RECOVERY: dict[str, tuple[Any, ...]] = {
     "restarts": (3,),
+    "backoff_seconds": (30.0,),
+    "restart_on_hang": (False,),
     "grace_seconds": (45.0,),
     "preemption": ("aws",),
     "idle_minutes": (2.5,),
@@ -75,6 +78,7 @@ def settings(seed: int, store: Path) -> RunSettings:
 def test_the_form_says_every_option_of_a_run(tmp_path: Path) -> None:
     """Set and read again, nothing is another: no option is forgotten."""
     assert set(VALUES) | set(RECOVERY) <= set(OPTIONS)
+    assert {one.name for one in fields(Recovery)} <= set(OPTIONS)
     form = Launcher(store=tmp_path, cpu=True)
     for seed in range(60):
         of_run = settings(seed, tmp_path)

@@ -27,7 +27,10 @@ class Recovery:
     ] = 0
     """How often a failed run is started again from its newest whole checkpoint. 0: never, because
     a restart of a run that is wrong costs money."""
-    backoff_seconds: float = 2.0
+    backoff_seconds: Annotated[
+        float,
+        Option(help="Seconds before the first restart; doubles with each.", flag="backoff"),
+    ] = 2.0
     """Wait before the first restart; doubles with each, at most five minutes."""
     grace_seconds: Annotated[
         float | None, Option(help="Seconds from a pre-emption's notice to the end.", flag="grace")
@@ -38,7 +41,9 @@ class Recovery:
         str | None, Option(help="Where notices come: aws, gcp, a file, a URL.")
     ] = None
     """Where notices are looked for: ``aws``, ``gcp``, a path, or a URL. None: SIGTERM only."""
-    restart_on_hang: bool = True
+    restart_on_hang: Annotated[
+        bool, Option(help="End a run that hangs, and restart it while restarts are left.")
+    ] = True
     """Whether a run that hangs is ended, and started again while restarts are left: at once when a
     rank's process is stopped, after two minutes when all wait for one another and no one computes,
     after a quarter of an hour when a rank may only be late. Without `restarts` never."""

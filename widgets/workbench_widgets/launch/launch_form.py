@@ -39,6 +39,8 @@ _REST_LABELS = {
     "capture": "Observe loss and steps",
     "environment": "Variables of the ranks",
     "preemption": "Pre-emption notices from",
+    "backoff_seconds": "Wait before a restart (seconds)",
+    "restart_on_hang": "End a hang, and restart",
     "grace_seconds": "Notice to end (seconds)",
     "idle_minutes": "Idle limit (minutes)",
     "rollback_on": "Roll back on",
