@@ -49,11 +49,7 @@ class Calculator(Face):
         super().__init__(config, controls=self._controls(), figure=self._figure())
 
     def set(self, **changes: Any) -> None:
-        """Move controls from Python, as the page does.
-
-        Raises:
-            TypeError: an unknown control.
-        """
+        """Move controls from Python, as the page does. Raises TypeError: an unknown control."""
         type(self.choice).from_options(changes)
         self._change(changes)
         self._moved(at_once=True)
@@ -105,7 +101,6 @@ class Calculator(Face):
             self._moved()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         problem = self.problem.get("message")
         shown = self._text()
         return f"{problem}\n(Last valid setting:)\n{shown}" if problem else shown

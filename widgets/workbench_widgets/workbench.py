@@ -229,5 +229,4 @@ class Workbench(ControlBox):
         show(super()._repr_mimebundle_(), config)
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         return f"Workbench({str(self.store)!r}, open: {self.dashboard!r})"

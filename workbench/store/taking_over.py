@@ -21,11 +21,7 @@ class Place:
     """The place of such a process: waits for the one that has it, which is asked to leave."""
 
     def __init__(self, path: Path) -> None:
-        """`path`: the file that all of that kind share.
-
-        Raises:
-            OSError: it cannot be opened.
-        """
+        """`path`: the file that all of that kind share. Raises OSError: it cannot be opened."""
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         self._handle = os.open(path, flags, 0o600)
         self._own = uuid.uuid4().hex.encode()

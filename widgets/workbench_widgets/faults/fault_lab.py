@@ -193,5 +193,4 @@ class FaultLab(ControlBox):
         super().close()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         return f"FaultLab({self.dashboard!r})" if self.dashboard else "FaultLab(not started)"

@@ -126,7 +126,6 @@ class Calibration(Face):
         super().close()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         shown = self.shown
         text = [shown["title"], shown["when"], shown["says"]]
         text += [

@@ -146,7 +146,6 @@ class ScalingStudy(Face):
         super().close()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         note = self.state["now"] or self.state["note"]
         head = f"ScalingStudy of {self.fields['target']}, {self.fields['sizes']} ranks"
         return f"{head}\n{self.study}" if self.study and not note else f"{head}: {note}"

@@ -231,5 +231,4 @@ class Arguments(Face):
         }
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         return f"Arguments({self.value!r})"

@@ -58,7 +58,6 @@ class LaunchPreview(Face):
         self.text = text.replace(self._shim, _SHIM)
 
     def __repr__(self) -> str:
-        """Plain text for terminals and saved notebooks."""
         return self.problem or "".join(self.command.splitlines()[-1:])
 
 
@@ -217,7 +216,6 @@ class Launcher(ControlBox):
         super().close()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         return f"Launcher({self.preview!r})"
 
 

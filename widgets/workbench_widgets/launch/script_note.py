@@ -74,11 +74,7 @@ class ScriptNote(widgets.HBox):
         raise NotImplementedError
 
     def work(self, request: wb.Request, on_progress: Callable[[str], None]) -> str:
-        """Do it, and return the line that is left.
-
-        Raises:
-            WorkbenchError: it could not be done.
-        """
+        """Do it, and return the line that is left. Raises WorkbenchError: it could not be done."""
         raise NotImplementedError
 
     def ended(self) -> None:

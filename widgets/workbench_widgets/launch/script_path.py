@@ -27,5 +27,4 @@ class ScriptPath(Face):
             self.send(listing(str(message.get("folder", "")), (".py",)))
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         return f"ScriptPath({self.value!r})"

@@ -32,11 +32,7 @@ _MEANS = {
 
 
 def story(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> dict[str, Any]:
-    """What follows the figure a moment later.
-
-    Raises:
-        UsageError: a limit that cannot be.
-    """
+    """What follows the figure a moment later. Raises UsageError: a limit that cannot be."""
     limits = choice.limits()
     search = searched(plans, kept.positions)
     sentences = plans.explain() if choice.is_own else ()

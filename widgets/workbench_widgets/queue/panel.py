@@ -94,7 +94,6 @@ class QueuePanel(Face):
         super().close()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         held = [
             f"  {device.title}: {', '.join(holder.text for holder in device.holders) or 'free'}"
             for device in self.queue.devices()

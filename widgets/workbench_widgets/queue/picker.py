@@ -69,5 +69,4 @@ class DevicePicker(Face):
             self.value = tuple(name for name in known if name in chosen)
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         return f"DevicePicker({', '.join(self.value) or 'any'})"

@@ -44,7 +44,6 @@ class Checkpoints(RunFace):
         super().__init__(run, config)
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         view = read_json(Path(self.run.directory) / "view.json") or {}
         saved = view.get("checkpoints") or []
         lines = [f"Checkpoints of {self.run.id!r} ({len(saved)})"]

@@ -69,7 +69,6 @@ class RunDashboard(RunFace):
                 callback(self.run)
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         paths = RunPaths(Path(self.run.directory))
         view, status = current_view(paths), read_status(paths)
         state = status.outcome or status.state

@@ -129,11 +129,7 @@ class RunFace(Face):
 
 
 def check_transport(transport: str, refresh_seconds: float) -> None:
-    """Refuse what cannot be.
-
-    Raises:
-        ValueError: an option out of its range.
-    """
+    """Refuse what cannot be. Raises ValueError: an option out of its range."""
     if transport not in _TRANSPORTS:
         raise ValueError(f"transport={transport!r}: choose one of {', '.join(_TRANSPORTS)}")
     if not 0.2 <= refresh_seconds <= 60:

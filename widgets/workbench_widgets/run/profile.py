@@ -91,7 +91,6 @@ class Profile(Face):
             threading.Thread(target=self.trace, name="workbench-profile", daemon=True).start()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         if not self.profile:
             return f"Profile of {self.run.id!r}: none yet\n{self.status.get('text', '')}".rstrip()
         steps = self.profile["steps"]

@@ -256,7 +256,6 @@ class Compare(Face):
         return str(run)
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         lines = [
             f"Compare: {len(self.rows)} runs of {self.store.root}, {len(self.picked)} selected"
         ]

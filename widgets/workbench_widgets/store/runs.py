@@ -97,7 +97,6 @@ class Runs(Face):
         super().close()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         lines = [f"Runs of {self.store} ({len(self.rows)})"]
         lines += [
             f"  {row['run']}  {row['outcome'] or row['state']}  step {row['steps']}"

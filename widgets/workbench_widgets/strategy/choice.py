@@ -136,11 +136,7 @@ class StrategyChoice(Form):
         return self.taking(wb.Strategy.parse(name, ranks))
 
     def taking(self, strategy: wb.Strategy) -> StrategyChoice:
-        """By hand, exactly this strategy.
-
-        Raises:
-            UsageError: it has an option without a control.
-        """
+        """By hand, exactly this strategy. Raises UsageError: it has an option without a control."""
         options = strategy.options()
         values = {name: _to_control(name, options[name]) for name in OPTIONS}
         family = _family(strategy)

@@ -236,7 +236,6 @@ class Sweep(Face):
         super().close()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         if not self.shown:
             return f"Sweep: none in {self.store}"
         about, best = self.shown, self.shown["best"] or {}

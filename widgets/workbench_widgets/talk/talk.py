@@ -171,7 +171,6 @@ class Talk(Face):
         super().close()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         shown = self.shown
         lines = [f"Talk to {shown['title']}", f"> {shown['prompt']}" if shown["prompt"] else ""]
         lines += [

@@ -193,11 +193,7 @@ class LaunchOptions:
 
     @classmethod
     def from_keywords(cls, values: Mapping[str, Any]) -> LaunchOptions:
-        """From keyword arguments.
-
-        Raises:
-            UsageError: one of them is unknown.
-        """
+        """From keyword arguments. Raises UsageError: one of them is unknown."""
         check_names(values)
         return cls(**values)
 
@@ -229,11 +225,7 @@ IN_PLACE = frozenset({"recovery"}) | {
 
 
 def check_names(values: Mapping[str, Any]) -> None:
-    """Refuse keywords that no launch has.
-
-    Raises:
-        UsageError: one of them is unknown.
-    """
+    """Refuse keywords that no launch has. Raises UsageError: one of them is unknown."""
     for name in values:
         if name not in NAMES:
             raise UnknownNameError.near("launch option", name, NAMES)

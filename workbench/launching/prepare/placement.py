@@ -145,11 +145,7 @@ def check_nodes(nodes: int, address: str | None) -> str | None:
 
 
 def check_shares(strategy: str, ranks: int, nodes: int) -> int:
-    """Ranks on each of `nodes` machines.
-
-    Raises:
-        UsageError: they cannot be equal shares.
-    """
+    """Ranks on each of `nodes` machines. Raises UsageError: they cannot be equal shares."""
     if ranks % nodes:
         raise UsageError(
             f"{strategy} has {ranks} ranks, and {nodes} nodes cannot have equal shares of them. "

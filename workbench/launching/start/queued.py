@@ -203,11 +203,7 @@ def take_out(paths: RunPaths, message: str, outcome: str = "stopped") -> bool:
 
 
 def end_unstarted(paths: RunPaths, message: str, outcome: str) -> None:
-    """Write the end of a run that never started.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
+    """Write the end of a run that never started. Raises StoreError: it cannot be written."""
     end: ExitDoc = {
         "schema": SCHEMA_VERSION,
         "outcome": outcome,
