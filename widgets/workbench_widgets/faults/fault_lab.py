@@ -16,10 +16,9 @@ from workbench_widgets.control_tree import ControlBox
 from workbench_widgets.faults import faults
 from workbench_widgets.launch.launcher import close_tree
 from workbench_widgets.note import Note
-from workbench_widgets.options import refuse_unknown
+from workbench_widgets.options import refuse_extra
 from workbench_widgets.run.dashboard import RunDashboard
 
-_OPTIONS = ("store", "run", "restarts", "transport")
 _BEGIN = "Start the training, wait for its first steps, then inject a fault."
 _GOING = "Training runs: two processes on this machine. Inject a fault at any time."
 
@@ -48,7 +47,7 @@ class FaultLab(ControlBox):
         transport: str = "auto",
         **unknown: object,
     ) -> None:
-        refuse_unknown("FaultLab", unknown, _OPTIONS)
+        refuse_extra(FaultLab, unknown)
         self.store = Path(wb.Store(store).root)
         self.run: wb.Run | None = None
         self.dashboard: RunDashboard | None = None

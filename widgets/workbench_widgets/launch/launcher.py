@@ -88,8 +88,7 @@ class Launcher(ControlBox):
 
     def __init__(self, *, store: str | Path | None = None, **options: Any) -> None:
         self._launching = threading.Lock()
-        unknown = {name: value for name, value in options.items() if name not in _OPTIONS}
-        refuse_unknown("Launcher", unknown, _OPTIONS)
+        refuse_unknown("Launcher", options, _OPTIONS)
         self.store = Path(wb.Store(store).root)
         self.fields = LaunchForm(**{**options, "store": self.store})
         names = ("strategy", "processes", "goal")

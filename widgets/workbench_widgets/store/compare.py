@@ -26,9 +26,8 @@ from workbench.store.labels import change_labels
 from workbench.units import format_bytes
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
-from workbench_widgets.options import refuse_unknown
+from workbench_widgets.options import refuse_extra
 
-_OPTIONS = ("store", "runs", "where")
 _ROWS_MAX = 300  # what a page can list; a condition brings up the others
 _COLUMNS = (
     *("run", "name", "state", "outcome", "strategy", "processes", "steps", "loss_last", "hours"),
@@ -65,7 +64,7 @@ class Compare(Face):
         where: str = "",
         **unknown: object,
     ) -> None:
-        refuse_unknown("Compare", unknown, _OPTIONS)
+        refuse_extra(Compare, unknown)
         self.store = wb.Store(store)
         self._working = threading.RLock()
         self._filter: dict[str, Any] = {"where": where, "archived": False, "sort": None}

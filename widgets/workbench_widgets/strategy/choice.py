@@ -106,7 +106,7 @@ class StrategyChoice(Form):
             UsageError: a strategy that the controls cannot say.
         """
         allowed = (*FIELDS, "strategy")
-        refuse_unknown(cls.FACE, dict.fromkeys(set(options) - set(allowed)), allowed)
+        refuse_unknown(cls.FACE, options, allowed)
         if not {"strategy", "family"} & set(options) and isinstance(options.get("processes"), int):
             options = {"strategy": wb.Strategy.usual(options["processes"]), **options}
         return cls().given(options)
