@@ -10,7 +10,6 @@ start that is repeated does nothing (a supervisor starts a first attempt once, s
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -29,11 +28,12 @@ from workbench.observe.devices import Device
 from workbench.queueing.device_requests import all_devices, device_request, gpus_wait, load
 from workbench.queueing.order import NO_SUCH_DEVICES, DeviceRequest, Start, due
 from workbench.store import processes
+from workbench.store.detached import lock_file, outlive_terminal
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
 from workbench.store.process_log import log
-from workbench.store.queue_files import QueueEntry, QueueFiles, lock_file
+from workbench.store.queue_files import QueueEntry, QueueFiles
 from workbench.store.record import read_run
 from workbench.store.room import is_full
 from workbench.store.run_record import RunRecord
@@ -224,7 +224,7 @@ class ThisHost:
 
 def serve(files: QueueFiles, host: Host, pause: Callable[[], None]) -> None:
     """Be the dispatcher of the queue until nothing is left to do; return where there is one."""
-    lock = lock_file(files.folder / "dispatcher.lock", wait=False)
+    lock = lock_file(files.folder / "dispatcher.lock")
     if lock is None:
         return
     myself = processes.identify(os.getpid())
@@ -248,9 +248,7 @@ def serve(files: QueueFiles, host: Host, pause: Callable[[], None]) -> None:
 
 def main() -> None:
     """Entry point of the detached process."""
-    os.umask(0o077)
-    for number in (signal.SIGHUP, signal.SIGINT):  # a closed terminal
-        signal.signal(number, signal.SIG_IGN)
+    outlive_terminal()
     store = Path(sys.argv[1])
     files = QueueFiles(store)
     files.check_own()

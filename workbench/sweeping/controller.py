@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -21,9 +20,9 @@ from typing import Protocol
 
 from workbench.errors import ForeignRunError, StoreError, WorkbenchError
 from workbench.store import processes
+from workbench.store.detached import lock_file, outlive_terminal
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.process_log import log
-from workbench.store.queue_files import lock_file
 from workbench.sweeping.files import SweepFiles
 from workbench.sweeping.host import Host, RunNow, ThisHost
 from workbench.sweeping.plan import SweepPlan
@@ -266,7 +265,7 @@ def serve(
     files: SweepFiles, make: Callable[[], Controller], pause: Callable[[], None]
 ) -> str | None:
     """Be the controller of a sweep until it has ended; how it ended, None where there is one."""
-    lock = lock_file(files.lock, wait=False)
+    lock = lock_file(files.lock)
     if lock is None:
         return None
     try:
@@ -297,9 +296,7 @@ def serve(
 
 def main() -> None:
     """Entry point of the detached process."""
-    os.umask(0o077)
-    for number in (signal.SIGHUP, signal.SIGINT):  # a closed terminal
-        signal.signal(number, signal.SIG_IGN)
+    outlive_terminal()
     files = SweepFiles(Path(sys.argv[1]), sys.argv[2])
     files.check_own()
 

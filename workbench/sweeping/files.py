@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import StoreError, UnknownNameError, UsageError
-from workbench.store import names, processes
+from workbench.store import detached, names
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own_folder
@@ -115,9 +115,7 @@ class SweepFiles:
     @property
     def is_served(self) -> bool:
         """Whether its controller is at work."""
-        process: Any = read_json(self.controller) or {}
-        numbers = all(type(process.get(name)) is int for name in ("pid", "start_ticks"))
-        return numbers and "boot_id" in process and processes.is_alive(process)
+        return detached.is_served(self.controller)
 
     def check_own(self) -> None:
         """Refuse a sweep whose files someone else could have written: it says what is started.

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -19,8 +16,8 @@ from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import as_script_words
 from workbench.launching.resume.resumable import startable_record
 from workbench.launching.run import Run
-from workbench.store.files import write_json_atomic
-from workbench.store.processes import SAFE_PYTHON, identify
+from workbench.store.detached import start_serving
+from workbench.store.processes import SAFE_PYTHON
 from workbench.store.runs import Store
 from workbench.sweeping.files import SweepFiles, every_sweep, find_sweep, problem
 from workbench.sweeping.host import runs_of
@@ -217,28 +214,11 @@ def spawn_controller(files: SweepFiles, plan: SweepPlan) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
     if plan.visible_gpus is not None:
         environment["CUDA_VISIBLE_DEVICES"] = plan.visible_gpus
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    command = [*SAFE_PYTHON, "-m", _CONTROLLER, str(files.root), files.name]
     try:
-        output = os.open(files.log, flags, 0o600)
+        start_serving(command, files.log, environment, files.controller)
     except OSError as error:
         raise StoreError(f"{files.folder} cannot be written: {error}") from error
-    try:
-        process = subprocess.Popen(
-            [*SAFE_PYTHON, "-m", _CONTROLLER, str(files.root), files.name],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd="/",
-            env=environment,
-        )
-    finally:
-        os.close(output)
-    begun = identify(process.pid)
-    if begun is not None:  # before it says so itself
-        with contextlib.suppress(OSError):  # a full disk
-            write_json_atomic(files.controller, begun)
-    threading.Thread(target=process.wait, daemon=True).start()  # no zombie, no warning
 
 
 def sweep(
