@@ -236,14 +236,6 @@ class Devices:
                 more = f" and {len(untold) - _NAMED} more" if len(untold) > _NAMED else ""
                 yield f"The driver does not tell the {words} of {labels}{more}."
 
-    def curves(self) -> list[dict[str, Any]]:
-        """Each device's own curve, where there are few."""
-        return [
-            {**self._about(device), "series": device.curve.columns()}
-            for _, device in sorted(self._devices.items())
-            if device.curve is not None
-        ]
-
     def _about(self, device: _Device) -> dict[str, Any]:
         several = self._count > 1
         return {
@@ -255,8 +247,8 @@ class Devices:
             "power_limit_w": device.power_limit_w,
         }
 
-    def curves_text(self) -> str:
-        """`curves` as JSON; only what is new is encoded."""
+    def curves(self) -> str:
+        """Each device's own curve, where there are few, as JSON; only what is new is encoded."""
         texts = (
             encode_parts(self._about(device), {"series": device.text.text()}).decode()
             for _, device in sorted(self._devices.items())
@@ -264,12 +256,8 @@ class Devices:
         )
         return f"[{','.join(texts)}]"
 
-    def spread(self) -> dict[str, list[Any]]:
-        """Lowest, median and highest of all devices, where they are too many for curves."""
-        return self._spread.columns() if self._many else {}
-
-    def spread_text(self) -> str:
-        """`spread` as JSON."""
+    def spread(self) -> str:
+        """Lowest, median and highest of all devices, where they are too many for curves; JSON."""
         return self._spread_text.text() if self._many else "{}"
 
 
