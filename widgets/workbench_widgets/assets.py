@@ -28,6 +28,7 @@ LOADER = STATIC / "loader.js"
 FALLBACK = "fallback.js"
 ASSETS_FOLDER = "_assets"
 _IMPORT = re.compile(r'from "\./([\w.]+)"')  # as loader.js links them
+_MOUNT = re.compile(r"^export (?:function mount\(|const mount = )", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)[ \t]*$", re.MULTILINE | re.DOTALL)
 _INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
 
@@ -44,7 +45,7 @@ def modules() -> dict[str, str]:
 
 def faces() -> list[str]:
     """The modules that draw a widget: those with a ``mount``."""
-    return [name for name, text in modules().items() if "export function mount(" in text]
+    return [name for name, text in modules().items() if _MOUNT.search(text)]
 
 
 @functools.cache

@@ -4,6 +4,7 @@
 import { addCompareStyle } from "./compare_style.js";
 import { besideTable } from "./compare_table.js";
 import { element, focusedElement, setAttribute, setText } from "./dom.js";
+import { mounted } from "./face.js";
 import { count, moment, usd } from "./format.js";
 import { lossText, lossTitle, withNames } from "./run_words.js";
 import { badge } from "./state.js";
@@ -252,7 +253,7 @@ class Face {
     this.beside.replaceChildren(besideTable(comparison, readTheme(this.shell).series));
   }
 
-  start() {
+  open() {
     addCompareStyle();
     this.root.append(this.shell);
     for (const name of ["rows", "picked", "listed"]) this.model.on(`change:${name}`, this.redraw);
@@ -275,9 +276,4 @@ class Face {
   }
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const face = new Face(root, context);
-  face.start();
-  return () => face.close();
-}
+export const mount = mounted(Face);

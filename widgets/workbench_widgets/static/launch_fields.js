@@ -2,6 +2,7 @@
 /** A script's arguments: fields grouped as its help groups them, and one text in step with them. */
 
 import { element, setText } from "./dom.js";
+import { mounted } from "./face.js";
 import { FilePicker } from "./file_picker.js";
 import { addFormStyle } from "./launch_style.js";
 import { Moves } from "./moves.js";
@@ -220,9 +221,4 @@ class LaunchFields {
   }
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const fields = new LaunchFields(root, context);
-  fields.open();
-  return () => fields.close();
-}
+export const mount = mounted(LaunchFields);

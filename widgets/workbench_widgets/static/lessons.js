@@ -2,6 +2,7 @@
 /** The lessons, each a link that JupyterLab and Notebook 7 open as a document (their command linker). */
 
 import { element } from "./dom.js";
+import { showFace } from "./face.js";
 
 /** @typedef {import("./loader.js").Context} Context */
 
@@ -29,11 +30,5 @@ export function mount(root, context) {
       element("ol", { class: "wb-lessons", start: "0" }, ...lessons.map(entry)),
     );
   };
-  model.on("change:config", draw);
-  root.append(shell);
-  draw();
-  return () => {
-    model.off("change:config", draw);
-    shell.remove();
-  };
+  return showFace(root, shell, model, ["change:config"], draw);
 }

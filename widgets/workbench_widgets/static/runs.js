@@ -4,6 +4,7 @@
 import { Comparison } from "./compare.js";
 import { dropFile } from "./contents.js";
 import { element, setAttribute, setRows, setText } from "./dom.js";
+import { mounted } from "./face.js";
 import { count, known, moment, seconds } from "./format.js";
 import { InPlace } from "./in_place.js";
 import { lossText, lossTitle, withNames } from "./run_words.js";
@@ -81,7 +82,7 @@ class Line {
     this.badge = element("span", { class: "wb-badge" });
     this.cells[1].append(this.badge);
     const open = element("button", { type: "button", class: "wb-button", "aria-label": `Open ${row.called}` }, "Open");
-    open.addEventListener("click", () => table.open(row.run));
+    open.addEventListener("click", () => table.openRun(row.run));
     this.stop = new StopButton((now) => table.stop(row.run, now));
     this.stop.button.classList.add("wb-small");
     const actions = element("td", { class: "wb-actions" }, element("div", {}, open, this.stop.node));
@@ -202,7 +203,7 @@ class RunsTable {
   }
 
   /** @param {string} run */
-  async open(run) {
+  async openRun(run) {
     const said = await this.inPlace.open(run);
     if (said) setText(this.note, said);
   }
@@ -219,7 +220,7 @@ class RunsTable {
     }
   }
 
-  start() {
+  open() {
     this.root.append(this.shell);
     this.changed = () => this.draw();
     for (const name of DRAWN) this.model.on(`change:${name}`, this.changed);
@@ -241,9 +242,4 @@ class RunsTable {
   }
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const table = new RunsTable(root, context);
-  table.start();
-  return () => table.close();
-}
+export const mount = mounted(RunsTable);

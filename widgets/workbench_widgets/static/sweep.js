@@ -3,6 +3,7 @@
 
 import { Confirmation } from "./confirm.js";
 import { element, focusedElement, setAttribute, setText } from "./dom.js";
+import { mounted } from "./face.js";
 import { count, hours, known, number, usd } from "./format.js";
 import { InPlace } from "./in_place.js";
 import { addRules } from "./memory_style.js";
@@ -88,7 +89,7 @@ class SweepPanel {
     this.question = new Confirmation(this.power, () => this.namePower());
     this.power.addEventListener("click", () => this.press());
     this.best = element("button", { type: "button", class: "wb-button" }, "Open the best run");
-    this.best.addEventListener("click", () => this.open(this.model.get("shown").best.run));
+    this.best.addEventListener("click", () => this.openRun(this.model.get("shown").best.run));
     this.detail = element("p", { class: "wb-detail" });
     this.facts = element("dl", { class: "wb-facts" });
     this.bar = element("div", { class: "wb-bar" });
@@ -225,19 +226,19 @@ class SweepPanel {
     const cells = columns.map((column) => element("td", { class: [column.words ? "wb-text" : "", column.class ?? ""].join(" ").trim() }, column.node ? column.node(trial) : column.text(trial)));
     const open = element("button", { type: "button", class: "wb-button", "aria-label": `Open the run of trial ${trial.number}`, title: trial.run ?? "" }, "Open");
     if (!trial.run) open.setAttribute("disabled", "");
-    open.addEventListener("click", () => this.open(trial.run));
+    open.addEventListener("click", () => this.openRun(trial.run));
     const best = String(shown.best?.number === trial.number);
     return element("tr", { "data-best": best, title: trial.why }, ...cells, element("td", {}, open));
   }
 
   /** @param {string} run */
-  async open(run) {
+  async openRun(run) {
     const said = await this.inPlace.open(run);
     this.problem.hidden = !said;
     setText(this.problem, said);
   }
 
-  start() {
+  open() {
     this.root.append(this.shell);
     this.changed = () => this.draw();
     this.model.on("change", this.changed);
@@ -254,9 +255,4 @@ class SweepPanel {
   }
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const made = new SweepPanel(root, context);
-  made.start();
-  return () => made.close();
-}
+export const mount = mounted(SweepPanel);
