@@ -69,7 +69,7 @@ def test_a_sweep_whose_folder_is_closed_is_ones_own(tmp_path: Path) -> None:
     files = made(tmp_path)
     files.journal.chmod(0o664)  # as earlier releases left it
     files.check_own()
-    files.folder.chmod(0o755)
+    files.directory.chmod(0o755)
     with pytest.raises(ForeignRunError, match="others can write to journal"):
         files.check_own()
 

@@ -52,7 +52,7 @@ class Sweep:
     @property
     def directory(self) -> Path:
         """Its folder."""
-        return self._files.folder
+        return self._files.directory
 
     @property
     def state(self) -> str:
@@ -218,7 +218,7 @@ def spawn_controller(files: SweepFiles, plan: SweepPlan) -> None:
     try:
         start_serving(command, files.log, environment, files.controller)
     except OSError as error:
-        raise StoreError(f"{files.folder} cannot be written: {error}") from error
+        raise StoreError(f"{files.directory} cannot be written: {error}") from error
 
 
 def sweep(
