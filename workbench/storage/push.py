@@ -218,7 +218,7 @@ def _sent(
     run = read_record(paths, ("run", "marker"))
     before, attempts = read_remote_run(remote), attempts_of(paths)
     _check_same(remote, before, run.marker, attempts)
-    which = asked or _as_before(before)
+    which = asked or (before.which if before is not None and most_of(before.which) else "newest")
     chosen = wanted(paths, which)
     state = _Push(
         remote=remote,
@@ -245,11 +245,6 @@ def _sent(
         which=which,
     )
     return state, pushed, [checkpoint.name for checkpoint, _ in sent]
-
-
-def _as_before(before: RemoteRun | None) -> str:
-    """Which checkpoints are kept there where nobody says; the newest at least."""
-    return before.which if before is not None and most_of(before.which) else "newest"
 
 
 def _told(

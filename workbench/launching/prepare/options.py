@@ -283,17 +283,13 @@ def keywords(*, changes: bool = False) -> list[inspect.Parameter]:
     for name in (name for name in NAMES if not (changes and name in FIXED)):
         hint = hints[name].annotation
         plain = getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint
-        default = None if changes else _default(name)
+        default = None if changes else getattr(LaunchOptions(), name)
         made.append(
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=plain
             )
         )
     return made
-
-
-def _default(name: str) -> Any:
-    return getattr(LaunchOptions(), name)
 
 
 def keyword_help() -> str:
