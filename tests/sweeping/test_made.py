@@ -21,7 +21,7 @@ from workbench.store.queue_files import QueueFiles
 from workbench.store.runs import Store
 from workbench.sweeping import damaged, find, sweeps
 from workbench.sweeping.files import FOLDER, SweepFiles
-from workbench.sweeping.host import ThisHost
+from workbench.sweeping.host import Host
 from workbench.sweeping.plan import SweepOptions
 from workbench.sweeping.prepared import make, prepare_sweep
 
@@ -82,7 +82,7 @@ def test_trials_are_filed_with_the_priority_of_the_sweep(
     queue = QueueFiles(files.root)
     with queue.locked():
         queue.set(paused=True)
-    host = ThisHost(files, files.plan())
+    host = Host(files, files.plan())
     host.file(0, {"lr": "0.1"})
     assert [entry.priority for entry in queue.waiting()] == [7]
     (waiting,) = queue.waiting()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import traitlets
 
@@ -13,22 +13,7 @@ from workbench.errors import sentence
 from workbench_widgets.controls import in_labels, labels_of
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
-
-
-class Choice(Protocol):
-    """All controls of a face as one frozen value."""
-
-    def changed(self, changes: Any) -> Any:
-        """The choice after some controls were moved; unknown names are left out."""
-        ...
-
-    def document(self) -> dict[str, Any]:
-        """Plain values for the front end."""
-        ...
-
-    def hidden(self) -> list[str]:
-        """Controls without effect as the others stand."""
-        ...
+from workbench_widgets.form import Form
 
 
 class Calculator(Face):
@@ -41,7 +26,7 @@ class Calculator(Face):
     _moves = 0
     choice: Any
 
-    def __init__(self, choice: Choice, *, face: str, groups: list[dict[str, Any]]) -> None:
+    def __init__(self, choice: Form, *, face: str, groups: list[dict[str, Any]]) -> None:
         self.choice = choice
         self._changing = threading.RLock()
         self._own_labels = labels_of(groups)

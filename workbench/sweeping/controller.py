@@ -16,7 +16,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
 
 from workbench.errors import ForeignRunError, StoreError, WorkbenchError
 from workbench.store import processes
@@ -24,7 +23,7 @@ from workbench.store.detached import lock_file, outlive_terminal
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.process_log import log
 from workbench.sweeping.files import SweepFiles
-from workbench.sweeping.host import Host, RunNow, ThisHost
+from workbench.sweeping.host import Host, RunNow
 from workbench.sweeping.plan import SweepPlan
 from workbench.sweeping.study import Trial, Trials
 
@@ -33,30 +32,6 @@ _MOST_RESUMES = 3  # without a step gained, by one controller
 _FIRST_FAILURES = 3
 _NOT_NOW = ("is held by", "The GPU driver")
 _AGAIN = {"interrupted", "preempted"}
-
-
-class KeptTrials(Protocol):
-    """The trials as they are kept: `study.Trials`."""
-
-    def every(self) -> list[Trial]:
-        """All whose values were drawn."""
-        ...
-
-    def ask(self) -> Trial | None:
-        """The next one; None = as many as planned."""
-        ...
-
-    def look(self, number: int, step: int, value: float) -> bool:
-        """Keep a look; whether the trial falls behind."""
-        ...
-
-    def finish(self, number: int, value: float) -> None:
-        """Keep a result."""
-        ...
-
-    def end(self, number: int, state: str, why: str) -> None:
-        """Keep that it was pruned, or failed."""
-        ...
 
 
 class Controller:
@@ -68,7 +43,7 @@ class Controller:
     def __init__(
         self,
         plan: SweepPlan,
-        trials: KeptTrials,
+        trials: Trials,
         host: Host,
         *,
         stop_asked: Callable[[], bool] = lambda: False,
@@ -303,7 +278,7 @@ def main() -> None:
     def make() -> Controller:
         plan = files.plan()
         trials = Trials(files.journal, plan, writes=True)
-        host = ThisHost(files, plan)
+        host = Host(files, plan)
         os.chdir(host.folder)
         return Controller(plan, trials, host, stop_asked=files.stop.exists)
 
