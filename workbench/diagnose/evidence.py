@@ -289,6 +289,11 @@ class Evidence:
         place = order.index(index) if index in order else each
         return None if place >= each else node * each + place
 
+    def device_place(self, node: int, index: int | None) -> dict[str, Any]:
+        """The fields of a finding that is of one GPU; `index` None: which one is not known."""
+        rank = None if index is None else self.device_rank(node, index)
+        return {"rank": rank, "node": node, "gpu": index}
+
     def device_model(self, node: int, index: int) -> str:
         """What card it is; "" = unknown."""
         return self._gpus_of(node).get(index, "")
