@@ -160,11 +160,7 @@ def _holds(target: Path, content: bytes) -> bool:
 
 
 def write_atomic(target: Path, content: bytes) -> None:
-    """Replace ``target`` in one step, so that no page ever reads half a script.
-
-    Raises:
-        OSError: the folder is not writable.
-    """
+    """Replace `target` in one step: no page ever reads half a script. Raises OSError."""
     handle, name = tempfile.mkstemp(dir=target.parent, prefix="partial-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -178,11 +174,7 @@ def write_atomic(target: Path, content: bytes) -> None:
 
 @functools.cache
 def compressed(asset: str, face: str) -> bytes:
-    """``"bundle"`` of `face`, or ``"plotly"``, as gzip for the comm.
-
-    Raises:
-        KeyError: another name.
-    """
+    """``"bundle"`` of `face`, or ``"plotly"``, as gzip for the comm; raises KeyError of others."""
     sources = {"bundle": lambda: bundle_text(face).encode(), "plotly": _plotly}
     return gzip.compress(sources[asset](), compresslevel=6)
 

@@ -49,11 +49,7 @@ class Calculator(Face):
         return self._own_labels
 
     def _figure(self) -> dict[str, Any]:
-        """What is drawn, as plain values.
-
-        Raises:
-            UsageError: the controls say something that cannot be.
-        """
+        """What is drawn, as plain values. Raises UsageError: what the controls say cannot be."""
         raise NotImplementedError
 
     def _text(self) -> str:

@@ -149,10 +149,6 @@ def is_installed() -> bool:
 
 
 def check_installed() -> None:
-    """Make sure that Apprise is there.
-
-    Raises:
-        UsageError: it is not; the message has the pip line.
-    """
+    """Make sure that Apprise is there. Raises UsageError, with the pip line: it is not."""
     if not is_installed():
         raise UsageError(f"Messages are sent by Apprise, not installed here. {INSTALL}")

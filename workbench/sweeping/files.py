@@ -165,11 +165,7 @@ def problem(files: SweepFiles) -> str:
 
 
 def find_sweep(root: Path, name: str) -> SweepFiles:
-    """The sweep of that name or unique prefix, or the newest for "last".
-
-    Raises:
-        UsageError: there is none, or several fit.
-    """
+    """The sweep of that name or unique prefix, or the newest for "last". Raises UsageError."""
     known = every_sweep(root)
     if not known:
         raise UsageError(

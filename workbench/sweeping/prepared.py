@@ -216,11 +216,7 @@ def _predicted(plan: SweepPlan, requests: Sequence[Request], room: int) -> Predi
 
 
 def make(prepared: PreparedSweep) -> SweepFiles:
-    """Make the folder of a sweep; its plan is written last.
-
-    Raises:
-        StoreError: the store cannot be written.
-    """
+    """Make the folder of a sweep; its plan is written last. Raises StoreError."""
     files = make_folder(prepared.template.store.root, prepared.plan.name)
     plan = replace(prepared.plan, name=files.name)
     prepare(replace(prepared.template, name="template", store=Store(files.directory)))

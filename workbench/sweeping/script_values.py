@@ -73,11 +73,7 @@ def with_values(
     parameters: Sequence[Parameter],
     reading: Reading,
 ) -> list[str]:
-    """The script's arguments with the values of a trial in them.
-
-    Raises:
-        UsageError: a value cannot be put there.
-    """
+    """The script's arguments with a trial's values. Raises UsageError: one cannot be put there."""
     text, known = shlex.join(arguments), reading.known
     options = {parameter.name: known.by_name.get(parameter.option) for parameter in parameters}
     written = {parameter.name: parameter.option for parameter in parameters}

@@ -205,11 +205,7 @@ class Sweep:
 
 
 def spawn_controller(files: SweepFiles, plan: SweepPlan) -> None:
-    """Start the detached controller; a second one leaves at once.
-
-    Raises:
-        StoreError: its folder cannot be written.
-    """
+    """Start the detached controller; a second one leaves at once. Raises StoreError."""
     dropped = {*LOADERS, "CUDA_VISIBLE_DEVICES", "WORKBENCH_STORE"}
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
     if plan.visible_gpus is not None:

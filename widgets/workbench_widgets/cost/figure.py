@@ -17,11 +17,7 @@ _BAR = 30  # characters of the longest bar
 
 
 def figure(choice: CostChoice) -> dict[str, Any]:
-    """Everything that is drawn, as plain values.
-
-    Raises:
-        UsageError: the sentence says which value cannot be and what would work.
-    """
+    """Everything that is drawn, as plain values. Raises UsageError: what cannot be, and why."""
     costed = choice.costed()
     cost, job = costed.cost, costed.job
     offer = cost.job.offer

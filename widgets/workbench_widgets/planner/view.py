@@ -107,11 +107,7 @@ def _rounded_up(values: list[float]) -> list[float]:
 
 
 def view(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> dict[str, Any]:
-    """What a move of a limit changes: a few kilobytes.
-
-    Raises:
-        UsageError: a limit that cannot be.
-    """
+    """What a move of a limit changes: a few kilobytes. Raises UsageError: it cannot be."""
     limits = choice.limits()
     return {
         "kept": list(kept.positions),

@@ -151,11 +151,7 @@ class StrategyChoice(Form):
         return choice
 
     def strategy(self) -> wb.Strategy:
-        """The strategy that the controls say by hand.
-
-        Raises:
-            UsageError: the controls say something that cannot be.
-        """
+        """The strategy that the controls say by hand. Raises UsageError: it cannot be."""
         require_choice("family", self["family"], FAMILIES)
         if self["family"] == DEGREES:
             for word in AXES:

@@ -102,11 +102,7 @@ def _without(command: Sequence[str], flags: Sequence[str]) -> list[str]:
 
 
 def check_address(address: str) -> str:
-    """`address` without blanks around it, if ranks can be sent there.
-
-    Raises:
-        UsageError: it is no address or name of one machine.
-    """
+    """`address` without blanks, if ranks can be sent there. Raises UsageError: they cannot."""
     address = address.strip()
     if address in {"0.0.0.0", "::", "0"}:  # noqa: S104  (refused, not bound to)
         raise UsageError(

@@ -180,11 +180,7 @@ class RunState:
         self.warm = False
 
     def base_spec(self) -> LaunchSpec:
-        """What the next attempt repeats.
-
-        Raises:
-            UsageError: run.json lacks a secret that it needs.
-        """
+        """What the next attempt repeats. Raises UsageError: run.json lacks a secret of it."""
         known = self.spec or self.spec_before
         if known is not None:
             return known

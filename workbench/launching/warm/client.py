@@ -172,11 +172,7 @@ def _spawn(place: Path, kind: ServerKind, idle_seconds: float, lock: int) -> Non
 
 
 def connect(path: Path) -> socket.socket:
-    """Connection to the server at `path`; one that is being started is waited for.
-
-    Raises:
-        NotWarmError: there is none.
-    """
+    """Connection to the server at `path`, awaited while it starts. Raises NotWarmError: none."""
     deadline = time.monotonic() + _APPEARS_SECONDS
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

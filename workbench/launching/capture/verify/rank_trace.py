@@ -182,11 +182,7 @@ class RankTrace:
                     local[name] = dict(self._models.local[name])
 
     def step_ended(self, line: dict[str, Any]) -> None:
-        """An optimizer step ended; leaves the script after the last one asked for.
-
-        Raises:
-            SystemExit: it is verified.
-        """
+        """An optimizer step ended. Raises SystemExit, to leave the script, after the last one."""
         try:
             self._close(line)
         except Exception as error:
