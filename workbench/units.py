@@ -85,6 +85,15 @@ def _three_digits(value: float) -> str:
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
 
 
+def format_hours(hours: float | None) -> str:
+    """Hours as a duration.
+
+    >>> format_hours(1.5), format_hours(None)
+    ('1 h 30 min', 'n/a')
+    """
+    return UNKNOWN if hours is None else format_seconds(3600 * hours)
+
+
 def format_column(seconds: Iterable[float | None]) -> list[str]:
     """Durations that are read below each other: all in one unit that shows the shortest, too.
 

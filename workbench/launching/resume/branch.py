@@ -140,7 +140,7 @@ def recorded_variables(run: RunRecord) -> dict[str, str]:
 
 
 def _start(paths: RunPaths, at: int | None) -> StartingPoint:
-    """The newest whole checkpoint, or that of step `at`; says what it passed over. UsageError: none."""
+    """The newest whole checkpoint, or that of step `at`. Raises UsageError: there is none."""
     name = paths.directory.name
     listed = [saved for saved in every_checkpoint(paths) if saved.step is not None]
     fits = [saved for saved in listed if (saved.usable if at is None else saved.step == at)]
