@@ -294,7 +294,9 @@ class ViewBuilder:
         left: list[float] = []
         if total and self.steps and (median := self.recent.median):
             left.append(max(0, total - self.steps) * median)
-        started = max((one["time"] for one in attempts if one["event"] == "start"), default=0.0)
+        started = max(
+            (attempt["time"] for attempt in attempts if attempt["event"] == "start"), default=0.0
+        )
         first = next((at for at in self._begun_at if at >= started), None)
         if limit and first is not None:  # each attempt has the whole limit
             begun = first - (self.recent.median or 0)

@@ -113,11 +113,11 @@ def await_last_copy(paths: RunPaths, resumed: Callable[[], bool] = lambda: False
 
     It ends by itself, also where the address does not take the copy.
     """
-    told, since = 0.0, time.monotonic()
+    told_at, since = 0.0, time.monotonic()
     while is_locked(mirror_lock(paths)) and not resumed():
         state, now = read_mirror(paths), time.monotonic()
-        if state is not None and state.told_at != told:
-            told, since = state.told_at, now
+        if state is not None and state.told_at != told_at:
+            told_at, since = state.told_at, now
         if now - since > _HANGS_SECONDS:
             return False
         time.sleep(_LOOK_SECONDS)

@@ -106,8 +106,8 @@ class _Push:
         now = (about.st_size, max(0, about.st_mtime_ns))
         if before is None or (before.bytes, before.mtime_ns) != now:
             return None
-        whole = all(self.there.get(digest) == size for digest, size in before.pieces)
-        return before if whole else None
+        is_complete = all(self.there.get(digest) == size for digest, size in before.pieces)
+        return before if is_complete else None
 
     def unchanged_since(self, file: LocalFile, sent: RemoteFile) -> bool:
         """Whether nothing was written into a file while it was sent."""

@@ -105,7 +105,7 @@ class Sweep:
         """
         self.request_stop()
         deadline = None if timeout is None else time.monotonic() + timeout
-        served_at, asked = time.monotonic(), 1
+        served_at, requests = time.monotonic(), 1
         while self._files.is_served or self._files.ended() is None:
             now = time.monotonic()
             if deadline is not None and now > deadline:
@@ -113,13 +113,13 @@ class Sweep:
             if self._files.is_served:
                 served_at = now
             elif now - served_at > _GONE_SECONDS:
-                if asked == _MOST_ASKED:
+                if requests == _MOST_ASKED:
                     raise WorkbenchError(
                         f"{self.name} is not stopped: the process that does it ends each time, see "
                         f"{self._files.log}. To stop its runs one by one: workbench stop RUN"
                     )
                 self.request_stop()
-                served_at, asked = now, asked + 1
+                served_at, requests = now, requests + 1
             time.sleep(0.1)
         return self
 
@@ -284,5 +284,5 @@ def sweeps(store: str | os.PathLike[str] | None = None) -> list[Sweep]:
 
 def damaged(store: str | os.PathLike[str] | None = None) -> dict[str, str]:
     """The sweeps of a store whose plan cannot be read: name -> why."""
-    found = {files.name: problem(files) for files in every_sweep(Store(store).root)}
-    return {name: why for name, why in found.items() if why}
+    problems = {files.name: problem(files) for files in every_sweep(Store(store).root)}
+    return {name: why for name, why in problems.items() if why}

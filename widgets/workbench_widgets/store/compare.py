@@ -92,20 +92,20 @@ class Compare(Face):
 
     def _found(self, runs: Sequence[str]) -> list[str]:
         """Ids of runs that are given by id or name, each once."""
-        found: dict[str, None] = {}
+        ids: dict[str, None] = {}
         unknown: dict[str, wb.RunNotFoundError] = {}
         for run in runs:
             try:
-                found[self.store.find(run).directory.name] = None
+                ids[self.store.find(run).directory.name] = None
             except wb.RunNotFoundError as error:
                 unknown[run] = error
         if len(unknown) == 1:
             raise next(iter(unknown.values()))
         if unknown:
             raise wb.RunNotFoundError(f"No runs {_quoted(unknown)} in {self.store.root}.")
-        if len(found) > MOST:
-            raise wb.UsageError(f"{len(found)} runs given; 2 to {MOST} can be compared.")
-        return list(found)
+        if len(ids) > MOST:
+            raise wb.UsageError(f"{len(ids)} runs given; 2 to {MOST} can be compared.")
+        return list(ids)
 
     def show(self, name: str) -> None:
         """Draw the curves of what the runs logged as `name`; ``"loss"`` is the training loss."""

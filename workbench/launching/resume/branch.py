@@ -148,17 +148,18 @@ def _start(paths: RunPaths, at: int | None) -> StartingPoint:
     if chosen is not None:
         notes = notes_on_passed(listed, chosen) if at is None else ()
         return StartingPoint(at=chosen, why=BY_HAND, notes=(*passed, *notes))
-    whole = [saved for saved in listed if not saved.problem and saved.step != at]
-    others = sorted(saved.step or 0 for saved in whole)[:20]
-    said = "".join(f" {sentence}" for sentence in passed)
+    usable = [saved for saved in listed if not saved.problem and saved.step != at]
+    others = sorted(saved.step or 0 for saved in usable)[:20]
+    sentences = "".join(f" {sentence}" for sentence in passed)
     if at is None or not others:
         raise UsageError(
-            f"{name} has no checkpoint to begin from.{said} Recipes save with --checkpoint-every N."
-            f" To start it again from the beginning: workbench rerun {name}"
+            f"{name} has no checkpoint to begin from.{sentences} Recipes save with "
+            "--checkpoint-every N. To start it again from the beginning: workbench rerun "
+            f"{name}"
         )
     steps = ", ".join(map(str, others))
     raise UsageError(
-        f"{name} has no whole checkpoint of step {at}.{said} There are those of: {steps}."
+        f"{name} has no whole checkpoint of step {at}.{sentences} There are those of: {steps}."
     )
 
 

@@ -151,7 +151,10 @@ class RankTrace:
 
     def _held_late(self, optimizers: Any) -> dict[str, Any]:
         held = {
-            id(key) for one in optimizers for group in one.param_groups for key in group["params"]
+            id(key)
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+            for key in group["params"]
         }
         return {name: value for name, value in self._models.named().items() if id(value) in held}
 
