@@ -21,11 +21,9 @@ from workbench_widgets.answering import in_background
 from workbench_widgets.control_tree import ControlBox
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
-from workbench_widgets.launch.calibrate_note import CalibrateNote
 from workbench_widgets.launch.launch_form import LaunchForm
-from workbench_widgets.launch.measure_note import MeasureNote
 from workbench_widgets.launch.reused import ReusedRun
-from workbench_widgets.launch.verify_note import VerifyNote
+from workbench_widgets.launch.script_notes import CalibrateNote, MeasureNote, VerifyNote
 from workbench_widgets.launch.warm_note import WarmNote
 from workbench_widgets.note import Note
 from workbench_widgets.options import refuse_unknown

@@ -8,8 +8,7 @@ from typing import Any
 from workbench.store.files import read_json
 from workbench.units import format_bytes
 from workbench_widgets.options import refuse_extra
-from workbench_widgets.run.config import run_config
-from workbench_widgets.run.face import RunFace, check_transport
+from workbench_widgets.run.face import RunFace, check_transport, run_config
 
 
 class Checkpoints(RunFace):

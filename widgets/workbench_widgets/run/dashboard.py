@@ -11,8 +11,7 @@ from workbench.observe.current_view import current_view
 from workbench.store.layout import RunPaths
 from workbench.store.status import read_status
 from workbench_widgets.options import refuse_extra
-from workbench_widgets.run.config import run_config
-from workbench_widgets.run.face import RunFace, check_transport
+from workbench_widgets.run.face import RunFace, check_transport, run_config
 
 
 class RunDashboard(RunFace):

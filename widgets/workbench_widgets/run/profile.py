@@ -18,7 +18,7 @@ from workbench.errors import sentence
 from workbench.store.layout import RunPaths
 from workbench_widgets.face import Face
 from workbench_widgets.options import refuse_extra
-from workbench_widgets.run.config import run_config
+from workbench_widgets.run.face import run_config
 
 
 class Profile(Face):
