@@ -3,7 +3,7 @@
 
 import { addCompareStyle } from "./compare_style.js";
 import { besideTable } from "./compare_table.js";
-import { element, focusedElement, setAttribute, setText } from "./dom.js";
+import { element, focusedElement, makeButton, setAttribute, setText } from "./dom.js";
 import { mounted } from "./face.js";
 import { count, moment, usd } from "./format.js";
 import { lossText, lossTitle, withNames } from "./run_words.js";
@@ -99,8 +99,7 @@ class Face {
     this.archived = /** @type {HTMLInputElement} */ (element("input", { type: "checkbox" }));
     finished(this.where, () => this.list());
     this.archived.addEventListener("change", () => this.list());
-    this.refresh = element("button", { type: "button", class: "wb-button" }, "Refresh");
-    this.refresh.addEventListener("click", () => this.model.send({ type: "refresh" }));
+    this.refresh = makeButton("Refresh", () => this.model.send({ type: "refresh" }));
     this.counts = element("span", { class: "wb-note" });
     this.note = element("p", { class: "wb-note", role: "status", "aria-live": "polite" });
     this.heads = COLUMNS.map((column) => this.head(column));

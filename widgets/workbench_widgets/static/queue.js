@@ -1,7 +1,7 @@
 // @ts-check
 /** The queue of a store: devices with who holds them, runs that wait; move, drop, pause, start. */
 
-import { element, focusedElement, setText } from "./dom.js";
+import { element, focusedElement, makeButton, setText } from "./dom.js";
 import { showFace } from "./face.js";
 import { bytes, known, seconds, usd } from "./format.js";
 
@@ -58,8 +58,7 @@ class QueueTable {
     this.model = model;
     this.note = element("p", { class: "wb-note", role: "status" });
     this.problem = element("p", { class: "wb-banner", role: "alert", "data-tone": "bad" });
-    this.power = element("button", { type: "button", class: "wb-button" });
-    this.power.addEventListener("click", () => this.model.send({ type: this.verb }));
+    this.power = makeButton("", () => this.model.send({ type: this.verb }));
     this.devices = element("div");
     this.jobs = element("div");
     this.shell = element("div", { class: "wb-root" },

@@ -5,7 +5,7 @@ import { Comparison } from "./compare.js";
 import { dropFile } from "./contents.js";
 import { element, setAttribute, setRows, setText } from "./dom.js";
 import { mounted } from "./face.js";
-import { count, known, moment, seconds } from "./format.js";
+import { compareKnown, count, known, moment, seconds } from "./format.js";
 import { InPlace } from "./in_place.js";
 import { lossText, lossTitle, withNames } from "./run_words.js";
 import { badge } from "./state.js";
@@ -51,13 +51,6 @@ const COLUMNS = [
 function stateOf(row) {
   const phase = row.outcome ? "ended" : row.state;
   return badge({ phase, outcome: row.outcome ?? null, rehearsal: row.rehearsal });
-}
-
-/** @param {any} left @param {any} right unknown values come last in either direction */
-function order(left, right) {
-  const [noLeft, noRight] = [left, right].map((value) => value === null || value === undefined || Number.isNaN(value));
-  if (noLeft || noRight) return Number(noLeft) - Number(noRight);
-  return left < right ? -1 : left > right ? 1 : 0;
 }
 
 /** What stands above the table. @param {number|null} shown null = not read yet
@@ -160,11 +153,7 @@ class RunsTable {
     const { column, down } = this.sorted;
     const { key } = COLUMNS[column];
     const trees = column === STARTED && down; // as they come: newest tree first, each run below its parent
-    if (!trees) rows.sort((left, right) => {
-      const unknown = order(key(left), key(right));
-      const known = ![key(left), key(right)].some((value) => value === null || value === undefined || Number.isNaN(value));
-      return known && down ? -unknown : unknown;
-    });
+    if (!trees) rows.sort((left, right) => compareKnown(key(left), key(right), down ? -1 : 1));
     this.heads.forEach((head, index) =>
       setAttribute(head, "aria-sort", index === column ? (down ? "descending" : "ascending") : "none"));
     const present = new Set(rows.map((row) => row.run));
