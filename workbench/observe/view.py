@@ -133,7 +133,7 @@ class ViewBuilder:
 
     def _take(self, row: StepRow) -> None:
         if row.step <= self.steps:  # the script went back: the second pass replaces the first
-            self._steps.drop_beyond("step", row.step - 1)
+            self._steps.drop_beyond(row.step - 1)
             if (self.nonfinite_step or 0) >= row.step:
                 self.nonfinite_step = None
         self.steps = row.step

@@ -72,8 +72,8 @@ class FaultLab(ControlBox):
         fields = widgets.HBox(
             [
                 self.begin,
-                self._labelled("Break", self.rank, "84px"),
-                self._labelled("Milliseconds, for slow faults", self.ms, "84px"),
+                self._labelled("Break", self.rank),
+                self._labelled("Milliseconds, for slow faults", self.ms),
                 self.healing,
             ]
         )
@@ -88,11 +88,11 @@ class FaultLab(ControlBox):
         return form
 
     @staticmethod
-    def _labelled(label: str, field: Any, width: str) -> widgets.Widget:
+    def _labelled(label: str, field: Any) -> widgets.Widget:
         field.description = label
         field.layout.width = "auto"
         field.style.description_width = "initial"
-        field.layout.min_width = width
+        field.layout.min_width = "84px"
         return field
 
     def _group(self, name: str, group: list[faults.Fault]) -> widgets.HBox:

@@ -150,15 +150,15 @@ def check_shares(strategy: str, ranks: int, nodes: int) -> int:
     return ranks // nodes
 
 
-def own_address(towards: str, port: int = 9) -> str | None:
+def own_address(towards: str) -> str | None:
     """The address of this machine from which it talks to `towards`; None where no way is known.
 
     Nothing is sent: a datagram socket only asks the routing table.
     """
     try:
-        family, kind, protocol, _, target = socket.getaddrinfo(
-            towards, port, type=socket.SOCK_DGRAM
-        )[0]
+        family, kind, protocol, _, target = socket.getaddrinfo(towards, 9, type=socket.SOCK_DGRAM)[
+            0
+        ]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(target)
             return str(probe.getsockname()[0])

@@ -167,7 +167,7 @@ def is_beginning(paths: RunPaths) -> bool:
     return paths.directory in watched_directories()
 
 
-def take_out(paths: RunPaths, message: str, outcome: str = "stopped") -> bool:
+def take_out(paths: RunPaths, message: str) -> bool:
     """Take a run that waits out of the queue; False where it is started already, or never waited.
 
     Raises:
@@ -178,7 +178,7 @@ def take_out(paths: RunPaths, message: str, outcome: str = "stopped") -> bool:
     with queue.locked():
         if not queue.waits(name).exists() or has_begun(paths):
             return False
-        end_unstarted(paths, message, outcome)
+        end_unstarted(paths, message, "stopped")
         queue.waits(name).unlink(missing_ok=True)
     return True
 

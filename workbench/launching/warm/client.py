@@ -261,7 +261,6 @@ def start_process(
     folder: str,
     environment: Mapping[str, str],
     output: int,
-    new_session: bool = True,
 ) -> WarmProcess:
     """Have `argv` started warm; its output goes to the descriptor `output`.
 
@@ -276,7 +275,7 @@ def start_process(
         folder=folder,
         environment=dict(environment),
         umask=mask,
-        new_session=new_session,
+        new_session=True,
         ignored=ignored,
         blocked=blocked,
         surroundings=sameness.surroundings(),
