@@ -303,13 +303,8 @@ class Evidence:
         report = self.facts.nodes[node] if node < len(self.facts.nodes) else None
         if report is not None and report.gpus:
             return report.gpus
-        gpus = self.cluster.get("gpus") or ()
+        gpus = self.run.cluster.get("gpus") or ()
         return {int(gpu["index"]): str(gpu.get("name") or "") for gpu in gpus}
-
-    @property
-    def cluster(self) -> dict[str, Any]:
-        """Where the run was started, field by field."""
-        return self.run.cluster
 
     def strategy(self, name: str, default: Any = None) -> Any:
         """A field of the strategy; `default` where it is not known."""

@@ -177,7 +177,7 @@ class GpuErrors:
         """Yield what has been seen since the start; an error does not go away."""
         if evidence.run.device != "cuda" or not evidence.facts.ranks:
             return
-        order = [int(gpu["index"]) for gpu in evidence.cluster.get("gpus") or ()]
+        order = [int(gpu["index"]) for gpu in evidence.run.cluster.get("gpus") or ()]
         here = self.watch.look(order, evidence.facts.monotonic)
         cards = [_Card(node=0, error=error) for error in here]
         for node in evidence.facts.nodes:

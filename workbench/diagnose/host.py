@@ -77,7 +77,7 @@ def _memory(evidence: Evidence, node: int, readings: Sequence[HostReading]) -> _
     ]
     total = readings[-1].memory_total
     if total is None and node == 0:
-        total = evidence.cluster.get("memory_bytes")
+        total = evidence.run.cluster.get("memory_bytes")
     if not isinstance(total, int | float) or len(known) < 10:
         return None
     used = median(value for _, value in known[-5:])

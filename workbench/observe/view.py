@@ -182,18 +182,10 @@ class ViewBuilder:
         if sample is not None:
             self._devices.add(node, sample)
 
-    def tokens_per_second(self) -> float | None:
-        """Rate of the recent steps; None while tokens per step are unknown."""
-        return self.recent.tokens_per_second
-
     @property
     def tokens(self) -> int | None:
         """Consumed in all steps of the curve; None while those of a step are unknown."""
         return self._consumed.tokens
-
-    def samples_per_second(self) -> float | None:
-        """Rate of the recent steps; None for data that comes from no DataLoader."""
-        return self.recent.samples_per_second
 
     def upper_bound(self) -> bool:
         """Whether ranks may have been counted that train on the same data as others."""
@@ -249,8 +241,8 @@ class ViewBuilder:
             "nonfinite_step": self.nonfinite_step,
             "step_seconds_median": self.recent.median,
             "tokens_per_step": self.run.tokens_per_step,
-            "tokens_per_second": self.tokens_per_second(),
-            "samples_per_second": self.samples_per_second(),
+            "tokens_per_second": self.recent.tokens_per_second,
+            "samples_per_second": self.recent.samples_per_second,
             "throughput_upper_bound": self.upper_bound(),
             "usd_per_hour": self.run.usd_per_hour,
             "usd_so_far": None if usd is None else round(usd, 4),

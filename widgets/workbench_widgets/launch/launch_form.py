@@ -254,14 +254,6 @@ class LaunchForm:
             field.flag: _label(field) for field in OPTIONS.values() if own.of(field.flag) is None
         }
 
-    def set_arguments(self, values: dict[str, str]) -> None:
-        """Put flags with their values into the arguments, in the place of such flags there.
-
-        Raises:
-            UsageError: the arguments have an open quotation mark.
-        """
-        self.arguments.set(values)
-
 
 def _grid(fields: list[Any]) -> widgets.GridBox:
     for field in fields:
