@@ -7,7 +7,7 @@ Memory is shown in binary units (GiB = 2**30 bytes), as ``nvidia-smi`` and PyTor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 UNKNOWN = "n/a"
 KIB, MIB, GIB = 2**10, 2**20, 2**30
@@ -83,6 +83,15 @@ def _three_digits(value: float) -> str:
     ('0.0123', '86,400')
     """
     return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+
+
+def format_hours(hours: float | None) -> str:
+    """Hours as a duration.
+
+    >>> format_hours(1.5), format_hours(None)
+    ('1 h 30 min', 'n/a')
+    """
+    return UNKNOWN if hours is None else format_seconds(3600 * hours)
 
 
 def format_column(seconds: Iterable[float | None]) -> list[str]:
@@ -178,3 +187,13 @@ def format_ratio(measured: float | None, predicted: float | None) -> str:
     if measured is None or not predicted:
         return UNKNOWN
     return f"{measured / predicted:.2f}x"
+
+
+def format_some(items: Sequence[object], most: int) -> str:
+    """The first of many, and how many more there are.
+
+    >>> format_some([3, 5, 8], 3), format_some([3, 5, 8], 2)
+    ('3, 5, 8', '3, 5 and 1 more')
+    """
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return f"{', '.join(map(str, items[:most]))}{more}"

@@ -167,9 +167,9 @@ def test_a_resume_that_gives_a_path_keeps_the_hook_for_good(old_store: Path) -> 
     assert adopted.exit_code == 0, adopted.exception
     paths = RunPaths(old_store / "stopped")
     asked = prepared(paths, None, ["--steps", 20], (), {"environment": {"PYTHONPATH": "/mine"}})  # type: ignore[list-item]
-    run, start, words, changes = asked
+    words = asked.words
     assert words[words.index("--steps") + 1] == "20"
-    again, spec = next_spec(paths, run, start, words, changes)
+    again, spec = next_spec(asked)
     hooked = f"{SITE_FOLDER}{os.pathsep}/mine"
     assert spec["environment"]["PYTHONPATH"] == hooked
     assert recorded_value(again, "PYTHONPATH", again.environment["PYTHONPATH"]) == hooked

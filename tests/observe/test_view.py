@@ -250,7 +250,7 @@ def test_a_rate_is_of_steps_and_their_own_time(tmp_path: Path) -> None:
         pause = 30.0 if step % 10 == 0 else 0.0
         write_steps(paths, 0, [step], step_seconds=count / 1000 + pause, tokens=count)
     builder.read(final=True)
-    assert builder.tokens_per_second() == pytest.approx(1000)
+    assert builder.recent.tokens_per_second == pytest.approx(1000)
 
 
 def test_unknown_is_null_never_zero(tmp_path: Path) -> None:

@@ -21,8 +21,9 @@ from workbench.launching.start.queued import end_unstarted, has_begun, take_out
 from workbench.queueing import dispatcher
 from workbench.queueing.dispatcher import Dispatcher, serve
 from workbench.queueing.order import DeviceRequest, Start, due
+from workbench.store.detached import lock_file
 from workbench.store.layout import RunPaths
-from workbench.store.queue_files import QueueEntry, QueueFiles, lock_file
+from workbench.store.queue_files import QueueEntry, QueueFiles
 from workbench.store.run_record import RunRecord
 
 DEVICES = ("0", "1", "2")
@@ -202,7 +203,7 @@ TestMachine.settings = settings(max_examples=30, stateful_step_count=30)
 
 def test_a_second_dispatcher_leaves_at_once(tmp_path: Path) -> None:
     files, world = one_waits(tmp_path)
-    first = lock_file(files.folder / "dispatcher.lock", wait=False)
+    first = lock_file(files.folder / "dispatcher.lock")
     assert first is not None
     serve(files, world, lambda: None)
     assert [one.run for one in files.waiting()] == ["r1"]

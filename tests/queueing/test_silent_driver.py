@@ -9,7 +9,7 @@ import pytest
 
 from workbench.observe.devices import Device
 from workbench.queueing import Queue, device_requests, dispatcher, queue
-from workbench.queueing.dispatcher import Dispatcher, ThisHost
+from workbench.queueing.dispatcher import Dispatcher, Host
 from workbench.queueing.order import NO_SUCH_DEVICES
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueEntry, QueueFiles
@@ -31,7 +31,7 @@ class Machine:
             patch.setattr(module, "all_devices", lambda _store: (*self.gpus, *SLOTS))
         patch.setattr(device_requests, "forget_driver", self.forget)
         patch.setattr(dispatcher, "start_queued", self.start)
-        self.host = ThisHost(store, clock=lambda: self.second)
+        self.host = Host(store, clock=lambda: self.second)
 
     def forget(self) -> None:
         self.forgotten += 1

@@ -15,6 +15,7 @@ from tests.conftest import until
 from workbench.notifying import __main__ as messages
 from workbench.notifying.targets import Target, write_targets
 from workbench.storage import __main__ as mirroring
+from workbench.store import taking_over
 from workbench.store.layout import RunPaths
 from workbench.store.taking_over import Place
 
@@ -80,7 +81,7 @@ def test_a_resumed_run_has_the_processes_of_its_latest_start(
     paths.run.write_text(json.dumps({"run": "r"}))
     module: Any = {"mirror": mirroring, "notify": messages}[kind]
     monkeypatch.setattr(os, "nice", lambda _: 0)
-    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(taking_over, "_LOOK_SECONDS", 0.01)
     monkeypatch.setattr(module, {"mirror": "Mirror", "notify": "Follower"}[kind], Endless)
     monkeypatch.setattr(sys, "argv", ["x", str(paths.directory), "--to", "phone"])
     Endless.begun = Endless.handed_over = 0

@@ -21,7 +21,7 @@ from workbench.store.queue_files import QueueFiles
 from workbench.store.runs import Store
 from workbench.sweeping import damaged, find, sweeps
 from workbench.sweeping.files import FOLDER, SweepFiles
-from workbench.sweeping.host import ThisHost
+from workbench.sweeping.host import Host
 from workbench.sweeping.plan import SweepOptions
 from workbench.sweeping.prepared import make, prepare_sweep
 
@@ -69,7 +69,7 @@ def test_a_sweep_whose_folder_is_closed_is_ones_own(tmp_path: Path) -> None:
     files = made(tmp_path)
     files.journal.chmod(0o664)  # as earlier releases left it
     files.check_own()
-    files.folder.chmod(0o755)
+    files.directory.chmod(0o755)
     with pytest.raises(ForeignRunError, match="others can write to journal"):
         files.check_own()
 
@@ -82,7 +82,7 @@ def test_trials_are_filed_with_the_priority_of_the_sweep(
     queue = QueueFiles(files.root)
     with queue.locked():
         queue.set(paused=True)
-    host = ThisHost(files, files.plan())
+    host = Host(files, files.plan())
     host.file(0, {"lr": "0.1"})
     assert [entry.priority for entry in queue.waiting()] == [7]
     (waiting,) = queue.waiting()

@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("torch")
 
 from workbench_widgets import Launcher
-from workbench_widgets.launch import calibrate_note
-from workbench_widgets.launch.calibrate_note import OFFER
+from workbench_widgets.launch import script_notes
+from workbench_widgets.launch.script_notes import CALIBRATE
 
 from tests.measure.harness import SCRIPTS
 
@@ -24,7 +24,7 @@ def test_it_is_offered_where_a_calibration_tells_the_time(store: Path) -> None:
     form = Launcher(store=store, target="gpt", cpu=True)
     form.picker.set(family="ddp", processes=2)
     assert _offered(form)
-    assert form.calibrate_note.line.value == OFFER
+    assert form.calibrate_note.line.value == CALIBRATE
     form.picker.set(family="fsdp", processes=2)
     assert not _offered(form)
     form.close()
@@ -40,7 +40,7 @@ def test_it_is_offered_where_a_calibration_tells_the_time(store: Path) -> None:
 def test_a_click_calibrates_and_the_time_is_predicted(
     store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(calibrate_note, "SECONDS", 5.0)
+    monkeypatch.setattr(script_notes, "CALIBRATION_SECONDS", 5.0)
     form = Launcher(store=store, target="gpt", cpu=True)
     form.picker.set(family="ddp", processes=2)
     assert _offered(form)

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from workbench_widgets import Launcher
-from workbench_widgets.launch.measure_note import OFFER
+from workbench_widgets.launch.script_notes import MEASURE
 
 import workbench as wb
 from tests.measure.harness import SCRIPTS
@@ -29,7 +29,7 @@ def _form(store: Path, target: str) -> Launcher:
 def test_it_is_offered_for_scripts_that_nothing_predicts(store: Path) -> None:
     form = _form(store, LOOP)
     assert form.measure_note.layout.display == ""
-    assert form.measure_note.line.value == OFFER
+    assert form.measure_note.line.value == MEASURE
     form.fields.what.value = "gpt"
     form.refresh()
     assert form.measure_note.layout.display == "none"

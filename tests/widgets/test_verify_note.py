@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from workbench_widgets import Launcher
 from workbench_widgets.launch.script_note import ScriptNote
-from workbench_widgets.launch.verify_note import OFFER
+from workbench_widgets.launch.script_notes import VERIFY
 
 from tests.verify.cases import CASES, SCRIPTS
 from tests.widgets.calculators import until
@@ -31,7 +31,7 @@ def _form(store: Path, target: str, family: str = "ddp") -> Launcher:
 def test_it_is_offered_for_several_ranks_of_a_script(store: Path) -> None:
     form = _form(store, SCRIPT)
     assert form.verify_note.layout.display == ""
-    assert form.verify_note.line.value == OFFER
+    assert form.verify_note.line.value == VERIFY
     form.picker.set(family="single")
     form.refresh()
     assert form.verify_note.layout.display == "none"

@@ -28,6 +28,7 @@ LOADER = STATIC / "loader.js"
 FALLBACK = "fallback.js"
 ASSETS_FOLDER = "_assets"
 _IMPORT = re.compile(r'from "\./([\w.]+)"')  # as loader.js links them
+_MOUNT = re.compile(r"^export (?:function mount\(|const mount = )", re.MULTILINE)
 _COMMENT = re.compile(r"^[ \t]*(?:/\*\*(?:(?!\*/).)*\*/|//[^\n]*)[ \t]*$", re.MULTILINE | re.DOTALL)
 _INDENT = re.compile(r"^[ \t]+", re.MULTILINE)
 
@@ -44,7 +45,7 @@ def modules() -> dict[str, str]:
 
 def faces() -> list[str]:
     """The modules that draw a widget: those with a ``mount``."""
-    return [name for name, text in modules().items() if "export function mount(" in text]
+    return [name for name, text in modules().items() if _MOUNT.search(text)]
 
 
 @functools.cache
@@ -159,11 +160,7 @@ def _holds(target: Path, content: bytes) -> bool:
 
 
 def write_atomic(target: Path, content: bytes) -> None:
-    """Replace ``target`` in one step, so that no page ever reads half a script.
-
-    Raises:
-        OSError: the folder is not writable.
-    """
+    """Replace `target` in one step: no page ever reads half a script. Raises OSError."""
     handle, name = tempfile.mkstemp(dir=target.parent, prefix="partial-")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -177,11 +174,7 @@ def write_atomic(target: Path, content: bytes) -> None:
 
 @functools.cache
 def compressed(asset: str, face: str) -> bytes:
-    """``"bundle"`` of `face`, or ``"plotly"``, as gzip for the comm.
-
-    Raises:
-        KeyError: another name.
-    """
+    """``"bundle"`` of `face`, or ``"plotly"``, as gzip for the comm; raises KeyError of others."""
     sources = {"bundle": lambda: bundle_text(face).encode(), "plotly": _plotly}
     return gzip.compress(sources[asset](), compresslevel=6)
 

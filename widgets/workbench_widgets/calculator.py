@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import traitlets
 
@@ -13,22 +13,7 @@ from workbench.errors import sentence
 from workbench_widgets.controls import in_labels, labels_of
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
-
-
-class Choice(Protocol):
-    """All controls of a face as one frozen value."""
-
-    def changed(self, changes: Any) -> Any:
-        """The choice after some controls were moved; unknown names are left out."""
-        ...
-
-    def document(self) -> dict[str, Any]:
-        """Plain values for the front end."""
-        ...
-
-    def hidden(self) -> list[str]:
-        """Controls without effect as the others stand."""
-        ...
+from workbench_widgets.form import Form
 
 
 class Calculator(Face):
@@ -41,7 +26,7 @@ class Calculator(Face):
     _moves = 0
     choice: Any
 
-    def __init__(self, choice: Choice, *, face: str, groups: list[dict[str, Any]]) -> None:
+    def __init__(self, choice: Form, *, face: str, groups: list[dict[str, Any]]) -> None:
         self.choice = choice
         self._changing = threading.RLock()
         self._own_labels = labels_of(groups)
@@ -49,11 +34,7 @@ class Calculator(Face):
         super().__init__(config, controls=self._controls(), figure=self._figure())
 
     def set(self, **changes: Any) -> None:
-        """Move controls from Python, as the page does.
-
-        Raises:
-            TypeError: an unknown control.
-        """
+        """Move controls from Python, as the page does. Raises TypeError: an unknown control."""
         type(self.choice).from_options(changes)
         self._change(changes)
         self._moved(at_once=True)
@@ -68,11 +49,7 @@ class Calculator(Face):
         return self._own_labels
 
     def _figure(self) -> dict[str, Any]:
-        """What is drawn, as plain values.
-
-        Raises:
-            UsageError: the controls say something that cannot be.
-        """
+        """What is drawn, as plain values. Raises UsageError: what the controls say cannot be."""
         raise NotImplementedError
 
     def _text(self) -> str:
@@ -105,7 +82,6 @@ class Calculator(Face):
             self._moved()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         problem = self.problem.get("message")
         shown = self._text()
         return f"{problem}\n(Last valid setting:)\n{shown}" if problem else shown

@@ -23,7 +23,6 @@ class ControlTree(Face):
         self._face = face
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         return repr(self._face)
 
 

@@ -64,9 +64,9 @@ def in_labels(text: str, labels: Mapping[str, str]) -> str:
     'Give "Ends after (hours)", or in a terminal: workbench resume --max-hours 2.'
     """
 
-    def shown(found: re.Match[str]) -> str:
-        label = labels.get(found[0])
-        return found[0] if label is None else f'"{label}"'
+    def shown(match: re.Match[str]) -> str:
+        label = labels.get(match[0])
+        return match[0] if label is None else f'"{label}"'
 
     return _COMMAND_OR_FLAG.sub(shown, text)
 

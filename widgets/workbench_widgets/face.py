@@ -13,7 +13,10 @@ from workbench_widgets.presence import Presence
 
 
 class Face(anywidget.AnyWidget):
-    """Abstract: a subclass names its JavaScript in `config`, answers its page, and has a text."""
+    """Abstract: a subclass names its JavaScript in `config`, answers its page, and has a text.
+
+    The text, its `repr`, is for terminals, screen readers and saved notebooks.
+    """
 
     _esm = assets.LOADER
     config = traitlets.Dict().tag(sync=True)

@@ -23,12 +23,8 @@ class Form:
 
     @classmethod
     def from_options(cls: type[_Own], options: Mapping[str, Any]) -> _Own:  # noqa: PYI019
-        """Build from the constructor's keyword arguments.
-
-        Raises:
-            TypeError: an unknown option.
-        """
-        refuse_unknown(cls.FACE, dict.fromkeys(set(options) - set(cls.FIRST)), cls.FIRST)
+        """Build from the constructor's keyword arguments. Raises TypeError: an unknown option."""
+        refuse_unknown(cls.FACE, options, cls.FIRST)
         return cls().changed(options)
 
     def changed(self: _Own, changes: Mapping[str, Any]) -> _Own:  # noqa: PYI019

@@ -117,11 +117,7 @@ class JobForm(Form):
         return {name: decided[name] for name in decided if name in self.FIRST.keys() - self.moved}
 
     def model(self) -> wb.Model:
-        """The model.
-
-        Raises:
-            UsageError: not in the catalog, or no readable ``config.json``.
-        """
+        """The model. Raises UsageError: not in the catalog, or no readable ``config.json``."""
         return read_model(self["model"])[0]
 
     def job(self) -> Job:
@@ -133,11 +129,7 @@ class JobForm(Form):
         return calibrated(Job.of(self["model"], **self.options()))
 
     def workload(self) -> wb.Workload:
-        """What is trained.
-
-        Raises:
-            UsageError: a value that the engine does not have.
-        """
+        """What is trained. Raises UsageError: a value that the engine does not have."""
         alone = {"strategy": "single", "gpus": 1, "nodes": 1}
         return calibrated(Job.of(self["model"], **self.options() | alone)).workload
 
@@ -158,11 +150,7 @@ class JobForm(Form):
         return given | {"gpu": self["gpu"][0], "strategy": self._layout()}
 
     def check_filled(self) -> None:
-        """Refuse an emptied control of the job.
-
-        Raises:
-            UsageError: names it.
-        """
+        """Refuse an emptied control of the job. Raises UsageError: names it."""
         for name, value in self.moved.items():
             if value is None and self.FIRST.get(name) is not None and JOB.get(name) is not None:
                 raise wb.UsageError(f"{name} is empty. Enter a whole number.")

@@ -78,7 +78,6 @@ class Lessons(Face):
             self.config = {**self._face, **self._listed(problem)}
 
     def __repr__(self) -> str:
-        """Plain text for terminals and saved notebooks."""
         titles = ((lesson["name"], lesson["title"]) for lesson in self.config["lessons"])
         lines = [self._hint, *(f"{name}: {title}" for name, title in titles)]
         return "\n".join(filter(None, lines))

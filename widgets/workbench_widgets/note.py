@@ -30,5 +30,4 @@ class Note(Face):
         self.revealed += 1
 
     def __repr__(self) -> str:
-        """Plain text for terminals and saved notebooks."""
         return self.text

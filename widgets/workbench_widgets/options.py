@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+import inspect
+from collections.abc import Collection, Iterable
 
 
-def refuse_unknown(face: str, unknown: Mapping[str, object], allowed: Iterable[str]) -> None:
-    """Raise when there are unknown keyword arguments.
+def refuse_unknown(face: str, given: Iterable[str], allowed: Collection[str]) -> None:
+    """Raise when an argument that is `given` is not `allowed`.
 
     Raises:
         TypeError: names the unknown argument, the allowed ones and the nearest of them.
     """
-    if not unknown:
+    unknown = next((name for name in given if name not in allowed), None)
+    if unknown is None:
         return
-    given = next(iter(unknown))
     options = sorted(allowed)
-    near = difflib.get_close_matches(given, options, n=1)
+    near = difflib.get_close_matches(unknown, options, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise TypeError(f"{face} has no option {given!r}; its options are {', '.join(options)}.{hint}")
+    raise TypeError(
+        f"{face} has no option {unknown!r}; its options are {', '.join(options)}.{hint}"
+    )
+
+
+def refuse_extra(face: type, extra: Iterable[str]) -> None:
+    """`refuse_unknown` of what the constructor of `face` takes by no name of its own."""
+    names = list(inspect.signature(face.__init__).parameters)[1:-1]  # without self and the extra
+    refuse_unknown(face.__name__, extra, [name for name in names if not name.startswith("_")])

@@ -53,7 +53,6 @@ class Predictions:
         return abs(self._locked[question] - answer) <= TOLERANCE * abs(answer)
 
     def __repr__(self) -> str:
-        """The score."""
         scored = [question for question in self._locked if question in self._answers]
         right = sum(self._is_right(question) for question in scored)
         return f"{right} of {len(scored)} predictions right within {100 * TOLERANCE:.0f} %"

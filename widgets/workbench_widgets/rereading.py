@@ -1,41 +1,54 @@
-"""The thread of a panel that reads its store again and again, as long as somebody may look."""
+"""`StoreFace`: its thread reads its store again and again, as long as somebody may look."""
 
 from __future__ import annotations
 
 import threading
 import time
 import weakref
-from typing import Protocol
+from collections.abc import Callable
 
 from workbench.pages.pauses import pause_seconds
+from workbench_widgets.face import Face
 from workbench_widgets.presence import Presence
 
 
-class Rereads(Protocol):
-    """A face that reads its store itself."""
+class StoreFace(Face):
+    """Abstract: a subclass reads its store in `refresh`, and calls `start_rereading` once made."""
 
-    presence: Presence
+    _closed: threading.Event | None = None  # ipywidgets closes what could not be made, too
+    _on_open: tuple[Callable[[str], object], ...] = ()
+
+    def start_rereading(self, name: str, least_seconds: float, *, at_once: bool = False) -> None:
+        """Let a thread reread until the face is closed or forgotten.
+
+        Its pauses are `pause_seconds`; `at_once`: the first reading comes without a pause.
+        """
+        self._closed = threading.Event()
+        pause = 0.0 if at_once else least_seconds
+        args = (weakref.ref(self), self.presence, self._closed, least_seconds, pause)
+        threading.Thread(target=_keep_rereading, args=args, name=name, daemon=True).start()
+
+    def refresh(self) -> None:
+        """Read the store now."""
+        raise NotImplementedError
 
     def reread(self) -> None:
-        """Read it now, and say on the face what went wrong."""
+        """Read the store, and say on the face what went wrong."""
+        self.refresh()
 
+    def on_open(self, callback: Callable[[str], object]) -> None:
+        """Call ``callback(run_id)`` when someone opens a run."""
+        self._on_open = (*self._on_open, callback)
 
-def start_rereading(
-    face: Rereads, name: str, least_seconds: float, *, at_once: bool = False
-) -> threading.Event:
-    """Let a thread reread until the returned event is set or the face is forgotten.
-
-    Its pauses are `pause_seconds`; `at_once`: the first reading comes without a pause.
-    """
-    closed = threading.Event()
-    pause = 0.0 if at_once else least_seconds
-    args = (weakref.ref(face), face.presence, closed, least_seconds, pause)
-    threading.Thread(target=_keep_rereading, args=args, name=name, daemon=True).start()
-    return closed
+    def close(self) -> None:
+        """End the widget. What runs continues."""
+        if self._closed is not None:
+            self._closed.set()
+        super().close()
 
 
 def _keep_rereading(
-    known: weakref.ref[Rereads],
+    known: weakref.ref[StoreFace],
     presence: Presence,
     closed: threading.Event,
     least_seconds: float,

@@ -36,26 +36,26 @@ def load(shell: Any) -> None:
 
 
 def _train(shell: Any, line: str, cell: str) -> None:
-    wish = read_line(line)
-    if wish is None:
+    command = read_line(line)
+    if command is None:
         return
-    given = wish.options.store
+    given = command.options.store
     root = (given if isinstance(given, Store) else Store(given)).root
     number = len(shell.user_ns["In"]) - 1  # the counter is ahead of the cell that runs
-    script = cell_script(root, cell, shell.user_ns, number=number, include=wish.include)
+    script = cell_script(root, cell, shell.user_ns, number=number, include=command.include)
     try:
-        request = build_request(script, wish.arguments, wish.options)
-        if wish.dry_run:
+        request = build_request(script, command.arguments, command.options)
+        if command.dry_run:
             echo(request.shell())
             return
         for warning in request.warnings:
             echo(f"warning: {warning}")
         run = wb.start(request)
     finally:
-        if not wish.dry_run:
+        if not command.dry_run:
             tidy(script)
     display(RunDashboard(run))
-    if wish.wait and run.state != "queued":
+    if command.wait and run.state != "queued":
         _watch(run)
 
 

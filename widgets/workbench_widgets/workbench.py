@@ -22,7 +22,7 @@ from workbench_widgets.fallback_output import show, store_config
 from workbench_widgets.launch.launcher import Launcher, close_tree
 from workbench_widgets.lessons import Lessons
 from workbench_widgets.memory.calculator import MemoryCalculator
-from workbench_widgets.options import refuse_unknown
+from workbench_widgets.options import refuse_extra
 from workbench_widgets.planner.planner import Planner
 from workbench_widgets.queue.panel import QueuePanel
 from workbench_widgets.run.dashboard import RunDashboard
@@ -30,7 +30,6 @@ from workbench_widgets.store.compare import Compare
 from workbench_widgets.store.runs import Runs
 from workbench_widgets.sweep.panel import Sweep
 
-_OPTIONS = ("store", "open", "warm")
 _HINT = "No run is open. Launch one above, or open one in the tab Runs."
 _LAUNCH = "Launch"
 
@@ -62,7 +61,7 @@ class Workbench(ControlBox):
         warm: bool = False,
         **unknown: object,
     ) -> None:
-        refuse_unknown("Workbench", unknown, _OPTIONS)
+        refuse_extra(Workbench, unknown)
         self.store = Path(wb.Store(store).root)
         self.launcher = Launcher(store=self.store, warm=warm)
         self.runs = Runs(store=self.store, _openable=True)
@@ -229,5 +228,4 @@ class Workbench(ControlBox):
         show(super()._repr_mimebundle_(), config)
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         return f"Workbench({str(self.store)!r}, open: {self.dashboard!r})"

@@ -26,6 +26,7 @@ from workbench.units import (
     format_bytes,
     format_count,
     format_grams,
+    format_hours,
     format_joules,
     format_seconds,
     format_usd,
@@ -245,10 +246,6 @@ def result_text(what: str, value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else number(value)
 
 
-def _hours(hours: float) -> str:
-    return format_seconds(3600 * hours)
-
-
 def _kwh(kwh: float) -> str:
     return format_joules(JOULES_PER_KWH * kwh)
 
@@ -260,7 +257,7 @@ def _ratio(ratio: float) -> str:
 _UNIT_TEXT: dict[str, Callable[[float], str]] = {
     "bytes": format_bytes,
     "s": format_seconds,
-    "h": _hours,
+    "h": format_hours,
     "USD": format_usd,
     "kWh": _kwh,
     "g": format_grams,

@@ -35,7 +35,7 @@ from workbench.sweeping import Sweep, damaged, find, start, sweeps
 from workbench.sweeping.plan import ETA, SweepOptions, labels
 from workbench.sweeping.prepared import Prediction, PreparedSweep, prepare_sweep, shell
 from workbench.sweeping.progress import TrialTotals, best_of, so_far
-from workbench.units import format_between, format_seconds, format_usd
+from workbench.units import format_between, format_hours, format_usd
 
 
 class _StartsByDefault(HelpGroup):
@@ -143,7 +143,7 @@ def _predicted_lines(prepared: PreparedSweep) -> list[str]:
             lacks = f"a trial's step time is not known: workbench {how}"
         return [f"predicted: n/a; {lacks}"]
     low, high = predicted.trial_hours_low or 0.0, predicted.trial_hours_high or 0.0
-    hour = _hours(low) if high < 1.01 * low else format_between(3600 * low, 3600 * high)
+    hour = format_hours(low) if high < 1.01 * low else format_between(3600 * low, 3600 * high)
     lines = [f"predicted: {hour} a trial; all trials to their end {_both(predicted, 1.0)}"]
     share = predicted.share
     if share.expected < 1:
@@ -157,11 +157,7 @@ def _predicted_lines(prepared: PreparedSweep) -> list[str]:
 def _both(predicted: Prediction, share: float) -> str:
     """Time and dollars of a part."""
     usd = "" if predicted.usd is None else f", {format_usd(predicted.usd * share)}"
-    return f"{_hours((predicted.wall_hours or 0.0) * share)}{usd}"
-
-
-def _hours(hours: float) -> str:
-    return format_seconds(3600 * hours)
+    return f"{format_hours((predicted.wall_hours or 0.0) * share)}{usd}"
 
 
 def _show_started(made: Sweep, *, as_json: bool) -> None:
@@ -272,11 +268,11 @@ def _taken(now: TrialTotals, predicted: Mapping[str, Any]) -> str:
     planned = ended + now.running + now.waiting
     bill = "" if now.usd is None else f", {format_usd(now.usd)}"
     line = f"{ended} of {planned} trials have ended, {now.running} running; "
-    line += f"{_hours(now.hours)}{bill} so far"
+    line += f"{format_hours(now.hours)}{bill} so far"
     if predicted.get("hours") is None:
         return line
     usd = "" if predicted.get("usd") is None else f", {format_usd(predicted['usd'])}"
-    return f"{line}, predicted {_hours(predicted['hours'])}{usd} for all to their end"
+    return f"{line}, predicted {format_hours(predicted['hours'])}{usd} for all to their end"
 
 
 def _short(text: str) -> str:

@@ -125,7 +125,9 @@ def series_table(series: Iterable[Series]) -> Table:
     table.add_column("", overflow="fold")
     for entry in sorted(series, key=lambda series: series.group):
         best = (
-            (number(entry.best), _place(entry.best_step)) if entry.better else (_range(entry), "")
+            (number(entry.best), _place(entry.best_step))
+            if entry.better
+            else (f"{number(entry.min)} to {number(entry.max)}", "")
         )
         broken = f"{entry.nonfinite:,} NaN or infinite, first at step {entry.nonfinite_step}"
         cells = (number(entry.last), _place(entry.last_step), *best, f"{entry.count:,}")
@@ -135,11 +137,6 @@ def series_table(series: Iterable[Series]) -> Table:
 
 def _place(step: int | None) -> str:
     return "n/a" if step is None else str(step)
-
-
-def _range(series: Series) -> str:
-    """Where no one knows which way is better."""
-    return f"{number(series.min)} to {number(series.max)}"
 
 
 def _named(summary: Mapping[str, Any]) -> str:

@@ -289,6 +289,11 @@ class Evidence:
         place = order.index(index) if index in order else each
         return None if place >= each else node * each + place
 
+    def device_place(self, node: int, index: int | None) -> dict[str, Any]:
+        """The fields of a finding that is of one GPU; `index` None: which one is not known."""
+        rank = None if index is None else self.device_rank(node, index)
+        return {"rank": rank, "node": node, "gpu": index}
+
     def device_model(self, node: int, index: int) -> str:
         """What card it is; "" = unknown."""
         return self._gpus_of(node).get(index, "")
@@ -298,13 +303,8 @@ class Evidence:
         report = self.facts.nodes[node] if node < len(self.facts.nodes) else None
         if report is not None and report.gpus:
             return report.gpus
-        gpus = self.cluster.get("gpus") or ()
+        gpus = self.run.cluster.get("gpus") or ()
         return {int(gpu["index"]): str(gpu.get("name") or "") for gpu in gpus}
-
-    @property
-    def cluster(self) -> dict[str, Any]:
-        """Where the run was started, field by field."""
-        return self.run.cluster
 
     def strategy(self, name: str, default: Any = None) -> Any:
         """A field of the strategy; `default` where it is not known."""

@@ -8,13 +8,16 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from workbench.observe.gpu_errors import GpuError
 from workbench.observe.pulse import Pulse, read_pulse
 from workbench.store import processes
 from workbench.store.layout import RunPaths
 from workbench.store.schema import ProcessDoc
+
+if TYPE_CHECKING:
+    from workbench.recover.checkpoints import Checkpoint
 
 SILENT_SECONDS = 90.0  # network storage may show a file up to a minute late
 UNREACHABLE_SECONDS = 8.0
@@ -73,25 +76,6 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
-class Saved(Protocol):
-    """A checkpoint, as far as the rules need it; `recover.checkpoints.Checkpoint` is one."""
-
-    @property
-    def step(self) -> int | None:
-        """Optimizer steps done; None when unknown."""
-        ...
-
-    @property
-    def saved_at(self) -> float | None:
-        """Unix seconds; None when unknown."""
-        ...
-
-    @property
-    def by_script(self) -> bool:
-        """Whether the script wrote it its own way, maybe over the one before."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankFacts:
     """One rank's process at one look."""
@@ -139,7 +123,7 @@ class Facts:
     """Each rank's process."""
     nodes: Sequence[NodeFacts] = ()
     """Each machine, where there are several."""
-    checkpoints: Sequence[Saved] = ()
+    checkpoints: Sequence[Checkpoint] = ()
     """Newest first."""
     why_not_resumable: Callable[[], str] = str
     """Answers why ``workbench resume`` would be refused with them; "" = it works."""

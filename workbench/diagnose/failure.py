@@ -153,7 +153,7 @@ def _blame_who_left(ends: Ends, failed: Failed) -> Failed:
     if not left:
         return failed
     rank, first = min(left.items(), key=lambda item: item[1].time)
-    named = ", ".join(f"{one} (step {end.steps})" for one, end in [*left.items()][:_SHOWN_LINKS])
+    named = ", ".join(f"{gone} (step {end.steps})" for gone, end in [*left.items()][:_SHOWN_LINKS])
     return replace(
         failed,
         cause=f"Rank {rank} ended its script after step {first.steps}, with exit code 0, while "

@@ -57,7 +57,8 @@ def _throttled(
     evidence: Evidence, device: Device, seen: Sequence[Reading], masks: Sequence[int]
 ) -> Iterator[Finding]:
     name = evidence.device_name(device.node, device.index)
-    rank = evidence.device_rank(device.node, device.index)
+    place = evidence.device_place(device.node, device.index)
+    rank = place["rank"]
     clock, best = _clock(seen), device.best_clock
     clocks = f"{clock:.0f} MHz" if clock else "n/a"
     hot = sum(map(_is_hot, masks)) / len(masks)
@@ -66,9 +67,7 @@ def _throttled(
         warmest = f"{max(degrees):.0f}" if degrees else "n/a"
         yield Finding(
             kind="thermal-throttling",
-            rank=rank,
-            node=device.node,
-            gpu=device.index,
+            **place,
             confidence=0.95,
             evidence=f"{name} was throttled for heat in {hot:.0%} of the last minute's samples "
             f"({warmest} °C, {clocks}).",
@@ -84,9 +83,7 @@ def _throttled(
     if brake >= share or (capped >= share and clock < 0.7 * best):
         yield Finding(
             kind="power-throttling",
-            rank=rank,
-            node=device.node,
-            gpu=device.index,
+            **place,
             confidence=0.85,
             evidence=f"{name} was throttled for power in {max(brake, capped):.0%} of the last "
             f"minute's samples ({clocks}, once {best:.0f}).",
@@ -115,16 +112,15 @@ def slow_clock(evidence: Evidence) -> Iterator[Finding]:
         peers = ordered[model]
         usual = middle_without(peers, clock) if len(peers) > _LEAST_PEERS else 0.0
         best = max(device.best_clock, usual)
-        rank = evidence.device_rank(device.node, device.index)
+        place = evidence.device_place(device.node, device.index)
+        rank = place["rank"]
         throttled = {("thermal-throttling", rank), ("power-throttling", rank)} & evidence.standing
         if throttled or clock > evidence.bound("slow-clock", rank, 0.7, 0.85) * best:
             continue
         name = evidence.device_name(device.node, device.index)
         yield Finding(
             kind="slow-clock",
-            rank=rank,
-            node=device.node,
-            gpu=device.index,
+            **place,
             confidence=0.7,
             evidence=f"{name} runs at {clock:.0f} MHz (median of a minute); it has reached "
             f"{best:.0f} MHz before, or its peers run at that.",
@@ -150,9 +146,7 @@ def lost_gpu(evidence: Evidence) -> Iterator[Finding]:
         name = evidence.device_name(device.node, device.index)
         yield Finding(
             **_LOST,
-            rank=evidence.device_rank(device.node, device.index),
-            node=device.node,
-            gpu=device.index,
+            **evidence.device_place(device.node, device.index),
             evidence=f"{name} returned no reading in the last {LOST_SAMPLES} samples; it did "
             "before.",
             cause=f"{name} has fallen off the bus or its driver does not answer.",
@@ -183,7 +177,7 @@ class GpuErrors:
         """Yield what has been seen since the start; an error does not go away."""
         if evidence.run.device != "cuda" or not evidence.facts.ranks:
             return
-        order = [int(gpu["index"]) for gpu in evidence.cluster.get("gpus") or ()]
+        order = [int(gpu["index"]) for gpu in evidence.run.cluster.get("gpus") or ()]
         here = self.watch.look(order, evidence.facts.monotonic)
         cards = [_Card(node=0, error=error) for error in here]
         for node in evidence.facts.nodes:
@@ -206,10 +200,6 @@ class _Card:
             return "A GPU" + (f" of node {self.node}" if evidence.run.nodes > 1 else "")
         return evidence.device_name(self.node, self.error.index)
 
-    def rank(self, evidence: Evidence) -> int | None:
-        index = self.error.index
-        return None if index is None else evidence.device_rank(self.node, index)
-
 
 def _xid(evidence: Evidence, card: _Card) -> Finding:
     xid = card.error.xid or 0
@@ -217,9 +207,7 @@ def _xid(evidence: Evidence, card: _Card) -> Finding:
     name = card.name(evidence)
     return Finding(
         kind=f"xid-{xid}",
-        rank=card.rank(evidence),
-        node=card.node,
-        gpu=card.error.index,
+        **evidence.device_place(card.node, card.error.index),
         step=evidence.steps or None,
         severity="warning" if xid in _PROGRAM | {63, 92} else "error",
         confidence=0.7 if xid in _PROGRAM else 0.95,
@@ -233,9 +221,7 @@ def _memory_error(evidence: Evidence, card: _Card) -> Finding:
     name, grown = card.name(evidence), card.error.count
     return Finding(
         kind="ecc-errors",
-        rank=card.rank(evidence),
-        node=card.node,
-        gpu=card.error.index,
+        **evidence.device_place(card.node, card.error.index),
         severity="error",
         confidence=0.95,
         evidence=f"{name} counted {grown} uncorrectable memory errors since the start.",

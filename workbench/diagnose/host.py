@@ -77,7 +77,7 @@ def _memory(evidence: Evidence, node: int, readings: Sequence[HostReading]) -> _
     ]
     total = readings[-1].memory_total
     if total is None and node == 0:
-        total = evidence.cluster.get("memory_bytes")
+        total = evidence.run.cluster.get("memory_bytes")
     if not isinstance(total, int | float) or len(known) < 10:
         return None
     used = median(value for _, value in known[-5:])
@@ -143,16 +143,18 @@ def disk(evidence: Evidence) -> Iterator[Finding]:
 
 def _disks(evidence: Evidence, node: int, readings: Sequence[HostReading]) -> Iterator[_Filling]:
     """Those of a machine that are a finding: the run directory's, and others it writes to."""
-    own = [(one.time, one.disk_free) for one in readings if one.disk_free is not None]
+    own = [
+        (reading.time, reading.disk_free) for reading in readings if reading.disk_free is not None
+    ]
     total = readings[-1].disk_total
     if total is None and node == 0:
         total = _size(evidence.paths.directory)
     yield from _disk(evidence, node, str(evidence.paths.directory), own, total)
     for latest in readings[-1].other_disks:
         known = [
-            (one.time, disk.free)
-            for one in readings
-            for disk in one.other_disks
+            (reading.time, disk.free)
+            for reading in readings
+            for disk in reading.other_disks
             if disk.path == latest.path
         ]
         yield from _disk(evidence, node, latest.path, known, latest.total)

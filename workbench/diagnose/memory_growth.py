@@ -42,7 +42,7 @@ def host_memory_growth(evidence: Evidence) -> Iterator[Finding]:
 def gpu_memory_growth(evidence: Evidence) -> Iterator[Finding]:
     """Ranks whose peak of allocated GPU memory rises steadily over the steps."""
     growing = _growing(evidence.gpu_memory)
-    sizes = [gpu.get("memory_bytes") for gpu in evidence.cluster.get("gpus") or ()]
+    sizes = [gpu.get("memory_bytes") for gpu in evidence.run.cluster.get("gpus") or ()]
     known = [size for size in sizes if size]
     left = [
         max(0.0, min(known) - evidence.gpu_memory[rank].points[-1][2]) / growth.bytes_per_step

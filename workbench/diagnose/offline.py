@@ -74,13 +74,10 @@ class Moment:
     """Whether the recording ends here."""
 
 
-def replayed(paths: RunPaths, *, until: int | None = None, looks: int = _LOOKS) -> Iterator[Moment]:
-    """The looks at a recorded run: one a second of it, as live, and at most `looks` of a long one.
+def replayed(paths: RunPaths, *, until: int | None = None) -> Iterator[Moment]:
+    """The looks at a recorded run: one a second of it, as live, and at most 400 of a long one.
 
-    Args:
-        paths: The run.
-        until: Stop at this step; what the end told stays unknown then. None = to the end.
-        looks: Upper bound of looks.
+    `until`: stop at this step; what the end told stays unknown then. None = to the end.
     """
     run, end = read_run(paths), read_json(paths.exit) or {}
     if run is None:
@@ -91,7 +88,7 @@ def replayed(paths: RunPaths, *, until: int | None = None, looks: int = _LOOKS) 
     if until is not None:
         rows = takewhile(lambda row: row.step <= until, rows)
     now = begun
-    for block in _blocks(rows, _seconds_between_looks(paths, begun, looks)):
+    for block in _blocks(rows, _seconds_between_looks(paths, begun)):
         now = max(block[-1].time, begun)
         measured = list(samples.until(now))
         for node, sample in measured:
@@ -129,11 +126,11 @@ def _blocks(rows: Iterable[StepRow], seconds: float) -> Iterator[list[StepRow]]:
         yield block
 
 
-def _seconds_between_looks(paths: RunPaths, begun: float, looks: int) -> float:
+def _seconds_between_looks(paths: RunPaths, begun: float) -> float:
     last = last_rows(paths.rank_metrics(0))
     ended = last[-1].get("time") if last else None
     length = ended - begun if isinstance(ended, int | float) else 0.0
-    return max(_LIVE_SECONDS, length / max(1, looks))
+    return max(_LIVE_SECONDS, length / _LOOKS)
 
 
 def _facts(run: RunRecord, begun: float, now: float, block: list[StepRow]) -> Facts:

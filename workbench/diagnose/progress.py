@@ -74,8 +74,8 @@ class ExitWatch:
         """Whether a rank computes nothing, and no thread of its Python answers."""
         now = evidence.facts.ranks[rank].cpu_seconds
         idle = now is not None and now - self.cpu.get(rank, now) < _IDLE_SHARE * EXIT_SECONDS
-        asked = rank in self.offsets  # it has the hook, whose thread writes a dump where it may run
-        return idle and asked and not dumped(evidence.paths, rank, self.requested_time - 1.0)
+        has_hook = rank in self.offsets  # whose thread writes a dump where it may run
+        return idle and has_hook and not dumped(evidence.paths, rank, self.requested_time - 1.0)
 
     def _finding(self, evidence: Evidence, rank: int, ended: list[int], waited: float) -> Finding:
         stack: Stack | None = None

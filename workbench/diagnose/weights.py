@@ -90,7 +90,8 @@ def no_gradient(evidence: Evidence) -> Iterator[Finding]:
     if len(latest) < _LOOKS:
         return
     active = {
-        rank: [_has_gradient(value[step]) for step in latest] for rank, value in known.items()
+        rank: [any((row[_NUMBERS] or 0.0) > 0.0 for row in value[step].values) for step in latest]
+        for rank, value in known.items()
     }
     idle = [rank for rank, seen in active.items() if not any(seen)]
     if idle and any(all(seen) for seen in active.values()):
@@ -150,10 +151,6 @@ def _apart(look: _Look, other: _Look) -> Iterator[tuple[float, str]]:
         if len(figures) == 2 * _NUMBERS:  # else one is no number, which another rule tells
             sums = math.hypot(figures[0] - figures[3], figures[1] - figures[4]) / math.sqrt(2)
             yield sums / max(figures[2], figures[5], 1e-12), name
-
-
-def _has_gradient(look: _Look) -> bool:
-    return any((row[_NUMBERS] or 0.0) > 0.0 for row in look.values)
 
 
 def _looks(evidence: Evidence) -> dict[int, dict[int, _Look]]:

@@ -85,7 +85,7 @@ def sbatch_text(
     lines.append(f"export SRUN_CPUS_PER_TASK={cpus}  # srun does not take sbatch's since 22.05")
     if job.nodes > 1 or run_directory is not None:
         lines.append(_ADDRESS.replace("@PORT@", _port(job)).rstrip())
-    lines += _exports(job)
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in job.environment.items()]
     lines += _plain(job) if run_directory is None else _watched(job, run_directory)
     return "\n".join(lines) + "\n" + _WAIT.replace("@RESTARTS@", str(_requeues(job)))
 
@@ -183,10 +183,6 @@ def _clock(hours: float) -> str:
 def _requeues(job: EngineJob) -> int:
     """How often the job may start again; machines that are taken back do it all the time."""
     return job.restarts or (100 if job.spot else 0)
-
-
-def _exports(job: EngineJob) -> list[str]:
-    return [f"export {name}={shlex.quote(value)}" for name, value in job.environment.items()]
 
 
 def _watched(job: EngineJob, directory: Path) -> list[str]:

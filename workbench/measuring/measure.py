@@ -14,7 +14,6 @@ from typing import Any
 
 from workbench.describe.detection import detect_host
 from workbench.describe.measured import cpu_text
-from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.launch import start
 from workbench.launching.prepare.build_request import request
 from workbench.launching.prepare.launcher_process import ALONE
@@ -22,6 +21,7 @@ from workbench.launching.prepare.targets import resolve
 from workbench.launching.run import Run
 from workbench.measuring.batches import OtherBatch, other_batches, usual_value
 from workbench.measuring.described import QUIET_SHARE, samples_of, workload_of
+from workbench.measuring.short_run import ShortRunError, last_output
 from workbench.store.files import MAX_TRACE_BYTES, read_json, read_json_or_why
 from workbench.store.layout import RunPaths
 from workbench.store.measurements import (
@@ -36,7 +36,6 @@ from workbench.store.runs import Store
 VARIABLE = "WORKBENCH_MEASURE"
 USUAL_TIMEOUT = 900.0
 _TIMED_SECONDS = 2.0
-_LOG_LINES = 40
 _POLL_SECONDS = 0.2
 _LEAVE_SECONDS = 60.0  # for all ranks, after rank 0 has measured
 _COMPILES = re.compile(rb"torch[._]compile|(?<!\bre)\.compile\(")
@@ -53,12 +52,8 @@ class _Probe:
     samples: int
 
 
-class ProbeError(WorkbenchError):
+class ProbeError(ShortRunError):
     """A script could not be measured; `log` is what it said last."""
-
-    def __init__(self, message: str, log: str = "") -> None:
-        super().__init__(message)
-        self.log = log
 
 
 def measure(
@@ -196,7 +191,7 @@ class _Prober:
         place = run.directory / FOLDER / "rank-0.json"
         record, why = read_json_or_why(place, MAX_TRACE_BYTES)
         if why is not None and why.startswith("larger"):
-            raise ProbeError(f"{place} cannot be read: it is {why}.", _log(run))
+            raise ProbeError(f"{place} cannot be read: it is {why}.", last_output(run))
         if record is None or not record.get("traced"):
             raise _why(run, record, self._script)
         return _Probe(run=run, record=record, samples=samples_of(record, value))
@@ -218,7 +213,7 @@ class _Prober:
                     raise ProbeError(
                         f"{run.id} made no third step within {self._timeout:g} s. "
                         f"Give arguments {more}",
-                        _log(run),
+                        last_output(run),
                     )
                 self._on_progress(_stage(run, what))
                 time.sleep(_POLL_SECONDS)
@@ -248,7 +243,7 @@ def _stage(run: Run, what: str) -> str:
 
 def _why(run: Run, record: dict[str, Any] | None, script: str) -> ProbeError:
     """Why a run that has ended was not measured."""
-    status, log = run.status, _log(run)
+    status, log = run.status, last_output(run)
     if record is not None and record.get("error"):
         return ProbeError(f"The step of {script} could not be traced: {record['error']}", log)
     if status.outcome in {"failed", "interrupted", "stopped"}:
@@ -266,10 +261,3 @@ def _why(run: Run, record: dict[str, Any] | None, script: str) -> ProbeError:
         "it the arguments with which it trains.",
         log,
     )
-
-
-def _log(run: Run) -> str:
-    try:
-        return run.logs(rank=0, tail=_LOG_LINES)
-    except (UsageError, OSError):
-        return run.logs(tail=_LOG_LINES)

@@ -21,11 +21,7 @@ _WEBHOOKS = {"https://": "jsons://", "http://": "json://"}  # Apprise's names fo
 
 
 def understood(url: str) -> str:
-    """The address as Apprise takes it; a plain web address gets JSON by POST.
-
-    Raises:
-        UsageError: no service has such an address.
-    """
+    """The address as Apprise takes it; a plain one gets JSON by POST. Raises UsageError."""
     check_installed()
     if _service(url) is not None:
         return url
@@ -40,11 +36,7 @@ def understood(url: str) -> str:
 
 
 def shown(url: str) -> str:
-    """The address without its secrets.
-
-    Raises:
-        UsageError: Apprise, which knows what is secret in it, is not installed.
-    """
+    """The address without its secrets. Raises UsageError: Apprise, which knows them, is missing."""
     check_installed()
     service = _service(url)
     if service is None:

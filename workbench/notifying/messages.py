@@ -58,8 +58,8 @@ def about_findings(
 def about_restart(name: str, run: str, restarts: int, allowed: int, why: str) -> Message:
     """Of a run that was started again by itself; `restarts` = 0: it was rolled back."""
     made = f"It was started again by itself: restart {restarts} of at most {allowed}."
-    told = made if restarts else "It was rolled back by itself."
-    lines = [told, *([why] if why else []), f"Why: workbench diagnose {run}"]
+    text = made if restarts else "It was rolled back by itself."
+    lines = [text, *([why] if why else []), f"Why: workbench diagnose {run}"]
     return _message(f"{name}: {'restarted' if restarts else 'rolled back'}", lines, "warning")
 
 

@@ -45,11 +45,7 @@ class Target:
 
 
 def level(name: str) -> Level:
-    """The severity of that name.
-
-    Raises:
-        UnknownNameError: there is none.
-    """
+    """The severity of that name. Raises UnknownNameError: there is none."""
     if name not in LEVELS:
         raise UnknownNameError.near("severity", name, LEVELS)
     return name
@@ -101,11 +97,7 @@ def _target(document: object) -> Target | None:
 
 
 def write_targets(targets: Mapping[str, Target]) -> Path:
-    """Keep them, readable by this user alone.
-
-    Raises:
-        StoreError: the file cannot be written.
-    """
+    """Keep them, readable by this user alone. Raises StoreError: the file cannot be written."""
     path = targets_path()
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -157,10 +149,6 @@ def is_installed() -> bool:
 
 
 def check_installed() -> None:
-    """Make sure that Apprise is there.
-
-    Raises:
-        UsageError: it is not; the message has the pip line.
-    """
+    """Make sure that Apprise is there. Raises UsageError, with the pip line: it is not."""
     if not is_installed():
         raise UsageError(f"Messages are sent by Apprise, not installed here. {INSTALL}")

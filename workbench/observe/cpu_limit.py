@@ -53,16 +53,16 @@ def _groups(pid: int) -> list[Path]:
         lines = Path(f"/proc/{pid}/cgroup").read_text("utf-8").splitlines()
     except (OSError, ValueError):
         return []
-    found = list[Path]()
+    groups = list[Path]()
     for line in lines:
         _, names, path = line.split(":", 2)
         if names and "cpu" not in names.split(","):
             continue
-        roots = [_ROOT / one for one in (names, "cpu")] if names else [_ROOT]
+        roots = [_ROOT / folder for folder in (names, "cpu")] if names else [_ROOT]
         root = next(filter(Path.exists, roots), _ROOT)
         group = root / path.strip("/")
-        found += [one for one in (group, *group.parents) if one.is_relative_to(root)]
-    return found
+        groups += [folder for folder in (group, *group.parents) if folder.is_relative_to(root)]
+    return groups
 
 
 def _reading(folder: Path) -> _Reading | None:

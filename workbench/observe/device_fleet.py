@@ -14,10 +14,12 @@ from statistics import fmean, median
 from typing import Any
 
 from workbench.observe.device_peers import COLUMNS, beside_peers
+from workbench.observe.energy import listed_numbers
 from workbench.observe.packed_numbers import coded, digits_of
 from workbench.observe.thinning import Rule, ThinnedTable
 from workbench.observe.throttle import throttle_text
 from workbench.observe.view_json import TableText, encode_parts
+from workbench.units import format_some
 
 CURVES_MAX = 16
 CORES_MAX = 256  # of one machine
@@ -213,17 +215,18 @@ class Devices:
         stale = [n for n, node in sorted(sampled.items()) if now - node.heard > _SILENT_SECONDS]
         sentences: list[str] = []
         if silent:
-            sentences.append(f"No readings yet from {_named('node', silent)}.")
+            sentences.append(f"No readings yet from {listed_numbers('node', silent)}.")
         if stale:
-            sentences.append(f"No news for {_SILENT_SECONDS:.0f} s from {_named('node', stale)}.")
+            sentences.append(
+                f"No news for {_SILENT_SECONDS:.0f} s from {listed_numbers('node', stale)}."
+            )
         if self._on_gpu:
             lost = [
                 d for _, d in sorted(self._devices.items()) if d.node in sampled and not d.answers
             ]
             if lost:
-                labels = ", ".join(self._label(device) for device in lost[:_NAMED])
-                more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
-                sentences.append(f"No readings from the driver for {labels}{more}.")
+                labels = format_some([self._label(device) for device in lost], _NAMED)
+                sentences.append(f"No readings from the driver for {labels}.")
             sentences += self._untold([d for d in self._devices.values() if d.answers])
         return sentences
 
@@ -232,17 +235,8 @@ class Devices:
         for name, words in _READINGS.items():
             untold = [d for d in devices if d.recent[-1].get(name) is None]
             if untold:
-                labels = ", ".join(map(self._label, untold[:_NAMED]))
-                more = f" and {len(untold) - _NAMED} more" if len(untold) > _NAMED else ""
-                yield f"The driver does not tell the {words} of {labels}{more}."
-
-    def curves(self) -> list[dict[str, Any]]:
-        """Each device's own curve, where there are few."""
-        return [
-            {**self._about(device), "series": device.curve.columns()}
-            for _, device in sorted(self._devices.items())
-            if device.curve is not None
-        ]
+                labels = format_some([self._label(device) for device in untold], _NAMED)
+                yield f"The driver does not tell the {words} of {labels}."
 
     def _about(self, device: _Device) -> dict[str, Any]:
         several = self._count > 1
@@ -255,8 +249,8 @@ class Devices:
             "power_limit_w": device.power_limit_w,
         }
 
-    def curves_text(self) -> str:
-        """`curves` as JSON; only what is new is encoded."""
+    def curves(self) -> str:
+        """Each device's own curve, where there are few, as JSON; only what is new is encoded."""
         texts = (
             encode_parts(self._about(device), {"series": device.text.text()}).decode()
             for _, device in sorted(self._devices.items())
@@ -264,17 +258,6 @@ class Devices:
         )
         return f"[{','.join(texts)}]"
 
-    def spread(self) -> dict[str, list[Any]]:
-        """Lowest, median and highest of all devices, where they are too many for curves."""
-        return self._spread.columns() if self._many else {}
-
-    def spread_text(self) -> str:
-        """`spread` as JSON."""
+    def spread(self) -> str:
+        """Lowest, median and highest of all devices, where they are too many for curves; JSON."""
         return self._spread_text.text() if self._many else "{}"
-
-
-def _named(what: str, numbers: Sequence[int]) -> str:
-    """1, 2 and 5 more, in words."""
-    shown = ", ".join(map(str, numbers[:_NAMED]))
-    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
-    return f"{what}{'s' if len(numbers) > 1 else ''} {shown}{more}"

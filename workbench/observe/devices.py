@@ -164,10 +164,10 @@ def _gpus(store: Path, records: Sequence[RunRecord], besides: str | None) -> Ite
         name = gpu.device_name
         used = samples[number].memory_bytes if number < len(samples) else None  # a slow driver
         computing = sampler.processes_on(gpu.index, gpu.uuid if gpu.is_slice else None)
-        named = [_named_by_driver(*one, store) for one in computing]
+        named = [_named_by_driver(*process, store) for process in computing]
         runs = [Holder(run=run.run, text=run.run) for run, held in on_gpu if name in held]
-        known = {(one.run, one.text) for one in runs} | {(besides, besides)}
-        others = {(one.run, one.text): one for one in named}
+        known = {(holder.run, holder.text) for holder in runs} | {(besides, besides)}
+        others = {(holder.run, holder.text): holder for holder in named}
         yield Device(
             name=name,
             kind="gpu",
@@ -175,7 +175,7 @@ def _gpus(store: Path, records: Sequence[RunRecord], besides: str | None) -> Ite
             uuid=gpu.uuid,
             memory_bytes=gpu.memory_bytes,
             free_bytes=None if used is None else max(0, gpu.memory_bytes - used),
-            holders=(*runs, *(one for key, one in others.items() if key not in known)),
+            holders=(*runs, *(holder for key, holder in others.items() if key not in known)),
         )
 
 

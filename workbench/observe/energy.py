@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from workbench.units import format_some
+
 GAP_SECONDS = 30.0
 """Between two samples of power; samples come every second at first, every five in a long run."""
 JOULES_PER_KWH = 3.6e6
@@ -199,17 +201,16 @@ class EnergyMeter:
         unread = [n for n in range(self._nodes) if (n, _PROCESSOR) not in self._accounts]
         unread = [node for node in unread if node in self._sampled]
         if unread:
-            where = f" of {_listed('node', unread)}" if self._nodes > 1 else ""
+            where = f" of {listed_numbers('node', unread)}" if self._nodes > 1 else ""
             yield f"Processors{where} are not counted: no RAPL counter that this user may read."
         unheard = [node for node in range(self._nodes) if node not in self._sampled]
         if unheard and self._sampled:
-            yield f"Nothing is counted of {_listed('node', unheard)} yet: no sample."
+            yield f"Nothing is counted of {listed_numbers('node', unheard)} yet: no sample."
 
     def _named(self, places: Sequence[tuple[int, int]]) -> str:
         several = self._nodes > 1
         names = [f"gpu{index}" + (f" of node {node}" if several else "") for node, index in places]
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        return f"{', '.join(names[:_NAMED])}{more}"
+        return format_some(names, _NAMED)
 
     def document(self) -> dict[str, Any]:
         """As kept in energy.json; `read` takes it back."""
@@ -232,7 +233,7 @@ class EnergyMeter:
 
 
 def _fits(name: str, value: object) -> bool:
-    if name in {"told", "paused"}:
+    if name in {"is_sampled", "paused"}:
         return isinstance(value, bool)
     optional = name in {"time", "power_w", "counter_joules", "counter_time"}
     return _number(value) is not None or (optional and value is None)
@@ -242,7 +243,6 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and value == value else None  # noqa: PLR0124  (NaN)
 
 
-def _listed(what: str, numbers: Sequence[int]) -> str:
-    shown = ", ".join(map(str, numbers[:_NAMED]))
-    more = f" and {len(numbers) - _NAMED} more" if len(numbers) > _NAMED else ""
-    return f"{what}{'s' if len(numbers) > 1 else ''} {shown}{more}"
+def listed_numbers(what: str, numbers: Sequence[int]) -> str:
+    """``node 3``, ``nodes 1, 2 and 5 more``."""
+    return f"{what}{'s' if len(numbers) > 1 else ''} {format_some(numbers, _NAMED)}"

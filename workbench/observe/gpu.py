@@ -171,8 +171,8 @@ class GpuSampler:
     def processes_on(self, index: int, uuid: str | None = None) -> Iterator[tuple[int, str]]:
         """Pid and name of the processes that compute on GPU `index`; `uuid`: on that slice."""
         for gpu in self.gpus:
-            asked = gpu.index == index and uuid in {None, gpu.uuid}
-            for entry in (asked and self._computing(gpu)) or ():
+            is_this = gpu.index == index and uuid in {None, gpu.uuid}
+            for entry in (is_this and self._computing(gpu)) or ():
                 yield entry.pid, _process_name(entry.pid)
 
     def memory_of(self, pids: set[int]) -> int | None:

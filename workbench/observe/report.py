@@ -76,7 +76,7 @@ def write_report(paths: RunPaths, end: ExitDoc) -> None:
         f"<style>{_STYLE}{TROUBLE_STYLE}{SAMPLES_STYLE}</style>",
         f'<h1>{name} <span class="badge {outcome}">{outcome}</span>{_rehearsed(run)}</h1>',
         f"<p>{html.escape(str(end['message']))}</p>",
-        f"<p><code>{html.escape(_script(run))}</code></p>",
+        f"<p><code>{html.escape(' '.join([run.script, *run.arguments]))}</code></p>",
         troubles(paths, view),
         _rehearsal(run, view)
         or _prediction(read_prediction_error(paths), run, view, end.get("exit_code")),
@@ -95,10 +95,6 @@ def write_report(paths: RunPaths, end: ExitDoc) -> None:
 
 def _rehearsed(run: RunRecord) -> str:
     return f' <span class="badge stopped">{REHEARSED}</span>' if run.rehearsal else ""
-
-
-def _script(run: RunRecord) -> str:
-    return " ".join([run.script, *run.arguments])
 
 
 def _command(run: RunRecord) -> str:

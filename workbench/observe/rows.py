@@ -119,11 +119,7 @@ def stamp(directory: Path, names: Iterable[str] = SOURCES, *, inodes: bool = Fal
 
 
 def keep_row(paths: RunPaths) -> None:
-    """Write row.json. Call it after exit.json, in a run of one's own.
-
-    Raises:
-        OSError: it cannot be written.
-    """
+    """Write row.json; call it after exit.json, in a run of one's own. Raises OSError."""
     before = stamp(paths.directory)
     with reading_once():
         about = row(paths, view_curve(paths) or Curve())

@@ -101,7 +101,7 @@ class _Table:
 
     def _go_back(self, step: int) -> None:
         """What was logged from that step on is logged again: extremes of it no longer count."""
-        self._thinned.drop_beyond("step", step - 1)
+        self._thinned.drop_beyond(step - 1)
         columns = self._thinned.columns()
         for name, facts in self.facts.items():
             old = {name: getattr(facts, name) for name in ("count", "last", "last_step")}

@@ -45,8 +45,8 @@ class TextSamples:
 
     def add(self, rank: int, line: Mapping[str, Any], step: int) -> None:
         """Take a line, if it is a sample; `step`: of the line before, where it has none."""
-        said, own = named_values(line), line.get("step")
-        prompt, answer = said.get("prompt"), said.get("answer")
+        values, own = named_values(line), line.get("step")
+        prompt, answer = values.get("prompt"), values.get("answer")
         if not isinstance(prompt, str) or not isinstance(answer, str):
             return
         if self._owner is None or rank < self._owner:

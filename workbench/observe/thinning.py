@@ -62,21 +62,21 @@ class ThinnedTable:
         self.stride *= 2
         self.rewritten += 1
 
-    def drop_beyond(self, name: str, limit: float) -> None:
-        """Take back the rows at the end whose value in column `name` is over `limit`.
+    def drop_beyond(self, step: float) -> None:
+        """Take back the rows at the end whose `step` is later.
 
         A row that stands for several goes as a whole.
         """
-        values = self._columns[name]
+        values = self._columns["step"]
         kept = len(values)
-        while kept and (values[kept - 1] or 0) > limit:
+        while kept and (values[kept - 1] or 0) > step:
             kept -= 1
         for column in self._columns.values():
             del column[kept:]
-        place = list(self._rules).index(name)
-        if (self._merged[name].value or 0) > limit:
+        place = list(self._rules).index("step")
+        if (self._merged["step"].value or 0) > step:
             self._forget_unfinished()
-        while self._new and (self._new[-1][place] or 0) > limit:
+        while self._new and (self._new[-1][place] or 0) > step:
             self._new.pop()
         self.rewritten += 1
 

@@ -133,7 +133,7 @@ class ViewBuilder:
 
     def _take(self, row: StepRow) -> None:
         if row.step <= self.steps:  # the script went back: the second pass replaces the first
-            self._steps.drop_beyond("step", row.step - 1)
+            self._steps.drop_beyond(row.step - 1)
             if (self.nonfinite_step or 0) >= row.step:
                 self.nonfinite_step = None
         self.steps = row.step
@@ -182,18 +182,10 @@ class ViewBuilder:
         if sample is not None:
             self._devices.add(node, sample)
 
-    def tokens_per_second(self) -> float | None:
-        """Rate of the recent steps; None while tokens per step are unknown."""
-        return self.recent.tokens_per_second
-
     @property
     def tokens(self) -> int | None:
         """Consumed in all steps of the curve; None while those of a step are unknown."""
         return self._consumed.tokens
-
-    def samples_per_second(self) -> float | None:
-        """Rate of the recent steps; None for data that comes from no DataLoader."""
-        return self.recent.samples_per_second
 
     def upper_bound(self) -> bool:
         """Whether ranks may have been counted that train on the same data as others."""
@@ -203,30 +195,20 @@ class ViewBuilder:
     def snapshot(self, now: dict[str, Any]) -> dict[str, Any]:
         """The ViewDoc, to be written by `encode`; `now` has the supervisor's fields."""
         document = self._document(now)
-        tables = {"series": self._series(), **self._hardware()}
-        tables["logged"] = json.loads(self._logged_text())
-        return document | tables | {"comparison": self._compared(document)}
+        return document | self._tables() | {"comparison": self._compared(document)}
 
     def encoded(self, now: dict[str, Any], **shown: Any) -> bytes:
         """`snapshot` with what is `shown` instead, encoded: of the tables only what is new."""
         document = self._document(now)
         document |= {"comparison": self._compared(document), **shown}
         data = encode_parts(document, self._table_texts(latest=bool(now.get("ended_at"))))
-        return (
-            data
-            if len(data) <= VIEW_MAX_BYTES
-            else encode(
-                document
-                | {"series": self._series(), **self._hardware()}
-                | {"logged": json.loads(self._logged_text())}
-            )
-        )
+        return data if len(data) <= VIEW_MAX_BYTES else encode(document | self._tables())
 
     def _compared(self, document: dict[str, Any]) -> dict[str, Any]:
         """Medians of all steps are hardly new ones at each look."""
         if document.get("ended_at") or self._seq % _LOOKS_PER_COMPARISON == 1:
             steady = self._sample.steady()
-            self._comparison = compare(self.run, document | self._hardware(), steady).document()
+            self._comparison = compare(self.run, document | self._tables(), steady).document()
         return self._comparison
 
     def _document(self, now: dict[str, Any]) -> dict[str, Any]:
@@ -259,8 +241,8 @@ class ViewBuilder:
             "nonfinite_step": self.nonfinite_step,
             "step_seconds_median": self.recent.median,
             "tokens_per_step": self.run.tokens_per_step,
-            "tokens_per_second": self.tokens_per_second(),
-            "samples_per_second": self.samples_per_second(),
+            "tokens_per_second": self.recent.tokens_per_second,
+            "samples_per_second": self.recent.samples_per_second,
             "throughput_upper_bound": self.upper_bound(),
             "usd_per_hour": self.run.usd_per_hour,
             "usd_so_far": None if usd is None else round(usd, 4),
@@ -276,58 +258,37 @@ class ViewBuilder:
             **self._ranks(now.get("ranks", {})),
         }
 
-    def _hardware(self) -> dict[str, Any]:
-        return {
-            "host": {**self._host_fields(), "series": self._host.columns()},
-            "devices": self._devices.curves(),
-            "device_spread": self._devices.spread(),
-        }
+    def _tables(self) -> dict[str, Any]:
+        texts = self._table_texts(latest=True)
+        return {name: json.loads(text) for name, text in texts.items()}
 
     def _table_texts(self, *, latest: bool) -> dict[str, str]:
-        """Series, host and devices as JSON."""
-        series = self._steps_text.text(self._hidden, required=_REQUIRED)
+        """Series, host, devices and what was logged, as JSON."""
         host = encode_parts(self._host_fields(), {"series": self._host_text.text()})
         return {
-            "series": series,
+            "series": self._series(),
             "host": host.decode(),
-            "devices": self._devices.curves_text(),
-            "device_spread": self._devices.spread_text(),
-            "logged": self._logged_text(latest=latest),
+            "devices": self._devices.curves(),
+            "device_spread": self._devices.spread(),
+            "logged": self._logged_series.text(self._logged.left_out, latest=latest),
         }
 
-    def _logged_text(self, *, latest: bool = True) -> str:
-        return self._logged_series.text(self._logged.left_out, latest=latest)
-
-    def _series(self) -> dict[str, list[Any]]:
-        columns = self._steps.columns()
-        rows = [
-            _with_rates(dict(zip(columns, row, strict=True)))
-            for row in zip(*columns.values(), strict=True)
-        ]
-        names = _with_rates(dict.fromkeys(columns))
-        shown = {name: [row[name] for row in rows] for name in names}
-        return {
-            name: values
-            for name, values in shown.items()
-            if name not in self._hidden
-            and (name in _REQUIRED or any(value is not None for value in values))
-        }
+    def _series(self) -> str:
+        hidden = () if self._tokens is None else ("samples_per_second",)  # one rate is drawn
+        return self._steps_text.text(hidden, required=_REQUIRED)
 
     def curves(self) -> dict[str, Any]:
         """The view's ``series`` and ``stride`` alone."""
-        return {"series": self._series(), "stride": self._steps.stride}
-
-    @property
-    def _hidden(self) -> tuple[str, ...]:
-        """One rate is drawn."""
-        return () if self._tokens is None else ("samples_per_second",)
+        return {"series": json.loads(self._series()), "stride": self._steps.stride}
 
     def _eta(self, elapsed: float, attempts: Iterable[Mapping[str, Any]]) -> float | None:
         total, limit, median = self.run.steps_total, self.run.seconds_total, None
         left: list[float] = []
         if total and self.steps and (median := self.recent.median):
             left.append(max(0, total - self.steps) * median)
-        started = max((one["time"] for one in attempts if one["event"] == "start"), default=0.0)
+        started = max(
+            (attempt["time"] for attempt in attempts if attempt["event"] == "start"), default=0.0
+        )
         first = next((at for at in self._begun_at if at >= started), None)
         if limit and first is not None:  # each attempt has the whole limit
             begun = first - (self.recent.median or 0)

@@ -119,7 +119,7 @@ def _before(lines: Sequence[Mapping[str, Any]], first: int) -> AttemptsBefore:
     """What the lines before `first` come to."""
     starts = [line for line in lines[:first] if line.get("event") == "start"]
     until = float(lines[first]["time"])
-    knees = _knees([one for one in intervals(lines) if one[0] < until], until)
+    knees = _knees([interval for interval in intervals(lines) if interval[0] < until], until)
     given = [line for line in starts if line.get("arguments") is not None]
     same = itertools.takewhile(
         lambda line: line["arguments"] == given[-1]["arguments"], given[::-1]

@@ -14,7 +14,7 @@ from workbench.planning.market import Limits
 from workbench.planning.offer_search import OfferSearch, PricedCandidate
 from workbench.planning.refusals import HOST, MEMORY, SLOWER, Refusal
 from workbench.planning.search_context import node_group
-from workbench.units import format_bytes, format_count, format_seconds, format_usd
+from workbench.units import format_bytes, format_count, format_hours, format_seconds, format_usd
 
 PATIENCE_HOURS = 720.0
 """A run that takes longer than 30 days deserves a word where no deadline was given."""
@@ -22,11 +22,6 @@ PATIENCE_HOURS = 720.0
 
 _SOONER_PRICE = 2.0  # up to so many times the cheapest price, time is offered for money
 _SOONER_LEAST = 1.5
-
-
-def hours_text(hours: float) -> str:
-    """Hours as a duration."""
-    return format_seconds(3600 * hours)
 
 
 def why(
@@ -87,7 +82,7 @@ def sentences(search: OfferSearch) -> tuple[str, ...]:
     parts = [
         (
             f"{first.candidate.where} with {first.fit.text}: {format_usd(first.usd)} "
-            f"({format_usd(low.usd)} to {format_usd(high.usd)}) and {hours_text(first.hours)}; "
+            f"({format_usd(low.usd)} to {format_usd(high.usd)}) and {format_hours(first.hours)}; "
             f"{_speed(first)}."
         )
     ]
@@ -119,7 +114,7 @@ def sooner(ranked: Sequence[PricedCandidate]) -> str:
         return ""
     return (
         f"For up to twice that price the fastest is plan {ranked.index(plan) + 1}, "
-        f"{plan.candidate.where}: {format_usd(plan.usd)} and {hours_text(plan.hours)}, "
+        f"{plan.candidate.where}: {format_usd(plan.usd)} and {format_hours(plan.hours)}, "
         f"{_times(faster)} as fast for {plan.usd / first.usd:.2g} times the price."
     )
 
@@ -137,7 +132,7 @@ def _against(first: PricedCandidate, other: PricedCandidate) -> str:
     rate, own = other.cost.idle_usd_per_hour, first.cost.idle_usd_per_hour
     return (
         f"{other.candidate.where} with {other.fit.text}, costs {format_usd(other.usd)} "
-        f"({more:+.0%}) and takes {hours_text(other.hours)} ({longer:+.0%}): "
+        f"({more:+.0%}) and takes {format_hours(other.hours)} ({longer:+.0%}): "
         f"{format_usd(rate)} an hour against {format_usd(own)}, {_speed(other)} against "
         f"{_speed(first)}"
     )
@@ -148,11 +143,11 @@ def _patience(ranked: Sequence[PricedCandidate], limits: Limits) -> str:
     first = ranked[0]
     if limits.deadline_hours is not None or first.hours <= PATIENCE_HOURS:
         return ""
-    text = f"Without a deadline the cheapest wins, though it takes {hours_text(first.hours)}"
+    text = f"Without a deadline the cheapest wins, though it takes {format_hours(first.hours)}"
     soon = next((plan for plan in ranked if plan.hours <= PATIENCE_HOURS), None)
     if soon is None:
-        return f"{text}; no plan takes less than {hours_text(PATIENCE_HOURS)}."
-    return f"{text}. Within {hours_text(PATIENCE_HOURS)}, {_against(first, soon)}."
+        return f"{text}; no plan takes less than {format_hours(PATIENCE_HOURS)}."
+    return f"{text}. Within {format_hours(PATIENCE_HOURS)}, {_against(first, soon)}."
 
 
 def _one_gpu(ranked: Sequence[PricedCandidate]) -> str:
@@ -166,7 +161,7 @@ def _one_gpu(ranked: Sequence[PricedCandidate]) -> str:
     longer, dearer = plan.hours / first.hours, plan.usd / first.usd
     return (
         f"One GPU would do too: {plan.candidate.where} with {plan.fit.text} takes "
-        f"{hours_text(plan.hours)} and {format_usd(plan.usd)}, {longer:.1f} times "
+        f"{format_hours(plan.hours)} and {format_usd(plan.usd)}, {longer:.1f} times "
         f"as long for {dearer:.2f} times the price."
     )
 
@@ -191,7 +186,7 @@ def _naive(search: OfferSearch, first: PricedCandidate) -> str:
         return (
             "The naive choice, the lowest on-demand price per hour at which it fits without "
             f"offload ({candidate.where}, {hourly} an hour; {fit.text}), would take "
-            f"{hours_text(cost.wall_hours)} and {format_usd(cost.usd)}: "
+            f"{format_hours(cost.wall_hours)} and {format_usd(cost.usd)}: "
             f"{cost.wall_hours / first.hours:.1f} times as long for "
             f"{cost.usd / first.usd:.2f} times the price."
         )
@@ -311,4 +306,4 @@ def round_up(value: float, places: int) -> str:
 
 def _bill(plan: PricedCandidate) -> str:
     where, how = plan.candidate.where, plan.fit.text
-    return f"{where} with {how}, {format_usd(plan.usd)} and {hours_text(plan.hours)}"
+    return f"{where} with {how}, {format_usd(plan.usd)} and {format_hours(plan.hours)}"

@@ -10,13 +10,11 @@ start that is repeated does nothing (a supervisor starts a first attempt once, s
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
 
 from workbench.errors import WorkbenchError
 from workbench.launching.start.queued import (
@@ -29,11 +27,12 @@ from workbench.observe.devices import Device
 from workbench.queueing.device_requests import all_devices, device_request, gpus_wait, load
 from workbench.queueing.order import NO_SUCH_DEVICES, DeviceRequest, Start, due
 from workbench.store import processes
+from workbench.store.detached import lock_file, outlive_terminal
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
 from workbench.store.process_log import log
-from workbench.store.queue_files import QueueEntry, QueueFiles, lock_file
+from workbench.store.queue_files import QueueEntry, QueueFiles
 from workbench.store.record import read_run
 from workbench.store.room import is_full
 from workbench.store.run_record import RunRecord
@@ -43,34 +42,6 @@ _MOST_TRIES = 3
 _PATIENCE_SECONDS = 300.0
 """How long a GPU may be missing before a run that asks for it fails: a card may be reset, and a
 driver that has just been loaded does not tell all of them at once."""
-
-
-class Host(Protocol):
-    """What a dispatcher does to runs, and asks of the machine."""
-
-    def due(self, runs: Sequence[str]) -> list[Start]:
-        """Which of them start now, and on which devices."""
-        ...
-
-    def exists(self, run: str) -> bool:
-        """Whether there is a record of it."""
-        ...
-
-    def start(self, run: str, devices: tuple[str, ...]) -> None:
-        """Write them into the record and start its supervisor, which begins a run only once."""
-        ...
-
-    def has_begun(self, run: str) -> bool:
-        """Whether its supervisor has reported, or the run has ended."""
-        ...
-
-    def is_beginning(self, run: str) -> bool:
-        """Whether a supervisor was started that lives."""
-        ...
-
-    def fail(self, run: str, reason: str) -> None:
-        """Write that it never started, and why."""
-        ...
 
 
 class Dispatcher:
@@ -157,8 +128,8 @@ class Dispatcher:
         self._files.starts(run).unlink(missing_ok=True)
 
 
-class ThisHost:
-    """The real thing: runs of a store on this machine."""
+class Host:
+    """What a dispatcher does to the runs of a store, and asks of this machine."""
 
     def __init__(self, store: Path, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock`: seconds, whatever the host's date."""
@@ -167,7 +138,7 @@ class ThisHost:
         self._told = False  # whether the log says that the driver does not answer
 
     def due(self, runs: Sequence[str]) -> list[Start]:
-        """See `Host.due`."""
+        """Which of them start now, and on which devices."""
         if not runs:
             return []
         devices = all_devices(self._store)
@@ -197,23 +168,23 @@ class ThisHost:
         return replace(request, unknown=bool(why) or self._clock() - since < _PATIENCE_SECONDS)
 
     def exists(self, run: str) -> bool:
-        """See `Host.exists`."""
+        """Whether there is a record of it."""
         return read_run(self._paths(run)) is not None
 
     def start(self, run: str, devices: tuple[str, ...]) -> None:
-        """See `Host.start`."""
+        """Write them into the record and start its supervisor, which begins a run only once."""
         start_queued(self._paths(run), devices)
 
     def has_begun(self, run: str) -> bool:
-        """See `Host.has_begun`."""
+        """Whether its supervisor has reported, or the run has ended."""
         return has_begun(self._paths(run))
 
     def is_beginning(self, run: str) -> bool:
-        """See `Host.is_beginning`."""
+        """Whether a supervisor was started that lives."""
         return is_beginning(self._paths(run))
 
     def fail(self, run: str, reason: str) -> None:
-        """See `Host.fail`."""
+        """Write that it never started, and why."""
         paths = self._paths(run)
         if foreign_reason(paths) is None:
             end_unstarted(paths, reason, "failed")
@@ -224,7 +195,7 @@ class ThisHost:
 
 def serve(files: QueueFiles, host: Host, pause: Callable[[], None]) -> None:
     """Be the dispatcher of the queue until nothing is left to do; return where there is one."""
-    lock = lock_file(files.folder / "dispatcher.lock", wait=False)
+    lock = lock_file(files.folder / "dispatcher.lock")
     if lock is None:
         return
     myself = processes.identify(os.getpid())
@@ -248,13 +219,11 @@ def serve(files: QueueFiles, host: Host, pause: Callable[[], None]) -> None:
 
 def main() -> None:
     """Entry point of the detached process."""
-    os.umask(0o077)
-    for number in (signal.SIGHUP, signal.SIGINT):  # a closed terminal
-        signal.signal(number, signal.SIG_IGN)
+    outlive_terminal()
     store = Path(sys.argv[1])
     files = QueueFiles(store)
     files.check_own()
-    serve(files, ThisHost(store), lambda: time.sleep(_LOOK_SECONDS))
+    serve(files, Host(store), lambda: time.sleep(_LOOK_SECONDS))
 
 
 if __name__ == "__main__":

@@ -111,7 +111,7 @@ def _trainer(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     """Transformers' Trainer: trainer_state.json has global_step."""
     if "trainer_state.json" not in names:
         return _unfinished_trainer(folder, names)
-    state = _json(folder / "trainer_state.json")
+    state = read_object(folder / "trainer_state.json")
     problem = "" if state is not None else "trainer_state.json cannot be read"
     return IdentifiedCheckpoint(
         kind="trainer", step=count_of((state or {}).get("global_step")), problem=problem
@@ -322,7 +322,7 @@ def _pretrained(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
             continue
         if weights in names:
             return IdentifiedCheckpoint(kind="pretrained", step=None)
-        shards: Any = (_json(folder / index) or {}).get("weight_map")
+        shards: Any = (read_object(folder / index) or {}).get("weight_map")
         if not isinstance(shards, dict):
             return IdentifiedCheckpoint(
                 kind="pretrained", step=None, problem=f"{index} cannot be read"
@@ -367,7 +367,8 @@ def _read(path: Path) -> Saved | None:
         return None
 
 
-def _json(path: Path) -> dict[str, Any] | None:
+def read_object(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file of at most 64 MiB; None where there is none."""
     try:
         with path.open("rb") as file:
             value = json.loads(file.read(64 << 20))

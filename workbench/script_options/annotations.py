@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from workbench.script_options.literals import Constants, call_name, literal, plain
-from workbench.script_options.values import Default, Kind, ScriptOption, kind_of
+from workbench.script_options.values import Kind, ScriptOption, kind_of
 
 _MANY = {"list", "List", "Sequence", "tuple", "Tuple"}
 
@@ -165,17 +165,13 @@ def _of_parameter(
         least=0 if is_switch else 1,
         most=0 if is_switch else None if is_word and declared.many else 1,
         kind=kind,
-        default=_shown(default, is_switch=is_switch),
+        default=(bool(default) if is_switch else default),
         choices=declared.choices,
         help=str(literal(keywords.get("help"), constants) or ""),
         group=str(literal(keywords.get("rich_help_panel"), constants) or ""),
         required=value is None,
         repeated=declared.many and not is_word,
     )
-
-
-def _shown(default: Default, *, is_switch: bool) -> Default:
-    return bool(default) if is_switch else default
 
 
 def _about(annotation: ast.expr | None) -> ast.Call | None:

@@ -29,7 +29,7 @@ def declared_by(node: ast.Call, group: str, constants: Constants) -> ScriptOptio
     off += [part.strip() for part in paired.split("/")[1:]]
     switch = optional or action in _SWITCHES or literal(about.get("is_flag")) is True or bool(off)
     kind: Kind = "switch" if switch else _kind(about, names, constants)
-    least, most = (0, 0) if switch else _count(literal(about.get("nargs"), constants))
+    least, most = (0, 0) if switch else count_of_values(literal(about.get("nargs"), constants))
     default = plain(literal(about.get("default"), constants))
     listed = about.get("choices") or _click_choices(about.get("type"))
     choices = literal(listed, constants)
@@ -77,7 +77,8 @@ def _help(text: object, default: object) -> str:
     return " ".join(help_text.split())
 
 
-def _count(nargs: object) -> tuple[int, int | None]:
+def count_of_values(nargs: object) -> tuple[int, int | None]:
+    """The fewest and the most values that an option with these ``nargs`` takes; None = any."""
     if isinstance(nargs, int):
         return (nargs, nargs) if nargs >= 0 else (1, None)  # click's -1: any number
     return {"?": (0, 1), "*": (0, None), "+": (1, None), "...": (0, None)}.get(str(nargs), (1, 1))

@@ -13,6 +13,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from workbench.script_options.declaring_calls import count_of_values
 from workbench.script_options.literals import plain
 from workbench.script_options.values import Kind, ScriptOption, kind_of
 
@@ -62,7 +63,7 @@ def _of_action(
     off = tuple(name for name in names if name.startswith("--no-")) if _is_pair(action) else ()
     optional_bool = action.nargs == "?" and action.const is True  # HfArgumentParser's bools
     switch = (action.nargs == _NO_VALUE and bool(action.option_strings)) or optional_bool
-    least, most = (0, 0) if action.nargs == _NO_VALUE else _count(action.nargs)
+    least, most = (0, 0) if action.nargs == _NO_VALUE else count_of_values(action.nargs)
     if switch and not optional_bool and not off:
         default: Any = False  # the spelling is given or not
     else:
@@ -101,12 +102,6 @@ def _help(action: argparse.Action, parser: argparse.ArgumentParser) -> str:
     except (ValueError, KeyError, TypeError):
         expanded = action.help or ""
     return re.sub(r" \(default: [^()]*\)$", "", " ".join(expanded.split()))  # shown beside it
-
-
-def _count(nargs: object) -> tuple[int, int | None]:
-    if isinstance(nargs, int):
-        return nargs, nargs
-    return {"?": (0, 1), "*": (0, None), "+": (1, None), "...": (0, None)}.get(str(nargs), (1, 1))
 
 
 def of_click(command: Any) -> list[ScriptOption]:

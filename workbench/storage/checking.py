@@ -11,11 +11,7 @@ _TELL_SECONDS = 1.0
 
 
 def checked(checkpoint: Checkpoint, tell: Callable[[], None]) -> str:
-    """What is wrong with it, as `verify` says; `tell` is called meanwhile, about once a second.
-
-    Raises:
-        OSError: it cannot be read.
-    """
+    """What is wrong with it, as `verify` says; calls `tell` once a second. Raises OSError."""
     done = threading.Event()
 
     def go_on_telling() -> None:

@@ -9,9 +9,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.store.detached import is_locked
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
-from workbench.store.taking_over import Place
 from workbench.units import format_bytes, format_seconds
 
 _SILENT_SECONDS = 300.0  # it tells at least once a minute, also in the middle of a transfer
@@ -113,11 +113,11 @@ def await_last_copy(paths: RunPaths, resumed: Callable[[], bool] = lambda: False
 
     It ends by itself, also where the address does not take the copy.
     """
-    told, since = 0.0, time.monotonic()
-    while Place.is_taken(mirror_lock(paths)) and not resumed():
+    told_at, since = 0.0, time.monotonic()
+    while is_locked(mirror_lock(paths)) and not resumed():
         state, now = read_mirror(paths), time.monotonic()
-        if state is not None and state.told_at != told:
-            told, since = state.told_at, now
+        if state is not None and state.told_at != told_at:
+            told_at, since = state.told_at, now
         if now - since > _HANGS_SECONDS:
             return False
         time.sleep(_LOOK_SECONDS)

@@ -106,8 +106,8 @@ class _Push:
         now = (about.st_size, max(0, about.st_mtime_ns))
         if before is None or (before.bytes, before.mtime_ns) != now:
             return None
-        whole = all(self.there.get(digest) == size for digest, size in before.pieces)
-        return before if whole else None
+        is_complete = all(self.there.get(digest) == size for digest, size in before.pieces)
+        return before if is_complete else None
 
     def unchanged_since(self, file: LocalFile, sent: RemoteFile) -> bool:
         """Whether nothing was written into a file while it was sent."""
@@ -218,7 +218,7 @@ def _sent(
     run = read_record(paths, ("run", "marker"))
     before, attempts = read_remote_run(remote), attempts_of(paths)
     _check_same(remote, before, run.marker, attempts)
-    which = asked or _as_before(before)
+    which = asked or (before.which if before is not None and most_of(before.which) else "newest")
     chosen = wanted(paths, which)
     state = _Push(
         remote=remote,
@@ -245,11 +245,6 @@ def _sent(
         which=which,
     )
     return state, pushed, [checkpoint.name for checkpoint, _ in sent]
-
-
-def _as_before(before: RemoteRun | None) -> str:
-    """Which checkpoints are kept there where nobody says; the newest at least."""
-    return before.which if before is not None and most_of(before.which) else "newest"
 
 
 def _told(

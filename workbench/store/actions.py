@@ -19,11 +19,7 @@ _READ_BYTES, _SHOWN, _TEXT, _MARKS = 100_000, 50, 80, 20
 def record_action(
     paths: RunPaths, *, by: str, action: str, arguments: Sequence[str], limits: str
 ) -> None:
-    """Append a line to the run's journal of actions.
-
-    Raises:
-        StoreError: the run directory cannot be written.
-    """
+    """Append a line to the run's journal of actions. Raises StoreError: it cannot be written."""
     line: ActionLine = {
         "time": time.time(),
         "by": by,

@@ -148,11 +148,7 @@ _READ: ContextVar[dict[Path, tuple[dict[str, Any] | None, str | None]] | None] =
 
 
 def read_file(path: Path, max_bytes: int) -> bytes:
-    """Content of a file of a run, opened as `open_file` does.
-
-    Raises:
-        OSError: it cannot be read, or has more than `max_bytes`.
-    """
+    """Content, opened as `open_file` does. Raises OSError: also of more than `max_bytes`."""
     with os.fdopen(open_file(path), "rb") as file:
         data = file.read(CHUNK_BYTES // 16)  # most are small, and a read's buffer is as large
         if len(data) == CHUNK_BYTES // 16:

@@ -82,9 +82,9 @@ class Finding:
 
     def next_command(self, run: str) -> str:
         """The command that `next` names, with the run's id; else the one that shows more."""
-        whole = _WHOLE.search(self.next)
-        if whole is not None:
-            return whole[0]
+        command = _WHOLE.search(self.next)
+        if command is not None:
+            return command[0]
         named = _COMMAND.search(self.next)
         if named is not None:
             verb, rest = named[1], re.sub(r" (last|RUN)\b", "", named[2])

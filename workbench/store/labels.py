@@ -99,11 +99,7 @@ def change_labels(
 
 
 def check_tag(tag: str) -> str:
-    """Return `tag`, or say what is wrong with it.
-
-    Raises:
-        UsageError: it is no tag.
-    """
+    """Return `tag`, or say what is wrong with it. Raises UsageError: it is no tag."""
     tag = readable(tag)
     if not _TAG.fullmatch(tag):
         raise UsageError(

@@ -20,7 +20,6 @@ one without goes on where the process before was killed. Every change happens un
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
 from collections.abc import Generator, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -28,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import StoreError
-from workbench.store import names, processes
+from workbench.store import detached, names
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.ownership import check_own_folder
 
@@ -133,9 +132,7 @@ class QueueFiles:
     @property
     def is_served(self) -> bool:
         """Whether a dispatcher is at work."""
-        process: Any = read_json(self.dispatcher) or {}
-        numbers = all(type(process.get(name)) is int for name in ("pid", "start_ticks"))
-        return numbers and "boot_id" in process and processes.is_alive(process)
+        return detached.is_served(self.dispatcher)
 
     @property
     def stands_still(self) -> bool:
@@ -158,7 +155,7 @@ class QueueFiles:
         except OSError as error:
             raise StoreError(f"The queue {self.folder} cannot be written: {error}") from error
         self.check_own()
-        handle = lock_file(self.folder / "lock", wait=True)
+        handle = detached.lock_file(self.folder / "lock", wait=True)
         assert handle is not None
         try:
             yield
@@ -202,24 +199,6 @@ def _written(path: Path, document: object) -> None:
         write_json_atomic(path, document)
     except OSError as error:
         raise StoreError(f"The queue {path.parent} cannot be written: {error}") from error
-
-
-def lock_file(path: Path, *, wait: bool) -> int | None:
-    """Hold the lock of that file until the handle is closed or we die; None = someone has it.
-
-    Raises:
-        StoreError: it cannot be opened.
-    """
-    try:
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be opened: {error}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
-        os.close(handle)
-        return None
-    return handle
 
 
 def in_order(entries: Sequence[QueueEntry], run: str, position: int) -> list[QueueEntry]:

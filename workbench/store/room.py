@@ -41,7 +41,7 @@ def is_full(error: BaseException) -> bool:
     (True, False)
     """
     known = (error, error.__cause__)
-    return any(isinstance(one, OSError) and one.errno in _FULL for one in known)
+    return any(isinstance(cause, OSError) and cause.errno in _FULL for cause in known)
 
 
 def nearest_existing(folder: Path) -> Path:

@@ -307,15 +307,8 @@ def _is_secret_value(option: str, value: str) -> bool:
     if not option or value.startswith("--"):
         return False
     if option == _SHORT_OPTION:
-        return not re.fullmatch(r"[\d.:,-]+|[a-z]", value) and not _exists(value)
+        return not re.fullmatch(r"[\d.:,-]+|[a-z]", value) and not _is_path(value)
     return is_secret(option, value)
-
-
-def _exists(value: str) -> bool:
-    try:
-        return Path(value).exists()
-    except (OSError, ValueError):
-        return False
 
 
 def _redact_inside(argument: str, known: frozenset[str]) -> str:

@@ -94,7 +94,7 @@ def _lines(lines: list[str]) -> Iterator[str]:
             yield line
             continue
         match = _LINE.fullmatch(line) if len(line) <= _LONGEST_LINE else None
-        column = _column(line)
+        column = len(line) - len(line.lstrip("+- \t"))
         if below is not None and line[1:].strip() and column <= below:
             below = None
         if below is not None and (scalar or match is None):
@@ -111,11 +111,6 @@ def _lines(lines: list[str]) -> Iterator[str]:
             yield _hide_value(line, match)
         else:
             yield _hide_inside(line)
-
-
-def _column(line: str) -> int:
-    """Where the text of a line begins."""
-    return len(line) - len(line.lstrip("+- \t"))
 
 
 def _hide_value(line: str, match: re.Match[str]) -> str:

@@ -181,7 +181,7 @@ def _typed_dict(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
 def _fit_keys(document: dict[str, Any], hints: dict[str, Any]) -> dict[str, Any]:
     fitted: dict[str, Any] = {}
     for key, value in document.items():
-        kept = _fitted(value, hints[key]) if key in hints else value
+        kept = _fitter(hints[key])(value) if key in hints else value
         if kept is not _DROPPED and (key not in hints or _in_range(key, kept)):
             fitted[key] = kept
     return fitted
@@ -198,11 +198,6 @@ def _in_range(key: str, value: Any) -> bool:
     if (key.endswith("_at") or key in {"time", "heartbeat"}) and type(value) in _NUMBERS:
         return 0 <= value <= _LAST_SECOND
     return True
-
-
-def _fitted(value: Any, hint: Any) -> Any:
-    """`value` as `hint` allows it, or `_DROPPED`."""
-    return _fitter(hint)(value)
 
 
 @cache

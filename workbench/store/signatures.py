@@ -57,11 +57,7 @@ def _text_proof(key: bytes, text: bytes) -> str:
 
 
 def key_path() -> Path:
-    """Where this user's key lies.
-
-    Raises:
-        RuntimeError: the user has no home.
-    """
+    """Where this user's key lies. Raises RuntimeError: the user has no home."""
     home = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(home).expanduser() / "training-workbench" / "record-key"
 

@@ -37,11 +37,7 @@ _NUMBERS = ("measured_at", "step_ratio", *_BYTES)
 
 
 def keep(root: str | os.PathLike[str] | None, measurement: StackMeasurement) -> None:
-    """Add a measurement; one of the same name no longer counts.
-
-    Raises:
-        StoreError: the store cannot be written.
-    """
+    """Add a measurement; one of the same name no longer counts. Raises StoreError."""
     append_correction(root, KEY, asdict(measurement))
 
 

@@ -52,8 +52,8 @@ def read_status(paths: RunPaths) -> Status:
     elsewhere = bool(supervisor) and supervisor["boot_id"] != processes.boot_id()
     fresh = time.time() - float(state.get("heartbeat", 0)) < HEARTBEAT_FRESH_SECONDS
     if processes.is_alive_for(supervisor, paths.directory) or (elsewhere and fresh):
-        told = message if fresh else _no_room(paths) or message
-        return Status(state=_living_phase(state), outcome=None, message=told)
+        text = message if fresh else _no_room(paths) or message
+        return Status(state=_living_phase(state), outcome=None, message=text)
     workers: list[Any] = [state.get("launcher"), *state.get("ranks", {}).values()]
     if any(processes.is_alive(process) for process in workers if process):
         markers = _markers(paths)

@@ -12,20 +12,18 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
 
 from workbench.errors import ForeignRunError, StoreError, WorkbenchError
 from workbench.store import processes
+from workbench.store.detached import lock_file, outlive_terminal
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.process_log import log
-from workbench.store.queue_files import lock_file
 from workbench.sweeping.files import SweepFiles
-from workbench.sweeping.host import Host, RunNow, ThisHost
+from workbench.sweeping.host import Host, RunNow
 from workbench.sweeping.plan import SweepPlan
 from workbench.sweeping.study import Trial, Trials
 
@@ -34,30 +32,6 @@ _MOST_RESUMES = 3  # without a step gained, by one controller
 _FIRST_FAILURES = 3
 _NOT_NOW = ("is held by", "The GPU driver")
 _AGAIN = {"interrupted", "preempted"}
-
-
-class KeptTrials(Protocol):
-    """The trials as they are kept: `study.Trials`."""
-
-    def every(self) -> list[Trial]:
-        """All whose values were drawn."""
-        ...
-
-    def ask(self) -> Trial | None:
-        """The next one; None = as many as planned."""
-        ...
-
-    def look(self, number: int, step: int, value: float) -> bool:
-        """Keep a look; whether the trial falls behind."""
-        ...
-
-    def finish(self, number: int, value: float) -> None:
-        """Keep a result."""
-        ...
-
-    def end(self, number: int, state: str, why: str) -> None:
-        """Keep that it was pruned, or failed."""
-        ...
 
 
 class Controller:
@@ -69,7 +43,7 @@ class Controller:
     def __init__(
         self,
         plan: SweepPlan,
-        trials: KeptTrials,
+        trials: Trials,
         host: Host,
         *,
         stop_asked: Callable[[], bool] = lambda: False,
@@ -266,7 +240,7 @@ def serve(
     files: SweepFiles, make: Callable[[], Controller], pause: Callable[[], None]
 ) -> str | None:
     """Be the controller of a sweep until it has ended; how it ended, None where there is one."""
-    lock = lock_file(files.lock, wait=False)
+    lock = lock_file(files.lock)
     if lock is None:
         return None
     try:
@@ -297,16 +271,14 @@ def serve(
 
 def main() -> None:
     """Entry point of the detached process."""
-    os.umask(0o077)
-    for number in (signal.SIGHUP, signal.SIGINT):  # a closed terminal
-        signal.signal(number, signal.SIG_IGN)
+    outlive_terminal()
     files = SweepFiles(Path(sys.argv[1]), sys.argv[2])
     files.check_own()
 
     def make() -> Controller:
         plan = files.plan()
         trials = Trials(files.journal, plan, writes=True)
-        host = ThisHost(files, plan)
+        host = Host(files, plan)
         os.chdir(host.folder)
         return Controller(plan, trials, host, stop_asked=files.stop.exists)
 

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import StoreError, UnknownNameError, UsageError
-from workbench.store import names, processes
+from workbench.store import detached, names
 from workbench.store.files import read_json, write_json_atomic
-from workbench.store.layout import RunPaths
+from workbench.store.layout import NamedFile, RunPaths
 from workbench.store.ownership import check_own_folder
 from workbench.sweeping.plan import SweepPlan
 
@@ -44,54 +44,32 @@ class SweepFiles:
     """The sweep's folder."""
 
     @property
-    def folder(self) -> Path:
-        """Of the sweep."""
+    def directory(self) -> Path:
+        """The sweep's folder."""
         return self.root / FOLDER / self.name
 
-    @property
-    def plan_file(self) -> Path:
-        """The plan."""
-        return self.folder / "sweep.json"
+    plan_file = NamedFile("sweep.json")
+    """The plan."""
 
     @property
     def template(self) -> RunPaths:
         """The record that trials are made from."""
-        return RunPaths(self.folder / "template")
+        return RunPaths(self.directory / "template")
 
-    @property
-    def journal(self) -> Path:
-        """Optuna's."""
-        return self.folder / "journal.jsonl"
-
-    @property
-    def controller(self) -> Path:
-        """Who serves the sweep."""
-        return self.folder / "controller.json"
-
-    @property
-    def lock(self) -> Path:
-        """Held by the controller."""
-        return self.folder / "controller.lock"
-
-    @property
-    def log(self) -> Path:
-        """The controller's."""
-        return self.folder / "controller.log"
-
-    @property
-    def stop(self) -> Path:
-        """The request to stop."""
-        return self.folder / "stop"
-
-    @property
-    def end(self) -> Path:
-        """How it ended."""
-        return self.folder / "end.json"
-
-    @property
-    def forgiven(self) -> Path:
-        """The trials whose failure ends it no more."""
-        return self.folder / "forgiven.json"
+    journal = NamedFile("journal.jsonl")
+    """Optuna's."""
+    controller = NamedFile("controller.json")
+    """Who serves the sweep."""
+    lock = NamedFile("controller.lock")
+    """Held by the controller."""
+    log = NamedFile("controller.log")
+    """The controller's."""
+    stop = NamedFile("stop")
+    """The request to stop."""
+    end = NamedFile("end.json")
+    """How it ended."""
+    forgiven = NamedFile("forgiven.json")
+    """The trials whose failure ends it no more."""
 
     def plan(self) -> SweepPlan:
         """The plan.
@@ -115,9 +93,7 @@ class SweepFiles:
     @property
     def is_served(self) -> bool:
         """Whether its controller is at work."""
-        process: Any = read_json(self.controller) or {}
-        numbers = all(type(process.get(name)) is int for name in ("pid", "start_ticks"))
-        return numbers and "boot_id" in process and processes.is_alive(process)
+        return detached.is_served(self.controller)
 
     def check_own(self) -> None:
         """Refuse a sweep whose files someone else could have written: it says what is started.
@@ -125,7 +101,7 @@ class SweepFiles:
         Raises:
             ForeignRunError: it is not this user's alone.
         """
-        check_own_folder(self.folder, "sweep")
+        check_own_folder(self.directory, "sweep")
 
 
 def make_folder(root: Path, name: str) -> SweepFiles:
@@ -140,7 +116,7 @@ def make_folder(root: Path, name: str) -> SweepFiles:
         for number in range(1, 10_000):
             files = SweepFiles(root, base if number == 1 else f"{base}-{number}")
             try:
-                files.folder.mkdir(mode=0o700)
+                files.directory.mkdir(mode=0o700)
             except FileExistsError:
                 continue
             return files
@@ -175,7 +151,7 @@ def _made_at(files: SweepFiles) -> float:
         return float(files.plan().created_at)
     except (StoreError, ValueError, TypeError):
         with contextlib.suppress(OSError):
-            return files.folder.stat().st_mtime
+            return files.directory.stat().st_mtime
         return 0.0
 
 
@@ -189,11 +165,7 @@ def problem(files: SweepFiles) -> str:
 
 
 def find_sweep(root: Path, name: str) -> SweepFiles:
-    """The sweep of that name or unique prefix, or the newest for "last".
-
-    Raises:
-        UsageError: there is none, or several fit.
-    """
+    """The sweep of that name or unique prefix, or the newest for "last". Raises UsageError."""
     known = every_sweep(root)
     if not known:
         raise UsageError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
 
 from workbench.errors import UnknownNameError
 from workbench.launching.prepare.build_request import build_request
@@ -51,40 +50,8 @@ class RunNow:
         return self.state in {"queued", "starting", "running", "stopping", "unsupervised"}
 
 
-class Host(Protocol):
-    """The runs of a sweep's trials; a run is named by its trial's number."""
-
-    def exists(self, number: int) -> bool:
-        """Whether the trial has a run."""
-        ...
-
-    def file(self, number: int, values: Mapping[str, str]) -> None:
-        """Make its run and file it in the queue; one whose filing was cut off is filed again."""
-        ...
-
-    def now(self, number: int) -> RunNow:
-        """Where it stands."""
-        ...
-
-    def measured(self, number: int) -> MeasuredMetric:
-        """The metric so far."""
-        ...
-
-    def stop(self, number: int, why: str) -> None:
-        """Ask for a stop; asking twice does nothing."""
-        ...
-
-    def resume(self, number: int) -> None:
-        """Go on with a run that has no processes any more."""
-        ...
-
-    def room(self) -> int:
-        """Trials at a time."""
-        ...
-
-
-class ThisHost:
-    """The real thing: runs of a store on this machine."""
+class Host:
+    """The runs of a sweep's trials on this machine; a run is named by its trial's number."""
 
     def __init__(self, files: SweepFiles, plan: SweepPlan) -> None:
         self._files, self._plan = files, plan
@@ -99,11 +66,11 @@ class ThisHost:
         return recorded_folder(self._record)
 
     def exists(self, number: int) -> bool:
-        """See `Host.exists`."""
+        """Whether the trial has a run."""
         return self._find(number) is not None
 
     def file(self, number: int, values: Mapping[str, str]) -> None:
-        """See `Host.file`."""
+        """Make its run and file it in the queue; one whose filing was cut off is filed again."""
         run = self._find(number)
         if run is not None:
             file_again(run, self._plan.priority)
@@ -135,7 +102,7 @@ class ThisHost:
         return replace(request, working_directory=recorded_folder(run))
 
     def now(self, number: int) -> RunNow:
-        """See `Host.now`."""
+        """Where it stands."""
         paths = self._paths(number)
         status = read_status(paths)
         return RunNow(
@@ -146,17 +113,17 @@ class ThisHost:
         )
 
     def measured(self, number: int) -> MeasuredMetric:
-        """See `Host.measured`."""
+        """The metric so far."""
         return measured(self._paths(number), self._plan.metric)
 
     def stop(self, number: int, why: str) -> None:
-        """See `Host.stop`."""
+        """Ask for a stop; asking twice does nothing."""
         paths = self._paths(number)
         if not (paths.control / "stop").exists():
             Run(paths).request_stop(why=why)
 
     def resume(self, number: int) -> None:
-        """See `Host.resume`."""
+        """Go on with a run that has no processes any more."""
         paths = self._paths(number)
         if read_status(paths).state == "unsupervised":
             Run(paths).adopt()
@@ -166,7 +133,7 @@ class ThisHost:
             file_again(paths, self._plan.priority)
 
     def room(self) -> int:
-        """See `Host.room`."""
+        """Trials at a time."""
         if self._plan.parallel is not None:
             return self._plan.parallel
         return room_for(self._record, self._store.root)

@@ -24,11 +24,7 @@ td:last-child{white-space:normal}
 
 
 def write_page(sweep: Sweep, path: Path) -> None:
-    """Write the figures and the trials as one HTML file that needs no network.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
+    """Write figures and trials as one HTML file that needs no network. Raises StoreError."""
     drawn = figures(sweep)
     plan, best = sweep.plan, sweep.best()
     varied, metric = html.escape(labels(plan.parameters)), html.escape(plan.metric)

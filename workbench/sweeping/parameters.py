@@ -120,12 +120,12 @@ def _range_problem(low: str, high: str, marks: Sequence[str]) -> str:
     if not (_is_number(low) and _is_number(high)):
         return "the ends of a range are numbers"
     first, last = float(low), float(high)
-    whole = first.is_integer() and last.is_integer()
+    is_integer = first.is_integer() and last.is_integer()
     problems = {
         f"{set(marks) - _MARKS} is neither log nor int": bool(set(marks) - _MARKS),
         "the low end is not below the high end": first >= last,
         "a logarithmic scale begins above 0": "log" in marks and first <= 0,
-        "whole numbers lie between whole numbers": "int" in marks and not whole,
+        "whole numbers lie between whole numbers": "int" in marks and not is_integer,
     }
     return next((text for text, is_so in problems.items() if is_so), "")
 

@@ -140,11 +140,7 @@ class SweepPlan:
 
 
 def direction_of(metric: str, given: str | None) -> str:
-    """Say lower or higher, as given or as the name tells.
-
-    Raises:
-        UsageError: neither says it.
-    """
+    """Say lower or higher, as given or as the name tells. Raises UsageError: neither says it."""
     direction = given or better(metric)
     if direction is None:
         raise UsageError(

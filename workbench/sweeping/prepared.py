@@ -216,19 +216,15 @@ def _predicted(plan: SweepPlan, requests: Sequence[Request], room: int) -> Predi
 
 
 def make(prepared: PreparedSweep) -> SweepFiles:
-    """Make the folder of a sweep; its plan is written last.
-
-    Raises:
-        StoreError: the store cannot be written.
-    """
+    """Make the folder of a sweep; its plan is written last. Raises StoreError."""
     files = make_folder(prepared.template.store.root, prepared.plan.name)
     plan = replace(prepared.plan, name=files.name)
-    prepare(replace(prepared.template, name="template", store=Store(files.folder)))
+    prepare(replace(prepared.template, name="template", store=Store(files.directory)))
     Trials(files.journal, plan, writes=True)
     try:
         write_json_atomic(files.plan_file, plan.document(), indent=2)
     except OSError as error:
-        raise StoreError(f"{files.folder} cannot be written: {error}") from error
+        raise StoreError(f"{files.directory} cannot be written: {error}") from error
     return files
 
 

@@ -35,12 +35,12 @@ def checked(parameter: Parameter, reading: Reading, script: str) -> Parameter:
             known = [option.name.lstrip("-") for option in reading.known.options]
             raise UnknownNameError.near(f"option of {script}", parameter.name, known)
         return parameter
-    whole = option.kind == "integer" and not parameter.values
-    if whole and not (parameter.low.is_integer() and parameter.high.is_integer()):
+    is_integer = option.kind == "integer" and not parameter.values
+    if is_integer and not (parameter.low.is_integer() and parameter.high.is_integer()):
         raise UsageError(
             f"{option.name} of {script} takes whole numbers: give whole ends, not {parameter}."
         )
-    named = replace(parameter, option=option.name, integer=parameter.integer or whole)
+    named = replace(parameter, option=option.name, integer=parameter.integer or is_integer)
     for text in _samples(named):
         problem = problem_of(option, text)
         if option.is_switch and text.lower() not in _ON | _OFF:
@@ -73,11 +73,7 @@ def with_values(
     parameters: Sequence[Parameter],
     reading: Reading,
 ) -> list[str]:
-    """The script's arguments with the values of a trial in them.
-
-    Raises:
-        UsageError: a value cannot be put there.
-    """
+    """The script's arguments with a trial's values. Raises UsageError: one cannot be put there."""
     text, known = shlex.join(arguments), reading.known
     options = {parameter.name: known.by_name.get(parameter.option) for parameter in parameters}
     written = {parameter.name: parameter.option for parameter in parameters}

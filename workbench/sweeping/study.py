@@ -27,11 +27,7 @@ _SEEDS = 10_007  # trials of one sweep at most, and their seeds
 
 
 def optuna() -> Any:
-    """The library, quiet.
-
-    Raises:
-        HostError: it is not installed.
-    """
+    """The library, quiet. Raises HostError: it is not installed."""
     try:
         import optuna as library  # noqa: PLC0415  (an extra; a second to import)
     except ImportError as error:

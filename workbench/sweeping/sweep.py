@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
-import subprocess
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
@@ -19,8 +16,8 @@ from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import as_script_words
 from workbench.launching.resume.resumable import startable_record
 from workbench.launching.run import Run
-from workbench.store.files import write_json_atomic
-from workbench.store.processes import SAFE_PYTHON, identify
+from workbench.store.detached import start_serving
+from workbench.store.processes import SAFE_PYTHON
 from workbench.store.runs import Store
 from workbench.sweeping.files import SweepFiles, every_sweep, find_sweep, problem
 from workbench.sweeping.host import runs_of
@@ -55,7 +52,7 @@ class Sweep:
     @property
     def directory(self) -> Path:
         """Its folder."""
-        return self._files.folder
+        return self._files.directory
 
     @property
     def state(self) -> str:
@@ -108,7 +105,7 @@ class Sweep:
         """
         self.request_stop()
         deadline = None if timeout is None else time.monotonic() + timeout
-        served_at, asked = time.monotonic(), 1
+        served_at, requests = time.monotonic(), 1
         while self._files.is_served or self._files.ended() is None:
             now = time.monotonic()
             if deadline is not None and now > deadline:
@@ -116,13 +113,13 @@ class Sweep:
             if self._files.is_served:
                 served_at = now
             elif now - served_at > _GONE_SECONDS:
-                if asked == _MOST_ASKED:
+                if requests == _MOST_ASKED:
                     raise WorkbenchError(
                         f"{self.name} is not stopped: the process that does it ends each time, see "
                         f"{self._files.log}. To stop its runs one by one: workbench stop RUN"
                     )
                 self.request_stop()
-                served_at, asked = now, asked + 1
+                served_at, requests = now, requests + 1
             time.sleep(0.1)
         return self
 
@@ -208,37 +205,16 @@ class Sweep:
 
 
 def spawn_controller(files: SweepFiles, plan: SweepPlan) -> None:
-    """Start the detached controller; a second one leaves at once.
-
-    Raises:
-        StoreError: its folder cannot be written.
-    """
+    """Start the detached controller; a second one leaves at once. Raises StoreError."""
     dropped = {*LOADERS, "CUDA_VISIBLE_DEVICES", "WORKBENCH_STORE"}
     environment = {name: value for name, value in os.environ.items() if name not in dropped}
     if plan.visible_gpus is not None:
         environment["CUDA_VISIBLE_DEVICES"] = plan.visible_gpus
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+    command = [*SAFE_PYTHON, "-m", _CONTROLLER, str(files.root), files.name]
     try:
-        output = os.open(files.log, flags, 0o600)
+        start_serving(command, files.log, environment, files.controller)
     except OSError as error:
-        raise StoreError(f"{files.folder} cannot be written: {error}") from error
-    try:
-        process = subprocess.Popen(
-            [*SAFE_PYTHON, "-m", _CONTROLLER, str(files.root), files.name],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd="/",
-            env=environment,
-        )
-    finally:
-        os.close(output)
-    begun = identify(process.pid)
-    if begun is not None:  # before it says so itself
-        with contextlib.suppress(OSError):  # a full disk
-            write_json_atomic(files.controller, begun)
-    threading.Thread(target=process.wait, daemon=True).start()  # no zombie, no warning
+        raise StoreError(f"{files.directory} cannot be written: {error}") from error
 
 
 def sweep(
@@ -308,5 +284,5 @@ def sweeps(store: str | os.PathLike[str] | None = None) -> list[Sweep]:
 
 def damaged(store: str | os.PathLike[str] | None = None) -> dict[str, str]:
     """The sweeps of a store whose plan cannot be read: name -> why."""
-    found = {files.name: problem(files) for files in every_sweep(Store(store).root)}
-    return {name: why for name, why in found.items() if why}
+    problems = {files.name: problem(files) for files in every_sweep(Store(store).root)}
+    return {name: why for name, why in problems.items() if why}

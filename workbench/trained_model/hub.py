@@ -11,7 +11,7 @@ from typing import Annotated, Any
 
 from workbench.describe.option import Option, check_declared
 from workbench.errors import UsageError
-from workbench.units import format_bytes
+from workbench.units import format_bytes, format_some
 
 NEW, REPLACED, SAME = "new", "replaced", "same"
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}")
@@ -143,9 +143,8 @@ def check_replaced(plan: Pushed, push: HubPush) -> None:
     if push.yes or not (plan.stays or any(file.state != NEW for file in plan.files)):
         return
     replaced = [file for file in plan.files if file.state == REPLACED]
-    names = ", ".join(f"{file.path} ({format_bytes(file.bytes)})" for file in replaced[:_LISTED])
-    more = f" and {len(replaced) - _LISTED} more" if len(replaced) > _LISTED else ""
-    what = f"would replace {names}{more}" if replaced else "would replace no file"
+    names = [f"{file.path} ({format_bytes(file.bytes)})" for file in replaced]
+    what = f"would replace {format_some(names, _LISTED)}" if replaced else "would replace no file"
     stays = f" and leave {len(plan.stays)} others as they are" if plan.stays else ""
     raise UsageError(
         f"{plan.repository} exists: the push {what}{stays}. Next: add --yes, or name another "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, cast
 
 from workbench.errors import UnknownNameError, UsageError
 from workbench.recover.checkpoints import Checkpoint, first_whole, verify
+from workbench.recover.foreign import read_object
 from workbench.recover.script_checkpoints import (
     every_checkpoint,
     named_checkpoint,
@@ -23,7 +23,6 @@ GPT, LORA, HUGGINGFACE, TENSORS = "gpt", "lora", "huggingface", "tensors"
 IMAGE_LORA = "finetune_image"
 ADAPTER_FILE, CONFIG_FILE = "adapter_config.json", "config.json"
 _RECORD = "options.json"
-_MAX_BYTES = 8 << 20
 # Arguments by which scripts name the model that they start from.
 _MODEL_OPTIONS = (
     *("--model_name_or_path", "--model-name-or-path", "--model", "--model_name", "--model-name"),
@@ -87,7 +86,7 @@ def trained_model(
     """
     chosen, notes = _chosen(paths, checkpoint, step)
     run = read_run(paths) or RunRecord()
-    record = _json(chosen.path / _RECORD)
+    record = read_object(chosen.path / _RECORD)
     own = record is not None and isinstance(record.get("options"), dict)
     final = run.recipe == LORA and (chosen.path / ADAPTER_FILE).is_file()
     if (own and run.recipe in {GPT, LORA, IMAGE_LORA}) or final:
@@ -109,7 +108,7 @@ def _of_script(
 ) -> TrainedModel:
     """A checkpoint of someone's script: what its files say."""
     folder = chosen.path if chosen.path.is_dir() else chosen.path.parent
-    about = _json(folder / ADAPTER_FILE)
+    about = read_object(folder / ADAPTER_FILE)
     if about is not None:
         named = base or about.get("base_model_name_or_path") or _argument(run)
         return TrainedModel(
@@ -138,7 +137,7 @@ def _configs(folder: Path, paths: RunPaths, base: str | None, run: RunRecord) ->
         places += sorted(path for path in folder.parent.glob("checkpoint-*") if path.is_dir())
     places += [Path(_resolved(base, run))] if base else []
     for place in places:
-        about = _json(place / CONFIG_FILE)
+        about = read_object(place / CONFIG_FILE)
         if about is not None and ("model_type" in about or "architectures" in about):
             yield place
 
@@ -273,12 +272,3 @@ def _resolved(name: str, run: RunRecord) -> str:
     """A folder from where the script worked; any other name as it is."""
     place = Path(run.working_directory or "/", name).expanduser()
     return str(place) if place.is_dir() else name
-
-
-def _json(path: Path) -> dict[str, Any] | None:
-    try:
-        with path.open("rb") as file:
-            value = json.loads(file.read(_MAX_BYTES))
-    except (OSError, ValueError, RecursionError):
-        return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None

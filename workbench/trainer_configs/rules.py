@@ -142,6 +142,14 @@ class Choice:
         raise InexpressibleError(self, self.fields)
 
 
+def switch(
+    key: str, field: str, *, when: Fields | None = None, is_opposite: bool = False
+) -> Choice:
+    """A key that is on or not there, which is a field that is true or false, or the opposite."""
+    rows = (((True,), (not is_opposite,)), ((None,), (is_opposite,)))
+    return Choice(keys=(key,), fields=(field,), when=when, rows=rows)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Names:
     """A key that holds a list of names, each for a word of a field."""

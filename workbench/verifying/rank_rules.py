@@ -19,9 +19,9 @@ _SLACK = 64  # times the rounding of one operation: sums of ranks in any order s
 _LOST = 0.05  # of a gradient's norm: what compression and rounding never reach
 
 
-def rounding(sketch: Sketch, *, times: float = _SLACK) -> float:
+def rounding(sketch: Sketch) -> float:
     """Largest difference of two tensors, as a norm, that their data type explains."""
-    return times * EPSILON.get(sketch.dtype, EPSILON["float32"]) * sketch.size
+    return _SLACK * EPSILON.get(sketch.dtype, EPSILON["float32"]) * sketch.size
 
 
 def initial_weights(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:

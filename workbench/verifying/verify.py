@@ -14,13 +14,14 @@ from typing import Annotated, Any
 
 from workbench.describe import Strategy
 from workbench.describe.option import Option
-from workbench.errors import UsageError, WorkbenchError
+from workbench.errors import UsageError
 from workbench.launching.launch import start
 from workbench.launching.prepare.build_request import request
 from workbench.launching.prepare.launcher_process import ALONE
 from workbench.launching.prepare.targets import resolve
 from workbench.launching.run import Run
 from workbench.measuring.batches import declared_option
+from workbench.measuring.short_run import ShortRunError, last_output
 from workbench.store import processes
 from workbench.store.layout import RunPaths
 from workbench.store.measurements import batch_argument
@@ -35,7 +36,6 @@ from workbench.verifying.verdict import Verdict
 VARIABLE = "WORKBENCH_VERIFY"
 _POLL_SECONDS = 0.1
 _SETTLE_SECONDS = 20.0
-_LOG_LINES = 40
 _RECIPES = "--micro-batch"  # of every recipe: samples of a rank in one micro-step
 
 
@@ -113,12 +113,8 @@ class Verification:
         }
 
 
-class VerifyError(WorkbenchError):
+class VerifyError(ShortRunError):
     """A script could not be verified; `log` is what it said last."""
-
-    def __init__(self, message: str, log: str = "") -> None:
-        super().__init__(message)
-        self.log = log
 
 
 def verify(
@@ -307,7 +303,7 @@ class _Bench:
                 raise VerifyError(
                     f"{what}: not done within {self.options.timeout:g} s. "
                     + (evidence[0] if evidence else "Give a smaller batch or a longer --timeout."),
-                    _log(run),
+                    last_output(run),
                 )
             steps = (run.view() or {}).get("steps") or 0
             self.on_progress(f"{what}: step {steps}" if steps else f"{what}: starting")
@@ -322,7 +318,7 @@ class _Bench:
 
 
 def _why(run: Run, trace: Trace, what: str) -> VerifyError:
-    status, log = run.status, _log(run)
+    status, log = run.status, last_output(run)
     if status.outcome in {"succeeded", "no-steps"}:
         if starts_ranks(RunPaths(run.directory)):
             return VerifyError(
@@ -338,10 +334,3 @@ def _why(run: Run, trace: Trace, what: str) -> VerifyError:
         )
     text = (status.message or "").partition("; the full traceback is in ")[0].rstrip(".")
     return VerifyError(f"{what}: the script ended before it was verified. {text}.", log)
-
-
-def _log(run: Run) -> str:
-    try:
-        return run.logs(rank=0, tail=_LOG_LINES)
-    except (UsageError, OSError):
-        return run.logs(tail=_LOG_LINES)

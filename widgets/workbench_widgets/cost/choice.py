@@ -43,11 +43,7 @@ class CostChoice(CommandForm):
         return [*away, "provider"] if self["usd_per_hour"] else away
 
     def costed(self) -> CostAnswer:
-        """The bill, what it is of, and why this offer.
-
-        Raises:
-            UsageError: the controls say something that cannot be.
-        """
+        """The bill, what it is of, and why this offer. Raises UsageError: there can be none."""
         own = self.own_values()
         if own["usd_per_hour"] or own["spot_usd_per_hour"] is not None:
             own["offer"] = None

@@ -8,20 +8,16 @@ from workbench.describe import Cluster, prices
 from workbench.describe.job import Job
 from workbench.describe.price import Offer
 from workbench.estimate.cost import RunCost
-from workbench.units import UNKNOWN, format_count, format_seconds, format_usd
+from workbench.units import UNKNOWN, format_count, format_hours, format_seconds, format_usd
 from workbench_widgets.cost.choice import CostChoice
-from workbench_widgets.cost.parts import bill, hours_between, hours_text, priced_at, step_parts
+from workbench_widgets.cost.parts import bill, hours_between, priced_at, step_parts
 
 _OFFERS_MAX = 12  # rows of the table of offers
 _BAR = 30  # characters of the longest bar
 
 
 def figure(choice: CostChoice) -> dict[str, Any]:
-    """Everything that is drawn, as plain values.
-
-    Raises:
-        UsageError: the sentence says which value cannot be and what would work.
-    """
+    """Everything that is drawn, as plain values. Raises UsageError: what cannot be, and why."""
     costed = choice.costed()
     cost, job = costed.cost, costed.job
     offer = cost.job.offer
@@ -48,7 +44,7 @@ def figure(choice: CostChoice) -> dict[str, Any]:
 def _headline(cost: RunCost) -> str:
     many = "1 GPU" if cost.step.gpus == 1 else f"{cost.step.gpus:,} GPUs"
     total = "Price unknown" if cost.usd is None else cost.total_text
-    return f"{total} and {hours_text(cost.wall_hours)} on {many} for the finished run."
+    return f"{total} and {format_hours(cost.wall_hours)} on {many} for the finished run."
 
 
 def _setting(cost: RunCost, job: Job) -> str:
@@ -68,7 +64,7 @@ def _numbers(cost: RunCost) -> list[dict[str, str]]:
         ("Finished run", format_usd(cost.usd), _range(format_usd(low.usd), format_usd(high.usd))),
         (
             "Time",
-            hours_text(cost.wall_hours),
+            format_hours(cost.wall_hours),
             hours_between(low.wall_hours, high.wall_hours),
         ),
         ("Per 1M tokens", format_usd(cost.usd_per_million_tokens), "trained on"),
@@ -101,14 +97,14 @@ def _spot(cost: RunCost) -> dict[str, Any]:
             {
                 "name": name,
                 "share": usd / most if usd and most else None,
-                "says": f"{format_usd(usd)}, {hours_text(hours)}" if usd else UNKNOWN,
+                "says": f"{format_usd(usd)}, {format_hours(hours)}" if usd else UNKNOWN,
                 "chosen": chosen,
             }
             for name, usd, hours, chosen in kinds
         ],
         "verdict": answer.verdict,
-        "break_even": hours_text(answer.break_even_hours),
-        "lives": UNKNOWN if given is None else hours_text(given),
+        "break_even": format_hours(answer.break_even_hours),
+        "lives": UNKNOWN if given is None else format_hours(given),
     }
 
 

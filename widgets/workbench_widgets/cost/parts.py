@@ -67,11 +67,6 @@ def priced_at(offer: Offer, nodes: int, *, spot: bool) -> str:
     return f"{machines} at {offer.provider}{place}, {kind}, {each}"
 
 
-def hours_text(hours: float | None) -> str:
-    """Hours as a duration; "never" has no number and is n/a."""
-    return UNKNOWN if hours is None else format_seconds(3600 * hours)
-
-
 def hours_between(low: float | None, high: float | None) -> str:
     """A range of durations; "" where its ends are the same."""
     if low == high:

@@ -16,10 +16,9 @@ from workbench_widgets.control_tree import ControlBox
 from workbench_widgets.faults import faults
 from workbench_widgets.launch.launcher import close_tree
 from workbench_widgets.note import Note
-from workbench_widgets.options import refuse_unknown
+from workbench_widgets.options import refuse_extra
 from workbench_widgets.run.dashboard import RunDashboard
 
-_OPTIONS = ("store", "run", "restarts", "transport")
 _BEGIN = "Start the training, wait for its first steps, then inject a fault."
 _GOING = "Training runs: two processes on this machine. Inject a fault at any time."
 
@@ -48,7 +47,7 @@ class FaultLab(ControlBox):
         transport: str = "auto",
         **unknown: object,
     ) -> None:
-        refuse_unknown("FaultLab", unknown, _OPTIONS)
+        refuse_extra(FaultLab, unknown)
         self.store = Path(wb.Store(store).root)
         self.run: wb.Run | None = None
         self.dashboard: RunDashboard | None = None
@@ -73,8 +72,8 @@ class FaultLab(ControlBox):
         fields = widgets.HBox(
             [
                 self.begin,
-                self._labelled("Break", self.rank, "84px"),
-                self._labelled("Milliseconds, for slow faults", self.ms, "84px"),
+                self._labelled("Break", self.rank),
+                self._labelled("Milliseconds, for slow faults", self.ms),
                 self.healing,
             ]
         )
@@ -89,11 +88,11 @@ class FaultLab(ControlBox):
         return form
 
     @staticmethod
-    def _labelled(label: str, field: Any, width: str) -> widgets.Widget:
+    def _labelled(label: str, field: Any) -> widgets.Widget:
         field.description = label
         field.layout.width = "auto"
         field.style.description_width = "initial"
-        field.layout.min_width = width
+        field.layout.min_width = "84px"
         return field
 
     def _group(self, name: str, group: list[faults.Fault]) -> widgets.HBox:
@@ -193,5 +192,4 @@ class FaultLab(ControlBox):
         super().close()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         return f"FaultLab({self.dashboard!r})" if self.dashboard else "FaultLab(not started)"

@@ -63,7 +63,7 @@ def _bars(
         base=[block.start_seconds * scale for block in passes],
         width=0.82,
         marker={
-            "color": [_css(colour) for colour in colours],
+            "color": [f"rgb{colour}" for colour in colours],
             "line": {"color": "rgba(255, 255, 255, 0.55)", "width": 0.6},
         },
         text=[str(block.micro_batch) for block in passes] if numbered else None,
@@ -150,10 +150,6 @@ def _shade(colour: str, chunk: int, chunks: int) -> tuple[int, int, int]:
         round(green + (255 - green) * pale),
         round(blue + (255 - blue) * pale),
     )
-
-
-def _css(colour: tuple[int, int, int]) -> str:
-    return f"rgb{colour}"
 
 
 def _ink(colour: tuple[int, int, int]) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
@@ -33,7 +33,7 @@ def step_figure(steps: Mapping[str, StepTime]) -> go.Figure:
     longest = max(step.step_seconds for step in steps.values())
     unit, scale = _unit(longest)
     figure = go.Figure()
-    for name in _order(steps.values()):
+    for name in list(dict.fromkeys(name for step in steps.values() for name in step.parts)):
         figure.add_trace(_part_bars(name, steps, scale, longest))
     figure.add_trace(_totals(steps, scale, unit))
     dress(
@@ -48,11 +48,6 @@ def step_figure(steps: Mapping[str, StepTime]) -> go.Figure:
     figure.update_xaxes(ticksuffix=f" {unit}", range=[0, 1.4 * longest * scale])
     figure.update_yaxes(categoryorder="array", categoryarray=list(reversed(list(steps))))
     return figure.update_yaxes(showgrid=False, ticklabelstandoff=6)
-
-
-def _order(steps: Iterable[StepTime]) -> list[str]:
-    """Every part's name once, in the order in which steps name them."""
-    return list(dict.fromkeys(name for step in steps for name in step.parts))
 
 
 def _part_bars(name: str, steps: Mapping[str, StepTime], scale: float, longest: float) -> go.Bar:

@@ -19,9 +19,8 @@ from workbench.store import stack_calibrations
 from workbench.units import format_ratio, format_seconds
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
-from workbench_widgets.options import refuse_unknown
+from workbench_widgets.options import refuse_extra
 
-_OPTIONS = ("store", "cpu", "seconds")
 _LEAST_SECONDS = 0.2  # between two messages of progress
 _NEVER = "This host is not calibrated yet: estimates use catalog rates."
 
@@ -58,7 +57,7 @@ class Calibration(Face):
         seconds: float = USUAL_SECONDS,
         **unknown: object,
     ) -> None:
-        refuse_unknown("Calibration", unknown, _OPTIONS)
+        refuse_extra(Calibration, unknown)
         self.store = Path(wb.Store(store).root)
         self._cpu, self._seconds = cpu, seconds
         self._busy = threading.Lock()
@@ -126,7 +125,6 @@ class Calibration(Face):
         super().close()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         shown = self.shown
         text = [shown["title"], shown["when"], shown["says"]]
         text += [

@@ -57,7 +57,7 @@ class ScalingStudy(Face):
 
     def __init__(self, target: str = "gpt", arguments: str = "", **options: Any) -> None:
         allowed = (*_FIELDS, *_KEPT)
-        refuse_unknown("ScalingStudy", dict.fromkeys(set(options) - set(allowed)), allowed)
+        refuse_unknown("ScalingStudy", options, allowed)
         self.store = Path(wb.Store(options.get("store")).root)
         self.study: Study | None = None
         self._kept = {name: options[name] for name in _KEPT if name in options}
@@ -81,9 +81,7 @@ class ScalingStudy(Face):
             TypeError: an unknown field.
             UsageError: the study before still runs.
         """
-        refuse_unknown(
-            "ScalingStudy.start", {k: v for k, v in fields.items() if k not in _FIELDS}, _FIELDS
-        )
+        refuse_unknown("ScalingStudy.start", fields, _FIELDS)
         if self._thread is not None and self._thread.is_alive():
             raise wb.UsageError("The study is still running. Stop it first, or wait.")
         self.fields = {**self.fields, **{name: str(value) for name, value in fields.items()}}
@@ -146,7 +144,6 @@ class ScalingStudy(Face):
         super().close()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         note = self.state["now"] or self.state["note"]
         head = f"ScalingStudy of {self.fields['target']}, {self.fields['sizes']} ranks"
         return f"{head}\n{self.study}" if self.study and not note else f"{head}: {note}"

@@ -12,7 +12,7 @@ import traitlets
 
 import workbench as wb
 from workbench.errors import sentence
-from workbench.launching.prepare.epoch import shortest_epoch
+from workbench.launching.prepare.epoch import epoch_of, shortest_epoch
 from workbench.launching.prepare.targets import Target, resolve
 from workbench.script_options.checks import problems_in
 from workbench.script_options.from_run import WHAT_IT_DOES
@@ -20,10 +20,10 @@ from workbench.script_options.reading import read_options
 from workbench.script_options.typed_text import Value, values_in, with_value
 from workbench.script_options.values import Reading
 from workbench.store.measurements import is_batch_option
+from workbench.units import format_bytes, format_count, format_seconds, format_usd
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.launch.folders import listing
-from workbench_widgets.launch.forecast import forecast
 from workbench_widgets.launch.option_fields import all_options, groups, read_back, shown_values
 from workbench_widgets.strategy.preview import Look
 
@@ -231,5 +231,31 @@ class Arguments(Face):
         }
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         return f"Arguments({self.value!r})"
+
+
+def forecast(request: wb.Request) -> str:
+    """One line on what a launch needs: memory, step, hours, dollars, tokens; "" = not known."""
+    step, work, parts = request.predicted_time, request.workload, list[str]()
+    if request.predicted is not None:
+        parts.append(f"{format_bytes(request.predicted.total_bytes)} a rank")
+    if step is not None:
+        parts.append(f"{format_seconds(step.step_seconds)} a step")
+    steps, seconds = request.steps_total, request.seconds_total
+    if step is not None and steps is not None:
+        seconds = min(seconds or float("inf"), steps * step.step_seconds)
+    if seconds is not None:
+        parts.append(f"{format_seconds(seconds)} in all")
+    if request.predicted_usd is not None:
+        parts.append(format_usd(request.predicted_usd))
+    if work is not None:
+        batch = work.micro_batch * work.accumulate * request.strategy.data_ranks
+        unit = "tokens" if work.counts_tokens else "samples"
+        tokens = f"{format_count(batch * work.seq_len)} {unit} a step"
+        if steps is not None:
+            tokens += f", {format_count(batch * work.seq_len * steps)} in all"
+        parts.append(tokens)
+    epoch = epoch_of(request)
+    if epoch is not None:
+        parts.append(str(epoch))
+    return " · ".join(parts)

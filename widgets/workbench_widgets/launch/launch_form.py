@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import ipywidgets as widgets
+import traitlets
 
 import workbench as wb
 from workbench.describe import Strategy
@@ -15,8 +16,10 @@ from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.resume.settings import RunSettings
 from workbench.observe.trackers import names
 from workbench.recover import Recovery
+from workbench_widgets.face import Face
+from workbench_widgets.fallback_output import store_config
 from workbench_widgets.launch.arguments import Arguments
-from workbench_widgets.launch.script_path import ScriptPath
+from workbench_widgets.launch.folders import listing
 from workbench_widgets.queue.picker import DevicePicker
 from workbench_widgets.strategy.preview import NoTargetError
 
@@ -253,14 +256,6 @@ class LaunchForm:
             field.flag: _label(field) for field in OPTIONS.values() if own.of(field.flag) is None
         }
 
-    def set_arguments(self, values: dict[str, str]) -> None:
-        """Put flags with their values into the arguments, in the place of such flags there.
-
-        Raises:
-            UsageError: the arguments have an open quotation mark.
-        """
-        self.arguments.set(values)
-
 
 def _grid(fields: list[Any]) -> widgets.GridBox:
     for field in fields:
@@ -299,3 +294,21 @@ def _number(field: DeclaredField, text: str) -> float:
         return float(text)
     except ValueError:
         raise ValueError(f"{field.title} is a number, not {text!r}.") from None
+
+
+class ScriptPath(Face):
+    """A path with a file picker; ``value`` is what stands in it."""
+
+    value = traitlets.Unicode("").tag(sync=True)
+
+    def __init__(self, value: str, *, store: Path) -> None:
+        super().__init__(store_config(store, face="script_path.js"), value=value)
+
+    def _receive(self, kind: str, message: dict[str, Any]) -> None:
+        if kind == "path" and isinstance(message.get("value"), str):
+            self.value = message["value"].strip()
+        elif kind == "list":
+            self.send(listing(str(message.get("folder", "")), (".py",)))
+
+    def __repr__(self) -> str:
+        return f"ScriptPath({self.value!r})"

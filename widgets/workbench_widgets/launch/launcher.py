@@ -21,11 +21,9 @@ from workbench_widgets.answering import in_background
 from workbench_widgets.control_tree import ControlBox
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
-from workbench_widgets.launch.calibrate_note import CalibrateNote
 from workbench_widgets.launch.launch_form import LaunchForm
-from workbench_widgets.launch.measure_note import MeasureNote
 from workbench_widgets.launch.reused import ReusedRun
-from workbench_widgets.launch.verify_note import VerifyNote
+from workbench_widgets.launch.script_notes import CalibrateNote, MeasureNote, VerifyNote
 from workbench_widgets.launch.warm_note import WarmNote
 from workbench_widgets.note import Note
 from workbench_widgets.options import refuse_unknown
@@ -58,7 +56,6 @@ class LaunchPreview(Face):
         self.text = text.replace(self._shim, _SHIM)
 
     def __repr__(self) -> str:
-        """Plain text for terminals and saved notebooks."""
         return self.problem or "".join(self.command.splitlines()[-1:])
 
 
@@ -89,8 +86,7 @@ class Launcher(ControlBox):
 
     def __init__(self, *, store: str | Path | None = None, **options: Any) -> None:
         self._launching = threading.Lock()
-        unknown = {name: value for name, value in options.items() if name not in _OPTIONS}
-        refuse_unknown("Launcher", unknown, _OPTIONS)
+        refuse_unknown("Launcher", options, _OPTIONS)
         self.store = Path(wb.Store(store).root)
         self.fields = LaunchForm(**{**options, "store": self.store})
         names = ("strategy", "processes", "goal")
@@ -217,7 +213,6 @@ class Launcher(ControlBox):
         super().close()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         return f"Launcher({self.preview!r})"
 
 

@@ -23,9 +23,13 @@ class ScriptNote(widgets.HBox):
         name: What the button says.
         icon: Beside it.
         offer: The line until it was clicked.
+        on_end: Called in the thread of the work when it is done, was stopped or failed.
     """
 
-    def __init__(self, name: str, icon: str, offer: str) -> None:
+    def __init__(
+        self, name: str, icon: str, offer: str, on_end: Callable[[], None] = lambda: None
+    ) -> None:
+        self._on_end = on_end
         self._name, self._icon, self._offer = name, icon, offer
         self._request: wb.Request | None = None
         self._latest: wb.Request | None = None
@@ -74,15 +78,8 @@ class ScriptNote(widgets.HBox):
         raise NotImplementedError
 
     def work(self, request: wb.Request, on_progress: Callable[[str], None]) -> str:
-        """Do it, and return the line that is left.
-
-        Raises:
-            WorkbenchError: it could not be done.
-        """
+        """Do it, and return the line that is left. Raises WorkbenchError: it could not be done."""
         raise NotImplementedError
-
-    def ended(self) -> None:
-        """It was done, was stopped or failed; called in its thread."""
 
     def what(self, request: wb.Request) -> tuple[object, ...]:
         """What a result holds for: with another one the offer stands again."""
@@ -109,7 +106,7 @@ class ScriptNote(widgets.HBox):
         finally:
             self.button.description, self.button.icon = self._name, self._icon
             self._thread = None
-        self.ended()
+        self._on_end()
         self.show(self._latest)  # the form may have changed meanwhile
 
     def close(self) -> None:

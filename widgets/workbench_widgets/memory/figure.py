@@ -18,11 +18,7 @@ _NUMBERS = {"allocated": "allocated", "reserved": "reserved", "on_card": "on the
 
 
 def figure(choice: JobForm) -> dict[str, Any]:
-    """Everything that is drawn, as plain values.
-
-    Raises:
-        UsageError: the sentence says which value cannot be and what would work.
-    """
+    """Everything that is drawn, as plain values. Raises UsageError: what cannot be, and why."""
     job = choice.job()
     workload, layout = job.workload, job.strategy
     estimate = wb.training_memory(job)

@@ -33,7 +33,7 @@ def advice(choice: JobForm) -> dict[str, Any]:
         {
             "name": switch.name,
             "saves": switch.saves_bytes,
-            "cost": _sentence(switch.cost),
+            "cost": f"{switch.cost[:1].upper()}{switch.cost[1:]}.",
             "result": switch.changes_result,
             "how": switch.in_practice,
             "changes": moves(choice, switch.workload, switch.strategy),
@@ -62,21 +62,14 @@ def _ways(choice: JobForm, job: wb.Job) -> list[dict[str, Any]]:
         rows.append(
             {
                 "gpus": option.gpus,
-                "name": " + ".join(option.switches) or _layout_text(option.strategy),
+                "name": " + ".join(option.switches)
+                or ("current setting" if option.strategy.world_size == 1 else option.strategy.name),
                 "free": option.free_bytes,
                 "result": option.changes_result,
                 "changes": moves(choice, option.workload, option.strategy, size),
             }
         )
     return rows
-
-
-def _layout_text(layout: wb.Strategy) -> str:
-    return "current setting" if layout.world_size == 1 else layout.name
-
-
-def _sentence(text: str) -> str:
-    return f"{text[:1].upper()}{text[1:]}."
 
 
 def moves(

@@ -55,11 +55,7 @@ class PlannerChoice(CommandForm):
         return (*PlanOptions.BETWEEN, "nodes", "usd_per_hour")
 
     def limited_question(self) -> Question:
-        """What to search, budget and deadline included.
-
-        Raises:
-            UsageError: the controls say something that cannot be.
-        """
+        """What to search, budget and deadline included. Raises UsageError: it cannot be."""
         self.check_filled()
         left_out = self._of_other_machines()
         job = {name: self.moved[name] for name in WORK if name in self.moved}
@@ -69,22 +65,14 @@ class PlannerChoice(CommandForm):
         return self.ask(question, PlanOptions, job, own)
 
     def question(self) -> Question:
-        """What a search depends on; budget and deadline only filter what it finds.
-
-        Raises:
-            UsageError: the controls say something that cannot be.
-        """
+        """What a search depends on; budget and deadline only filter. Raises UsageError."""
         question = self.limited_question()
         return replace(
             question, limits=replace(question.limits, budget_usd=None, deadline_hours=None)
         )
 
     def limits(self) -> Limits:
-        """All limits, budget and deadline included.
-
-        Raises:
-            UsageError: a limit that is not above 0.
-        """
+        """All limits, budget and deadline included. Raises UsageError: one is not above 0."""
         return self.limited_question().limits
 
     def reason_against(self, plan: Plan) -> str:

@@ -6,8 +6,8 @@ from typing import Any
 
 from workbench.planning import Plan
 from workbench.planning.plans import OWN
-from workbench.units import format_bytes, format_usd
-from workbench_widgets.cost.parts import bill, hours_text, priced_at, step_parts
+from workbench.units import format_bytes, format_hours, format_usd
+from workbench_widgets.cost.parts import bill, priced_at, step_parts
 from workbench_widgets.planner.handover import launch_terms
 
 
@@ -26,8 +26,8 @@ def detail(plan: Plan) -> dict[str, Any]:
             },
             {
                 "name": "Time",
-                "value": hours_text(plan.hours),
-                "says": f"{hours_text(low.wall_hours)} to {hours_text(high.wall_hours)}",
+                "value": format_hours(plan.hours),
+                "says": f"{format_hours(low.wall_hours)} to {format_hours(high.wall_hours)}",
             },
             {
                 "name": "Per 1M tokens",

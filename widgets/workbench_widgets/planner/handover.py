@@ -68,7 +68,7 @@ def _set(plan: Plan, launcher: Launcher) -> str:
     flags = _flags(plan, launcher)
     if not flags:
         return f"{sentence}. Set batch and precision in the script: see the settings."
-    launcher.fields.set_arguments(flags)
+    launcher.fields.arguments.set(flags)
     return f"{sentence}, {' '.join(map(' '.join, flags.items()))}; the recipe uses its own model."
 
 

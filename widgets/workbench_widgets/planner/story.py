@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workbench.planning import Plans, explain, ranking
-from workbench.units import format_usd
-from workbench_widgets.cost.parts import hours_text
+from workbench.units import format_hours, format_usd
 from workbench_widgets.planner.choice import PlannerChoice
 from workbench_widgets.planner.view import PlansWithinLimits, searched
 
@@ -32,11 +31,7 @@ _MEANS = {
 
 
 def story(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> dict[str, Any]:
-    """What follows the figure a moment later.
-
-    Raises:
-        UsageError: a limit that cannot be.
-    """
+    """What follows the figure a moment later. Raises UsageError: a limit that cannot be."""
     limits = choice.limits()
     search = searched(plans, kept.positions)
     sentences = plans.explain() if choice.is_own else ()
@@ -97,7 +92,7 @@ def _lost(plans: Plans, choice: PlannerChoice, reason: str) -> list[dict[str, st
         {
             "offer": plan.where,
             "layout": plan.layout,
-            "reason": f"{format_usd(plan.usd)}, {hours_text(plan.hours)}",
+            "reason": f"{format_usd(plan.usd)}, {format_hours(plan.hours)}",
         }
         for plan, _ in zip(of_it, range(EXAMPLES), strict=False)
     ]

@@ -13,8 +13,7 @@ from workbench.planning import Limits, Plan, Plans, explain, ranking
 from workbench.planning.market import where_text
 from workbench.planning.offer_search import OfferSearch
 from workbench.planning.planner import OfferAnswers
-from workbench.units import UNKNOWN, format_count, format_usd
-from workbench_widgets.cost.parts import hours_text
+from workbench.units import UNKNOWN, format_count, format_hours, format_usd
 from workbench_widgets.planner.choice import PlannerChoice
 
 WHY_MAX = 12  # rows of the table that carry their reason
@@ -81,7 +80,7 @@ def _point(plan: Plan) -> dict[str, Any]:
         "spot": plan.spot,
         "cost": format_usd(plan.usd),
         "range": f"{format_usd(low.usd)} to {format_usd(high.usd)}",
-        "time": hours_text(plan.hours),
+        "time": format_hours(plan.hours),
         "speed": f"{format_count(plan.step.tokens_per_second)} tokens/s, MFU {mfu}",
         "rate": format_count(plan.step.tokens_per_second),
         "date": plan.offer.date or "undated",
@@ -107,11 +106,7 @@ def _rounded_up(values: list[float]) -> list[float]:
 
 
 def view(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> dict[str, Any]:
-    """What a move of a limit changes: a few kilobytes.
-
-    Raises:
-        UsageError: a limit that cannot be.
-    """
+    """What a move of a limit changes: a few kilobytes. Raises UsageError: it cannot be."""
     limits = choice.limits()
     return {
         "kept": list(kept.positions),
@@ -135,7 +130,7 @@ def _headline(plans: Plans, kept: PlansWithinLimits, limits: Limits) -> str:
         return " ".join(("No plan meets these limits.", *reasons))
     best = plans.plans[kept.best]
     cost = "" if best.usd is None else f"{format_usd(best.usd)} and "
-    return f"{cost}{hours_text(best.hours)}: {best.where}, {best.layout}."
+    return f"{cost}{format_hours(best.hours)}: {best.where}, {best.layout}."
 
 
 def sooner_text(plans: Plans, kept: PlansWithinLimits) -> str:

@@ -11,15 +11,12 @@ import traitlets
 import workbench as wb
 from workbench.errors import sentence
 from workbench.queueing import Queue
-from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
-from workbench_widgets.options import refuse_unknown
-from workbench_widgets.rereading import start_rereading
-
-_OPTIONS = ("store", "refresh_seconds")
+from workbench_widgets.options import refuse_extra
+from workbench_widgets.rereading import StoreFace
 
 
-class QueuePanel(Face):
+class QueuePanel(StoreFace):
     """The queue of a store: who holds which device, who waits; move, drop, pause, start.
 
     Args:
@@ -30,7 +27,6 @@ class QueuePanel(Face):
         TypeError: an unknown option.
     """
 
-    _closed: threading.Event | None = None
     _unread = False
     shown = traitlets.Dict().tag(sync=True)
     problem = traitlets.Unicode("").tag(sync=True)
@@ -42,12 +38,12 @@ class QueuePanel(Face):
         refresh_seconds: float = 2.0,
         **unknown: object,
     ) -> None:
-        refuse_unknown("QueuePanel", unknown, _OPTIONS)
+        refuse_extra(QueuePanel, unknown)
         self.queue = Queue(store)
         self._acting = threading.Lock()
         config = store_config(Path(wb.Store(store).root), face="queue.js")
         super().__init__(config, shown=self.queue.document())
-        self._closed = start_rereading(self, "workbench-queue", refresh_seconds)
+        self.start_rereading("workbench-queue", refresh_seconds)
 
     def refresh(self) -> None:
         """Read the queue now."""
@@ -87,14 +83,7 @@ class QueuePanel(Face):
                 self.problem = ""
             self.refresh()
 
-    def close(self) -> None:
-        """End the widget. The queue continues."""
-        if self._closed is not None:
-            self._closed.set()
-        super().close()
-
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         held = [
             f"  {device.title}: {', '.join(holder.text for holder in device.holders) or 'free'}"
             for device in self.queue.devices()

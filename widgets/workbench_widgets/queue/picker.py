@@ -11,7 +11,7 @@ import workbench as wb
 from workbench.queueing import Queue
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
-from workbench_widgets.options import refuse_unknown
+from workbench_widgets.options import refuse_extra
 
 
 class DevicePicker(Face):
@@ -34,7 +34,7 @@ class DevicePicker(Face):
     def __init__(
         self, *, store: str | Path | None = None, value: tuple[str, ...] = (), **unknown: object
     ) -> None:
-        refuse_unknown("DevicePicker", unknown, ("store", "value"))
+        refuse_extra(DevicePicker, unknown)
         self._queue = Queue(store)
         self._kind = ""
         config = store_config(Path(wb.Store(store).root), face="device_picker.js")
@@ -69,5 +69,4 @@ class DevicePicker(Face):
             self.value = tuple(name for name in known if name in chosen)
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         return f"DevicePicker({', '.join(self.value) or 'any'})"

@@ -7,11 +7,8 @@ from typing import Any
 
 from workbench.store.files import read_json
 from workbench.units import format_bytes
-from workbench_widgets.options import refuse_unknown
-from workbench_widgets.run.config import run_config
-from workbench_widgets.run.face import RunFace, check_transport
-
-_OPTIONS = ("run", "transport", "refresh_seconds")
+from workbench_widgets.options import refuse_extra
+from workbench_widgets.run.face import RunFace, check_transport, run_config
 
 
 class Checkpoints(RunFace):
@@ -35,7 +32,7 @@ class Checkpoints(RunFace):
         refresh_seconds: float = 1.0,
         **unknown: object,
     ) -> None:
-        refuse_unknown("Checkpoints", unknown, _OPTIONS)
+        refuse_extra(Checkpoints, unknown)
         check_transport(transport, refresh_seconds)
         refresh_ms = round(refresh_seconds * 1000)
         config = run_config(
@@ -44,7 +41,6 @@ class Checkpoints(RunFace):
         super().__init__(run, config)
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         view = read_json(Path(self.run.directory) / "view.json") or {}
         saved = view.get("checkpoints") or []
         lines = [f"Checkpoints of {self.run.id!r} ({len(saved)})"]

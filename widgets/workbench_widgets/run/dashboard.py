@@ -10,11 +10,8 @@ import workbench as wb
 from workbench.observe.current_view import current_view
 from workbench.store.layout import RunPaths
 from workbench.store.status import read_status
-from workbench_widgets.options import refuse_unknown
-from workbench_widgets.run.config import run_config
-from workbench_widgets.run.face import RunFace, check_transport
-
-_OPTIONS = ("run", "transport", "refresh_seconds", "smoothing")
+from workbench_widgets.options import refuse_extra
+from workbench_widgets.run.face import RunFace, check_transport, run_config
 
 
 class RunDashboard(RunFace):
@@ -42,7 +39,7 @@ class RunDashboard(RunFace):
         _reusable: bool = False,
         **unknown: object,
     ) -> None:
-        refuse_unknown("RunDashboard", unknown, _OPTIONS)
+        refuse_extra(RunDashboard, unknown)
         check_transport(transport, refresh_seconds)
         if not 0 <= smoothing <= 0.98:
             raise ValueError(f"smoothing={smoothing!r}: give 0 (raw) to 0.98")
@@ -69,7 +66,6 @@ class RunDashboard(RunFace):
                 callback(self.run)
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         paths = RunPaths(Path(self.run.directory))
         view, status = current_view(paths), read_status(paths)
         state = status.outcome or status.state

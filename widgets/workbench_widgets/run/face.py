@@ -11,9 +11,10 @@ from typing import Any
 from workbench.pages import actions
 from workbench.pages.file_parts import file_part
 from workbench.pages.questions import QUESTIONS, answer, status_message
+from workbench.pages.run_rows import about_run
 from workbench.store.layout import RunPaths
 from workbench_widgets.face import Face
-from workbench_widgets.fallback_output import show
+from workbench_widgets.fallback_output import show, store_config
 from workbench_widgets.run.snapshots import SnapshotPusher
 
 _TRANSPORTS = ("auto", "comm")
@@ -129,12 +130,22 @@ class RunFace(Face):
 
 
 def check_transport(transport: str, refresh_seconds: float) -> None:
-    """Refuse what cannot be.
-
-    Raises:
-        ValueError: an option out of its range.
-    """
+    """Refuse what cannot be. Raises ValueError: an option out of its range."""
     if transport not in _TRANSPORTS:
         raise ValueError(f"transport={transport!r}: choose one of {', '.join(_TRANSPORTS)}")
     if not 0.2 <= refresh_seconds <= 60:
         raise ValueError(f"refresh_seconds={refresh_seconds!r}: give 0.2 to 60")
+
+
+def run_config(run: Any, *, face: str, **own: Any) -> dict[str, Any]:
+    """Everything the front end needs to find the run, and what is known before its first view."""
+    directory, run_id = Path(run.directory), str(run.id)
+    served = own["transport"] == "auto"
+    config = store_config(directory.parent, face=face, served=served, run=run_id, **own)
+    store_path = config["store_path"]
+    config["run_path"] = (
+        None if store_path is None else f"{store_path}/{directory.name}".lstrip("/")
+    )
+    config["directory"] = str(directory.absolute())
+    config["about"] = about_run(directory)
+    return config

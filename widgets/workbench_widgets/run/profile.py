@@ -17,10 +17,8 @@ from workbench.compare.profile.values import RankProfile
 from workbench.errors import sentence
 from workbench.store.layout import RunPaths
 from workbench_widgets.face import Face
-from workbench_widgets.options import refuse_unknown
-from workbench_widgets.run.config import run_config
-
-_OPTIONS = ("run", "steps", "memory")
+from workbench_widgets.options import refuse_extra
+from workbench_widgets.run.face import run_config
 
 
 class Profile(Face):
@@ -47,7 +45,7 @@ class Profile(Face):
         memory: bool = False,
         **unknown: object,
     ) -> None:
-        refuse_unknown("Profile", unknown, _OPTIONS)
+        refuse_extra(Profile, unknown)
         tracing.request_text(2, steps)  # refuses a number that cannot be
         self.run = wb.attach(run) if isinstance(run, str) else run
         self._steps, self._memory = steps, memory
@@ -91,7 +89,6 @@ class Profile(Face):
             threading.Thread(target=self.trace, name="workbench-profile", daemon=True).start()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         if not self.profile:
             return f"Profile of {self.run.id!r}: none yet\n{self.status.get('text', '')}".rstrip()
         steps = self.profile["steps"]

@@ -2,6 +2,7 @@
 /** Calibrate this host: the button, its progress, every figure beside the catalog's, what is slow. */
 
 import { element, focusedElement, setAttribute, setText } from "./dom.js";
+import { showFace } from "./face.js";
 import { known } from "./format.js";
 import { addRules } from "./memory_style.js";
 
@@ -137,13 +138,5 @@ export function mount(root, context) {
   addRules("workbench-calibration-style", CSS);
   const face = new Calibration(context.model);
   const shell = element("div", { class: "wb-root", role: "group", "aria-label": "Calibration" }, face.node);
-  const draw = () => face.draw();
-  const model = /** @type {any} */ (context.model);
-  for (const name of ["change:shown", "change:stacks"]) model.on(name, draw);
-  root.append(shell);
-  draw();
-  return () => {
-    for (const name of ["change:shown", "change:stacks"]) model.off(name, draw);
-    shell.remove();
-  };
+  return showFace(root, shell, context.model, ["change:shown", "change:stacks"], () => face.draw());
 }

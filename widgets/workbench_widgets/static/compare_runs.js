@@ -3,7 +3,8 @@
 
 import { addCompareStyle } from "./compare_style.js";
 import { besideTable } from "./compare_table.js";
-import { element, focusedElement, setAttribute, setText } from "./dom.js";
+import { element, focusedElement, makeButton, setAttribute, setText } from "./dom.js";
+import { mounted } from "./face.js";
 import { count, moment, usd } from "./format.js";
 import { lossText, lossTitle, withNames } from "./run_words.js";
 import { badge } from "./state.js";
@@ -98,8 +99,7 @@ class Face {
     this.archived = /** @type {HTMLInputElement} */ (element("input", { type: "checkbox" }));
     finished(this.where, () => this.list());
     this.archived.addEventListener("change", () => this.list());
-    this.refresh = element("button", { type: "button", class: "wb-button" }, "Refresh");
-    this.refresh.addEventListener("click", () => this.model.send({ type: "refresh" }));
+    this.refresh = makeButton("Refresh", () => this.model.send({ type: "refresh" }));
     this.counts = element("span", { class: "wb-note" });
     this.note = element("p", { class: "wb-note", role: "status", "aria-live": "polite" });
     this.heads = COLUMNS.map((column) => this.head(column));
@@ -252,7 +252,7 @@ class Face {
     this.beside.replaceChildren(besideTable(comparison, readTheme(this.shell).series));
   }
 
-  start() {
+  open() {
     addCompareStyle();
     this.root.append(this.shell);
     for (const name of ["rows", "picked", "listed"]) this.model.on(`change:${name}`, this.redraw);
@@ -275,9 +275,4 @@ class Face {
   }
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const face = new Face(root, context);
-  face.start();
-  return () => face.close();
-}
+export const mount = mounted(Face);

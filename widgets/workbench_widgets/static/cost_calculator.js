@@ -4,6 +4,7 @@
 import { Calculator } from "./calculator.js";
 import { Bill, doubts, drawRows, Numbers, titled } from "./cost_bars.js";
 import { element, focusedElement, setText } from "./dom.js";
+import { mounted } from "./face.js";
 import { addPlanStyle } from "./plan_style.js";
 
 /** @typedef {import("./loader.js").Context} Context */
@@ -77,9 +78,4 @@ class CostCalculator extends Calculator {
   }
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const calculator = new CostCalculator(root, context);
-  calculator.open();
-  return () => calculator.close();
-}
+export const mount = mounted(CostCalculator);

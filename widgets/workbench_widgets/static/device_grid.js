@@ -3,7 +3,7 @@
 
 import * as traces from "./device_traces.js";
 import { MEASURES, SMALL_ABOVE, curvesOf, machines, memoryText, modelTexts, nameOf, placeOf, shade, usualMeasure, words } from "./devices.js";
-import { element, setAttribute, setText } from "./dom.js";
+import { element, makeButton, setAttribute, setText } from "./dom.js";
 import { bytes, count, known, percent } from "./format.js";
 import { addStyle } from "./grid_style.js";
 import { Panel } from "./panel.js";
@@ -43,8 +43,7 @@ export class DeviceGrid {
     this.hint = element("p", { class: "wb-note wb-grid-hint" });
     this.panels = DRAWN.map(([name, draw]) => ({ panel: new Panel(name, { area: "own" }), draw }));
     this.ownTitle = element("h4", {}, "");
-    this.ownClose = element("button", { type: "button", class: "wb-button" }, "Close");
-    this.ownClose.addEventListener("click", () => this.choose(-1));
+    this.ownClose = makeButton("Close", () => this.choose(-1));
     this.own = element("section", { class: "wb-own", "aria-label": "Curves of one device", hidden: "" },
       element("header", {}, this.ownTitle, this.ownClose),
       element("div", { class: "wb-own-charts" }, ...this.panels.map(({ panel }) => panel.node)));
@@ -106,8 +105,7 @@ export class DeviceGrid {
     this.odd.dataset.key = key;
     this.odd.hidden = outliers.length === 0;
     this.odd.replaceChildren(...outliers.map(({ at, text }) => {
-      const button = element("button", { type: "button", class: "wb-button" }, text);
-      button.addEventListener("click", () => this.choose(at));
+      const button = makeButton(text, () => this.choose(at));
       return element("li", {}, button);
     }));
   }

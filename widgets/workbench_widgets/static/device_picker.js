@@ -2,6 +2,7 @@
 /** Boxes of devices: tick those that a run is to have; none = the launch chooses. */
 
 import { element, focusedElement, setText } from "./dom.js";
+import { showFace } from "./face.js";
 import { bytes, known } from "./format.js";
 import { holders, title } from "./queue.js";
 
@@ -40,11 +41,5 @@ export function mount(root, context) {
     }));
     if (focus !== null) list.querySelectorAll("input").forEach((input) => input.value === focus && input.focus());
   };
-  model.on("change", draw);
-  root.append(shell);
-  draw();
-  return () => {
-    model.off("change", draw);
-    shell.remove();
-  };
+  return showFace(root, shell, model, ["change"], draw);
 }

@@ -21,6 +21,14 @@ export function element(tag, attributes = {}, ...children) {
   return node;
 }
 
+/** A button that does something when it is pressed.
+ * @param {string} text @param {() => void} press @param {Record<string, string>} [attributes] */
+export function makeButton(text, press, attributes = {}) {
+  const node = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button", ...attributes }, text));
+  node.addEventListener("click", press);
+  return node;
+}
+
 /** Sets the text only when it differs, so that screen readers and selections are left alone.
  * @param {HTMLElement} node @param {string} text */
 export function setText(node, text) {

@@ -5,6 +5,7 @@ import { Calculator } from "./calculator.js";
 import { copyButton } from "./clipboard.js";
 import { element, setAttribute, setText } from "./dom.js";
 import { addExportStyle } from "./export_style.js";
+import { mounted } from "./face.js";
 
 /** @typedef {import("./loader.js").Context} Context
  * @typedef {{what: string, reason: string, instead: string}} Reason
@@ -108,9 +109,4 @@ function reason(choice) {
   return element("li", {}, element("p", {}, choice.reason), ...ways);
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const face = new Export(root, context);
-  face.open();
-  return () => face.close();
-}
+export const mount = mounted(Export);

@@ -146,3 +146,11 @@ export function plainLine(line) {
   const text = (states.at(-1) ?? "").replace(OSC, "").replace(CSI, "").replace(CONTROLS, "");
   return text.length > LINE_MAX ? `${text.slice(0, LINE_MAX)} …` : text;
 }
+
+/** The order of two values of a column; what is not known comes last in either direction.
+ * @param {any} left @param {any} right @param {number} sign -1 = descending */
+export function compareKnown(left, right, sign) {
+  const [noLeft, noRight] = [left, right].map((value) => value === null || value === undefined || Number.isNaN(value));
+  if (noLeft || noRight) return Number(noLeft) - Number(noRight);
+  return sign * (left < right ? -1 : left > right ? 1 : 0);
+}

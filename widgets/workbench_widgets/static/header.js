@@ -1,7 +1,7 @@
 // @ts-check
 /** The run's name, state, progress, figures and the Stop button. */
 
-import { element, focusedElement, setAttribute, setText } from "./dom.js";
+import { element, focusedElement, makeButton, setAttribute, setText } from "./dom.js";
 import { Alarm } from "./findings.js";
 import { count, grams, joules, known, number, percent, seconds, usd } from "./format.js";
 import { lossTitle } from "./run_words.js";
@@ -55,8 +55,7 @@ export class Header {
     this.watch = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button wb-watch", hidden: "" }, "Watch again"));
     this.watch.title = "Start a supervisor for the run: restarts, alarms and a recorded end again";
     this.watch.addEventListener("click", () => actions.adopt?.());
-    this.toLog = element("button", { type: "button", class: "wb-button", hidden: "" });
-    this.toLog.addEventListener("click", () => actions.openLog?.(this.failedRank ?? 0));
+    this.toLog = makeButton("", () => actions.openLog?.(this.failedRank ?? 0), { hidden: "" });
     this.alarm = new Alarm(actions.show);
     this.attempt = element("p", { class: "wb-detail wb-attempt", hidden: "" });
     this.name = element("h2", { tabindex: "-1" }, name);

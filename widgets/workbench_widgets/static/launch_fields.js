@@ -1,9 +1,11 @@
 // @ts-check
 /** A script's arguments: fields grouped as its help groups them, and one text in step with them. */
 
-import { element, setText } from "./dom.js";
+import { element, makeButton, setText } from "./dom.js";
+import { mounted } from "./face.js";
 import { FilePicker } from "./file_picker.js";
 import { addFormStyle } from "./launch_style.js";
+import { check, markProblem, select } from "./memory_fields.js";
 import { Moves } from "./moves.js";
 
 /** @typedef {import("./loader.js").Context} Context
@@ -49,8 +51,7 @@ class LaunchFields {
     onTyped(this.text, (value) => this.moves.move({ "": value }));
     this.textProblem = element("p", { class: "wbm-problem", id: `${this.prefix}-problem`, role: "alert", hidden: "" });
     this.note = element("p", { class: "wbf-note" });
-    this.read = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button wbf-read" }, "Read its options"));
-    this.read.addEventListener("click", () => this.model.send({ type: "read" }));
+    this.read = makeButton("Read its options", () => this.model.send({ type: "read" }), { class: "wb-button wbf-read" });
     this.reading = element("div", { class: "wbf-row" }, this.note, this.read);
     this.search = /** @type {HTMLInputElement} */ (element("input", { type: "text", placeholder: "Find an option", "aria-label": "Find an option" }));
     this.search.addEventListener("input", () => this.filter());
@@ -60,8 +61,7 @@ class LaunchFields {
     this.groups = element("div", { class: "wbf-groups" });
     this.summary = element("p", { class: "wbf-summary" });
     this.forecast = element("p", { class: "wbf-forecast", role: "status" });
-    this.largest = element("button", { type: "button", class: "wb-button wbf-largest" }, "Largest micro-batch that fits");
-    this.largest.addEventListener("click", () => this.model.send({ type: "largest" }));
+    this.largest = makeButton("Largest micro-batch that fits", () => this.model.send({ type: "largest" }), { class: "wb-button wbf-largest" });
     this.sized = element("p", { class: "wbf-note", role: "status" });
     this.shortest = element("button", { type: "button", class: "wb-button" }, "Shortest epoch");
     this.shortest.title = "The micro-batch with the shortest pass over the data, accumulation unchanged";
@@ -137,15 +137,9 @@ class LaunchFields {
 
   /** @param {Field} field @param {string} id @param {(value: any) => void} moved @returns {any} */
   input(field, id, moved) {
-    if (field.kind === "check") {
-      const input = /** @type {HTMLInputElement} */ (element("input", { id, type: "checkbox", title: field.help }));
-      input.addEventListener("change", () => moved(input.checked));
-      return input;
-    }
-    if (field.kind === "select") {
-      const options = (field.options ?? []).map(({ value, text }) => element("option", { value }, text));
-      const input = /** @type {HTMLSelectElement} */ (element("select", { id, title: field.help }, ...options));
-      input.addEventListener("change", () => moved(input.value));
+    if (field.kind === "check" || field.kind === "select") {
+      const { input } = (field.kind === "check" ? check : select)(field, id, moved);
+      input.title = field.help;
       return input;
     }
     const input = /** @type {HTMLInputElement} */ (
@@ -159,12 +153,12 @@ class LaunchFields {
   sync() {
     const { text = "", values = {}, problems = {}, changed = [], missing = [] } = this.model.get("controls");
     if (!this.text.matches(":focus")) this.text.value = text;
-    this.tell(this.text, this.textProblem, problems[""] ?? "");
+    markProblem(this.text, this.textProblem, problems[""] ?? "");
     for (const [name, { field, row, problem, input }] of this.rows) {
       if (field.kind === "check") input.checked = Boolean(values[name]);
       else if (!input.matches(":focus") || field.kind === "select") input.value = values[name] ?? "";
       row.dataset.changed = String(changed.includes(name));
-      this.tell(input, problem, problems[name] ?? "");
+      markProblem(input, problem, problems[name] ?? "");
       if (problems[name]) row.closest("details")?.setAttribute("open", "");
     }
     const needs = missing.length ? ` Required: ${missing.join(", ")}.` : "";
@@ -172,15 +166,6 @@ class LaunchFields {
     setText(this.summary, `${given.length ? `Changed: ${given.join(", ")}.` : "Nothing is changed: every option has its default."}${needs}`);
     this.summary.hidden = this.rows.size === 0;
     if (this.only.checked) this.filter();
-  }
-
-  /** @param {HTMLElement} input @param {HTMLElement} place @param {string} problem */
-  tell(input, place, problem) {
-    place.hidden = !problem;
-    setText(place, problem);
-    input.setAttribute("aria-invalid", String(Boolean(problem)));
-    if (problem) input.setAttribute("aria-describedby", place.id);
-    else input.removeAttribute("aria-describedby");
   }
 
   /** Hides fields that do not match; a group with a match opens. */
@@ -220,9 +205,4 @@ class LaunchFields {
   }
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const fields = new LaunchFields(root, context);
-  fields.open();
-  return () => fields.close();
-}
+export const mount = mounted(LaunchFields);

@@ -1,7 +1,8 @@
 // @ts-check
 /** The lessons, each a link that JupyterLab and Notebook 7 open as a document (their command linker). */
 
-import { element } from "./dom.js";
+import { element, makeButton } from "./dom.js";
+import { showFace } from "./face.js";
 
 /** @typedef {import("./loader.js").Context} Context */
 
@@ -20,8 +21,7 @@ export function mount(root, context) {
   const shell = element("div", { class: "wb-root" });
   const draw = () => {
     const { hint, lessons, copy } = model.get("config");
-    const button = element("button", { class: "wb-button", type: "button" }, copy);
-    button.addEventListener("click", () => model.send({ type: "copy" }));
+    const button = makeButton(copy, () => model.send({ type: "copy" }));
     const said = element("p", { role: "status" }, hint);
     shell.replaceChildren(
       ...(hint ? [said] : []),
@@ -29,11 +29,5 @@ export function mount(root, context) {
       element("ol", { class: "wb-lessons", start: "0" }, ...lessons.map(entry)),
     );
   };
-  model.on("change:config", draw);
-  root.append(shell);
-  draw();
-  return () => {
-    model.off("change:config", draw);
-    shell.remove();
-  };
+  return showFace(root, shell, model, ["change:config"], draw);
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** The ranks' logs: one or all of them, followed or scrolled, searched, filtered by level. */
 
-import { element, setText } from "./dom.js";
+import { element, makeButton, setText } from "./dom.js";
 import { bytes, count } from "./format.js";
 import { ALL, LogChoice, MERGED_RANKS, logOf } from "./log_choice.js";
 import { saveLines, saveLog } from "./log_file.js";
@@ -16,13 +16,6 @@ const REFRESH_MS = 1500;
 const EDGE = 24; // pixels
 const LEVELS = [["", "All lines"], ["warning", "Warnings and errors"], ["error", "Errors"]];
 
-/** @param {string} text @param {() => void} press @param {string} [title] */
-function button(text, press, title = "") {
-  const node = element("button", { type: "button", class: "wb-button", title }, text);
-  node.addEventListener("click", press);
-  return /** @type {HTMLButtonElement} */ (node);
-}
-
 export class Logs {
   /** @param {RunSource} source */
   constructor(source) {
@@ -33,10 +26,10 @@ export class Logs {
     this.choice = new LogChoice(() => this.changed());
     this.level = /** @type {HTMLSelectElement} */ (element("select", { "aria-label": "Level" }, ...LEVELS.map(([value, text]) => element("option", { value }, text))));
     this.search = /** @type {HTMLInputElement} */ (element("input", { type: "search", class: "wb-log-search", placeholder: "Search", "aria-label": "Search the log" }));
-    this.older = button("Find older", () => this.findOlder(), "Look for the text in the lines before these");
-    this.start = button("Start", () => this.jump(0), "The beginning of the log");
-    this.followButton = button("Follow", () => this.follow(!this.following), "Keep the newest lines in sight");
-    this.download = button("Download", () => this.save());
+    this.older = makeButton("Find older", () => this.findOlder(), { title: "Look for the text in the lines before these" });
+    this.start = makeButton("Start", () => this.jump(0), { title: "The beginning of the log" });
+    this.followButton = makeButton("Follow", () => this.follow(!this.following), { title: "Keep the newest lines in sight" });
+    this.download = makeButton("Download", () => this.save());
     this.where = element("p", { class: "wb-note wb-log-where", role: "status" });
     this.text = element("div", { class: "wb-log", tabindex: "0", role: "log", "aria-live": "off", "aria-label": "Log" });
     this.node = element("section", { class: "wb-panel wb-area-logs", "aria-label": "Logs" },

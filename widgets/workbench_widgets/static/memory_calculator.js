@@ -3,6 +3,7 @@
 
 import { Calculator } from "./calculator.js";
 import { element } from "./dom.js";
+import { mounted } from "./face.js";
 import { Bars } from "./memory_bars.js";
 import { Exact } from "./memory_exact.js";
 import { Rows } from "./memory_rows.js";
@@ -57,9 +58,4 @@ class MemoryCalculator extends Calculator {
   }
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const calculator = new MemoryCalculator(root, context);
-  calculator.open();
-  return () => calculator.close();
-}
+export const mount = mounted(MemoryCalculator);

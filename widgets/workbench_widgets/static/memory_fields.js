@@ -13,7 +13,7 @@ import { Search } from "./memory_search.js";
 let made = 0;
 
 /** @param {Field} field @param {string} id @param {(value: any) => void} moved */
-function select(field, id, moved) {
+export function select(field, id, moved) {
   const options = (field.options ?? []).map(({ value, text }) => element("option", { value }, text));
   const input = /** @type {HTMLSelectElement} */ (element("select", { id }, ...options));
   input.addEventListener("change", () => moved(input.value));
@@ -80,7 +80,7 @@ function text(field, id, moved) {
 }
 
 /** @param {Field} field @param {string} id @param {(value: any) => void} moved */
-function check(field, id, moved) {
+export function check(field, id, moved) {
   const input = /** @type {HTMLInputElement} */ (element("input", { id, type: "checkbox" }));
   input.addEventListener("change", () => moved(input.checked));
   return { nodes: [input], input, show: (/** @type {any} */ value) => (input.checked = Boolean(value)) };
@@ -179,6 +179,16 @@ function several(field, id, moved) {
   return { nodes: [chips, box.node], input: box.input, show };
 }
 
+/** Says in `place` what is wrong with an input; "" = nothing.
+ * @param {HTMLElement} input @param {HTMLElement} place @param {string} problem */
+export function markProblem(input, place, problem) {
+  place.hidden = !problem;
+  setText(place, problem);
+  input.setAttribute("aria-invalid", String(Boolean(problem)));
+  if (problem) input.setAttribute("aria-describedby", place.id);
+  else input.removeAttribute("aria-describedby");
+}
+
 const KINDS = { select, number, text, check, slider, limit, search, several };
 
 export class Controls {
@@ -226,12 +236,7 @@ export class Controls {
     for (const [name, { row, problem: place, control }] of this.fields) {
       control.show(values[name], marks[name]);
       row.hidden = hidden.includes(name);
-      const wrong = Boolean(problem?.message) && problem.field === name;
-      place.hidden = !wrong;
-      setText(place, wrong ? (problem.message ?? "") : "");
-      control.input.setAttribute("aria-invalid", String(wrong));
-      if (wrong) control.input.setAttribute("aria-describedby", place.id);
-      else control.input.removeAttribute("aria-describedby");
+      markProblem(control.input, place, problem?.field === name ? (problem.message ?? "") : "");
     }
   }
 }

@@ -2,6 +2,7 @@
 /** One sentence for people, with its tone; only ever a text node. */
 
 import { element, setAttribute, setText } from "./dom.js";
+import { showFace } from "./face.js";
 
 /** @typedef {import("./loader.js").Context} Context */
 
@@ -15,14 +16,11 @@ export function mount(root, context) {
     setText(banner, model.get("text"));
   };
   const reveal = () => shell.scrollIntoView({ block: "center" });
-  model.on("change", draw);
+  const end = showFace(root, shell, model, ["change"], draw);
   model.on("change:revealed", reveal);
-  root.append(shell);
-  draw();
   if (model.get("revealed")) requestAnimationFrame(reveal); // asked for before it was drawn
   return () => {
-    model.off("change", draw);
     model.off("change:revealed", reveal);
-    shell.remove();
+    end();
   };
 }

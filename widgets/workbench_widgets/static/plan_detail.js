@@ -3,7 +3,7 @@
 
 import { Advice } from "./advice.js";
 import { Bill, doubts, drawRows, Numbers } from "./cost_bars.js";
-import { element, setText } from "./dom.js";
+import { element, makeButton, setText } from "./dom.js";
 import { bytes } from "./format.js";
 import { stack } from "./memory_bars.js";
 
@@ -24,8 +24,7 @@ export class Detail {
     this.settings = element("pre", { class: "wb-command wbp-settings", tabindex: "0" });
     this.advice = new Advice();
     this.lacks = element("ul", { class: "wbm-assumptions" });
-    this.use = element("button", { type: "button", class: "wb-button wbm-simulate" }, "Use this plan");
-    this.use.addEventListener("click", use);
+    this.use = makeButton("Use this plan", use, { class: "wb-button wbm-simulate" });
     this.handed = element("p", { class: "wb-banner", role: "status", hidden: "" });
     this.node = element(
       "section",

@@ -3,6 +3,7 @@
 
 import { Calculator } from "./calculator.js";
 import { element } from "./dom.js";
+import { mounted } from "./face.js";
 import { Detail } from "./plan_detail.js";
 import { Prices } from "./plan_prices.js";
 import { Scatter } from "./plan_scatter.js";
@@ -68,9 +69,4 @@ class Planner extends Calculator {
   }
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const planner = new Planner(root, context);
-  planner.open();
-  return () => planner.close();
-}
+export const mount = mounted(Planner);

@@ -3,6 +3,7 @@
 
 import { copyButton } from "./clipboard.js";
 import { element, setText } from "./dom.js";
+import { showFace } from "./face.js";
 
 /** @typedef {import("./loader.js").Context} Context */
 
@@ -40,11 +41,5 @@ export function mount(root, context) {
     box.hidden = !model.get("text");
     note.hidden = !model.get("note");
   };
-  model.on("change", draw);
-  root.append(shell);
-  draw();
-  return () => {
-    model.off("change", draw);
-    shell.remove();
-  };
+  return showFace(root, shell, model, ["change"], draw);
 }

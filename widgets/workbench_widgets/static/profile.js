@@ -1,7 +1,7 @@
 // @ts-check
 /** A run's profile: a bar per rank, the longest operators, the memory, and the trace files. */
 
-import { element, setAttribute, setText } from "./dom.js";
+import { element, makeButton, setAttribute, setText } from "./dom.js";
 import { byteUnit, bytes, number, percent, shortSeconds } from "./format.js";
 import { addRules, addStyle } from "./memory_style.js";
 import { Panel } from "./panel.js";
@@ -48,8 +48,7 @@ class Face {
   constructor(root, context) {
     this.context = context;
     this.Plotly = /** @type {any} */ (null);
-    this.button = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button" }));
-    this.button.addEventListener("click", () => context.model?.send({ type: "profile" }));
+    this.button = makeButton("", () => context.model?.send({ type: "profile" }));
     this.detail = element("p", { class: "wb-detail" });
     this.note = element("p", { class: "wb-detail", role: "status", "aria-live": "polite" });
     this.bars = element("div");

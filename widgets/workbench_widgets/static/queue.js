@@ -1,7 +1,8 @@
 // @ts-check
 /** The queue of a store: devices with who holds them, runs that wait; move, drop, pause, start. */
 
-import { element, focusedElement, setText } from "./dom.js";
+import { element, focusedElement, makeButton, setText } from "./dom.js";
+import { showFace } from "./face.js";
 import { bytes, known, seconds, usd } from "./format.js";
 
 /** @typedef {import("./loader.js").Context} Context */
@@ -52,14 +53,12 @@ function startText(job) {
 }
 
 class QueueTable {
-  /** @param {HTMLElement} root @param {Context} context */
-  constructor(root, context) {
-    this.root = root;
-    this.model = /** @type {any} */ (context.model);
+  /** @param {any} model */
+  constructor(model) {
+    this.model = model;
     this.note = element("p", { class: "wb-note", role: "status" });
     this.problem = element("p", { class: "wb-banner", role: "alert", "data-tone": "bad" });
-    this.power = element("button", { type: "button", class: "wb-button" });
-    this.power.addEventListener("click", () => this.model.send({ type: this.verb }));
+    this.power = makeButton("", () => this.model.send({ type: this.verb }));
     this.devices = element("div");
     this.jobs = element("div");
     this.shell = element("div", { class: "wb-root" },
@@ -105,23 +104,10 @@ class QueueTable {
     this.jobs.replaceChildren(...(rows.length ? [table([...JOBS, ""], rows, "Runs that wait")] : []));
     if (focus) /** @type {HTMLElement|null} */ (this.shell.querySelector(`[aria-label=${JSON.stringify(focus)}]`))?.focus();
   }
-
-  start() {
-    this.root.append(this.shell);
-    this.changed = () => this.draw();
-    this.model.on("change", this.changed);
-    this.draw();
-  }
-
-  close() {
-    this.model.off("change", this.changed);
-    this.shell.remove();
-  }
 }
 
 /** @param {HTMLElement} root @param {Context} context */
 export function mount(root, context) {
-  const made = new QueueTable(root, context);
-  made.start();
-  return () => made.close();
+  const table = new QueueTable(context.model);
+  return showFace(root, table.shell, context.model, ["change"], () => table.draw());
 }

@@ -6,6 +6,7 @@ import { Curves } from "./curves.js";
 import { DeviceGrid } from "./device_grid.js";
 import * as devices from "./device_traces.js";
 import { element, focusedElement } from "./dom.js";
+import { mounted } from "./face.js";
 import { Findings } from "./findings.js";
 import { Gap } from "./gap.js";
 import { Header } from "./header.js";
@@ -234,9 +235,4 @@ class Dashboard {
   }
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const dashboard = new Dashboard(root, context);
-  dashboard.open();
-  return () => dashboard.close();
-}
+export const mount = mounted(Dashboard);

@@ -4,7 +4,8 @@
 import { Comparison } from "./compare.js";
 import { dropFile } from "./contents.js";
 import { element, setAttribute, setRows, setText } from "./dom.js";
-import { count, known, moment, seconds } from "./format.js";
+import { mounted } from "./face.js";
+import { compareKnown, count, known, moment, seconds } from "./format.js";
 import { InPlace } from "./in_place.js";
 import { lossText, lossTitle, withNames } from "./run_words.js";
 import { badge } from "./state.js";
@@ -52,13 +53,6 @@ function stateOf(row) {
   return badge({ phase, outcome: row.outcome ?? null, rehearsal: row.rehearsal });
 }
 
-/** @param {any} left @param {any} right unknown values come last in either direction */
-function order(left, right) {
-  const [noLeft, noRight] = [left, right].map((value) => value === null || value === undefined || Number.isNaN(value));
-  if (noLeft || noRight) return Number(noLeft) - Number(noRight);
-  return left < right ? -1 : left > right ? 1 : 0;
-}
-
 /** What stands above the table. @param {number|null} shown null = not read yet
  * @param {number} of runs in the store @param {number} selected */
 export function noteOf(shown, of, selected) {
@@ -81,7 +75,7 @@ class Line {
     this.badge = element("span", { class: "wb-badge" });
     this.cells[1].append(this.badge);
     const open = element("button", { type: "button", class: "wb-button", "aria-label": `Open ${row.called}` }, "Open");
-    open.addEventListener("click", () => table.open(row.run));
+    open.addEventListener("click", () => table.openRun(row.run));
     this.stop = new StopButton((now) => table.stop(row.run, now));
     this.stop.button.classList.add("wb-small");
     const actions = element("td", { class: "wb-actions" }, element("div", {}, open, this.stop.node));
@@ -159,11 +153,7 @@ class RunsTable {
     const { column, down } = this.sorted;
     const { key } = COLUMNS[column];
     const trees = column === STARTED && down; // as they come: newest tree first, each run below its parent
-    if (!trees) rows.sort((left, right) => {
-      const unknown = order(key(left), key(right));
-      const known = ![key(left), key(right)].some((value) => value === null || value === undefined || Number.isNaN(value));
-      return known && down ? -unknown : unknown;
-    });
+    if (!trees) rows.sort((left, right) => compareKnown(key(left), key(right), down ? -1 : 1));
     this.heads.forEach((head, index) =>
       setAttribute(head, "aria-sort", index === column ? (down ? "descending" : "ascending") : "none"));
     const present = new Set(rows.map((row) => row.run));
@@ -202,7 +192,7 @@ class RunsTable {
   }
 
   /** @param {string} run */
-  async open(run) {
+  async openRun(run) {
     const said = await this.inPlace.open(run);
     if (said) setText(this.note, said);
   }
@@ -219,7 +209,7 @@ class RunsTable {
     }
   }
 
-  start() {
+  open() {
     this.root.append(this.shell);
     this.changed = () => this.draw();
     for (const name of DRAWN) this.model.on(`change:${name}`, this.changed);
@@ -241,9 +231,4 @@ class RunsTable {
   }
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const table = new RunsTable(root, context);
-  table.start();
-  return () => table.close();
-}
+export const mount = mounted(RunsTable);

@@ -1,7 +1,7 @@
 // @ts-check
 /** What the model answered to fixed prompts, or drew, while it trained: one step at a time, the newest first. */
 
-import { element, setText } from "./dom.js";
+import { element, makeButton, setText } from "./dom.js";
 import { count } from "./format.js";
 import { addRules } from "./memory_style.js";
 
@@ -23,21 +23,14 @@ const CSS = `
 .wb-root[data-size="small"] .wb-samples dd { border-top: 0; padding-top: 0; }
 `;
 
-/** @param {string} text @param {string} title @param {() => void} press */
-function button(text, title, press) {
-  const node = element("button", { type: "button", class: "wb-button", title, "aria-label": title }, text);
-  node.addEventListener("click", press);
-  return /** @type {HTMLButtonElement} */ (node);
-}
-
 export class Samples {
   /** @param {(name: string) => Promise<string|null>} picture where a picture of the run can be had */
   constructor(picture) {
     this.picture = picture;
     if (typeof document.getElementById === "function") addRules("workbench-samples-style", CSS);
     this.slider = /** @type {HTMLInputElement} */ (element("input", { type: "range", min: "0", step: "1", "aria-label": "Step of the samples" }));
-    this.older = button("‹", "Earlier step", () => this.go(this.at - 1));
-    this.newer = button("›", "Later step", () => this.go(this.at + 1));
+    this.older = makeButton("‹", () => this.go(this.at - 1), { title: "Earlier step", "aria-label": "Earlier step" });
+    this.newer = makeButton("›", () => this.go(this.at + 1), { title: "Later step", "aria-label": "Later step" });
     this.step = element("span", { class: "wb-panel-value wb-samples-step", role: "status" });
     this.list = element("dl", { class: "wb-samples" });
     this.note = element("p", { class: "wb-note" });

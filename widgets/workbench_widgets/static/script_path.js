@@ -2,6 +2,7 @@
 /** The path of a script: typed, or picked from the notebook's folders. */
 
 import { element } from "./dom.js";
+import { showFace } from "./face.js";
 import { FilePicker } from "./file_picker.js";
 import { addFormStyle } from "./launch_style.js";
 
@@ -25,14 +26,11 @@ export function mount(root, context) {
   const draw = () => {
     if (!input.matches(":focus")) input.value = model.get("value");
   };
-  model.on("change:value", draw);
   const label = element("label", { for: id }, "Path of the script");
   const shell = element("div", { class: "wb-root wbm wbf-path" }, element("div", { class: "wbm-field" }, label, element("div", { class: "wbf-row" }, input, picker.button)), picker.panel);
-  root.append(shell);
-  draw();
+  const end = showFace(root, shell, model, ["change:value"], draw);
   return () => {
-    model.off("change:value", draw);
     picker.close();
-    shell.remove();
+    end();
   };
 }

@@ -1,7 +1,7 @@
 // @ts-check
 /** The page of `workbench ui`, also as a tab of JupyterLab: the table of runs, and each run's dashboard, without a kernel. */
 
-import { element, setText } from "./dom.js";
+import { element, makeButton, setText } from "./dom.js";
 import { mount as mountDashboard } from "./run_dashboard.js";
 import { mount as mountRuns } from "./runs.js";
 import { request, RunLink, SITE, StoreLink } from "./site_links.js";
@@ -50,8 +50,7 @@ class Site {
     if (this.around) new MutationObserver(() => this.paint()).observe(this.around, { attributeFilter: ["data-jp-theme-light"] });
     this.back = element("a", { href: "#", class: "wb-site-back" }, "All runs");
     this.report = element("a", { class: "wb-site-report", target: "_blank", rel: "noopener", hidden: "" }, "Report");
-    this.theme = element("button", { type: "button", class: "wb-button" });
-    this.theme.addEventListener("click", () => this.turnTheme());
+    this.theme = makeButton("", () => this.turnTheme());
     const mode = SITE.refusal ? element("span", { class: "wb-site-mode", title: SITE.refusal }, "Read only") : "";
     this.note = element("p", { class: "wb-banner", role: "status", "data-tone": "warn", hidden: "" });
     this.place = element("div", { class: "wb-site-main" });

@@ -1,7 +1,7 @@
 // @ts-check
 /** Steer: a small panel that asks the living run for something after one of its next steps. */
 
-import { element, setText } from "./dom.js";
+import { element, makeButton, setText } from "./dom.js";
 import { number, percent } from "./format.js";
 
 /** @typedef {{action: string, value?: string, hold?: boolean, module?: string}} Wish
@@ -10,13 +10,6 @@ import { number, percent } from "./format.js";
 const ANSWER_MS = 150_000; // workbench.launching.steering.TIMEOUT_SECONDS and some for the way
 
 const COLUMNS = ["mean", "std", "min", "max", "norm"];
-
-/** @param {string} text @param {string} title @param {() => void} press */
-function button(text, title, press) {
-  const node = element("button", { type: "button", class: "wb-button", title }, text);
-  node.addEventListener("click", press);
-  return /** @type {HTMLButtonElement} */ (node);
-}
 
 /** @param {string} label @param {Record<string, string>} attributes */
 function field(label, attributes) {
@@ -36,10 +29,10 @@ export class Steer {
     this.module = module.input;
     this.hold = hold.input;
     this.buttons = [
-      button("Set", "Change the rate on all ranks at one step", () => this.send({ action: "set", value: this.rate.value, hold: this.hold.checked })),
-      button("Save checkpoint", "Have the script save after one of its next steps, and train on", () => this.send({ action: "checkpoint" })),
-      button("Evaluate", "Have the script evaluate after one of its next steps", () => this.send({ action: "evaluate" })),
-      button("Look", "Statistics of its weights, gradients and activations in one step, per rank", () => this.send({ action: "look", module: this.module.value })),
+      makeButton("Set", () => this.send({ action: "set", value: this.rate.value, hold: this.hold.checked }), { title: "Change the rate on all ranks at one step" }),
+      makeButton("Save checkpoint", () => this.send({ action: "checkpoint" }), { title: "Have the script save after one of its next steps, and train on" }),
+      makeButton("Evaluate", () => this.send({ action: "evaluate" }), { title: "Have the script evaluate after one of its next steps" }),
+      makeButton("Look", () => this.send({ action: "look", module: this.module.value }), { title: "Statistics of its weights, gradients and activations in one step, per rank" }),
     ];
     const [set, save, evaluate, look] = this.buttons;
     for (const [input, press] of /** @type {[HTMLInputElement, HTMLButtonElement][]} */ ([[this.rate, set], [this.module, look]])) {
@@ -90,7 +83,7 @@ export class Steer {
     this.table.hidden = modules.length + rows.length === 0;
     if (modules.length) {
       const names = modules.map((/** @type {[string, string]} */ [name, kind]) => {
-        const press = button(name, kind, () => { this.module.value = name; });
+        const press = makeButton(name, () => { this.module.value = name; }, { title: kind });
         return press;
       });
       this.table.replaceChildren(element("div", { class: "wb-steer-names" }, ...names));

@@ -4,6 +4,7 @@
 import { Advice } from "./advice.js";
 import { Calculator } from "./calculator.js";
 import { element, setText } from "./dom.js";
+import { mounted } from "./face.js";
 import { bytes } from "./format.js";
 import { stack } from "./memory_bars.js";
 import { Grid } from "./strategy_grid.js";
@@ -60,9 +61,4 @@ function lines(list, texts) {
   list.replaceChildren(...texts.map((text) => element("li", {}, text)));
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const picker = new StrategyPicker(root, context);
-  picker.open();
-  return () => picker.close();
-}
+export const mount = mounted(StrategyPicker);

@@ -2,8 +2,9 @@
 /** The sweeps of a store: one with its trials, its figures, what it takes; stop, resume, start. */
 
 import { Confirmation } from "./confirm.js";
-import { element, focusedElement, setAttribute, setText } from "./dom.js";
-import { count, hours, known, number, usd } from "./format.js";
+import { element, focusedElement, makeButton, setAttribute, setText } from "./dom.js";
+import { mounted } from "./face.js";
+import { compareKnown, count, hours, known, number, usd } from "./format.js";
 import { InPlace } from "./in_place.js";
 import { addRules } from "./memory_style.js";
 import { Figures } from "./sweep_figures.js";
@@ -87,8 +88,7 @@ class SweepPanel {
     this.verb = "resume";
     this.question = new Confirmation(this.power, () => this.namePower());
     this.power.addEventListener("click", () => this.press());
-    this.best = element("button", { type: "button", class: "wb-button" }, "Open the best run");
-    this.best.addEventListener("click", () => this.open(this.model.get("shown").best.run));
+    this.best = makeButton("Open the best run", () => this.openRun(this.model.get("shown").best.run));
     this.detail = element("p", { class: "wb-detail" });
     this.facts = element("dl", { class: "wb-facts" });
     this.bar = element("div", { class: "wb-bar" });
@@ -190,7 +190,7 @@ class SweepPanel {
     const rows = [...shown.trials];
     const by = columns.find((column) => column.title === this.sorted.name);
     const sign = this.sorted.down ? -1 : 1;
-    if (by) rows.sort((one, other) => this.order(by.key(one), by.key(other), sign));
+    if (by) rows.sort((one, other) => compareKnown(by.key(one), by.key(other), sign));
     const focus = this.table.contains(focusedElement()) ? focusedElement()?.getAttribute("aria-label") : null;
     const scrolled = this.table.querySelector(".wb-table-box")?.scrollTop ?? 0;
     const heads = columns.map((column) => this.sorter(column.title, Boolean(column.words)));
@@ -199,13 +199,6 @@ class SweepPanel {
       element("table", { class: "wbw-trials" }, element("thead", {}, element("tr", {}, ...heads, element("td"))), element("tbody", {}, ...lines))));
     /** @type {HTMLElement} */ (this.table.firstChild).scrollTop = scrolled;
     if (focus) /** @type {HTMLElement|null} */ (this.table.querySelector(`[aria-label=${JSON.stringify(focus)}]`))?.focus();
-  }
-
-  /** What is not known comes last. @param {any} one @param {any} other @param {number} sign */
-  order(one, other, sign) {
-    const [no, nor] = [one, other].map((value) => value === null || value === undefined);
-    if (no || nor) return Number(no) - Number(nor);
-    return sign * (one < other ? -1 : one > other ? 1 : 0);
   }
 
   /** @param {string} title @param {boolean} words */
@@ -225,19 +218,19 @@ class SweepPanel {
     const cells = columns.map((column) => element("td", { class: [column.words ? "wb-text" : "", column.class ?? ""].join(" ").trim() }, column.node ? column.node(trial) : column.text(trial)));
     const open = element("button", { type: "button", class: "wb-button", "aria-label": `Open the run of trial ${trial.number}`, title: trial.run ?? "" }, "Open");
     if (!trial.run) open.setAttribute("disabled", "");
-    open.addEventListener("click", () => this.open(trial.run));
+    open.addEventListener("click", () => this.openRun(trial.run));
     const best = String(shown.best?.number === trial.number);
     return element("tr", { "data-best": best, title: trial.why }, ...cells, element("td", {}, open));
   }
 
   /** @param {string} run */
-  async open(run) {
+  async openRun(run) {
     const said = await this.inPlace.open(run);
     this.problem.hidden = !said;
     setText(this.problem, said);
   }
 
-  start() {
+  open() {
     this.root.append(this.shell);
     this.changed = () => this.draw();
     this.model.on("change", this.changed);
@@ -254,9 +247,4 @@ class SweepPanel {
   }
 }
 
-/** @param {HTMLElement} root @param {Context} context */
-export function mount(root, context) {
-  const made = new SweepPanel(root, context);
-  made.start();
-  return () => made.close();
-}
+export const mount = mounted(SweepPanel);

@@ -2,6 +2,7 @@
 /** Talk: a prompt, the base's and the trained answer side by side as they come, sampling, stop. */
 
 import { element, setAttribute, setText } from "./dom.js";
+import { showFace } from "./face.js";
 import { addRules } from "./memory_style.js";
 
 /** @typedef {import("./loader.js").Context} Context
@@ -112,13 +113,5 @@ export function mount(root, context) {
   addRules("workbench-talk-style", CSS);
   const face = new Talk(context.model);
   const shell = element("div", { class: "wb-root", role: "group", "aria-label": "Talk" }, face.node);
-  const draw = () => face.draw();
-  const model = /** @type {any} */ (context.model);
-  model.on("change:shown", draw);
-  root.append(shell);
-  draw();
-  return () => {
-    model.off("change:shown", draw);
-    shell.remove();
-  };
+  return showFace(root, shell, context.model, ["change:shown"], () => face.draw());
 }

@@ -26,9 +26,8 @@ from workbench.store.labels import change_labels
 from workbench.units import format_bytes
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
-from workbench_widgets.options import refuse_unknown
+from workbench_widgets.options import refuse_extra
 
-_OPTIONS = ("store", "runs", "where")
 _ROWS_MAX = 300  # what a page can list; a condition brings up the others
 _COLUMNS = (
     *("run", "name", "state", "outcome", "strategy", "processes", "steps", "loss_last", "hours"),
@@ -65,7 +64,7 @@ class Compare(Face):
         where: str = "",
         **unknown: object,
     ) -> None:
-        refuse_unknown("Compare", unknown, _OPTIONS)
+        refuse_extra(Compare, unknown)
         self.store = wb.Store(store)
         self._working = threading.RLock()
         self._filter: dict[str, Any] = {"where": where, "archived": False, "sort": None}
@@ -93,20 +92,20 @@ class Compare(Face):
 
     def _found(self, runs: Sequence[str]) -> list[str]:
         """Ids of runs that are given by id or name, each once."""
-        found: dict[str, None] = {}
+        ids: dict[str, None] = {}
         unknown: dict[str, wb.RunNotFoundError] = {}
         for run in runs:
             try:
-                found[self.store.find(run).directory.name] = None
+                ids[self.store.find(run).directory.name] = None
             except wb.RunNotFoundError as error:
                 unknown[run] = error
         if len(unknown) == 1:
             raise next(iter(unknown.values()))
         if unknown:
             raise wb.RunNotFoundError(f"No runs {_quoted(unknown)} in {self.store.root}.")
-        if len(found) > MOST:
-            raise wb.UsageError(f"{len(found)} runs given; 2 to {MOST} can be compared.")
-        return list(found)
+        if len(ids) > MOST:
+            raise wb.UsageError(f"{len(ids)} runs given; 2 to {MOST} can be compared.")
+        return list(ids)
 
     def show(self, name: str) -> None:
         """Draw the curves of what the runs logged as `name`; ``"loss"`` is the training loss."""
@@ -256,7 +255,6 @@ class Compare(Face):
         return str(run)
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         lines = [
             f"Compare: {len(self.rows)} runs of {self.store.root}, {len(self.picked)} selected"
         ]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,18 +12,15 @@ import traitlets
 import workbench as wb
 from workbench.errors import sentence
 from workbench.pages import actions
-from workbench.pages.pauses import pause_seconds
 from workbench.pages.run_rows import read_table, series_message
-from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
-from workbench_widgets.options import refuse_unknown
-from workbench_widgets.presence import Presence
+from workbench_widgets.options import refuse_extra
+from workbench_widgets.rereading import StoreFace
 
-_OPTIONS = ("store", "refresh_seconds")
 _OPENED = "run_dashboard.js"
 
 
-class Runs(Face):
+class Runs(StoreFace):
     """All runs of a store: sort, open, stop, tick some to compare their losses.
 
     Args:
@@ -36,7 +31,6 @@ class Runs(Face):
         TypeError: an unknown option.
     """
 
-    _closed: threading.Event | None = None
     rows = traitlets.List().tag(sync=True)
     of = traitlets.Int().tag(sync=True)  # runs in the store
     problem = traitlets.Unicode().tag(sync=True)  # why the rows are older ones
@@ -50,54 +44,33 @@ class Runs(Face):
         _openable: bool = False,
         **unknown: object,
     ) -> None:
-        refuse_unknown("Runs", unknown, _OPTIONS)
+        refuse_extra(Runs, unknown)
         self.store = Path(wb.Store(store).root)
-        self._on_open: list[Any] = []
         opens = None if _openable else _OPENED  # Open shows it below the table
         config = store_config(self.store, face="runs.js", openable=_openable, opens=opens)
         super().__init__(config, **_read(self.store))
-        self._closed = threading.Event()
-        threading.Thread(
-            target=_keep_reading,
-            args=(weakref.ref(self), self.presence, self.store, self._closed, refresh_seconds),
-            name="workbench-runs",
-            daemon=True,
-        ).start()
-
-    def on_open(self, callback: Any) -> None:
-        """Call ``callback(run_id)`` when someone presses Open."""
-        self._on_open.append(callback)
+        self.start_rereading("workbench-runs", refresh_seconds)
 
     def refresh(self) -> None:
         """Read the store now."""
-        self.show_table(_read(self.store))
-
-    def show_table(self, read: dict[str, Any]) -> None:
-        """Show what was read of the store."""
+        table = _read(self.store)
         with self.hold_sync():
-            for name, value in read.items():
+            for name, value in table.items():
                 setattr(self, name, value)
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
-        run = message.get("run")
+        run = str(message.get("run"))
         if run not in {row["run"] for row in self.rows}:
             return  # only what the table shows can be acted on
         if kind == "open":
             for callback in self._on_open:
                 callback(run)
         elif kind == "series":
-            self.send(series_message(self.store / str(run)))
+            self.send(series_message(self.store / run))
         elif kind == "stop":
-            stop_in_background(str(run), self.store, self.send, now=bool(message.get("now")))
-
-    def close(self) -> None:
-        """End the widget. The runs continue."""
-        if self._closed is not None:
-            self._closed.set()
-        super().close()
+            stop_in_background(run, self.store, self.send, now=bool(message.get("now")))
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         lines = [f"Runs of {self.store} ({len(self.rows)})"]
         lines += [
             f"  {row['run']}  {row['outcome'] or row['state']}  step {row['steps']}"
@@ -131,24 +104,3 @@ def _read(store: Path) -> dict[str, Any]:
         return {**read_table(store), "problem": ""}
     except wb.WorkbenchError as error:
         return {"problem": sentence(error)}
-
-
-def _keep_reading(
-    widget: weakref.ref[Runs],
-    presence: Presence,
-    store: Path,
-    closed: threading.Event,
-    least_seconds: float,
-) -> None:
-    """Refresh the rows until the widget is closed or forgotten."""
-    pause = least_seconds
-    while not presence.wait(closed, pause):
-        begun = time.monotonic()
-        read = _read(store)
-        pause = pause_seconds(time.monotonic() - begun, least_seconds)
-        face = widget()
-        if face is None:
-            return
-        if not closed.is_set():
-            face.show_table(read)
-        del face

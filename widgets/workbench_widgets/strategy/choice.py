@@ -106,7 +106,7 @@ class StrategyChoice(Form):
             UsageError: a strategy that the controls cannot say.
         """
         allowed = (*FIELDS, "strategy")
-        refuse_unknown(cls.FACE, dict.fromkeys(set(options) - set(allowed)), allowed)
+        refuse_unknown(cls.FACE, options, allowed)
         if not {"strategy", "family"} & set(options) and isinstance(options.get("processes"), int):
             options = {"strategy": wb.Strategy.usual(options["processes"]), **options}
         return cls().given(options)
@@ -136,11 +136,7 @@ class StrategyChoice(Form):
         return self.taking(wb.Strategy.parse(name, ranks))
 
     def taking(self, strategy: wb.Strategy) -> StrategyChoice:
-        """By hand, exactly this strategy.
-
-        Raises:
-            UsageError: it has an option without a control.
-        """
+        """By hand, exactly this strategy. Raises UsageError: it has an option without a control."""
         options = strategy.options()
         values = {name: _to_control(name, options[name]) for name in OPTIONS}
         family = _family(strategy)
@@ -155,11 +151,7 @@ class StrategyChoice(Form):
         return choice
 
     def strategy(self) -> wb.Strategy:
-        """The strategy that the controls say by hand.
-
-        Raises:
-            UsageError: the controls say something that cannot be.
-        """
+        """The strategy that the controls say by hand. Raises UsageError: it cannot be."""
         require_choice("family", self["family"], FAMILIES)
         if self["family"] == DEGREES:
             for word in AXES:

@@ -18,20 +18,18 @@ from workbench.sweeping import find, start, sweeps
 from workbench.sweeping.figures import figures
 from workbench.sweeping.plan import labels
 from workbench.sweeping.prepared import PreparedSweep
-from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
-from workbench_widgets.rereading import start_rereading
+from workbench_widgets.rereading import StoreFace
 from workbench_widgets.sweep import form
 
-_OPTIONS = ("store", "open", "refresh_seconds")
 _FORM = ("target", "arguments", *form.FIELDS)
 _OPENED = "run_dashboard.js"
 _KEPT = tuple(name for name in NAMES if name not in {*_FORM, "store", "queue", "job", "cluster"})
 """Keywords of a launch that have no control."""
 
 
-class Sweep(Face):
+class Sweep(StoreFace):
     """The sweeps of a store: each with its trials, figures, hours and dollars; a form starts one.
 
     Files decide: a sweep continues without this widget, and another one shows the same.
@@ -48,7 +46,6 @@ class Sweep(Face):
         UsageError: `open` names no sweep of the store.
     """
 
-    _closed: threading.Event | None = None
     _unread: dict[str, Any] | None = None  # what was said of sweeps that could not be read
     names = traitlets.List().tag(sync=True)
     shown = traitlets.Dict().tag(sync=True)
@@ -65,27 +62,20 @@ class Sweep(Face):
         _openable: bool = False,
         **launch: Any,
     ) -> None:
-        refuse_unknown(
-            "Sweep", {k: v for k, v in launch.items() if k not in _KEPT}, (*_OPTIONS, *_KEPT)
-        )
+        refuse_unknown("Sweep", launch, ("store", "open", "refresh_seconds", *_KEPT))
         self.store = Path(wb.Store(store).root)
         self._launch = launch
         self._working = threading.RLock()
         self._handles: dict[str, Handle] = {}
         self._prepared: PreparedSweep | None = None
         self._drawn: Any = None
-        self._on_open: list[Any] = []
         self._opened = "" if open == "last" else find(open, self.store).name
         opens = None if _openable else _OPENED  # Open shows it below the table
         config = store_config(self.store, face="sweep.js", openable=_openable, opens=opens)
         config |= {"fields": form.controls(), "first": form.first_values()}
         super().__init__(config)
         self._read(draw=False)  # the figures follow: Optuna and plotly take half a second to load
-        self._closed = start_rereading(self, "workbench-sweep", refresh_seconds, at_once=True)
-
-    def on_open(self, callback: Any) -> None:
-        """Call ``callback(run_id)`` when someone opens a trial's run."""
-        self._on_open.append(callback)
+        self.start_rereading("workbench-sweep", refresh_seconds, at_once=True)
 
     def show(self, name: str) -> None:
         """Show a sweep: a name, unique prefix or "last".
@@ -150,9 +140,7 @@ class Sweep(Face):
         ended = about["so_far"]
         looked = [row["value"] for row in about["trials"]] if about["first_look"] else None
         key = [sweep.plan.id, ended["finished"], ended["pruned"], ended["failed"], looked]
-        if (
-            draw and key != self._drawn
-        ):  # importance takes a while: only when there is something new
+        if draw and key != self._drawn:  # importance takes a while: only where something is new
             drawn = figures(sweep)
             self.figures = {title: json.loads(figure.to_json()) for title, figure in drawn.items()}
             self._drawn = key
@@ -164,7 +152,7 @@ class Sweep(Face):
             UsageError: it cannot be started so.
             HostError: Optuna, torch or accelerate is missing here.
         """
-        refuse_unknown("Sweep.check", {k: v for k, v in values.items() if k not in _FORM}, _FORM)
+        refuse_unknown("Sweep.check", values, _FORM)
         with self._working:
             self._prepared, self.ready = None, {}
             given = {**form.first_values(), **values}
@@ -229,14 +217,7 @@ class Sweep(Face):
                 handle.request_stop() if kind == "stop" else handle.resume()
             self.refresh()
 
-    def close(self) -> None:
-        """End the widget. The sweeps continue."""
-        if self._closed is not None:
-            self._closed.set()
-        super().close()
-
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         if not self.shown:
             return f"Sweep: none in {self.store}"
         about, best = self.shown, self.shown["best"] or {}

@@ -26,9 +26,8 @@ from workbench.trained_model.process import ModelProcessError
 from workbench.trained_model.source import trained_model
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
-from workbench_widgets.options import refuse_unknown
+from workbench_widgets.options import refuse_extra
 
-_OPTIONS = ("run", "checkpoint", "step", "base")
 _LEAST_SECONDS = 0.1  # between two updates of the page
 _TITLES = {TRAINED: "Trained", BASE: "Base"}
 
@@ -62,7 +61,7 @@ class Talk(Face):
         base: str | None = None,
         **unknown: object,
     ) -> None:
-        refuse_unknown("Talk", unknown, _OPTIONS)
+        refuse_extra(Talk, unknown)
         self.run = run
         paths = RunPaths(Path(run.directory))
         self.model = trained_model(paths, checkpoint, step=step, base=base)
@@ -171,7 +170,6 @@ class Talk(Face):
         super().close()
 
     def __repr__(self) -> str:
-        """Plain text for terminals, screen readers and saved notebooks."""
         shown = self.shown
         lines = [f"Talk to {shown['title']}", f"> {shown['prompt']}" if shown["prompt"] else ""]
         lines += [

@@ -187,10 +187,10 @@ class HangWatch:
     def _request_stacks(self, evidence: Evidence) -> None:
         """Of ranks that wrote their collectives by their own thread; of others by signal."""
         paths, ranks = evidence.paths, evidence.facts.ranks
-        asked = [rank for rank in ranks if rank not in self.mute]
-        awake = [rank for rank in asked if dumped(paths, rank, self.begun_time - 1.0)]
+        answering = [rank for rank in ranks if rank not in self.mute]
+        awake = [rank for rank in answering if dumped(paths, rank, self.begun_time - 1.0)]
         self.offsets |= request_stacks(paths, awake)
-        self._signal(evidence, set(asked) - set(awake))
+        self._signal(evidence, set(answering) - set(awake))
 
     def _signal(self, evidence: Evidence, ranks: Iterable[int]) -> None:
         for rank in ranks:

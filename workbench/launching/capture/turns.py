@@ -142,7 +142,7 @@ class Turns:
 def _has_gradients(optimizer: Any) -> bool:
     """Whether one of its gradients is not zero; waits for a device."""
     gradients = (parameter.grad for parameter in _parameters(optimizer))
-    return any(bool(one.detach().any()) for one in gradients if one is not None)
+    return any(bool(gradient.detach().any()) for gradient in gradients if gradient is not None)
 
 
 def _parameters(optimizer: Any) -> Iterator[Any]:

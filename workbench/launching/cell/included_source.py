@@ -92,11 +92,7 @@ def _body(name: str, value: Any, user: str) -> str:
 
 
 def source_of(value: Any) -> str:
-    """The source of a function or class, moved to the left margin.
-
-    Raises:
-        UsageError: it has none of its own.
-    """
+    """The source of a function or class, at the left margin. Raises UsageError: it has none."""
     name = getattr(value, "__name__", "")
     if name == "<lambda>":
         raise UsageError(f"A lambda has no source of its own, and {NEW_PROCESS}: write a def.")

@@ -11,7 +11,6 @@ left over from an attempt are ended before the next one.
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import signal
@@ -39,6 +38,7 @@ from workbench.observe.host import HostSampler, sample_pause
 from workbench.recover.policy import Recovery
 from workbench.recover.preemption import Poller
 from workbench.store import processes, secrets
+from workbench.store.detached import lock_file
 from workbench.store.files import (
     read_as,
     read_file,
@@ -341,16 +341,13 @@ def _no_such_node(run: RunRecord, node: int, nodes: int) -> str:
 
 
 def _take_lock(paths: RunPaths, node: int) -> int:
-    handle = os.open(paths.nodes / f"node-{node}.lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        os.close(handle)
+    lock = lock_file(paths.nodes / f"node-{node}.lock")
+    if lock is None:
         before: dict[str, Any] = read_json(paths.node(node)) or {}
         agent: dict[str, Any] = before.get("agent") or {}
         who = f"on {before.get('host')}, process {agent.get('pid')}"
         raise UsageError(
             f"Node {node} of {paths.directory.name} has an agent already ({who}). Give this "
             "machine another --rank, or end that one first."
-        ) from error
-    return handle
+        )
+    return lock

@@ -49,12 +49,12 @@ def open_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
             )
         if given.get(name):
             continue
-        found, source = _group(name, os.environ), "this environment"
-        if not found and path.is_file():  # Accelerate would refuse a format that is none: not here
-            found, source = _group(name, _configured(path)), f"accelerate config: {path}"
-        value = found.get(name, "no")
+        settings, source = _group(name, os.environ), "this environment"
+        if not settings and path.is_file():  # Accelerate would refuse another format: not here
+            settings, source = _group(name, _configured(path)), f"accelerate config: {path}"
+        value = settings.get(name, "no")
         if value.lower() != "no" and _is_known(name, value):
-            taken |= found
+            taken |= settings
             what = name.removeprefix("ACCELERATE_").lower()
             sentences.append(
                 f"Accelerate is told {what} {value} ({source}). It counts where the script names "
@@ -95,7 +95,11 @@ def _group(name: str, variables: Mapping[str, str]) -> dict[str, str]:
     """The variable with those that go with it; {} = it is not set."""
     if not variables.get(name):
         return {}
-    more = {one: value for one, value in variables.items() if one.startswith(_GROUPS[name])}
+    more = {
+        variable: value
+        for variable, value in variables.items()
+        if variable.startswith(_GROUPS[name])
+    }
     return {name: variables[name], **more}
 
 

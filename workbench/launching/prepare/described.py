@@ -23,11 +23,7 @@ _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z-]*")
 
 
 def recipe_for(job: Job) -> str:
-    """The recipe that trains exactly this workload.
-
-    Raises:
-        UsageError: none does: it takes a script.
-    """
+    """The recipe that trains exactly this workload. Raises UsageError: none does."""
     for name in recipes.recipes():
         if not recipes.find(name).alone and not _differences(name, job.workload):
             return name

@@ -91,11 +91,7 @@ def takes_several(script: Path) -> bool:
 def start_launcher(
     argv: Sequence[str], *, folder: str, environment: Mapping[str, str], output: Path
 ) -> subprocess.Popen[bytes]:
-    """Start it; `output` is appended to.
-
-    Raises:
-        OSError: there is no such program or folder, or the log cannot be written.
-    """
+    """Start it; `output` is appended to. Raises OSError: no such program, folder or log."""
     with output.open("ab") as log:
         return subprocess.Popen(  # the training's output goes to files, never a pipe
             list(argv),

@@ -41,11 +41,7 @@ _FOLDERS = frozenset({"--checkpoint-dir", "--resume"})
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
-    """Refuse flags of a recipe that the strategy says, and checkpoints in an object store.
-
-    Raises:
-        UsageError: one of them was typed.
-    """
+    """Refuse flags that the strategy says, and checkpoints in an object store: UsageError."""
     for word, following in zip(arguments, (*arguments, "")[1:], strict=True):
         flag, equals, value = word.partition("=")
         if flag in _FOLDERS:

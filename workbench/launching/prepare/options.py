@@ -193,11 +193,7 @@ class LaunchOptions:
 
     @classmethod
     def from_keywords(cls, values: Mapping[str, Any]) -> LaunchOptions:
-        """From keyword arguments.
-
-        Raises:
-            UsageError: one of them is unknown.
-        """
+        """From keyword arguments. Raises UsageError: one of them is unknown."""
         check_names(values)
         return cls(**values)
 
@@ -229,11 +225,7 @@ IN_PLACE = frozenset({"recovery"}) | {
 
 
 def check_names(values: Mapping[str, Any]) -> None:
-    """Refuse keywords that no launch has.
-
-    Raises:
-        UsageError: one of them is unknown.
-    """
+    """Refuse keywords that no launch has. Raises UsageError: one of them is unknown."""
     for name in values:
         if name not in NAMES:
             raise UnknownNameError.near("launch option", name, NAMES)
@@ -291,17 +283,13 @@ def keywords(*, changes: bool = False) -> list[inspect.Parameter]:
     for name in (name for name in NAMES if not (changes and name in FIXED)):
         hint = hints[name].annotation
         plain = getattr(hint, "__origin__", hint) if hasattr(hint, "__metadata__") else hint
-        default = None if changes else _default(name)
+        default = None if changes else getattr(LaunchOptions(), name)
         made.append(
             inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=plain
             )
         )
     return made
-
-
-def _default(name: str) -> Any:
-    return getattr(LaunchOptions(), name)
 
 
 def keyword_help() -> str:

@@ -102,11 +102,7 @@ def _without(command: Sequence[str], flags: Sequence[str]) -> list[str]:
 
 
 def check_address(address: str) -> str:
-    """`address` without blanks around it, if ranks can be sent there.
-
-    Raises:
-        UsageError: it is no address or name of one machine.
-    """
+    """`address` without blanks, if ranks can be sent there. Raises UsageError: they cannot."""
     address = address.strip()
     if address in {"0.0.0.0", "::", "0"}:  # noqa: S104  (refused, not bound to)
         raise UsageError(
@@ -145,11 +141,7 @@ def check_nodes(nodes: int, address: str | None) -> str | None:
 
 
 def check_shares(strategy: str, ranks: int, nodes: int) -> int:
-    """Ranks on each of `nodes` machines.
-
-    Raises:
-        UsageError: they cannot be equal shares.
-    """
+    """Ranks on each of `nodes` machines. Raises UsageError: they cannot be equal shares."""
     if ranks % nodes:
         raise UsageError(
             f"{strategy} has {ranks} ranks, and {nodes} nodes cannot have equal shares of them. "
@@ -158,15 +150,15 @@ def check_shares(strategy: str, ranks: int, nodes: int) -> int:
     return ranks // nodes
 
 
-def own_address(towards: str, port: int = 9) -> str | None:
+def own_address(towards: str) -> str | None:
     """The address of this machine from which it talks to `towards`; None where no way is known.
 
     Nothing is sent: a datagram socket only asks the routing table.
     """
     try:
-        family, kind, protocol, _, target = socket.getaddrinfo(
-            towards, port, type=socket.SOCK_DGRAM
-        )[0]
+        family, kind, protocol, _, target = socket.getaddrinfo(towards, 9, type=socket.SOCK_DGRAM)[
+            0
+        ]
         with socket.socket(family, kind, protocol) as probe:
             probe.connect(target)
             return str(probe.getsockname()[0])

@@ -91,9 +91,9 @@ class Attempts:
     @property
     def seconds_since_asked(self) -> float:
         """Since `asked_at`, by a clock that nobody sets as soon as it was read once."""
-        asked = self.asked_at
-        if self._asked is None or self._asked[0] != asked:
-            self._asked = asked, time.monotonic() - max(0.0, time.time() - asked)
+        asked_at = self.asked_at
+        if self._asked is None or self._asked[0] != asked_at:
+            self._asked = asked_at, time.monotonic() - max(0.0, time.time() - asked_at)
         return time.monotonic() - self._asked[1]
 
     @property

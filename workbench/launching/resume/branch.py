@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from workbench.launching.prepare.recorded_environment import is_applied
 from workbench.launching.prepare.request import Request
 from workbench.launching.resume.resumable import startable_record
 from workbench.launching.resume.resume import (
+    Continuation,
     ResumedRun,
     changed_words,
     in_another_layout,
@@ -61,11 +62,7 @@ def rerun(paths: RunPaths, devices: Sequence[str] = ()) -> ResumedRun:
 def rerun_request(
     paths: RunPaths, devices: Sequence[str] = ()
 ) -> tuple[Request, list[dict[str, Any]]]:
-    """What `rerun` would start, and what is another now; nothing is started or written.
-
-    Raises:
-        UsageError: as `rerun`.
-    """
+    """What `rerun` would start, and what is another now; writes nothing. Raises as `rerun`."""
     run, request = _again(paths, devices)
     return request, _differs_now(run, request)
 
@@ -85,11 +82,8 @@ def fork(
         UsageError: no checkpoint of that step can be used, or it cannot be started so.
         StoreError: the run store cannot be written.
     """
-    run = startable_record(paths)
-    changes = given_changes(changes)
-    words = changed_words(paths, run, with_described(run, arguments, changes), drop)
-    start = _start(paths, at)
-    return _with_differences(in_another_layout(paths, run, start, words, changes), run)
+    branch = _branch(paths, at, arguments, drop, changes)
+    return _with_differences(in_another_layout(branch), branch.run)
 
 
 def fork_request(
@@ -100,18 +94,23 @@ def fork_request(
     drop: Sequence[str] = (),
     **changes: Any,
 ) -> tuple[Request, list[dict[str, Any]]]:
-    """What `fork` would start, and what is another now; nothing is started or written.
+    """What `fork` would start, and what is another now; writes nothing. Raises as `fork`."""
+    branch = _branch(paths, at, arguments, drop, changes)
+    request, _ = request_in_another_layout(branch)
+    request = replace(request, warnings=(*branch.start.notes, *request.warnings))
+    return request, _differs_now(branch.run, request)
 
-    Raises:
-        UsageError: as `fork`.
-    """
-    run = startable_record(paths)
-    changes = given_changes(changes)
-    words = changed_words(paths, run, with_described(run, arguments, changes), drop)
-    start = _start(paths, at)
-    request, _ = request_in_another_layout(paths, run, start, words, changes)
-    request = replace(request, warnings=(*start.notes, *request.warnings))
-    return request, _differs_now(run, request)
+
+def _branch(
+    paths: RunPaths,
+    at: int | None,
+    arguments: Sequence[str],
+    drop: Sequence[str],
+    changes: Mapping[str, Any],
+) -> Continuation:
+    run, given = startable_record(paths), given_changes(changes)
+    words = changed_words(paths, run, with_described(run, arguments, given), drop)
+    return Continuation(paths, run, _start(paths, at), words, given)
 
 
 def _differs_now(run: RunRecord, request: Request) -> list[dict[str, Any]]:
@@ -141,11 +140,7 @@ def recorded_variables(run: RunRecord) -> dict[str, str]:
 
 
 def _start(paths: RunPaths, at: int | None) -> StartingPoint:
-    """The newest whole checkpoint, or the whole one of step `at`; says what was passed over.
-
-    Raises:
-        UsageError: there is none.
-    """
+    """The newest whole checkpoint, or that of step `at`. Raises UsageError: there is none."""
     name = paths.directory.name
     listed = [saved for saved in every_checkpoint(paths) if saved.step is not None]
     fits = [saved for saved in listed if (saved.usable if at is None else saved.step == at)]
@@ -153,17 +148,18 @@ def _start(paths: RunPaths, at: int | None) -> StartingPoint:
     if chosen is not None:
         notes = notes_on_passed(listed, chosen) if at is None else ()
         return StartingPoint(at=chosen, why=BY_HAND, notes=(*passed, *notes))
-    whole = [saved for saved in listed if not saved.problem and saved.step != at]
-    others = sorted(saved.step or 0 for saved in whole)[:20]
-    said = "".join(f" {sentence}" for sentence in passed)
+    usable = [saved for saved in listed if not saved.problem and saved.step != at]
+    others = sorted(saved.step or 0 for saved in usable)[:20]
+    sentences = "".join(f" {sentence}" for sentence in passed)
     if at is None or not others:
         raise UsageError(
-            f"{name} has no checkpoint to begin from.{said} Recipes save with --checkpoint-every N."
-            f" To start it again from the beginning: workbench rerun {name}"
+            f"{name} has no checkpoint to begin from.{sentences} Recipes save with "
+            "--checkpoint-every N. To start it again from the beginning: workbench rerun "
+            f"{name}"
         )
     steps = ", ".join(map(str, others))
     raise UsageError(
-        f"{name} has no whole checkpoint of step {at}.{said} There are those of: {steps}."
+        f"{name} has no whole checkpoint of step {at}.{sentences} There are those of: {steps}."
     )
 
 

@@ -48,17 +48,18 @@ def planned_resume(
         ForeignRunError: as `resume`.
         UsageError: as `resume`.
     """
-    run, start, words, changes = prepared(paths, checkpoint, arguments, drop, changes, read=read)
-    same_run = stays_in_place(changes)
+    going_on = prepared(paths, checkpoint, arguments, drop, changes, read=read)
+    run, start = going_on.run, going_on.start
+    same_run = stays_in_place(going_on.changes)
     if same_run:
-        _, spec = next_spec(paths, run, start, words, changes)
+        _, spec = next_spec(going_on)
         resumed = spec["resume"]
         assert resumed is not None
         command = [*spec["launcher"], *recorded_for_ranks(run, resumed.get("arguments", ()))]
         files = dict[str, str]()
         notes = (*start.notes, *still_counts(paths, start.typed, resumed["step"]))
     else:
-        request, resumed = request_in_another_layout(paths, run, start, words, changes)
+        request, resumed = request_in_another_layout(going_on)
         command, files = list(request.command), request.config_files
         notes = (*start.notes, *request.warnings, *not_kept(paths))
     return PlannedResume(

@@ -83,11 +83,7 @@ def startable_record(paths: RunPaths) -> RunRecord:
 
 
 def refuse_finished(paths: RunPaths, ended: Mapping[str, Any], run: RunRecord) -> None:
-    """Refuse to go on with a run that did all it was to do.
-
-    Raises:
-        UsageError: it has finished; the text says how to give it more.
-    """
+    """Refuse to go on with a run that did all: UsageError, which says how to give it more."""
     if ended.get("outcome") != "succeeded":
         return
     name = run.run

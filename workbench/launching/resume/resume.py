@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from workbench import recipes
 from workbench.describe.detection import detect_host
@@ -78,6 +78,18 @@ class ResumedRun:
     """Of a rerun or a fork: what is another now (`provenance.differences`)."""
 
 
+class Continuation(NamedTuple):
+    """How a run goes on, in its own directory or as another run."""
+
+    paths: RunPaths
+    run: RunRecord
+    start: StartingPoint
+    words: Sequence[str]
+    """The script's arguments."""
+    changes: Mapping[str, Any]
+    """Keywords of a launch, in the place of what the run had."""
+
+
 def resume(
     paths: RunPaths,
     checkpoint: str | None = None,
@@ -93,10 +105,9 @@ def resume(
         UsageError: it still runs, or no one knows how to resume it.
         StoreError: the run directory cannot be written.
     """
-    run, start, words, changes = prepared(paths, checkpoint, arguments, drop, changes)
-    if stays_in_place(changes):
-        return _in_place(paths, run, start, words, changes)
-    return in_another_layout(paths, run, start, words, changes)
+    going_on = prepared(paths, checkpoint, arguments, drop, changes)
+    stays = stays_in_place(going_on.changes)
+    return _in_place(going_on) if stays else in_another_layout(going_on)
 
 
 def prepared(
@@ -107,8 +118,8 @@ def prepared(
     changes: Mapping[str, Any],
     *,
     read: bool = True,
-) -> tuple[RunRecord, StartingPoint, list[str], dict[str, Any]]:
-    """The record, where it goes on, the script's arguments and the changes that were given.
+) -> Continuation:
+    """How a run goes on, with the changes that were given.
 
     `read`: every byte of the checkpoint; else its sizes alone.
     """
@@ -126,7 +137,8 @@ def prepared(
         refuse_finished(paths, read_json(paths.exit) or {}, run)
     words = changed_words(paths, run, arguments, drop)
     start = _starting_point(paths, run, checkpoint, arguments or (), read=read)
-    return run, replace(start, typed=(*(arguments or ()), *drop)), words, changes
+    start = replace(start, typed=(*(arguments or ()), *drop))
+    return Continuation(paths, run, start, words, changes)
 
 
 def with_described(
@@ -157,15 +169,10 @@ def _starting_point(
     return replace(starting_point(paths, checkpoint, read=read), given=given is not None)
 
 
-def _in_place(
-    paths: RunPaths,
-    run: RunRecord,
-    start: StartingPoint,
-    words: Sequence[str],
-    changes: Mapping[str, Any],
-) -> ResumedRun:
+def _in_place(going_on: Continuation) -> ResumedRun:
     """The next attempt in the same directory."""
-    again, spec = next_spec(paths, run, start, words, changes)
+    paths, run, start, words, _ = going_on
+    again, spec = next_spec(going_on)
     if spec["resume"] and spec["resume"].get("told"):
         again = with_work(paths, again, words)
     write = again != run
@@ -176,14 +183,9 @@ def _in_place(
         return _spawned(paths, again, start, spec, write=write)
 
 
-def next_spec(
-    paths: RunPaths,
-    run: RunRecord,
-    start: StartingPoint,
-    words: Sequence[str],
-    changes: Mapping[str, Any],
-) -> tuple[RunRecord, LaunchSpec]:
+def next_spec(going_on: Continuation) -> tuple[RunRecord, LaunchSpec]:
     """The record and what is started for the next attempt in the same directory."""
+    paths, run, start, words, changes = going_on
     differs = list(words) != latest_words(paths, run)
     if changes:
         run = _changed_run(paths, run, changes)
@@ -314,36 +316,21 @@ def _changed_run(paths: RunPaths, run: RunRecord, changes: Mapping[str, Any]) ->
     return replace(again, vouched=seal(again))
 
 
-def in_another_layout(
-    paths: RunPaths,
-    run: RunRecord,
-    start: StartingPoint,
-    words: Sequence[str],
-    changes: Mapping[str, Any],
-) -> ResumedRun:
+def in_another_layout(going_on: Continuation) -> ResumedRun:
     """A run of its own that begins where the checkpoint was written.
 
     Raises:
         UsageError: it cannot be started so here.
         StoreError: the run store cannot be written.
     """
-    request, resumed = request_in_another_layout(paths, run, start, words, changes)
-    again = begin(request, resumed)
-    return ResumedRun(paths=again, notes=(*start.notes, *request.warnings, *not_kept(paths)))
+    request, resumed = request_in_another_layout(going_on)
+    notes = (*going_on.start.notes, *request.warnings, *not_kept(going_on.paths))
+    return ResumedRun(paths=begin(request, resumed), notes=notes)
 
 
-def request_in_another_layout(
-    paths: RunPaths,
-    run: RunRecord,
-    start: StartingPoint,
-    words: Sequence[str],
-    changes: Mapping[str, Any],
-) -> tuple[Request, ResumeSpec]:
-    """What `in_another_layout` starts; nothing is written.
-
-    Raises:
-        UsageError: it cannot be started so here.
-    """
+def request_in_another_layout(going_on: Continuation) -> tuple[Request, ResumeSpec]:
+    """What `in_another_layout` starts; nothing is written. Raises UsageError, as it does."""
+    paths, run, start, words, changes = going_on
     refuse_engine(run)
     check_not_redacted(run, words)
     own = list(words[len(run.layout_arguments) :])
@@ -361,11 +348,7 @@ def request_in_another_layout(
 
 
 def recorded_folder(run: RunRecord) -> Path:
-    """Where the run was started, and starts again: its arguments may name files from there.
-
-    Raises:
-        UsageError: it is gone.
-    """
+    """Where the run was started; its arguments may name files there. Raises UsageError: gone."""
     folder = Path(run.working_directory)
     if not folder.is_dir():
         raise UsageError(

@@ -97,11 +97,7 @@ def warm_server(run: RunRecord) -> WarmSpec | None:
 
 
 def check_not_redacted(run: RunRecord, arguments: Sequence[str]) -> None:
-    """Refuse arguments of which a part was hidden.
-
-    Raises:
-        UsageError: one of them held a secret.
-    """
+    """Refuse arguments of which a part was hidden. Raises UsageError: one of them held a secret."""
     hidden = [word for word in arguments if HIDDEN in word]
     if hidden:
         raise UsageError(

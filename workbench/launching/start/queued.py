@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import subprocess
-import threading
 import time
 import warnings
 from collections.abc import Sequence
@@ -33,10 +31,11 @@ from workbench.launching.start.start import prepare
 from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.notifying import chosen, follow_command
 from workbench.store import secrets
+from workbench.store.detached import start_detached, start_serving
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
-from workbench.store.processes import SAFE_PYTHON, identify, watched_directories
+from workbench.store.processes import SAFE_PYTHON, watched_directories
 from workbench.store.queue_files import QueueEntry, QueueFiles
 from workbench.store.record import read_record, read_run
 from workbench.store.run_record import SweepDoc
@@ -115,30 +114,12 @@ def serve(queue: QueueFiles) -> None:
     if queue.settings.paused or queue.is_served or not (queue.waiting() or queue.starting()):
         return
     command = [*SAFE_PYTHON, "-m", _DISPATCHER, str(queue.root)]
-    begun = identify(_detached(command, queue.folder / "dispatcher.log"))
-    if begun is not None:  # before it says so itself: the queue is served from here on
-        with contextlib.suppress(OSError):  # a full disk
-            write_json_atomic(queue.dispatcher, begun)
+    start_serving(command, queue.folder / "dispatcher.log", _environment(), queue.dispatcher)
 
 
-def _detached(command: Sequence[str], log: Path) -> int:
-    """Start a process that outlives this one; its number."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    output = os.open(log, flags, 0o600)
-    try:
-        process = subprocess.Popen(
-            list(command),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd="/",
-            env={name: value for name, value in os.environ.items() if name not in OF_ONE_SHELL},
-        )
-    finally:
-        os.close(output)
-    threading.Thread(target=process.wait, daemon=True).start()  # no zombie, no warning
-    return process.pid
+def _environment() -> dict[str, str]:
+    """Of a process that serves others than this shell."""
+    return {name: value for name, value in os.environ.items() if name not in OF_ONE_SHELL}
 
 
 def start_queued(paths: RunPaths, devices: Sequence[str]) -> None:
@@ -186,7 +167,7 @@ def is_beginning(paths: RunPaths) -> bool:
     return paths.directory in watched_directories()
 
 
-def take_out(paths: RunPaths, message: str, outcome: str = "stopped") -> bool:
+def take_out(paths: RunPaths, message: str) -> bool:
     """Take a run that waits out of the queue; False where it is started already, or never waited.
 
     Raises:
@@ -197,17 +178,13 @@ def take_out(paths: RunPaths, message: str, outcome: str = "stopped") -> bool:
     with queue.locked():
         if not queue.waits(name).exists() or has_begun(paths):
             return False
-        end_unstarted(paths, message, outcome)
+        end_unstarted(paths, message, "stopped")
         queue.waits(name).unlink(missing_ok=True)
     return True
 
 
 def end_unstarted(paths: RunPaths, message: str, outcome: str) -> None:
-    """Write the end of a run that never started.
-
-    Raises:
-        StoreError: it cannot be written.
-    """
+    """Write the end of a run that never started. Raises StoreError: it cannot be written."""
     end: ExitDoc = {
         "schema": SCHEMA_VERSION,
         "outcome": outcome,
@@ -238,4 +215,6 @@ def _send_messages(paths: RunPaths) -> None:
     run = read_run(paths)
     with contextlib.suppress(WorkbenchError):  # a target was removed since
         if run is not None and (targets := chosen(run.notify)):
-            _detached(follow_command(paths, targets), paths.logs / "notify.log")
+            start_detached(
+                follow_command(paths, targets), paths.logs / "notify.log", _environment()
+            )

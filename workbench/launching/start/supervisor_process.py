@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import subprocess
-import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -18,13 +17,12 @@ from workbench.errors import HostError
 from workbench.launching.prepare.launcher_process import LOADERS
 from workbench.launching.start.warm_server import fitting_kind
 from workbench.launching.warm.client import start_server
+from workbench.store.detached import start_detached
 from workbench.store.layout import RunPaths
 from workbench.store.processes import SAFE_PYTHON, WATCHER
 
 if TYPE_CHECKING:
     from workbench.launching.start.launch_spec import LaunchSpec
-
-_SAFE_FOLDER = "/"
 
 
 def spawn_supervisor(
@@ -50,26 +48,9 @@ def spawn_supervisor(
     if beside is not None:
         command += ["--beside", str(beside)]
     given = os.environ if shell is None else shell
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-    output = os.open(paths.supervisor_log, flags, 0o600)
-    try:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL if spec is None else subprocess.PIPE,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            cwd=_SAFE_FOLDER,
-            env={name: value for name, value in given.items() if name not in LOADERS},
-        )
-    finally:
-        os.close(output)
-    if process.stdin is not None:
-        process.stdin.write(json.dumps(spec).encode())
-        process.stdin.close()
-    # The watcher outlives us or not: no zombie if it does not, no warning if it does.
-    threading.Thread(target=process.wait, daemon=True).start()
-    return process
+    environment = {name: value for name, value in given.items() if name not in LOADERS}
+    order = None if spec is None else json.dumps(spec).encode()
+    return start_detached(command, paths.supervisor_log, environment, order)
 
 
 def _start_warm_server(spec: LaunchSpec, shell: Mapping[str, str] | None) -> None:

@@ -119,12 +119,12 @@ def _await_end(
 ) -> bool:
     """Whether it ended in time; a run that no one watches, or no longer, is ended from here."""
     deadline = time.monotonic() + timeout
-    told = ""
+    shown = ""
     while (status := read_status(paths)).live:
-        said = (status.state == "stopping" and status.message) or told
-        if on_message and said != told:
-            told = said
-            on_message(told)
+        message = (status.state == "stopping" and status.message) or shown
+        if on_message and message != shown:
+            shown = message
+            on_message(shown)
         left = deadline - time.monotonic()
         unwatched = status.state == "unsupervised"
         if unwatched and _stop_here(paths, now=now, timeout=max(1.0, left)):

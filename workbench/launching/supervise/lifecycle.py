@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import fcntl
 import json
 import os
 import time
@@ -15,6 +14,7 @@ from workbench.launching.resume.attempts import Attempts
 from workbench.launching.supervise.run_state import RunState
 from workbench.launching.supervise.supervisor import Supervisor
 from workbench.store import secrets
+from workbench.store.detached import lock_file
 from workbench.store.files import read_json, reserve, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_reason
@@ -34,18 +34,10 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 def take_lock(paths: RunPaths, patience_seconds: float = 0.0) -> int | None:
     """Become the run's only supervisor; None when there is one. The kernel frees it when we die."""
-    handle = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     deadline = time.monotonic() + patience_seconds
-    while True:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            if time.monotonic() >= deadline:
-                os.close(handle)
-                return None
-            time.sleep(_LOCK_TICK_SECONDS)
-        else:
-            return handle
+    while (lock := lock_file(paths.lock)) is None and time.monotonic() < deadline:
+        time.sleep(_LOCK_TICK_SECONDS)
+    return lock
 
 
 def supervise(directory: str, spec_text: bytes, *, adopting: bool) -> None:

@@ -27,7 +27,10 @@ def lower_oom_score() -> int:
         What the score of the training must be, so that it is chosen first: the one we had, or,
         where no one but root may go lower, a higher one.
     """
-    before = _score("self") or 0
+    try:
+        before = int(Path("/proc/self/oom_score_adj").read_text())
+    except (OSError, ValueError):
+        before = 0
     if _set_score("self", max(-_MAX_SCORE, before - _LOWER)):
         return before
     return min(_MAX_SCORE, before + _HIGHER)
@@ -36,13 +39,6 @@ def lower_oom_score() -> int:
 def set_oom_score(pid: int, score: int) -> None:
     """Give a process, and what it starts from now on, this score; its own affair if it is gone."""
     _set_score(str(pid), score)
-
-
-def _score(process: str) -> int | None:
-    try:
-        return int(Path(f"/proc/{process}/oom_score_adj").read_text())
-    except (OSError, ValueError):
-        return None
 
 
 def _set_score(process: str, score: int) -> bool:

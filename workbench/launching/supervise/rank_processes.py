@@ -67,7 +67,7 @@ class RankProcesses:
         process = self._state.ranks[rank]
         if self._nodes is None or self._nodes.is_here(rank):
             return rank_facts(self._state.paths, rank, process)
-        return self._nodes.rank_facts(rank, process)
+        return self._nodes.peers.rank_facts(rank, process)
 
     def all_facts(self) -> dict[int, RankFacts]:
         """What is known of each rank at this moment."""
@@ -75,11 +75,11 @@ class RankProcesses:
 
     def node_facts(self) -> tuple[NodeFacts, ...]:
         """Each node at this moment; empty where there is one."""
-        return () if self._nodes is None else self._nodes.facts()
+        return () if self._nodes is None else self._nodes.peers.facts()
 
     def other_hardware(self) -> Iterator[tuple[int, NodeDoc]]:
         """What the other nodes told of their hardware; nothing where there is one node."""
-        return iter(()) if self._nodes is None else self._nodes.hardware()
+        return iter(()) if self._nodes is None else self._nodes.peers.hardware()
 
     def check_world(self, seconds_since_first_step: float | None) -> None:
         """Compare the ranks asked for with the process group's size; report a difference.

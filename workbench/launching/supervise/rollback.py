@@ -75,7 +75,9 @@ class Rollbacks:
         """Of those that the run knows of, else of those that its script wrote its own way."""
         paths, passed = self._state.paths, list[str]()
         for listed in (list_checkpoints, states_of_script):
-            newest, more = self._newest_of([one for one in listed(paths) if _is_before(one, step)])
+            newest, more = self._newest_of(
+                [saved for saved in listed(paths) if _is_before(saved, step)]
+            )
             passed += more
             if newest is not None:
                 return newest, passed

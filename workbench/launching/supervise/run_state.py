@@ -175,16 +175,12 @@ class RunState:
     def begin_attempt(self) -> None:
         """Forget the processes and the stop of the attempt before."""
         self.ranks, self.vanished = {}, {}
-        self.ladder = StopLadder(self.paths, self.members, nodes=self.nodes)
+        self.ladder = StopLadder(self.paths, self.members, nodes=self.run.nodes)
         self.launcher = self.message = self.world_size = self.group = None
         self.warm = False
 
     def base_spec(self) -> LaunchSpec:
-        """What the next attempt repeats.
-
-        Raises:
-            UsageError: run.json lacks a secret that it needs.
-        """
+        """What the next attempt repeats. Raises UsageError: run.json lacks a secret of it."""
         known = self.spec or self.spec_before
         if known is not None:
             return known
@@ -192,11 +188,6 @@ class RunState:
         from workbench.launching.start.launch_spec import recorded_spec  # noqa: PLC0415
 
         return recorded_spec(self.run, latest_words(self.paths, self.run))
-
-    @property
-    def nodes(self) -> int:
-        """Nodes of the run."""
-        return self.run.nodes
 
     @property
     def world_size_asked(self) -> int:

@@ -52,7 +52,7 @@ class Supervisor:
         self._view_due = 0.0
 
     def _several_nodes(self) -> RunNodes | None:
-        if self.state.nodes < 2:
+        if self.state.run.nodes < 2:
             return None
         from workbench.launching.supervise.nodes import RunNodes  # noqa: PLC0415  (one node does without)
 
@@ -84,7 +84,7 @@ class Supervisor:
             unset=resume.get("unset", ()) if resume else (),
         )
         if self.nodes is not None:
-            self.nodes.go()
+            self.nodes.peers.go()
         if spec["warm"]:  # a warm server may still be importing
             self._cold_ranks.unlink(missing_ok=True)
             state.write("starting")

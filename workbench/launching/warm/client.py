@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -25,6 +24,7 @@ from workbench.launching.warm import room, sameness
 from workbench.launching.warm.child import Order, inherited_signals
 from workbench.launching.warm.messages import GO, is_ours, receive, send
 from workbench.store import processes
+from workbench.store.detached import is_locked, lock_file
 
 FOLDER = "WORKBENCH_WARM_DIR"
 MODULES = (
@@ -133,12 +133,10 @@ def start_server(kind: ServerKind, idle_seconds: float = IDLE_SECONDS) -> None:
         HostError: the folder of the sockets belongs to somebody else.
     """
     place = socket_folder()
-    lock = os.open(place / f"{kind.key}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:  # it runs, or is being started
+    lock = lock_file(place / f"{kind.key}.lock")
+    if lock is None:  # it runs, or is being started
         return
-    else:
+    try:
         _spawn(place, kind, idle_seconds, lock)  # which holds the lock as long as it lives
     finally:
         os.close(lock)
@@ -174,11 +172,7 @@ def _spawn(place: Path, kind: ServerKind, idle_seconds: float, lock: int) -> Non
 
 
 def connect(path: Path) -> socket.socket:
-    """Connection to the server at `path`; one that is being started is waited for.
-
-    Raises:
-        NotWarmError: there is none.
-    """
+    """Connection to the server at `path`, awaited while it starts. Raises NotWarmError: none."""
     deadline = time.monotonic() + _APPEARS_SECONDS
     while True:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -186,7 +180,8 @@ def connect(path: Path) -> socket.socket:
             connection.connect(str(path))
         except OSError:
             connection.close()
-            if time.monotonic() >= deadline or not _runs(path):
+            # one that lives may not listen yet
+            if time.monotonic() >= deadline or not is_locked(path.with_suffix(".lock")):
                 raise NotWarmError("no warm server for these settings runs") from None
             time.sleep(0.02)
             continue
@@ -194,22 +189,6 @@ def connect(path: Path) -> socket.socket:
             connection.close()
             raise NotWarmError(f"{path} is another user's")
         return connection
-
-
-def _runs(path: Path) -> bool:
-    """Whether a server for the socket at `path` lives, although it may not listen yet."""
-    try:
-        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    else:
-        return False
-    finally:
-        os.close(lock)
 
 
 class WarmProcess:
@@ -282,7 +261,6 @@ def start_process(
     folder: str,
     environment: Mapping[str, str],
     output: int,
-    new_session: bool = True,
 ) -> WarmProcess:
     """Have `argv` started warm; its output goes to the descriptor `output`.
 
@@ -297,7 +275,7 @@ def start_process(
         folder=folder,
         environment=dict(environment),
         umask=mask,
-        new_session=new_session,
+        new_session=True,
         ignored=ignored,
         blocked=blocked,
         surroundings=sameness.surroundings(),

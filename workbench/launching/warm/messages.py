@@ -17,11 +17,7 @@ GO = b"g"
 
 
 def send(connection: socket.socket, document: dict[str, Any], files: Sequence[int] = ()) -> None:
-    """Send `document`, and the descriptors `files` with it.
-
-    Raises:
-        OSError: no one listens any more.
-    """
+    """Send `document`, and the descriptors `files` with it. Raises OSError: no one listens."""
     body = json.dumps(document).encode()
     socket.send_fds(connection, [_LENGTH.pack(len(body))], files)
     connection.sendall(body)

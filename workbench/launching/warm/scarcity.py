@@ -14,10 +14,10 @@ def is_scarce(root: str | None = None) -> bool:
     """Whether less than `SHARE` of the memory is free; what cannot be read is not short."""
     for read in (_of_host, _of_group, _of_old_group):
         try:
-            whole, free = read(lambda name: _text(root or ROOT, name))
+            total, free = read(lambda name: _text(root or ROOT, name))
         except (OSError, ValueError, KeyError):  # no such file; no limit is the word "max"
             continue
-        if free < SHARE * whole:
+        if free < SHARE * total:
             return True
     return False
 
@@ -33,8 +33,8 @@ def _text(root: str, name: str) -> str:
 def _of_host(read: _Read) -> tuple[int, int]:
     """All of it and what new processes can have, in KiB."""
     fields = dict(line.split(":", 1) for line in read("proc/meminfo").splitlines())
-    whole, free = (int(fields[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
-    return whole, free
+    total, free = (int(fields[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
+    return total, free
 
 
 def _of_group(read: _Read) -> tuple[int, int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import fcntl
 import hashlib
 import importlib
 import os
@@ -20,6 +19,7 @@ from workbench.observe.trackers.points import Note, about
 from workbench.observe.trackers.progress import Progress, load
 from workbench.observe.trackers.sink import Sink
 from workbench.observe.trackers.source import Source
+from workbench.store.detached import lock_file
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
@@ -183,20 +183,17 @@ class Feeding:
     @contextlib.contextmanager
     def _only_one(self) -> Generator[None]:
         """Hold the tracker's lock; the kernel frees it when this process dies."""
-        lock = self._files.with_suffix(".lock")
-        lock.parent.mkdir(exist_ok=True)
-        handle = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        self._files.parent.mkdir(exist_ok=True)
+        lock = lock_file(self._files.with_suffix(".lock"))
+        if lock is None:
+            raise UsageError(
+                f"Another process feeds {self._paths.directory.name} to {self._name} in "
+                f"{self.folder} already. It continues until the run ends; no action is needed."
+            )
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise UsageError(
-                    f"Another process feeds {self._paths.directory.name} to {self._name} in "
-                    f"{self.folder} already. It continues until the run ends; no action is needed."
-                ) from error
             yield
         finally:
-            os.close(handle)
+            os.close(lock)
 
     def _log(self, text: str) -> None:
         """One line in the tracker's log; a full disk loses it, no more."""

@@ -268,7 +268,9 @@ class _UserMetrics:
         step, at = line.get("step"), line.get("time")
         if type(step) is not int or not isinstance(at, int | float):
             return False
-        return any(one.first <= step <= one.last and at < one.time for one in self._rewinds)
+        return any(
+            rewind.first <= step <= rewind.last and at < rewind.time for rewind in self._rewinds
+        )
 
     def _point(self, number: int, step: int, at: Any, line: dict[str, Any]) -> Point:
         tail = "" if self._rank == 0 else f"/rank-{self._rank}"

@@ -6,7 +6,7 @@ from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
 from workbench.trainer_configs.formats import deepspeed, transformers
 from workbench.trainer_configs.limits import OPTIMIZERS
-from workbench.trainer_configs.rules import ANY, MANY, Choice, Names, Number, below, texts
+from workbench.trainer_configs.rules import ANY, MANY, Choice, Names, Number, below, switch, texts
 
 _SCHEMA = "axolotl-ai-cloud/axolotl src/axolotl/utils/schemas/config.py, fsdp.py 0.18"
 _LIGER = "axolotl.integrations.liger.LigerPlugin"
@@ -33,8 +33,8 @@ def spell_anew(document: Document) -> None:
     for key, _ in [*document.unknown()]:
         if key.startswith("fsdp_config.fsdp_"):
             document.move(key, key.replace(".fsdp_", "."))
-    for switch, name in _SWITCHES.items():
-        if document.get(switch) is True and document.get("attn_implementation") is None:
+    for key, name in _SWITCHES.items():
+        if document.get(key) is True and document.get("attn_implementation") is None:
             document.put("attn_implementation", name)
     _spell_sharding_anew(document)
     if document.get("adapter") == "qlora":
@@ -194,11 +194,7 @@ AXOLOTL = Format(
                         ((None, None), ("none", ANY)),
                     ),
                 ),
-                Choice(
-                    keys=("activation_offloading",),
-                    fields=("offload_activations",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
+                switch("activation_offloading", "offload_activations"),
                 Choice(
                     keys=("bf16", "fp16", "float32", "bfloat16", "fp8"),
                     fields=("precision", "lora", "data_parallel"),
@@ -240,16 +236,8 @@ AXOLOTL = Format(
                     fields=("loss",),
                     rows=(((True,), ("chunked",)), ((None,), (ANY,))),
                 ),
-                Choice(
-                    keys=("torch_compile",),
-                    fields=("compiled",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
-                Choice(
-                    keys=("tiled_mlp",),
-                    fields=("tiled_mlp",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
+                switch("torch_compile", "compiled"),
+                switch("tiled_mlp", "tiled_mlp"),
             ),
         ),
     ),

@@ -7,7 +7,7 @@ from dataclasses import replace
 from workbench.trainer_configs.format import Format, Group
 from workbench.trainer_configs.formats import deepspeed, transformers
 from workbench.trainer_configs.limits import OPTIMIZERS, Impossible
-from workbench.trainer_configs.rules import ANY, Choice, Names, Number, below
+from workbench.trainer_configs.rules import ANY, Choice, Names, Number, below, switch
 
 _HPARAMS = "hiyouga/LLaMA-Factory src/llamafactory/hparams"
 _OF_LORA = {"lora": True}
@@ -132,11 +132,7 @@ LLAMA_FACTORY: Format = replace(
                 *below("deepspeed.", deepspeed.ZERO),
                 *below("fsdp_config.", transformers.FSDP),
                 transformers.OPTIMIZER,
-                Choice(
-                    keys=("torch_compile",),
-                    fields=("compiled",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
+                switch("torch_compile", "compiled"),
             ),
         ),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
 from workbench.trainer_configs.limits import NEEDS_GPUS, Beside, Impossible
-from workbench.trainer_configs.rules import ANY, MANY, Choice, Number
+from workbench.trainer_configs.rules import ANY, MANY, Choice, Number, switch
 
 _ARGUMENTS = "NVIDIA/Megatron-LM megatron/training/arguments.py 0.19 (d98e8a64)"
 _CONFIG = "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py 0.19 (d98e8a64)"
@@ -13,20 +13,12 @@ _SHAPE = (
     Number(key="num_layers", field="model.layers"),
     Number(key="hidden_size", field="model.hidden"),
     Number(key="num_attention_heads", field="model.heads"),
-    Choice(
-        keys=("group_query_attention",),
-        fields=("model.grouped",),
-        rows=(((True,), (True,)), ((None,), (False,))),
-    ),
+    switch("group_query_attention", "model.grouped"),
     Number(key="num_query_groups", field="model.kv_heads", when={"model.grouped": True}),
     Number(key="kv_channels", field="model.head_dim"),
     Number(key="ffn_hidden_size", field="model.mlp_hidden"),
     Number(key="vocab_size", field="model.vocab", other_keys=("padded_vocab_size",)),
-    Choice(
-        keys=("swiglu",),
-        fields=("model.gated_mlp",),
-        rows=(((True,), (True,)), ((None,), (False,))),
-    ),
+    switch("swiglu", "model.gated_mlp"),
     Choice(
         keys=("normalization",),
         fields=("model.norm",),
@@ -51,11 +43,7 @@ _SHAPE = (
         field="model.max_positions",
         when={"model.position": "learned"},
     ),
-    Choice(
-        keys=("untie_embeddings_and_output_weights",),
-        fields=("model.tied_embeddings",),
-        rows=(((True,), (False,)), ((None,), (True,))),
-    ),
+    switch("untie_embeddings_and_output_weights", "model.tied_embeddings", is_opposite=True),
     Choice(
         keys=("disable_bias_linear", "add_qkv_bias"),
         fields=("model.qkv_bias", "model.out_bias", "model.mlp_bias"),
@@ -65,11 +53,7 @@ _SHAPE = (
             ((None, None), (True, True, True)),
         ),
     ),
-    Choice(
-        keys=("qk_layernorm",),
-        fields=("model.qk_norm",),
-        rows=(((True,), (True,)), ((None,), (False,))),
-    ),
+    switch("qk_layernorm", "model.qk_norm"),
     Number(
         key="num_experts", field="model.experts", default=0, written_when={"model.experts": MANY}
     ),
@@ -193,18 +177,13 @@ MEGATRON_LM = Format(
                         ((None, None), ("replicated", None, ANY, ANY)),
                     ),
                 ),
-                Choice(
-                    keys=("torch_fsdp2_no_reshard_after_forward",),
-                    fields=("reshard_after_forward",),
+                switch(
+                    "torch_fsdp2_no_reshard_after_forward",
+                    "reshard_after_forward",
                     when={"data_parallel": "fsdp"},
-                    rows=(((True,), (False,)), ((None,), (True,))),
+                    is_opposite=True,
                 ),
-                Choice(
-                    keys=("sequence_parallel",),
-                    fields=("sequence_parallel",),
-                    when={"tp": MANY},
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
+                switch("sequence_parallel", "sequence_parallel", when={"tp": MANY}),
                 Choice(
                     keys=("cp_comm_type",),
                     fields=("cp_method",),
@@ -256,17 +235,8 @@ MEGATRON_LM = Format(
                         ((None, None, None), ("fp32",)),
                     ),
                 ),
-                Choice(
-                    keys=("overlap_grad_reduce",),
-                    fields=("overlap_gradients",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
-                Choice(
-                    keys=("tp_comm_overlap",),
-                    fields=("overlap_tp",),
-                    when={"tp": MANY},
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
+                switch("overlap_grad_reduce", "overlap_gradients"),
+                switch("tp_comm_overlap", "overlap_tp", when={"tp": MANY}),
                 Choice(
                     keys=("optimizer", "optimizer_cpu_offload"),
                     fields=("optimizer", "offload_optimizer"),
@@ -283,11 +253,7 @@ MEGATRON_LM = Format(
                     fields=("gradient_bytes",),
                     rows=(((True,), (2,)), ((None,), (ANY,))),
                 ),
-                Choice(
-                    keys=("cross_entropy_loss_fusion",),
-                    fields=("compiled_loss",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
+                switch("cross_entropy_loss_fusion", "compiled_loss"),
                 Choice(
                     keys=("moe_grouped_gemm",),
                     fields=("grouped_experts",),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
 from workbench.trainer_configs.limits import NEEDS_GPUS, Impossible
-from workbench.trainer_configs.rules import ANY, MANY, Choice, Number, texts
+from workbench.trainer_configs.rules import ANY, MANY, Choice, Number, switch, texts
 
 _MODELS = (
     (("llama3", "8B"), ("llama-3-8b",)),
@@ -132,12 +132,7 @@ TORCHTITAN = Format(
                 Choice(
                     keys=(), fields=("sequence_parallel",), when={"tp": MANY}, rows=(((), (True,)),)
                 ),
-                Choice(
-                    keys=("parallelism.enable_async_tensor_parallel",),
-                    fields=("overlap_tp",),
-                    when={"tp": MANY},
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
+                switch("parallelism.enable_async_tensor_parallel", "overlap_tp", when={"tp": MANY}),
                 Choice(
                     keys=("parallelism.fsdp_reshard_after_forward",),
                     fields=("reshard_after_forward",),
@@ -187,11 +182,7 @@ TORCHTITAN = Format(
                         ((None, ANY), (ANY, ANY, ANY)),
                     ),
                 ),
-                Choice(
-                    keys=("compile.enable",),
-                    fields=("compiled",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
+                switch("compile.enable", "compiled"),
                 Choice(
                     keys=("optimizer.name", "optimizer.implementation"),
                     fields=("optimizer", "fused_optimizer"),
@@ -204,11 +195,7 @@ TORCHTITAN = Format(
                         ((None, "foreach"), ("adamw", False)),
                     ),
                 ),
-                Choice(
-                    keys=("optimizer.early_step_in_backward",),
-                    fields=("optimizer_in_backward",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
+                switch("optimizer.early_step_in_backward", "optimizer_in_backward"),
             ),
         ),
     ),

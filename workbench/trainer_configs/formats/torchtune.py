@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.trainer_configs.format import Format, Group
 from workbench.trainer_configs.limits import FSDP2_OPTIMIZERS, Beside, Impossible
-from workbench.trainer_configs.rules import ANY, MANY, Choice, Names, Number
+from workbench.trainer_configs.rules import ANY, MANY, Choice, Names, Number, switch
 
 _BUILDERS = {
     "llama2": {"llama2_7b": "llama-2-7b", "llama2_13b": "llama-2-13b", "llama2_70b": "llama-2-70b"},
@@ -202,11 +202,7 @@ TORCHTUNE = Format(
                         ((ANY, "full"), ("full", ANY)),
                     ),
                 ),
-                Choice(
-                    keys=("enable_activation_offloading",),
-                    fields=("offload_activations",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
+                switch("enable_activation_offloading", "offload_activations"),
                 Choice(
                     keys=("fsdp_cpu_offload",),
                     fields=("offload_optimizer", "offload_parameters"),
@@ -217,16 +213,8 @@ TORCHTUNE = Format(
                     fields=("reshard_after_forward",),
                     rows=(((False,), (False,)), ((None,), (True,)), ((True,), (True,))),
                 ),
-                Choice(
-                    keys=("compile",),
-                    fields=("compiled",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
-                Choice(
-                    keys=("optimizer_in_bwd",),
-                    fields=("optimizer_in_backward",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
+                switch("compile", "compiled"),
+                switch("optimizer_in_bwd", "optimizer_in_backward"),
                 Choice(
                     keys=("optimizer._component_", "optimizer.fused"),
                     fields=("optimizer", "fused_optimizer"),

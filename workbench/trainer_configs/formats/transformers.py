@@ -7,7 +7,7 @@ from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Beside, Format, Group
 from workbench.trainer_configs.formats import deepspeed
 from workbench.trainer_configs.limits import OPTIMIZERS
-from workbench.trainer_configs.rules import ANY, Choice, Names, Number, below, texts
+from workbench.trainer_configs.rules import ANY, Choice, Names, Number, below, switch, texts
 
 _ALL = LORA_TARGETS[:-1]
 PROJECTIONS = {
@@ -124,12 +124,7 @@ FSDP_COMMON = (
             ((None,), (ANY,)),
         ),
     ),
-    Choice(
-        keys=("cpu_ram_efficient_loading",),
-        fields=("meta_init",),
-        when=_OF_FSDP,
-        rows=(((True,), (True,)), ((None,), (False,))),
-    ),
+    switch("cpu_ram_efficient_loading", "meta_init", when=_OF_FSDP),
     Choice(
         keys=("auto_wrap_policy",),
         fields=("wrap_min_parameters",),
@@ -189,7 +184,7 @@ SIZES = (
     Number(key="gradient_accumulation_steps", field="accumulate", default=1),
 )
 LORA = (
-    Choice(keys=("use_peft",), fields=("lora",), rows=(((True,), (True,)), ((None,), (False,)))),
+    switch("use_peft", "lora"),
     Number(key="lora_r", field="lora_rank", default=16, when={"lora": True}),
     Names(key="lora_target_modules", field="lora_targets", words=PROJECTIONS, when={"lora": True}),
     QUANTIZED,

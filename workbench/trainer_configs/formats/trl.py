@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from workbench.trainer_configs.format import Group
 from workbench.trainer_configs.formats import transformers
-from workbench.trainer_configs.rules import ANY, Choice, Number
+from workbench.trainer_configs.rules import ANY, Choice, Number, switch
 
 _ROWS = transformers.PRECISION.rows
 PRECISION = replace(
@@ -59,11 +59,7 @@ TRL = replace(
                         ((None,), (ANY,)),
                     ),
                 ),
-                Choice(
-                    keys=("activation_offloading",),
-                    fields=("offload_activations",),
-                    rows=(((True,), (True,)), ((None,), (False,))),
-                ),
+                switch("activation_offloading", "offload_activations"),
             ),
         ),
     ),

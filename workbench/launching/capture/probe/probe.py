@@ -72,11 +72,7 @@ class Probe:
         self._last: int | None = None  # step of rank 0, after which all leave
 
     def step_ended(self, _line: dict[str, Any]) -> None:
-        """An optimizer step ended; leaves the script when enough is known.
-
-        Raises:
-            SystemExit: it is measured.
-        """
+        """An optimizer step ended. Raises SystemExit, to leave the script, when enough is known."""
         self._steps += 1
         if not self._done:
             try:

@@ -151,7 +151,10 @@ class RankTrace:
 
     def _held_late(self, optimizers: Any) -> dict[str, Any]:
         held = {
-            id(key) for one in optimizers for group in one.param_groups for key in group["params"]
+            id(key)
+            for optimizer in optimizers
+            for group in optimizer.param_groups
+            for key in group["params"]
         }
         return {name: value for name, value in self._models.named().items() if id(value) in held}
 
@@ -182,11 +185,7 @@ class RankTrace:
                     local[name] = dict(self._models.local[name])
 
     def step_ended(self, line: dict[str, Any]) -> None:
-        """An optimizer step ended; leaves the script after the last one asked for.
-
-        Raises:
-            SystemExit: it is verified.
-        """
+        """An optimizer step ended. Raises SystemExit, to leave the script, after the last one."""
         try:
             self._close(line)
         except Exception as error:
