@@ -221,11 +221,10 @@ def implied_data_ranks(read: Mapping[str, Any]) -> int | None:
     >>> implied_data_ranks({"micro_batch": 1, "accumulate": 32, "global_batch": 256})
     8
     """
-    stated = [read.get(name) for name in ("global_batch", "micro_batch", "accumulate")]
-    if not all(isinstance(value, int) and value > 0 for value in stated):
+    whole, micro, accumulate = (read.get(k) for k in ("global_batch", "micro_batch", "accumulate"))
+    if not (whole and micro and accumulate):
         return None
-    whole, micro, accumulate = map(int, stated)
-    ranks, rest = divmod(whole, micro * accumulate)
+    ranks, rest = divmod(int(whole), int(micro) * int(accumulate))
     return ranks if ranks and not rest else None
 
 
