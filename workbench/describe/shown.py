@@ -6,7 +6,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 
-def changed_fields(value: Any) -> str:
+def changed_fields(value: Any, /) -> str:
     """The ``repr`` of a frozen value: the fields it is compared by, without those at their default.
 
     Python reads it back to an equal value. Assigned in a class's body as its ``__repr__``.
