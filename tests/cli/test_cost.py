@@ -266,6 +266,11 @@ def test_it_reads_at_any_width(run: Run, columns: int) -> None:
     assert "[1] " in text
 
 
+def test_what_is_trained_is_said_whole(run: Run) -> None:
+    text = run(*BASE, "--tokens", "1B", "--lora-rank", "16", "--quantization", "nf4").out
+    assert "bf16, adamw, LoRA r16 on nf4" in " ".join(text.split())
+
+
 @pytest.mark.parametrize(
     ("text", "count"),
     [

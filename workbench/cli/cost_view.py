@@ -55,7 +55,7 @@ def _inputs(report: CostAnswer) -> Table:
     what = (
         f"{model.name}, {format_count(model.parameters)} parameters; "
         f"{format_count(cost.tokens)} tokens in {job.steps:,} steps of "
-        f"{format_count(cost.step.tokens)}, {workload.precision}, {workload.optimizer}"
+        f"{format_count(cost.step.tokens)}, {workload.method}"
     )
     marks = f" ({', '.join(offer.marks)})" if offer.marks else ""
     kind = "spot" if cost.spot else "on demand"

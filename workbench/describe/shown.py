@@ -6,7 +6,7 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 
-def changed_fields(value: Any, /) -> str:
+def changed_fields(self: Any) -> str:
     """The ``repr`` of a frozen value: the fields it is compared by, without those at their default.
 
     Python reads it back to an equal value. Assigned in a class's body as its ``__repr__``.
@@ -17,10 +17,10 @@ def changed_fields(value: Any, /) -> str:
     """
     shown = (
         f"{field.name}={content!r}"
-        for field in fields(value)
-        if field.compare and (content := getattr(value, field.name)) != _default(field)
+        for field in fields(self)
+        if field.compare and (content := getattr(self, field.name)) != _default(field)
     )
-    return f"{type(value).__name__}({', '.join(shown)})"
+    return f"{type(self).__name__}({', '.join(shown)})"
 
 
 def _default(field: Field[Any]) -> Any:

@@ -87,9 +87,10 @@ def how_to_resume(
     flag = _resume_flag(known)
     if flag is None:
         raise UsageError(
-            f"{script.name} has no option that is known to resume from a folder. If it has one: "
-            f"workbench resume RUN -- --your-flag '{PLACEHOLDER}', where {PLACEHOLDER} becomes "
-            f"{place}."
+            f"{script.name} has no option that is known to resume from a checkpoint. If it has "
+            f"one: workbench resume RUN -- --your-flag '{PLACEHOLDER}', where {PLACEHOLDER} "
+            f"becomes {place}. If not, give it one that loads what it saves; from the beginning: "
+            "workbench resume RUN --checkpoint none"
         )
     return Resumption(arguments=tuple(changed_arguments(arguments, [flag, place], known=known)))
 
