@@ -57,7 +57,9 @@ def test_a_run_that_has_finished_is_refused(run: RunPaths) -> None:
 
 
 def test_a_living_run_tells_in_time_that_it_cannot_be_resumed(
-    run: RunPaths, monkeypatch: pytest.MonkeyPatch, command: Command
+    run: RunPaths,
+    monkeypatch: pytest.MonkeyPatch,
+    command: Command,  # noqa: F811
 ) -> None:
     monkeypatch.setattr(wb.Run, "status", Status(state="running", outcome=None, message=None))
     save(run, 20, size=100)
@@ -70,7 +72,7 @@ def test_a_living_run_tells_in_time_that_it_cannot_be_resumed(
     assert "resume with" not in said
 
 
-def test_a_run_without_a_step_says_so(run: RunPaths, command: Command) -> None:
+def test_a_run_without_a_step_says_so(run: RunPaths, command: Command) -> None:  # noqa: F811
     for file in run.metrics.glob("*"):
         file.unlink()
     assert "gpt-2 has recorded no step yet." in command("metrics", "gpt-2").err

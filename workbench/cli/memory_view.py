@@ -307,7 +307,8 @@ def _cards(report: MemoryAnswer) -> Table | None:
     """Without a card: the smallest GPUs that hold it, one of each size."""
     if not report.fits_on:
         return None
-    table = _table("smallest GPUs that fit", "memory", "free")
+    fitting = f"smallest GPUs that fit with {report.headroom:.0%} free"
+    table = _table(fitting, "memory", "free")
     seen: set[int] = set()
     for fit in report.fits_on:
         size = round(fit.gpu.memory_bytes / 2**30)
