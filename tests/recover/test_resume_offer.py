@@ -56,6 +56,32 @@ def test_a_run_that_has_finished_is_refused(run: RunPaths) -> None:
     assert offer.why_not.endswith("To train again: workbench rerun gpt-2")
 
 
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("p.add_argument('--resume')", "give it more: workbench resume own -- --steps N"),
+        ("p.add_argument('--lr')", "To train again: workbench rerun own"),
+    ],
+)
+def test_more_steps_are_offered_only_to_a_script_that_can_go_on(
+    run: RunPaths, tmp_path: Path, source: str, said: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(f"import argparse\np = argparse.ArgumentParser()\n{source}\n")
+    own = make_run(
+        tmp_path / "runs",
+        "own",
+        script=str(script),
+        command=[sys.executable, str(script)],
+        environment={"WORKBENCH_RUN_DIR": str(tmp_path / "runs" / "own")},
+        working_directory=str(tmp_path),
+    )
+    accept(own)
+    save(own, 20, size=100)
+    why = resumption(own, {"outcome": "succeeded", "message": "Finished after 20 steps."}).why_not
+    assert said in why
+
+
 def test_a_living_run_tells_in_time_that_it_cannot_be_resumed(
     run: RunPaths,
     monkeypatch: pytest.MonkeyPatch,

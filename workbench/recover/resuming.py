@@ -71,7 +71,7 @@ def how_to_resume(
         tree = parse_python(script.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError) as error:
         raise UsageError(f"{script} cannot be read to learn how it resumes: {error}") from error
-    if _is_recipe(tree) or (recipe is not None and not _uses_trainer(tree)):
+    if _is_recipe(tree) or (recipe is not None and not uses_trainer(tree)):
         if not _is_recipe(tree):
             raise UsageError(
                 f"The recipe {recipe or script.stem} is short and saves nothing: start it again, "
@@ -81,7 +81,7 @@ def how_to_resume(
         return Resumption(arguments=tuple(words))
     if given:
         return Resumption(arguments=tuple(arguments))
-    if checkpoint.kind == "trainer" or _uses_trainer(tree):
+    if checkpoint.kind == "trainer" or uses_trainer(tree):
         return Resumption(arguments=tuple(arguments), environment={RESUME_VARIABLE: place})
     known = script_options(script)
     flag = _resume_flag(known)
@@ -127,7 +127,7 @@ def _is_recipe(tree: ast.Module) -> bool:
     )
 
 
-def _uses_trainer(tree: ast.Module) -> bool:
+def uses_trainer(tree: ast.Module) -> bool:
     """Whether the script imports transformers' Trainer, or TRL's which derive from it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in _OF_TRAINERS:
