@@ -271,6 +271,12 @@ def test_what_is_trained_is_said_whole(run: Run) -> None:
     assert "bf16, adamw, LoRA r16 on nf4" in " ".join(text.split())
 
 
+def test_options_that_change_the_bill_stand_in_its_layout(run: Run) -> None:
+    options = ("--strategy", "fsdp", "--recompute", "full", "--no-reshard-after-forward")
+    text = " ".join(run(*BASE, "--tokens", "1B", *options).out.split())
+    assert "fsdp on 8 x h100-sxm, recompute full, no reshard after forward" in text
+
+
 @pytest.mark.parametrize(
     ("text", "count"),
     [

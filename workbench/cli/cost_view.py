@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from workbench.describe.strategy_text import strategy_words
 from workbench.estimate.cost.terms import NOTHING
 from workbench.units import UNKNOWN, format_count, format_seconds, format_usd
 
@@ -63,7 +64,9 @@ def _inputs(report: CostAnswer) -> Table:
     where = f"{nodes} at {offer.provider}, {kind}, {format_usd(price)} per hour each{marks}"
     if offer.provider == UNKNOWN:
         where = f"{nodes}, {offer.gpus} GPUs each: not in the price table"
-    how = f"{strategy.name} on {strategy.world_size} x {offer.gpu}"
+    how = ", ".join(
+        (f"{strategy.name} on {strategy.world_size} x {offer.gpu}", *strategy_words(strategy))
+    )
     return _facts([("What", what), ("How", how), ("Where", where)])
 
 

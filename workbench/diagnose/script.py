@@ -239,7 +239,8 @@ def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
                 evidence="find_unused_parameters is on, and every parameter got a gradient"
                 f"{_in_steps(unused)}.",
                 cause="DDP searches the graph in every step for unused parameters and finds none.",
-                next="Leave find_unused_parameters off, unless some batches skip parts.",
+                next="Leave find_unused_parameters off, unless some batches skip parts. "
+                "transformers' Trainer turns it on by itself: --ddp_find_unused_parameters False.",
             )
         return
 
