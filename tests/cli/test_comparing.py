@@ -49,6 +49,17 @@ def test_compare(command: Command, root: Path, tmp_path: Path) -> None:
         assert words in table.out
 
 
+def test_the_steps_of_one_run_as_a_file(command: Command, root: Path, tmp_path: Path) -> None:
+    file = tmp_path / "steps.csv"
+    seen = command("metrics", "quick", "--csv", str(file), "--store", str(root))
+    assert (seen.code, seen.out) == (0, "")
+    assert f"200 steps of 1 run written to {file}" in " ".join(seen.err.split())
+    with file.open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    assert [row["step"] for row in rows] == [str(step) for step in range(1, 201)]
+    assert {row["run"] for row in rows} == {"quick"}
+
+
 def test_what_a_fork_leaves_out_is_said(command: Command, root: Path) -> None:
     make_run(root, "fork", resumed_from={"run": "quick", "step": 40})
     options = ("--store", str(root))
@@ -157,6 +168,7 @@ def test_an_ended_run_names_the_profile_it_has(command: Command, root: Path) -> 
         (("tag", "quick", "two words"), "is not a tag"),
         (("delete", "qui", "--yes"), "give its full id"),
         (("delete", "quick"), "Pass --yes"),
+        (("metrics", "quick", "--csv", "x.csv", "--tail", "2"), "leave out --tail"),
         (("metrics", "quick", "--tail", "1k"), "Write it in full: 1000 or 1024."),
     ],
 )

@@ -283,6 +283,17 @@ def test_it_reads_at_any_width(run: Run, columns: int) -> None:
     assert "[1] " in text
 
 
+def test_what_is_trained_is_said_whole(run: Run) -> None:
+    text = run(*BASE, "--tokens", "1B", "--lora-rank", "16", "--quantization", "nf4").out
+    assert "bf16, adamw, LoRA r16 on nf4" in " ".join(text.split())
+
+
+def test_options_that_change_the_bill_stand_in_its_layout(run: Run) -> None:
+    options = ("--strategy", "fsdp", "--recompute", "full", "--no-reshard-after-forward")
+    text = " ".join(run(*BASE, "--tokens", "1B", *options).out.split())
+    assert "fsdp on 8 x h100-sxm, recompute full, no reshard after forward" in text
+
+
 @pytest.mark.parametrize(
     ("text", "count"),
     [

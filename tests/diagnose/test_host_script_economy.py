@@ -115,6 +115,26 @@ def test_what_the_script_leaves_out(tmp_path: Path, facts: dict, expected: list[
     assert replay.diagnoser.problems == {}
 
 
+@pytest.mark.parametrize(
+    ("strategy", "in_ddp", "expected"),
+    [
+        ({"name": "fsdp", "dp_shard": 2}, 2, ["not-sharded"]),
+        ({"name": "zero3", "dp_shard": 2, "zero_stage": 3}, 2, ["not-sharded"]),
+        ({"name": "fsdp", "dp_shard": 2}, 0, []),
+        ({"name": "zero1", "dp_shard": 2, "zero_stage": 1, "engine": "torch"}, 2, []),  # is DDP
+        ({"name": "ddp", "dp_replicate": 2}, 2, []),
+    ],
+)
+def test_ddp_of_the_scripts_own_is_not_what_was_asked_for(
+    tmp_path: Path, strategy: dict[str, object], in_ddp: int, expected: list[str]
+) -> None:
+    replay = Replay(tmp_path, strategy=strategy)
+    looked = {"unused_parameters": {"count": 0, "find_unused_parameters": False}}
+    for rank in range(2):
+        replay.paths.rank_start(rank).write_text(json.dumps(looked if rank < in_ddp else {}))
+    assert steps(replay) == expected
+
+
 @pytest.mark.parametrize("shuffle", [True, False])
 def test_data_that_the_script_splits_itself(tmp_path: Path, *, shuffle: bool) -> None:
     """By other data sets on the ranks, or by other batches where all read in order."""

@@ -66,6 +66,28 @@ def test_targets_of_another_environment_do_not_keep_a_run_from_starting(
     assert asked(tmp_path, "--steps", "5", notify=("none",)).warnings == ()
 
 
+@pytest.mark.parametrize(
+    ("lines", "strategy", "is_told"),
+    [
+        ("from torch.nn.parallel import DistributedDataParallel as DDP", "fsdp", True),
+        ("import torch\nwrap = torch.nn.parallel.DistributedDataParallel", "zero3", True),
+        ("from torch.nn.parallel import DistributedDataParallel as DDP", "ddp", False),
+        ("import accelerate\nfrom torch.nn.parallel import DistributedDataParallel", "fsdp", False),
+        ("import torch", "fsdp", False),
+    ],
+)
+def test_a_script_that_wraps_its_model_in_ddp_is_not_sharded(
+    tmp_path: Path,
+    lines: str,
+    strategy: str,
+    is_told: bool,  # noqa: FBT001
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(lines + "\n")
+    request = wb.request(script, cpu=True, processes=2, strategy=strategy, store=tmp_path)
+    assert any("so it trains as ddp" in warning for warning in request.warnings) is is_told
+
+
 def test_nothing_is_said_where_all_is_well(tmp_path: Path) -> None:
     assert asked(tmp_path, "--steps", "5").warnings == ()
 

@@ -10,7 +10,7 @@ import pytest
 
 import workbench as wb
 from workbench.describe import Conditions, Network, Offer
-from workbench.describe.workload import usual_seq_len
+from workbench.describe.model import usual_seq_len
 from workbench.errors import UsageError
 from workbench.planning.advice import (
     Advice,

@@ -6,7 +6,7 @@ import sys
 import pytest
 from gpt_model import GPT
 
-from workbench.recipes import find, recipes, shape
+from workbench.recipes import find, recipe_options, recipes, shape
 
 SHAPES = [
     (),
@@ -68,6 +68,17 @@ def test_bad_arguments_are_one_clear_line(arguments, part, capsys):
     assert part in str(caught.value)
     assert "\n" not in str(caught.value)
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_help_shows_a_default_where_there_is_one():
+    parser = recipe_options.Parser("Train.", allow_abbrev=False)
+    add = parser.group("schedule")
+    add("--steps", type=int, default=200, help="optimizer steps")
+    add("--lr", type=float, help="peak learning rate; default: from the width")
+    add("--compile", action="store_true", help="torch.compile each block")
+    told = " ".join(parser.format_help().split())
+    assert "optimizer steps (default: 200)" in told
+    assert told.count("default") == 2
 
 
 def test_find_suggests_the_nearest_name():

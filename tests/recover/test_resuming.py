@@ -84,7 +84,9 @@ def test_only_a_flag_that_takes_a_folder_is_used(tmp_path, declared, flag):
         found = told(tmp_path, declared, name, "old", f"{name}=older", "--a", "b", "--", "rest")
         assert found.arguments == ("--a", "b", name, PLACE, "--", "rest")
     else:
-        with pytest.raises(UsageError, match=r"workbench resume RUN -- --your-flag .*checkpoint"):
+        with pytest.raises(
+            UsageError, match=r"workbench resume RUN -- --your-flag .*checkpoint none"
+        ):
             told(tmp_path, declared)
 
 

@@ -136,3 +136,25 @@ def test_a_dry_run_says_what_is_unknown_and_calls_no_example_the_first_trial(
     tried = SweepOptions(grid={"lr": "0.1,0.2"}, metric="loss")
     _show_prepared(prepare_sweep("t.py", (), tried, given))
     assert "\nfirst trial: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("saving", "noted"),
+    [
+        ("import torch\ntorch.save({}, 'best.pt')\n", True),
+        ("from transformers import Trainer\nTrainer().train()\n", True),
+        ("import os, torch\ntorch.save({}, os.environ['WORKBENCH_RUN_DIR'] + '/a.pt')\n", False),
+        ("print('nothing is saved')\n", False),
+    ],
+)
+def test_trials_that_may_overwrite_each_others_checkpoints_are_told_before(
+    tmp_path: Path,
+    saving: str,
+    noted: bool,  # noqa: FBT001
+) -> None:
+    script = tmp_path / "t.py"
+    script.write_text(SCRIPT + saving)
+    given = {"store": Store(tmp_path / "runs"), "cpu": True, "processes": 1}
+    chosen = SweepOptions(grid={"lr": "0.1,0.2"})
+    prepared = prepare_sweep(str(script), (), chosen, LaunchOptions.from_keywords(given))
+    assert any("t.py saves by itself" in note for note in prepared.notes) is noted

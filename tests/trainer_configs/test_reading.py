@@ -430,6 +430,19 @@ def test_fine_tuning_that_says_so_is_read(tmp_path: Path, trainer: str, text: st
     assert read(tmp_path, "sft.yaml", text, trainer=trainer, model="llama-3-8b")
 
 
+def test_batch_sizes_that_name_the_ranks_count_where_no_gpus_do(tmp_path: Path) -> None:
+    values: dict[str, Any] = {"zero_optimization": {"stage": 1}, "train_batch_size": 256}
+    values |= {"train_micro_batch_size_per_gpu": 1, "gradient_accumulation_steps": 32}
+    job = read(tmp_path, "ds.json", json.dumps(values), model="llama-3-8b")
+    assert (job.workload.micro_batch, job.workload.accumulate) == (1, 32)  # as the file says
+    strategy, _ = wb.read_strategy(tmp_path / "ds.json")
+    assert job.strategy == strategy
+    assert job.strategy.world_size == 8
+    assert any("8 assumed, by its batch sizes (--gpus)" in note for note in job.notes)
+    fewer = read(tmp_path, "ds.json", json.dumps(values), model="llama-3-8b", gpus=4)
+    assert (fewer.strategy.world_size, fewer.workload.accumulate) == (4, 64)
+
+
 @pytest.mark.parametrize(("accumulate", "micro"), [(None, 8), (2, 4)])
 def test_a_global_batch_alone_is_divided_over_the_ranks(
     tmp_path: Path, accumulate: int | None, micro: int

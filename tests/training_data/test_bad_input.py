@@ -66,6 +66,10 @@ ROWS: dict[str, tuple[Any, str]] = {
         {"messages": [{"role": "user", "content": 3}]},
         "message 1 has a number as content, not a text",
     ),
+    "null for a text": (
+        {"messages": [{"role": "user", "content": None}]},
+        "message 1 has no content",
+    ),
     "a list for a role": (
         {"messages": [{"role": ["user"], "content": "q"}]},
         "message 1 has the role ['user']",

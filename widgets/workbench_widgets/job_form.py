@@ -10,9 +10,9 @@ import workbench as wb
 from workbench.describe import KERNELS, ImplementationAssumptions, catalog
 from workbench.describe.checks import require_positive
 from workbench.describe.job import OF_PRESET, PRESET, Job, default, options, read_model
+from workbench.describe.model import USUAL_SEQ_LEN, usual_seq_len
 from workbench.describe.option import declared, flat_names
 from workbench.describe.placement import Placement
-from workbench.describe.workload import USUAL_SEQ_LEN, usual_seq_len
 from workbench.store.stack_calibrations import calibrated
 from workbench_widgets.controls import control_value, option_value
 from workbench_widgets.form import Form

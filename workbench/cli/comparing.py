@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,9 +11,9 @@ from rich.table import Table
 
 import workbench as wb
 from workbench.cli.describing import with_options
-from workbench.cli.progress import status_line
+from workbench.cli.step_files import CsvOption, ParquetOption, write_steps
 from workbench.cli.tables import JsonOption, badge, number, print_json
-from workbench.cli.terminal import StoreOption, console, errors
+from workbench.cli.terminal import StoreOption, console
 from workbench.compare import export
 from workbench.compare.alignment import AXES
 from workbench.compare.differences import RESULTS
@@ -67,12 +66,8 @@ def compare(
         float | None,
         typer.Option(help="Cost to reach this loss [default: the highest of the last losses]."),
     ] = None,
-    csv: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write every step of all runs as CSV.")
-    ] = None,
-    parquet: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The same as Parquet (pip install pyarrow).")
-    ] = None,
+    csv: CsvOption = None,
+    parquet: ParquetOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -82,7 +77,7 @@ def compare(
     comparison = set_beside(place, runs)
     document = comparison.document(by=by, loss=loss)
     for path in files:
-        _export(place, list(comparison.rows), path)
+        write_steps(find(place, list(comparison.rows)), path)
     if as_json:
         print_json(document | {"files": [str(path) for path in files]})
         return
@@ -137,19 +132,6 @@ def _not_aligned(comparison: Comparison, aligned: Mapping[str, Any]) -> Generato
 
 def _is_known(value: object) -> bool:
     return value is not None
-
-
-def _export(store: wb.Store, runs: Sequence[str], path: Path) -> None:
-    paths = find(store, runs)
-    rows = (row for path in paths for row in export.steps(path))
-    with status_line() as show:
-
-        def on_progress(done: int) -> None:
-            if show is not None:
-                show(f"{done:,} steps written to {path}")
-
-        done = export.write(path, rows, export.step_columns(paths), on_progress)
-    errors.print(f"{done:,} steps of {len(paths)} runs written to {path}", markup=False)
 
 
 def _tables(

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from workbench.describe.strategy_text import strategy_words
 from workbench.estimate.cost.terms import NOTHING
 from workbench.units import UNKNOWN, format_count, format_seconds, format_usd
 
@@ -55,7 +56,7 @@ def _inputs(report: CostAnswer) -> Table:
     what = (
         f"{model.name}, {format_count(model.parameters)} parameters; "
         f"{format_count(cost.tokens)} tokens in {job.steps:,} steps of "
-        f"{format_count(cost.step.tokens)}, {workload.precision}, {workload.optimizer}"
+        f"{format_count(cost.step.tokens)}, {workload.method}"
     )
     marks = f" ({', '.join(offer.marks)})" if offer.marks else ""
     kind = "spot" if cost.spot else "on demand"
@@ -63,7 +64,9 @@ def _inputs(report: CostAnswer) -> Table:
     where = f"{nodes} at {offer.provider}, {kind}, {format_usd(price)} per hour each{marks}"
     if offer.provider == UNKNOWN:
         where = f"{nodes}, {offer.gpus} GPUs each: not in the price table"
-    how = f"{strategy.name} on {strategy.world_size} x {offer.gpu}"
+    how = ", ".join(
+        (f"{strategy.name} on {strategy.world_size} x {offer.gpu}", *strategy_words(strategy))
+    )
     return _facts([("What", what), ("How", how), ("Where", where)])
 
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from workbench.describe.hardware import device_of
+from workbench.describe.strategy_text import strategy_words
 from workbench.estimate import sizing
 from workbench.estimate.inference import cache_bytes_per_token
 from workbench.estimate.parts import SAFETY, Estimate
@@ -114,13 +115,8 @@ def _training_words(report: MemoryAnswer) -> str:
 
 
 def _choices(job: Job) -> str:
-    strategy, workload = job.strategy, job.workload
-    parts = [f"recompute {strategy.recompute}"] * (strategy.recompute != "none")
-    parts += [f"offload {'+'.join(strategy.offload)}"] * bool(strategy.offload)
-    parts += [f"{workload.loss} loss"] * (workload.loss != "full")
-    parts += ["sequence parallel"] * strategy.sequence_parallel
-    parts += [f"{strategy.pipeline.schedule} schedule"] * (strategy.pp > 1)
-    return "".join(f", {word}" for word in parts)
+    loss = [f"{job.workload.loss} loss"] * (job.workload.loss != "full")
+    return "".join(f", {word}" for word in [*strategy_words(job.strategy), *loss])
 
 
 def _numbers(report: MemoryAnswer) -> Table:
@@ -307,7 +303,8 @@ def _cards(report: MemoryAnswer) -> Table | None:
     """Without a card: the smallest GPUs that hold it, one of each size."""
     if not report.fits_on:
         return None
-    table = _table("smallest GPUs that fit", "memory", "free")
+    fitting = f"smallest GPUs that fit with {report.headroom:.0%} free"
+    table = _table(fitting, "memory", "free")
     seen: set[int] = set()
     for fit in report.fits_on:
         size = round(fit.gpu.memory_bytes / 2**30)

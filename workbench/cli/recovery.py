@@ -140,9 +140,10 @@ def checkpoints(
         console.print(f"{handle.id} does not have a checkpoint.", markup=False)
     else:
         console.print(_checkpoint_table(saved, verified=verify))
-        problem = "" if handle.status.live else handle.why_not_resumable()
         root = handle.directory.parent
-        line = problem or f"resume with: {typed(root, 'resume', handle.id)}"
+        when = "once it has ended, " if handle.status.live else ""
+        line = f"{when}resume with: {typed(root, 'resume', handle.id)}"
+        line = handle.why_not_resumable() or line
         console.print(line, markup=False, soft_wrap=True)
         if not verify:
             line = f"to check every byte: {typed(root, 'checkpoints', handle.id, '--verify')}"

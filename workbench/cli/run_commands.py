@@ -17,6 +17,7 @@ from rich.table import Table
 import workbench as wb
 from workbench.cli.describing import with_options
 from workbench.cli.progress import busy
+from workbench.cli.step_files import CsvOption, ParquetOption, write_steps
 from workbench.cli.tables import (
     JsonOption,
     clock,
@@ -34,6 +35,7 @@ from workbench.cli.terminal import (
     stay,
     typed,
 )
+from workbench.compare import export
 from workbench.compare.lineage import origin
 from workbench.engines.slurm_run import cancel_waiting, settle
 from workbench.observe.series import Series
@@ -114,11 +116,21 @@ def metrics(
     samples: Annotated[
         bool, typer.Option("--samples", help="Print the model's answers to fixed prompts.")
     ] = False,
+    csv: CsvOption = None,
+    parquet: ParquetOption = None,
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print loss, lr, grad norm and step time of every optimizer step, or the keys asked for."""
     handle = wb.attach(run, store)
+    if files := export.files_asked_for(csv, parquet):
+        selects = {"--rank": rank is not None, "--tail": tail, "--keys": keys}
+        selects |= {"--list": listing, "--samples": samples, "--json": as_json}
+        if beside := [name for name, given in selects.items() if given]:
+            raise wb.UsageError(f"A file holds every step: leave out {' and '.join(beside)}.")
+        for path in files:
+            write_steps([RunPaths(handle.directory)], path)
+        return
     wanted = [key for word in keys or () for key in word.split(",") if key]
     if listing:
         _list_series(handle.series(*wanted).values(), as_json=as_json)
@@ -134,6 +146,8 @@ def metrics(
     while part := list(islice(rows, _TABLE_ROWS)):
         console.print(show_rows(part, header=header))
         header = False
+    if header:
+        errors.print(f"{handle.id} has recorded no step yet.", markup=False)
 
 
 def _list_series(series: Collection[Series], *, as_json: bool) -> None:

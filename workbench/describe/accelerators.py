@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.describe.checks import require_choice
+from workbench.describe.shown import changed_fields
 from workbench.errors import UnknownNameError
 from workbench.units import GIB, MIB
 
@@ -42,6 +43,8 @@ FIELDS = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Accelerator:
     """One type of accelerator. ``catalog.gpu("h100")`` finds one by any usual name."""
+
+    __repr__ = changed_fields
 
     id: str
     """Short name, unique: family, form factor and memory where they differ (a100-pcie-40)."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from workbench.describe.accelerators import Accelerator, find
 from workbench.describe.checks import require_choice
 from workbench.describe.option import Option, check_value
+from workbench.describe.shown import changed_fields
 from workbench.errors import UnknownNameError, UsageError
 from workbench.units import GIB
 
@@ -77,6 +78,8 @@ _SLICE = "MIG-"
 class Gpu:
     """One accelerator of this host, as the driver reports it."""
 
+    __repr__ = changed_fields
+
     index: int
     """The driver's index (not renumbered by CUDA_VISIBLE_DEVICES)."""
     name: str
@@ -107,6 +110,8 @@ def device_name(index: int | None, uuid: str | None) -> str:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cluster:
     """Machines for a run. ``detect_host()`` describes this one."""
+
+    __repr__ = changed_fields
 
     name: str
     """Host name or the offer's name."""

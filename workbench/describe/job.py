@@ -21,15 +21,16 @@ from typing import Any, cast
 
 from workbench.describe.checks import require_choice
 from workbench.describe.hardware import Cluster
-from workbench.describe.model import Model
+from workbench.describe.model import Model, usual_seq_len
 from workbench.describe.option import DeclaredField, Option, declared, flat_names
 from workbench.describe.placement import Placement, machine_note
 from workbench.describe.recorded import from_document
+from workbench.describe.shown import changed_fields
 from workbench.describe.strategy import DEGREES, Strategy
 from workbench.describe.supported import check_given
 from workbench.describe.trainers import Preset, preset
 from workbench.describe.trainers.preset import facts
-from workbench.describe.workload import KERNELS, ImplementationAssumptions, Workload, usual_seq_len
+from workbench.describe.workload import KERNELS, ImplementationAssumptions, Workload
 from workbench.errors import UnknownNameError, UsageError
 
 MODEL = DeclaredField(
@@ -93,6 +94,7 @@ class Job:
     """What trains and what it decided of this job; None = not known."""
     given: Mapping[str, Any] = field(default_factory=dict[str, Any], compare=False, repr=False)
     """Options that were given to `of`."""
+    __repr__ = changed_fields
 
     @classmethod
     def of(cls, model: str | Path | Model, **values: Any) -> Job:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
 from workbench.describe.option import Option, check_declared
+from workbench.describe.shown import changed_fields
 
 Backend = Literal["single", "ddp", "fsdp", "deepspeed", "script", "mesh"]
 """Who spreads the work: one process, DDP, FSDP, DeepSpeed, the recipe itself by flags, or
@@ -64,6 +65,8 @@ class _LibraryOptions:
 class DdpOptions(_LibraryOptions):
     """Options of torch's DistributedDataParallel."""
 
+    __repr__ = changed_fields
+
     bucket_views: Annotated[bool, Option(help="DDP: gradients are views of buckets.")] = False
     """Gradients are views into the buckets (gradient_as_bucket_view; torch: False)."""
     comm_hook: Annotated[
@@ -79,6 +82,8 @@ class DdpOptions(_LibraryOptions):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FsdpOptions(_LibraryOptions):
     """Options of torch's FSDP."""
+
+    __repr__ = changed_fields
 
     reshard_after_forward: Annotated[bool, Option(help="FSDP: free gathered weights.")] = True
     """Free the unsharded parameters after forward (FULL_SHARD) or keep them (grad-op)."""
@@ -100,6 +105,8 @@ class FsdpOptions(_LibraryOptions):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeepSpeedOptions(_LibraryOptions):
     """Options of DeepSpeed's ZeRO."""
+
+    __repr__ = changed_fields
 
     gather_bucket: Annotated[
         int | None, Option(help="ZeRO: elements per gather or prefetch bucket.", least=1)
@@ -123,6 +130,8 @@ class DeepSpeedOptions(_LibraryOptions):
 class PipelineOptions(_LibraryOptions):
     """Options of pipeline parallelism."""
 
+    __repr__ = changed_fields
+
     schedule: Annotated[
         str, Option(help="pp: 1f1b, gpipe, interleaved, zero-bubble, naive.", choices=SCHEDULES)
     ] = "1f1b"
@@ -144,6 +153,8 @@ class PipelineOptions(_LibraryOptions):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextOptions(_LibraryOptions):
     """Options of context parallelism."""
+
+    __repr__ = changed_fields
 
     cp_method: Annotated[str, Option(help="cp: ring or ulysses.", choices=CP_METHODS)] = "ring"
     """ring (keys and values travel) or ulysses (heads are exchanged)."""

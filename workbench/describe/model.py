@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.describe.checks import require_choice, require_positive
 from workbench.describe.measured import Measured
+from workbench.describe.shown import changed_fields
 from workbench.errors import UsageError
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 KINDS = ("decoder", "encoder", "vision", "module")
 NORMS = ("rmsnorm", "rmsnorm-plain", "layernorm", "layernorm-no-bias", "layernorm-plain")
 POSITIONS = ("rope", "learned", "alibi", "none")
+USUAL_SEQ_LEN = 2048
 LARGEST = 10**15  # parameters; beyond it a shape is a typing mistake
 
 
@@ -53,6 +55,8 @@ class Model:
     Sizes are per whole model, never per rank. ``Model.catalog("llama-3-8b")``,
     ``Model.from_config(...)`` and ``Model.from_module(...)`` build one.
     """
+
+    __repr__ = changed_fields
 
     name: str
     """What people call it."""
@@ -342,3 +346,8 @@ class Model:
 def _reader(name: str) -> Any:
     """A module that imports `Model` itself: loaded by name, on use, so that there is no cycle."""
     return importlib.import_module(f"workbench.describe.{name}")
+
+
+def usual_seq_len(model: Model) -> int:
+    """Default tokens per sequence: 2048, or as many as the model has positions."""
+    return min(USUAL_SEQ_LEN, model.longest_sequence or USUAL_SEQ_LEN)

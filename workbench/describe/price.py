@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 
 from workbench.describe.checks import require_positive
 from workbench.describe.hardware import Cluster, Network
+from workbench.describe.shown import changed_fields
 from workbench.errors import UsageError
 
 STALE_DAYS = 30
@@ -53,6 +54,8 @@ class Terms:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Offer:
     """One kind of machine at one provider, with its price per node and hour."""
+
+    __repr__ = changed_fields
 
     provider: str
     """Short name (runpod, aws, lambda …)."""

@@ -33,6 +33,7 @@ from workbench.describe.option import (
     flat_values,
     replace_flat,
 )
+from workbench.describe.shown import changed_fields
 from workbench.errors import UnknownNameError, UsageError
 
 NAMES = (
@@ -54,6 +55,8 @@ class Strategy:
     Each option has one flat name (`options`, `with_options`, command line, record), whichever
     library's value holds it.
     """
+
+    __repr__ = changed_fields
 
     name: str
     """Name of the layout, as `parse` takes it."""

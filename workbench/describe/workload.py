@@ -7,6 +7,7 @@ from typing import Annotated
 
 from workbench.describe.model import Model
 from workbench.describe.option import Option, check_declared
+from workbench.describe.shown import changed_fields
 from workbench.describe.stack import StackCalibration
 from workbench.errors import UsageError
 
@@ -18,7 +19,6 @@ OPTIMIZERS = (
 QUANTIZATIONS = ("none", "int8", "int4", "nf4", "nf4-dq")
 ATTENTIONS = ("sdpa", "flash", "eager")
 LOSSES = ("full", "chunked", "chunked-output", "fused")
-USUAL_SEQ_LEN = 2048
 STACKS = ("unknown", "eager", "compiled", "megatron", "recipe")
 LORA_TARGETS = ("q", "k", "v", "o", "gate", "up", "down", "head")
 
@@ -29,6 +29,8 @@ class ImplementationAssumptions:
 
     The defaults are Hugging Face transformers in eager mode. Presets: ``KERNELS``.
     """
+
+    __repr__ = changed_fields
 
     # What a block keeps for backward.
     norm: Annotated[
@@ -249,6 +251,8 @@ KERNELS = {
 class Workload:
     """One optimizer step of a training job, per data-parallel rank where not said otherwise."""
 
+    __repr__ = changed_fields
+
     model: Model
     """The model that is trained."""
     seq_len: Annotated[
@@ -392,8 +396,3 @@ class Workload:
     def tokens_per_step(self, data_ranks: int) -> int:
         """Tokens per optimizer step over `data_ranks` data-parallel ranks (the global batch)."""
         return self.tokens * self.accumulate * data_ranks
-
-
-def usual_seq_len(model: Model) -> int:
-    """Default tokens per sequence: 2048, or as many as the model has positions."""
-    return min(USUAL_SEQ_LEN, model.longest_sequence or USUAL_SEQ_LEN)

@@ -74,6 +74,7 @@ script
     ``caught-error``: it ended well by its exit code, by an exception that it only printed.
     ``skipped-errors``: forward or backward passes or the loader raised; the loop continued.
     ``wrapped-twice``: DDP inside of DDP.
+    ``not-sharded``: DDP of the script's own where FSDP or ZeRO was asked for.
     ``no-distributed-sampler``: every rank reads the whole data set.
     ``same-data``: all ranks train on the same batches.
     ``missing-set-epoch``: every epoch has the same order.

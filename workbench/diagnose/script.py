@@ -239,9 +239,28 @@ def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
                 evidence="find_unused_parameters is on, and every parameter got a gradient"
                 f"{_in_steps(unused)}.",
                 cause="DDP searches the graph in every step for unused parameters and finds none.",
-                next="Leave find_unused_parameters off, unless some batches skip parts.",
+                next="Leave find_unused_parameters off, unless some batches skip parts. "
+                "transformers' Trainer turns it on by itself: --ddp_find_unused_parameters False.",
             )
         return
+
+
+def not_sharded(evidence: Evidence) -> Iterator[Finding]:
+    """FSDP or ZeRO was asked for, and the script wraps its model in DDP itself."""
+    sharded = evidence.strategy("dp_shard", 1) > 1 and evidence.strategy("engine") != "torch"
+    in_ddp = [start.unused_parameters is not None for start in evidence.starts.values()]
+    if not sharded or evidence.spawned or not in_ddp or not all(in_ddp):
+        return
+    yield Finding(
+        kind="not-sharded",
+        confidence=0.85,
+        evidence=f"{evidence.run.strategy_name} was asked for, and every rank trains a model in "
+        "DistributedDataParallel.",
+        cause="The script wraps its model in DDP itself, so each rank holds the whole model: "
+        "Accelerate shards only what accelerator.prepare() gets.",
+        next="Use accelerator.prepare(model) in place of DistributedDataParallel(model), or launch "
+        "it as what it is: --strategy ddp.",
+    )
 
 
 def _never_used(unused: UnusedParametersDoc, rank: int, *, searches: bool) -> Finding:
@@ -319,6 +338,6 @@ def _data_ranks(evidence: Evidence) -> int:
 
 
 RULES = (
-    *(world_size, spawned_groups, no_steps, samplers, same_data, unused_parameters, steps_redone),
-    *(skipped_errors, wrapped_twice),
+    *(world_size, spawned_groups, no_steps, samplers, same_data, unused_parameters, not_sharded),
+    *(steps_redone, skipped_errors, wrapped_twice),
 )

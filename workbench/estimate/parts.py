@@ -167,3 +167,5 @@ class Estimate:
     def __str__(self) -> str:
         lines = [f"{name:<26}{format_bytes(size):>12}" for name, size in self.parts.items()]
         return "\n".join([*lines, f"{'total':<26}{format_bytes(self.total_bytes):>12}"])
+
+    __repr__ = __str__

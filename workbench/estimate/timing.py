@@ -118,3 +118,5 @@ class StepTime:
         seconds = self.step_seconds
         ends = format_between(seconds * self.low, seconds * self.high)
         return "\n".join([*lines, f"{'step':<36}{format_seconds(seconds):>12}  ({ends})"])
+
+    __repr__ = __str__

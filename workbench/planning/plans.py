@@ -78,6 +78,12 @@ class Plan:
         """The layout in one line."""
         return layout_text(self.strategy, self.workload.micro_batch, self.workload.accumulate)
 
+    def __str__(self) -> str:
+        hours, usd = format_seconds(3600 * self.hours), format_usd(self.usd)
+        return f"{self.where}, {self.layout}: {hours}, {usd}"
+
+    __repr__ = __str__
+
     @property
     def where(self) -> str:
         """The machines in one line."""
@@ -282,3 +288,5 @@ class Plans:
         lines.append(f"* no other plan is both cheaper and faster; {len(self.plans)} plans, ")
         lines[-1] += f"{self.rejected.total:,} combinations rejected"
         return "\n".join(lines)
+
+    __repr__ = __str__

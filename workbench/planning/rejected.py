@@ -53,6 +53,12 @@ class Rejected:
             counts.update(result.refused)
         return dict(counts.most_common())
 
+    def __str__(self) -> str:
+        kinds = ", ".join(f"{kind} {count:,}" for kind, count in self.by_kind.items())
+        return f"{self.total:,} combinations rejected: {kinds}"
+
+    __repr__ = __str__
+
     def __len__(self) -> int:
         return self.total
 

@@ -21,12 +21,27 @@ _PIPELINE = "StableDiffusionPipeline"
 OPTIMIZERS = ("adamw-fused", "adamw", "adamw-8bit", "adafactor", "muon", "sgd", "sgd-momentum")
 
 
+class _Defaults(argparse.ArgumentDefaultsHelpFormatter):
+    """Shows the default of each option that has one and does not tell it in its own words."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        told = action.default is None or isinstance(action.default, bool)
+        if told or "default" in (action.help or ""):
+            return action.help
+        return super()._get_help_string(action)
+
+
 class Parser(argparse.ArgumentParser):
     """An ArgumentParser whose errors are one line, without the wall of usage before it."""
 
     def __init__(self, description: str, *, allow_abbrev: bool) -> None:
         name = Path(sys.argv[0]).name  # said here: it depends on how Python was started
-        super().__init__(prog=name, description=description, allow_abbrev=allow_abbrev)
+        super().__init__(
+            prog=name,
+            description=description,
+            allow_abbrev=allow_abbrev,
+            formatter_class=_Defaults,
+        )
 
     def group(self, title: str) -> Callable[..., argparse.Action]:
         """What adds an argument under this heading of the help."""

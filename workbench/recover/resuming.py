@@ -71,7 +71,7 @@ def how_to_resume(
         tree = parse_python(script.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError) as error:
         raise UsageError(f"{script} cannot be read to learn how it resumes: {error}") from error
-    if _is_recipe(tree) or (recipe is not None and not _uses_trainer(tree)):
+    if _is_recipe(tree) or (recipe is not None and not uses_trainer(tree)):
         if not _is_recipe(tree):
             raise UsageError(
                 f"The recipe {recipe or script.stem} is short and saves nothing: start it again, "
@@ -81,15 +81,16 @@ def how_to_resume(
         return Resumption(arguments=tuple(words))
     if given:
         return Resumption(arguments=tuple(arguments))
-    if checkpoint.kind == "trainer" or _uses_trainer(tree):
+    if checkpoint.kind == "trainer" or uses_trainer(tree):
         return Resumption(arguments=tuple(arguments), environment={RESUME_VARIABLE: place})
     known = script_options(script)
     flag = _resume_flag(known)
     if flag is None:
         raise UsageError(
-            f"{script.name} has no option that is known to resume from a folder. If it has one: "
-            f"workbench resume RUN -- --your-flag '{PLACEHOLDER}', where {PLACEHOLDER} becomes "
-            f"{place}."
+            f"{script.name} has no option that is known to resume from a checkpoint. If it has "
+            f"one: workbench resume RUN -- --your-flag '{PLACEHOLDER}', where {PLACEHOLDER} "
+            f"becomes {place}. If not, give it one that loads what it saves; from the beginning: "
+            "workbench resume RUN --checkpoint none"
         )
     return Resumption(arguments=tuple(changed_arguments(arguments, [flag, place], known=known)))
 
@@ -126,7 +127,7 @@ def _is_recipe(tree: ast.Module) -> bool:
     )
 
 
-def _uses_trainer(tree: ast.Module) -> bool:
+def uses_trainer(tree: ast.Module) -> bool:
     """Whether the script imports transformers' Trainer, or TRL's which derive from it."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in _OF_TRAINERS:

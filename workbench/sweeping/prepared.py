@@ -29,7 +29,7 @@ from workbench.sweeping.parameters import (
     texts_of,
 )
 from workbench.sweeping.plan import SweepOptions, SweepPlan, direction_of, first_look
-from workbench.sweeping.script_values import checked, read_script, with_values
+from workbench.sweeping.script_values import checked, overwriting_note, read_script, with_values
 from workbench.sweeping.stopping import Share, trained_share
 from workbench.sweeping.study import Trials, optuna, shuffled_grid
 
@@ -101,6 +101,7 @@ def prepare_sweep(
     trials, notes = _count(chosen, parameters)
     if not reading.complete:
         notes.append(f"Whether {label} takes these options was not checked: {reading.note}")
+    notes += filter(None, [overwriting_note(what)])
     plan = SweepPlan(
         name=check_name(options.name or f"{what.name}-sweep"),
         id=uuid.uuid4().hex,

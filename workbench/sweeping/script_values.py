@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
+import ast
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from workbench.errors import UnknownNameError, UsageError
 from workbench.launching.prepare.targets import Target
+from workbench.recover.resuming import uses_trainer
 from workbench.script_options.checks import problem_of
 from workbench.script_options.reading import read_options
 from workbench.script_options.typed_text import with_value
 from workbench.script_options.values import Reading, ScriptOption
+from workbench.store.processes import DIRECTORY
+from workbench.store.python_source import script_tree
 from workbench.sweeping.parameters import Parameter
 
+_SAVING = {"save", "save_state", "save_pretrained", "save_checkpoint", "save_model"}
 _ON, _OFF = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 
 def read_script(target: Target) -> Reading:
     """What the script can be told; nothing of it is run."""
     return read_options(target.path, recipe=target.recipe, module=target.module)
+
+
+def overwriting_note(target: Target) -> str:
+    """That trials, which share a folder, may overwrite each other's checkpoints.
+
+    "" = they do not: nothing is saved, or each saves in its run's folder as the recipes do.
+    """
+    if target.recipe is not None:
+        return ""
+    try:
+        tree = script_tree(target.path)
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return ""
+    names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    if DIRECTORY in texts or not (names & _SAVING or uses_trainer(tree)):
+        return ""
+    return (
+        f"{target.path.name} saves by itself. Where it saves to the same place in every trial, "
+        "each overwrites what the one before has saved, the best one's too: let it save below "
+        f"os.environ[{DIRECTORY!r}], each trial's own folder."
+    )
 
 
 def checked(parameter: Parameter, reading: Reading, script: str) -> Parameter:

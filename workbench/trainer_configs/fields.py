@@ -186,7 +186,12 @@ def _strategy(read: Mapping[str, Any], given: Mapping[str, Any], document: Docum
         if degree < 1:
             raise UsageError(f"{document.name}: {name} is {degree}; allowed: 1 or more.")
     product = math.prod(degrees[name] for name in _WORDS)
-    world = _world(read, given) or product
+    world = _world(read, given)
+    if world is None:
+        copies = degrees["dp_replicate"] * degrees["dp_shard"]
+        stated = {"dp_replicate", "dp_shard"} & set(read)
+        ranks = None if stated else implied_data_ranks(read)
+        world = product if ranks is None else product // copies * ranks
     if world % product:
         stated = ", ".join(f"{name} {value}" for name, value in degrees.items() if value > 1)
         raise UsageError(
@@ -206,6 +211,21 @@ def _strategy(read: Mapping[str, Any], given: Mapping[str, Any], document: Docum
         return named_strategy(degrees, stage, sharded=sharded)
     except UsageError as error:
         raise UsageError(f"{document.name}: {error}") from error
+
+
+def implied_data_ranks(read: Mapping[str, Any]) -> int | None:
+    """Data-parallel ranks by which a stated global batch is micro-batch x accumulation.
+
+    None: the file does not state all three, or they do not divide.
+
+    >>> implied_data_ranks({"micro_batch": 1, "accumulate": 32, "global_batch": 256})
+    8
+    """
+    whole, micro, accumulate = (read.get(k) for k in ("global_batch", "micro_batch", "accumulate"))
+    if not (whole and micro and accumulate):
+        return None
+    ranks, rest = divmod(int(whole), int(micro) * int(accumulate))
+    return ranks if ranks and not rest else None
 
 
 def _world(read: Mapping[str, Any], given: Mapping[str, Any]) -> int | None:

@@ -16,7 +16,7 @@ from workbench.describe.trainers import trainer as trainer_named
 from workbench.errors import UnknownNameError, UsageError
 from workbench.trainer_configs.all_formats import FORMATS
 from workbench.trainer_configs.document import Document, is_off, is_on, shown
-from workbench.trainer_configs.fields import job_options
+from workbench.trainer_configs.fields import implied_data_ranks, job_options
 from workbench.trainer_configs.format import Format
 from workbench.trainer_configs.syntax import read_arguments, read_file
 
@@ -138,7 +138,11 @@ def _left_open(config: TrainerConfig, given: Mapping[str, Any], job: Job) -> Ite
     stated = {"gpus", "world_size", "dp_replicate", "dp_shard"} & set(config.values)
     if not stated and given.get("gpus") is None and given.get("strategy") is None:
         gpus = job.strategy.world_size
-        yield f"{config.document.name} does not say on how many GPUs: {gpus} assumed (--gpus)."
+        by = ""
+        if implied_data_ranks(config.values) is not None:
+            by = ", by its batch sizes"
+        name = config.document.name
+        yield f"{name} does not say on how many GPUs: {gpus} assumed{by} (--gpus)."
 
 
 def format_of(trainer: str) -> Format:

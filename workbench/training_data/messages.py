@@ -63,6 +63,8 @@ def _turn(message: object, number: int) -> Turn:
         content = "" if content is None else content
     if known.get("function_call"):
         raise RowError(f"message {number} has a function_call, the old form of tool_calls")
+    if content is None:
+        raise RowError(f"message {number} has no content")
     if not isinstance(content, str):
         raise RowError(f"message {number} has {kind_of(content)} as content, not a text")
     turn = Turn(role=_ROLES[role], content=content, extra=extra or None)

@@ -163,6 +163,8 @@ class RunCost:
         rows = [f"{term.name:<26}{format_usd(term.usd):>12}  {term.how}" for term in self.terms]
         return "\n".join([*rows, f"{'finished run':<26}{self.total_text:>12}"])
 
+    __repr__ = __str__
+
 
 def run_cost(
     step: StepTime,

@@ -111,3 +111,5 @@ class Simulation:
         return "\n".join(
             [f"Simulated in {format_seconds(self.seconds)}; peak in {self.peak}", *lines]
         )
+
+    __repr__ = __str__

@@ -15,6 +15,7 @@ from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
 from workbench.estimate.sizing.limits import HEADROOM, leaves_headroom
 from workbench.estimate.sizing.switch import HOST, RESULT, Switch, switches, switches_that_fit
+from workbench.units import format_bytes
 
 VENDORS = frozenset({"NVIDIA", "AMD"})
 """Makers whose GPUs PyTorch's caching allocator runs on; the closed form describes that one."""
@@ -36,6 +37,12 @@ class GpuFit:
     def free_bytes(self) -> int:
         """What stays free on each card."""
         return self.gpu.memory_bytes - self.estimate.on_card_bytes
+
+    def __str__(self) -> str:
+        size = format_bytes(self.gpu.memory_bytes)
+        return f"{self.gpu.id}: {format_bytes(self.free_bytes)} of {size} free"
+
+    __repr__ = __str__
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +73,13 @@ class Option:
         free = self.estimate.headroom_bytes
         assert free is not None, "every cluster here has a card"
         return free
+
+    def __str__(self) -> str:
+        how = " + ".join((self.strategy.name, *self.switches))
+        count = "1 GPU" if self.gpus == 1 else f"{self.gpus} GPUs"
+        return f"{count}, {how}: {format_bytes(self.free_bytes)} free on each"
+
+    __repr__ = __str__
 
     def document(self) -> dict[str, object]:
         """Plain JSON form."""

@@ -42,6 +42,8 @@ class Answer:
         value = "n/a" if self.value is None else f"{self.value:,}"
         return f"{value} {self.unit} ({self.reason})"
 
+    __repr__ = __str__
+
 
 def leaves_headroom(estimate: Estimate, headroom: float = HEADROOM) -> bool | None:
     """Whether `estimate` fits and leaves that share of the card free; None without a card.

@@ -79,6 +79,8 @@ class Switch:
     def __str__(self) -> str:
         return f"{self.name}: {format_bytes(-self.saves_bytes)} ({self.cost})"
 
+    __repr__ = __str__
+
     def document(self) -> dict[str, object]:
         """Plain JSON form."""
         return {

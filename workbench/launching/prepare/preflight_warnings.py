@@ -18,6 +18,7 @@ from workbench.estimate.sizing.switch import switches_that_fit
 from workbench.estimate.states import optimizer_bytes
 from workbench.launching.prepare.devices import gpus_of
 from workbench.launching.prepare.own_decisions import saves_nothing
+from workbench.launching.prepare.own_wrapping import wraps_in_ddp
 from workbench.launching.prepare.rank_starters import rank_starter
 from workbench.launching.prepare.request import Request
 from workbench.notifying.targets import ALL, INSTALL, is_installed, read_targets
@@ -44,6 +45,7 @@ def warnings(request: Request) -> Iterator[str]:
         _amd,
         _emulated,
         _own_script,
+        _own_wrapping,
         _own_ranks,
         _restarts,
         _messages,
@@ -105,7 +107,17 @@ def _own_script(request: Request) -> Iterator[str]:
             f"{request.script.name} has to split its model by {' and '.join(axes)} itself: a "
             f"script that does not trains as plain data parallelism under the name "
             f"{strategy.name!r}, or fails in prepare(). The recipes show how; ddp, fsdp and zero1 "
-            "to zero3 need nothing of the script."
+            "to zero3 need nothing of a script that uses Accelerate or transformers' Trainer."
+        )
+
+
+def _own_wrapping(request: Request) -> Iterator[str]:
+    """Sharding is Accelerate's work: a script that wraps its model in DDP stays with DDP."""
+    if request.recipe is None and request.strategy.dp_shard > 1 and wraps_in_ddp(request.script):
+        yield (
+            f"{request.script.name} wraps its model in DistributedDataParallel itself and does not "
+            f"use Accelerate, so it trains as ddp under the name {request.strategy.name!r}: "
+            "nothing is sharded. Let accelerator.prepare(model) wrap it, or give --strategy ddp."
         )
 
 

@@ -95,6 +95,10 @@ class Request:
     warnings: tuple[str, ...] = ()
     """What may go wrong, each with what helps; nothing in it prevents the start."""
 
+    def __repr__(self) -> str:
+        ranks = f"{self.strategy.world_size} processes"
+        return f"Request({self.name!r}: {self.script.name}, {self.strategy.name}, {ranks})"
+
     @property
     def job(self) -> Job | None:
         """What is trained, how and where; None where nothing is known of the model."""

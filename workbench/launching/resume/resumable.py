@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from workbench.errors import StoreError, UsageError
@@ -10,6 +11,7 @@ from workbench.launching.prepare.acceptance import check_accepted
 from workbench.launching.resume.run_limits import check_limits
 from workbench.launching.resume.starting_point import starting_point
 from workbench.launching.start.launch_spec import recorded_spec, resume_spec
+from workbench.recover.resuming import how_to_resume
 from workbench.recover.script_checkpoints import every_checkpoint
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
@@ -87,12 +89,17 @@ def refuse_finished(paths: RunPaths, ended: Mapping[str, Any], run: RunRecord) -
     if ended.get("outcome") != "succeeded":
         return
     name = run.run
-    more = f"It has no checkpoint to train on from. To train again: workbench rerun {name}"
-    if every_checkpoint(paths):
+    again = f"To train again: workbench rerun {name}"
+    more = f"It has no checkpoint to train on from. {again}"
+    if saved := every_checkpoint(paths):
         more = (
             f"To train on, give it more: workbench resume {name} -- --steps N (or the script's own "
             "option for it)."
         )
+        try:
+            how_to_resume(Path(run.script), run.recipe, latest_words(paths, run), saved[0])
+        except UsageError:
+            more = f"Its script has no option that is known to load what it saved. {again}"
     raise UsageError(f"{name} has finished: {ended.get('message')} {more}")
 
 
