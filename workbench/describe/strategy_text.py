@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from workbench.describe.option import text_of
 from workbench.describe.strategy import Strategy
 
 
@@ -30,4 +31,4 @@ def _word(strategy: Strategy, name: str, value: Any) -> str:
         return f"recompute {'+'.join(strategy.recompute_parts)}"
     if isinstance(value, bool):
         return plain if value else f"no {plain}"
-    return f"{plain} {'+'.join(value) if isinstance(value, tuple) else value}"
+    return f"{plain} {text_of(value).replace(',', '+')}"
