@@ -88,6 +88,38 @@ def test_a_script_that_wraps_its_model_in_ddp_is_not_sharded(
     assert any("so it trains as ddp" in warning for warning in request.warnings) is is_told
 
 
+OWN = """import argparse
+p = argparse.ArgumentParser()
+p.add_argument("--lr", type=float, default=0.1)
+p.add_argument("--learning-decay", type=float)
+p.add_argument("--arch", choices=["vit", "resnet"])
+p.add_argument("--compile", action="store_true")
+p.add_argument("data", nargs="?")
+"""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--lr", "abc"], "train.py: --lr is 'abc'; give a number."),
+        (["--lr=abc"], "train.py: --lr is 'abc'; give a number."),
+        (["--arch", "vgg"], "train.py: --arch is 'vgg'; choose vit, resnet."),
+        (["--learning-rate", "1"], "has no option --learning-rate in its source. It has --lr"),
+        (["--lr", "-1e-3", "--compile", "--learn", "3", "a b"], ""),
+        ([], ""),
+    ],
+)
+def test_arguments_that_the_script_will_refuse_are_told_before_it_starts(
+    tmp_path: Path, arguments: list[str], said: str
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(OWN + "p.parse_args()\n")
+    warnings = wb.request(script, arguments, cpu=True, store=tmp_path).warnings
+    assert any(said in warning for warning in warnings) if said else not warnings
+    script.write_text(OWN + "p.parse_known_args()\n")
+    assert wb.request(script, arguments, cpu=True, store=tmp_path).warnings == ()
+
+
 def test_nothing_is_said_where_all_is_well(tmp_path: Path) -> None:
     assert asked(tmp_path, "--steps", "5").warnings == ()
 

@@ -27,12 +27,16 @@ from workbench.observe.gpu import AT_LAUNCH_SECONDS, GpuHolder, PatientGpuSample
 from workbench.observe.host import disk_free, memory_available
 from workbench.observe.throttle import HW_SLOWDOWN, POWER_BRAKE, THERMAL, throttle_text
 from workbench.recipes.recipe_options import pipeline_problem
+from workbench.script_options.checks import problem_of
+from workbench.script_options.from_source import read_source
+from workbench.script_options.typed_arguments import given_in
 from workbench.store.room import nearest_existing
 from workbench.training_data.pictures import list_pictures
 from workbench.units import GIB, format_bytes
 
 _LITTLE_DISK = 2 * GIB
 _PROBLEMS = 3  # of pictures that are named
+_OPTIONS = 12  # of a script that are named
 
 
 def warnings(request: Request) -> Iterator[str]:
@@ -44,6 +48,7 @@ def warnings(request: Request) -> Iterator[str]:
     for look in (
         _amd,
         _emulated,
+        _arguments,
         _own_script,
         _own_wrapping,
         _own_ranks,
@@ -96,6 +101,24 @@ def _emulated(request: Request) -> Iterator[str]:
             "fp8 is emulated on a CPU: numbers are rounded to 8 bits and multiplied in fp32. The "
             "losses are those of fp8; time and memory are not."
         )
+
+
+def _arguments(request: Request) -> Iterator[str]:
+    """Arguments that an own script will refuse, as far as its source shows: else each rank does."""
+    if request.recipe is not None:
+        return
+    reading, name = read_source(request.script), request.script.name
+    if not reading.complete or b"parse_known_args" in request.script.read_bytes():
+        return
+    for given in given_in(shlex.join(request.arguments), reading.known):
+        if given.option is not None and given.values:
+            problem = problem_of(given.option, " ".join(given.values))
+            yield from [f"{name}: {problem}"] if problem else []
+        elif given.spelling.startswith("--") and given.option is None:
+            names = [option.name for option in reading.known.options]
+            more = f" and {len(names) - _OPTIONS} more" if len(names) > _OPTIONS else ""
+            shown = ", ".join(names[:_OPTIONS]) or "none"
+            yield f"{name} has no option {given.spelling} in its source. It has {shown}{more}."
 
 
 def _own_script(request: Request) -> Iterator[str]:
