@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from workbench.describe.option import Option, check_declared
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 
 Backend = Literal["single", "ddp", "fsdp", "deepspeed", "script", "mesh"]
 """Who spreads the work: one process, DDP, FSDP, DeepSpeed, the recipe itself by flags, or

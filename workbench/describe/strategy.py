@@ -25,14 +25,8 @@ from workbench.describe.library_options import (
     PipelineOptions,
     Scope,
 )
-from workbench.describe.option import (
-    Group,
-    Option,
-    check_declared,
-    flat_names,
-    flat_values,
-    replace_flat,
-)
+from workbench.describe.option import Group, Option, flat_names, flat_values, replace_flat
+from workbench.describe.option_limits import check_declared
 from workbench.errors import UnknownNameError, UsageError
 
 NAMES = (

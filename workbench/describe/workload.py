@@ -6,7 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 from workbench.describe.model import Model
-from workbench.describe.option import Option, check_declared
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 from workbench.describe.stack import StackCalibration
 from workbench.errors import UsageError
 

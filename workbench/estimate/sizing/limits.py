@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.checks import require_number
 from workbench.describe.job_function import takes_job
-from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
 from workbench.units import format_bytes
@@ -49,11 +49,7 @@ def leaves_headroom(estimate: Estimate, headroom: float = HEADROOM) -> bool | No
     Raises:
         UsageError: headroom is not a share.
     """
-    if not 0 <= headroom < 1:
-        raise UsageError(
-            f"headroom is the share of the card that stays free, at least 0 and below 1, "
-            f"not {headroom}."
-        )
+    require_number("headroom", headroom, least=0, below=1)
     if estimate.card_bytes is None:
         return None
     return estimate.on_card_bytes <= estimate.card_bytes * (1 - headroom)
