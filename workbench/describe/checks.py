@@ -33,14 +33,25 @@ def require_switch(field: str, given: Any) -> bool:
     return given
 
 
-def read_switch(field: str, text: str) -> bool:
-    """The True or False that a text stands for.
+def switch_of(text: str) -> bool | None:
+    """The True or False that a word stands for on command lines and in configs; None = neither.
 
-    >>> read_switch("compiled", "true"), read_switch("compiled", "0")
-    (True, False)
+    >>> switch_of("true"), switch_of("Off"), switch_of("0"), switch_of("2")
+    (True, False, False, None)
     """
-    words = {"true": True, "false": False, "1": True, "0": False}
-    return require_switch(field, words.get(text.strip().lower(), text))
+    return _SWITCH_WORDS.get(text.strip().lower())
+
+
+_SWITCH_WORDS = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
+
+
+def read_switch(field: str, text: str) -> bool:
+    """The True or False that a text stands for; any other text is refused."""
+    is_on = switch_of(text)
+    return require_switch(field, text if is_on is None else is_on)
 
 
 def require_type(field: str, kind: type, given: Any) -> Any:

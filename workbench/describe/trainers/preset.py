@@ -213,8 +213,8 @@ def read_value(field: str, text: str, sizes: Mapping[str, int]) -> Any:
         KeyError: no such field of a job.
     """
     read = _types()[field]
-    if text in {"true", "false"}:
-        return text == "true"
+    if getattr(read, "is_switch", False):
+        return read.read(text)
     if getattr(getattr(read, "option", None), "split", "") == "commas":
         return words(text)
     factors = [str(sizes.get(part, part)) for part in text.split("*")]
