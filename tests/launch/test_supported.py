@@ -39,7 +39,7 @@ GPT = frozenset({"tp", "cp", "pp", "ddp"})
         ("zero2", 2, {"offload": TOGETHER}, GPT, "cpu", "in ZeRO-3"),
         ("zero1", 2, {"offload": ("optimizer",), "offload_device": "nvme"}, GPT, "cuda", "NVMe"),
         ("zero3", 2, {"offload": TOGETHER, "offload_device": "nvme"}, GPT, "cpu", "libaio"),
-        ("ddp", 2, {"offload_device": "nvme"}, GPT, "cuda", "an option of DeepSpeed"),
+        ("ddp", 2, {"offload_device": "nvme"}, GPT, "cuda", "goes with offload; .ddp. has offload none"),
         ("zero2", 2, {"live_parameters": 5}, GPT, "cpu", "option of DeepSpeed's ZeRO-3"),
         ("zero2", 2, {"sync_every_micro_batch": False}, GPT, "cpu", "whatever is asked"),
         ("zero3", 2, {"meta_init": True}, GPT, "cpu", "an option of FSDP"),

@@ -21,6 +21,7 @@ from typer.models import OptionInfo, ParameterInfo
 from workbench.cli import help_pages
 from workbench.cli.tables import JsonOption
 from workbench.describe import Strategy
+from workbench.describe.implementation import ImplementationAssumptions
 from workbench.describe.job import Job, options
 from workbench.describe.option import (
     DeclaredField,
@@ -34,7 +35,7 @@ from workbench.describe.option import (
 from workbench.describe.option_limits import check_declared, checked_field
 from workbench.describe.placement import Placement
 from workbench.describe.stack import ALL, CALIBRATION
-from workbench.describe.workload import ImplementationAssumptions, Workload
+from workbench.describe.workload import Workload
 from workbench.errors import UsageError
 from workbench.estimate.cost.plan import RunPlan
 from workbench.launching.prepare.options import LaunchOptions
@@ -329,7 +330,8 @@ def describe(description: Description) -> Job:
         if model is not None:
             raise UsageError("--model and --like both say what is trained. Leave one out.")
         same = measurements.like(Store(), description.like)
-        return calibrated(Job.of(same.pop("model"), **same | values), description.calibration)
+        like = Job.from_options(same.pop("model"), same | values, typed=values)
+        return calibrated(like, description.calibration)
     if model is None:
         raise UsageError(
             "The model is missing. Add --model M (workbench models lists them), --config FILE (a "

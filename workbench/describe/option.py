@@ -81,6 +81,18 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """Marks an option that changes nothing without another fact of the job (see `needed`)."""
+
+    fact: str
+    """Another option of a job, a property of its strategy, or ``model.`` and the model's."""
+    values: tuple[Any, ...] = ()
+    """Those that it goes with; () = any but 0 and none, of a degree any but 1."""
+    text: str = ""
+    """What it goes with, in words; "" = the fact's name and values."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredField:
     """A field as it was declared."""
 

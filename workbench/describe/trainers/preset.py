@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.describe.implementation import ImplementationAssumptions
 from workbench.describe.model import Model
 from workbench.describe.option import declared, flat_names, text_of, words
 from workbench.describe.strategy import Strategy
 from workbench.describe.trainers.releases import month_of
 from workbench.describe.trainers.table import DEFAULT, Line, Trainer, trainer
-from workbench.describe.workload import ImplementationAssumptions, Workload
+from workbench.describe.workload import Workload
 
 _SHOWN = 6
 """Assumptions in one line of text."""
