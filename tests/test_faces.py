@@ -49,8 +49,10 @@ _LAUNCH = [
 LAUNCHED = {one.name for one in _LAUNCH} | {one.flag.removeprefix("--") for one in _LAUNCH}
 EXPERIMENTS = "workbench_widgets/faults/"  # scenarios with values of their own
 CHOICES = [set(one.option.choices) - {None} for one in FIELDS.values() if one.option.choices]
-LIMITED = {name for name, one in FIELDS.items() if one.option.least is not None}
-CHECKS = {"require_positive", "require_at_least", "require_at_most", "require_above"}
+LIMITED = {
+    name for name, one in FIELDS.items() if (one.option.least, one.option.above) != (None, None)
+}
+CHECKS = {"require_positive", "require_at_least", "require_at_most", "require_number"}
 CONTROLS = {"number", "amount", "check"}
 TYPER = {"option", "typer.Option", "typer.Argument"}
 MEASURED = "workbench/cli/calibrating.py"  # its --cpu says what is measured: nothing is launched

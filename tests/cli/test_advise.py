@@ -49,9 +49,9 @@ def test_the_time_between_checkpoints_follows_the_interruptions(command: Command
 def test_wrong_values_are_refused(command: Command) -> None:
     for words, why in (
         (("--loss", "0"), "loss must be above 0"),
-        (("--lr", "-1"), "--lr must be above 0"),
-        (("--checkpoint-seconds", "60", "--interruption-hours", "0"), "--interruption-hours must"),
-        (("--deadline-hours", "inf"), "--deadline-hours must be above 0, not inf"),
+        (("--lr", "-1"), "lr must be above 0"),
+        (("--checkpoint-seconds", "60", "--interruption-hours", "0"), "interruption_hours must"),
+        (("--deadline-hours", "inf"), "deadline_hours must be below 1e30, not inf"),
         (("--cpu",), "name a GPU"),
     ):
         done = command(*JOB, *words)

@@ -72,7 +72,7 @@ REFUSALS = [
     (("launch", "gpt", "--", "--sizee", "2"), "--sizee"),
     (
         ("memory", "--model", "gpt2", "--seq-len", "4k"),
-        "seq_len must be a whole number of at least 1, not '4k'. Write it in full: 4000 or 4096.",
+        "seq_len must be a whole number from 1 to 16,777,216, not '4k'. Write it in full: 4000 or 4096.",
     ),
     (("cost", "--model", "gpt2", "--gpus", "two"), "gpus must be a whole number from 1 to 128"),
     (("show", "nothing"), "No runs in"),

@@ -242,7 +242,7 @@ REFUSALS = [
     ((*LLAMA, "--loss", "chunky"), "Did you mean chunked"),
     ((*LLAMA, "--attention", "eagre"), "Did you mean eager"),
     ((*LLAMA, "--kernels", "fusd"), "Did you mean fused"),
-    ((*LLAMA, *H100, "--headroom", "1.5"), "at least 0 and below 1"),
+    ((*LLAMA, *H100, "--headroom", "1.5"), "headroom must be below 1"),
     (("--model", "gpt2", "--seq-len", "4096"), "1024 positions"),
     ((*LLAMA, "--inference", "--gpus", "3"), "cannot be split over tp = 3"),
     ((*LLAMA, "--inference", "--strategy", "fsdp", "--gpus", "2"), "single and tp"),
@@ -290,7 +290,7 @@ def test_an_option_of_another_library_is_refused_as_launch_does(run: Run, name: 
 def test_numbers_that_are_none_are_refused_by_the_parser(run: Run) -> None:
     result = run("memory", *LLAMA, "--micro-batch", "many")
     assert result.code == 2
-    assert "micro_batch must be a whole number of at least 1, not 'many'" in result.err
+    assert "micro_batch must be a whole number from 1 to 16,777,216, not 'many'" in result.err
     assert run("memory").code == 2
 
 

@@ -89,7 +89,7 @@ def test_an_option_that_the_plan_has_itself_is_refused(name: str) -> None:
 
 
 def test_what_a_rehearsal_is_given_is_refused_by_its_name() -> None:
-    with pytest.raises(wb.UsageError, match="--checkpoint-minutes must be above 0"):
+    with pytest.raises(wb.UsageError, match="checkpoint_minutes must be above 0"):
         rehearsed(RehearseOptions(what=Path("plans.json"), checkpoint_minutes=-1.0))
 
 

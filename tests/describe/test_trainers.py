@@ -7,11 +7,12 @@ import ast
 import pytest
 
 import workbench as wb
+from workbench.describe.implementation import ImplementationAssumptions
 from workbench.describe.option import flat_names
 from workbench.describe.trainers import imported_trainer, preset, trainers
 from workbench.describe.trainers.preset import read_value
 from workbench.describe.trainers.releases import month_of
-from workbench.describe.workload import ImplementationAssumptions, Workload
+from workbench.describe.workload import Workload
 from workbench.estimate.stages import chunk_sizes
 
 FIELDS = {*flat_names(wb.Strategy), *flat_names(Workload), *flat_names(ImplementationAssumptions)}

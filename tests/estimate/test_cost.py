@@ -288,9 +288,9 @@ def test_hours_from_rate_and_from_mfu_agree() -> None:
         ({"tokens": "10B"}, "tokens must be a number, not '10B'"),
         ({"epochs": math.nan, "dataset_tokens": 10}, "epochs must be above 0"),
         ({"tokens": 10, "checkpoint_seconds": None}, "size or the time of a checkpoint"),
-        ({"tokens": 10, "checkpoint_seconds": -1}, "checkpoint_seconds must be 0 or above"),
+        ({"tokens": 10, "checkpoint_seconds": -1}, "checkpoint_seconds must be at least 0"),
         ({"tokens": 10, "interruption_hours": 0}, "interruption_hours must be above 0"),
-        ({"tokens": 10, "storage_gb": math.inf}, "storage_gb must be 0 or above"),
+        ({"tokens": 10, "storage_gb": math.inf}, "storage_gb must be below 1e30, not inf"),
         ({"tokens": 10, "hours_per_month": 700}, "720 or 730"),
     ],
 )

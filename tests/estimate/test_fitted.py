@@ -10,8 +10,8 @@ import pytest
 import workbench.estimate
 from workbench.describe import Cluster, Conditions, Model, Strategy, Workload
 from workbench.describe.catalog import gpu
+from workbench.describe.implementation import STACKS
 from workbench.describe.job import Job
-from workbench.describe.workload import STACKS
 from workbench.estimate.exchange import DDP_BUCKET
 from workbench.estimate.fitted import constants, fitted, using
 from workbench.estimate.network import Group, links

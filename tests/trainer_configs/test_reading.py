@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from workbench.describe.job import read_model
+from workbench.describe.named_model import read_model
 from workbench.launching.prepare import accelerate_config
 from workbench.trainer_configs import (
     TrainerConfig,

@@ -87,7 +87,7 @@ def test_terms_add_up_and_are_cited(calculator: CostCalculator) -> None:
         ({"provider": "runpood"}, wb.UnknownNameError, "runpod"),
         ({"usd_per_hour": "cheap"}, wb.UsageError, "1.5-2.5"),
         ({"hours_per_month": 744}, wb.UnknownNameError, "720"),
-        ({"storage_gb": -1}, wb.UsageError, "0 or above"),
+        ({"storage_gb": -1}, wb.UsageError, "at least 0"),
         ({"strategy": "fsdp4-tp4", "gpus": 8}, wb.UsageError, "16"),
     ],
 )
@@ -131,7 +131,7 @@ def test_unknown_prices_are_not_zero(calculator: CostCalculator) -> None:
 
 def test_refusals_and_disks_go_by_the_controls(calculator: CostCalculator) -> None:
     move(calculator, checkpoint_minutes=0)
-    assert "checkpoint minutes must be above 0" in repr(calculator)
+    assert "checkpoint_minutes must be above 0" in repr(calculator)
     move(calculator, checkpoint_minutes=None)
     assert "stopped_days" in calculator.controls["hidden"]
     move(calculator, keep_checkpoints=2)  # they are kept on the disks too

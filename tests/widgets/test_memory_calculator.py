@@ -171,7 +171,7 @@ def test_a_bad_value_keeps_the_last_good_figure(calculator: MemoryCalculator) ->
         ({"seq_len": None}, "Enter a whole number"),
         ({"seq_len": 1.5}, "whole number"),
         ({"micro_batch": 0}, "at least 1"),
-        ({"micro_batch": "four"}, "whole number of at least 1, not 'four'"),
+        ({"micro_batch": "four"}, "whole number from 1 to 16,777,216, not 'four'"),
         ({"seq_len": "4k"}, "Write it in full: 4000 or 4096"),
         ({"gpus": 10**9}, "at most 128"),
         ({"model": "nothing-like-it"}, "Unknown model"),

@@ -71,6 +71,8 @@ def question(seed: int) -> tuple[str, dict[str, Any]]:
         values |= {"strategy": strategy, "gpus": values.get("gpus", 2)}
     for name in chance.sample(list(VALUES), chance.randrange(5)):
         values[name] = chance.choice(VALUES[name])
+    if not values.get("lora_rank"):
+        values.pop("lora_targets", None)  # a form hides it; typed, it is refused
     return chance.choice(MODELS), values
 
 

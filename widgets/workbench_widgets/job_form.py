@@ -9,8 +9,10 @@ from typing import Any, TypeVar
 import workbench as wb
 from workbench.describe import KERNELS, ImplementationAssumptions, catalog
 from workbench.describe.checks import require_positive
-from workbench.describe.job import OF_PRESET, PRESET, Job, default, options, read_model
+from workbench.describe.job import OF_PRESET, PRESET, Job, default, options
 from workbench.describe.model import USUAL_SEQ_LEN, usual_seq_len
+from workbench.describe.named_model import read_model
+from workbench.describe.needed import is_met, needs
 from workbench.describe.option import declared, flat_names
 from workbench.describe.placement import Placement
 from workbench.store.stack_calibrations import calibrated
@@ -143,7 +145,7 @@ class JobForm(Form):
         self.check_filled()
         if not self["gpu"]:
             raise wb.UsageError("Choose a GPU: its memory determines what fits.")
-        unused = {*self.hidden(), "model"} - {"lora_targets"}  # which says nothing without a rank
+        unused = {*self.hidden(), "model"}
         given = {name: value for name, value in self.moved.items() if name in options()}
         given |= {name: self[name] for name in ("gpus", "nodes")}
         given = {name: value for name, value in given.items() if name not in unused}
@@ -182,9 +184,8 @@ class JobForm(Form):
         away = ["gpus", "nodes"] if strategy == "single" else []
         away += [] if combines else DEGREES
         away += ["ep"] if combines and not self._has_experts() else []
-        away += [] if self["lora_rank"] else ["lora_targets", "adapter_bytes"]
-        away += [] if self["recompute"] == "selective" else ["recompute_parts"]
-        away += [] if self["recompute"] == "full" else ["recompute_layers"]
+        chosen = {name: self[name] for name in ("lora_rank", "quantization", "recompute")}
+        away += [name for name in needs() if not is_met(name, chosen)]
         at_work = {axis for axis in ALONE if strategy == axis or (combines and self[axis] != 1)}
         libraries = {
             "ddp": strategy == "ddp",

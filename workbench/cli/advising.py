@@ -10,15 +10,15 @@ from rich.console import Group as Lines
 from rich.padding import Padding
 from rich.text import Text
 
-from workbench.cli.describing import DEADLINE, TOKENS, Description, describe, option, with_options
+from workbench.cli.describing import TOKENS, Description, describe, option, with_options
 from workbench.cli.memory import plain_console, show
 from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
 from workbench.compare.calibration.calibrate import measured_conditions
 from workbench.describe import Cluster
-from workbench.describe.checks import require_above
 from workbench.describe.detection import detect_host
 from workbench.describe.job import Job
+from workbench.describe.option import Option, declared
 from workbench.describe.placement import machine_note
 from workbench.estimate.memory import training_memory
 from workbench.estimate.stack_factor import sentences_of
@@ -28,8 +28,7 @@ from workbench.planning.advice import Advice, RunFacts, advise, known_offer
 USUAL_GPU = "h100"
 _MARKS = {True: ("✓", "green"), False: ("!", "yellow"), None: ("·", "dim")}
 
-_ABOVE_NOTHING = ("deadline_hours", "loss", "lr", "checkpoint_seconds", "interruption_hours")
-"""Amounts that say nothing where they are 0."""
+_FACTS = declared(RunFacts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,20 +36,16 @@ class AdviseOptions(Description):
     """The options of ``workbench advise``."""
 
     tokens: Annotated[str | None, TOKENS] = None
-    deadline_hours: Annotated[float | None, DEADLINE] = None
-    loss: Annotated[
-        float | None, option("Training loss in nats per token, for the batch [default: 3.0].")
+    deadline_hours: Annotated[float | None, _FACTS["deadline_hours"].option] = None
+    loss: Annotated[float | None, _FACTS["loss"].option] = None
+    lr: Annotated[
+        float | None, Option(help="A learning rate that works with --lr-batch.", above=0)
     ] = None
-    lr: Annotated[float | None, option("A learning rate that works with --lr-batch.")] = None
     lr_batch: Annotated[
         str | None, option("Global batch in tokens that --lr is for [default: this job's].")
     ] = None
-    checkpoint_seconds: Annotated[
-        float | None, option("Seconds that one checkpoint holds the training up.")
-    ] = None
-    interruption_hours: Annotated[
-        float | None, option("Mean hours between interruptions, for --checkpoint-seconds.")
-    ] = None
+    checkpoint_seconds: Annotated[float | None, _FACTS["checkpoint_seconds"].option] = None
+    interruption_hours: Annotated[float | None, _FACTS["interruption_hours"].option] = None
 
 
 @with_options
@@ -71,11 +66,8 @@ def answer(options: AdviseOptions, job: Job) -> tuple[Advice, ...]:
     """The rules' answers on the job.
 
     Raises:
-        UsageError: a number is impossible, or the GPU is not in the catalog.
+        UsageError: a count is impossible, or the GPU is not in the catalog.
     """
-    for name in _ABOVE_NOTHING:
-        if (amount := getattr(options, name)) is not None:
-            require_above(f"--{name.replace('_', '-')}", amount, 0)
     cluster = job.cluster
     known = isinstance(cluster, Cluster)
     facts = RunFacts(

@@ -42,7 +42,6 @@ def answer(options: CostOptions) -> CostAnswer:
     Raises:
         UsageError: an impossible value, no length or no GPU; the message says what is allowed.
     """
-    options.check_amounts()  # refused before anything else is looked up
     _length(options)
     if options.gpu is None and options.offer is not None:
         named = named_offer(options)

@@ -16,7 +16,7 @@ from workbench.cli.live import follow
 from workbench.cli.tables import JsonOption, number, print_json
 from workbench.cli.terminal import console
 from workbench.compare.calibration.calibrate import STEP_SECONDS, calibrate, is_fresh, kept
-from workbench.describe.option import Group
+from workbench.describe.option import Group, Option
 from workbench.errors import WorkbenchError
 from workbench.launching.launch import start
 from workbench.launching.prepare.build_request import Request, build_request
@@ -31,7 +31,7 @@ from workbench.units import format_count, format_ratio
 @with_options
 def demo(
     *,
-    minutes: Annotated[float, typer.Option(help="Training time.")] = 2.0,
+    minutes: Annotated[float, Option(help="Training time.", unit="min", above=0)] = 2.0,
     launch: Annotated[LaunchOptions, Group(of=LaunchOptions, only=("processes", "cpu", "store"))],
     as_json: JsonOption = False,
 ) -> None:

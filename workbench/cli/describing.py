@@ -21,22 +21,23 @@ from typer.models import OptionInfo, ParameterInfo
 from workbench.cli import help_pages
 from workbench.cli.tables import JsonOption
 from workbench.describe import Strategy
-from workbench.describe.checks import read_number, read_whole
+from workbench.describe.implementation import ImplementationAssumptions
 from workbench.describe.job import Job, options
 from workbench.describe.option import (
     DeclaredField,
     Group,
     Option,
-    check_value,
     declared,
     flattened,
     groups,
     text_of,
 )
+from workbench.describe.option_limits import check_declared, checked_field
 from workbench.describe.placement import Placement
 from workbench.describe.stack import ALL, CALIBRATION
-from workbench.describe.workload import ImplementationAssumptions, Workload
+from workbench.describe.workload import Workload
 from workbench.errors import UsageError
+from workbench.estimate.cost.plan import RunPlan
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.recover.policy import Recovery
 from workbench.store import measurements
@@ -74,6 +75,9 @@ class Description:
     """What was measured of the trainer's stack corrects the estimates."""
     as_json: JsonOption = False
 
+    def __post_init__(self) -> None:
+        check_declared(self)
+
 
 _DEFAULT = re.compile(r" \[default: [^\]]*\]")  # in words; a run that exists keeps what it has
 _TOPIC_OF = {
@@ -91,7 +95,7 @@ _TOPIC_OF_KIND = {
     ImplementationAssumptions: help_pages.TRAINER,
 }
 TOKENS = Option(help="Tokens to train on: 300B, 1.5T, 2e9.")
-DEADLINE = Option(help="Maximum hours, including start-up.", unit="h")
+_RUN = declared(RunPlan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,15 +103,9 @@ class RunDescription(Description):
     """A command about a run of some length."""
 
     tokens: Annotated[str | None, TOKENS] = None
-    epochs: Annotated[float | None, Option(help="Or passes over --dataset-tokens.")] = None
+    epochs: Annotated[float | None, Option(help="Or passes over --dataset-tokens.", above=0)] = None
     dataset_tokens: Annotated[str | None, Option(help="Tokens of one epoch.")] = None
-    interruption_hours: Annotated[
-        float | None,
-        Option(
-            help="Spot: mean hours between interruptions of one machine [default: unknown].",
-            unit="h",
-        ),
-    ] = None
+    interruption_hours: Annotated[float | None, _RUN["interruption_hours"].option] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,17 +178,13 @@ def _of_number(name: str, kind: type, default: Any, info: ParameterInfo) -> _Arg
         title = next(named, f"--{name.replace('_', '-')}")
         shown.metavar = info.metavar or f"<{kind.__name__}>"
     given = default if default in {None, inspect.Parameter.empty} else f"{default:.12g}"
+    least, most = (None if limit is None else int(limit) for limit in (info.min, info.max))
+    limits = Option(help="", least=least, most=most)
+    field = DeclaredField(name=title, type=kind, default=default, option=limits)
 
     def read(values: Mapping[str, Any]) -> Any:
         text = values[name]
-        if text is None:
-            return None
-        if kind is float:
-            return read_number(title, text, info.min)
-        least, most = (None if limit is None else int(limit) for limit in (info.min, info.max))
-        number = read_whole(title, text, least, most)
-        check_value(title, number, Option(help="", least=least, most=most))
-        return number
+        return None if text is None else checked_field(field, field.read(text))
 
     optional: Any = str if default is inspect.Parameter.empty else str | None
     return _Argument(parameters=[_keyword_only(name, given, Annotated[optional, shown])], read=read)
@@ -201,7 +195,7 @@ def _of_option(field: DeclaredField) -> _Argument:
 
     def read(values: Mapping[str, Any]) -> Any:
         given = values[field.name]
-        return field.default if given is None else field.read(given)
+        return field.default if given is None else checked_field(field, field.read(given))
 
     return _Argument(
         parameters=[_parameter(field.name, field, hidden=False, changes=False)], read=read
@@ -336,7 +330,8 @@ def describe(description: Description) -> Job:
         if model is not None:
             raise UsageError("--model and --like both say what is trained. Leave one out.")
         same = measurements.like(Store(), description.like)
-        return calibrated(Job.of(same.pop("model"), **same | values), description.calibration)
+        like = Job.from_options(same.pop("model"), same | values, typed=values)
+        return calibrated(like, description.calibration)
     if model is None:
         raise UsageError(
             "The model is missing. Add --model M (workbench models lists them), --config FILE (a "

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
+from workbench.describe.option import Option, declared
+from workbench.describe.option_limits import check_declared, checked_field
 from workbench.errors import UsageError
 from workbench.units import format_seconds, format_usd
 
@@ -60,16 +62,20 @@ class AgentLimits:
 
     allow_launch: bool = False
     """Without it nothing is started or stopped."""
-    max_usd: float | None = None
+    max_usd: Annotated[
+        float | None,
+        Option(help="Maximum predicted cost of each run.", metavar="USD", above=0, below=1e6),
+    ] = None
     """Of each run; None = dollars are not limited."""
-    max_hours: float | None = None
+    max_hours: Annotated[
+        float | None,
+        Option(help="Maximum hours of each run; then it is stopped.", above=0, below=1e6),
+    ] = None
     """Of each run; None = hours are not limited."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        for flag, value in (("--max-usd", self.max_usd), ("--max-hours", self.max_hours)):
-            if value is not None and not 0 < value < 1e6:
-                raise UsageError(f"{flag} {value:g}: give a number above 0 and below a million.")
+        check_declared(self)
         if self.allow_launch and self.max_usd is None and self.max_hours is None:
             raise UsageError(
                 "--allow-launch needs a limit for each run. Give --max-hours 2, --max-usd 10, or "
@@ -106,8 +112,8 @@ class AgentLimits:
             UsageError: it may not start; the message says which limit it breaks.
         """
         self.require_launch()
-        if wanted is not None and not 0 < wanted < 1e6:
-            raise UsageError(f"max_hours {wanted:g}: give a number above 0 and below a million.")
+        if wanted is not None:
+            checked_field(declared(AgentLimits)["max_hours"], wanted)
         limit = self._hours_left(predicted, spent or Spent())
         if wanted is not None and wanted <= limit:
             return wanted  # it is stopped before any limit, whatever was predicted

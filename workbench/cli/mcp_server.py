@@ -12,8 +12,11 @@ import workbench as wb
 from workbench.cli.describing import with_options
 from workbench.cli.mcp_limits import AgentLimits
 from workbench.cli.terminal import StoreOption
+from workbench.describe.option import declared
 from workbench.errors import pip_install
 from workbench.store.runs import Store
+
+_LIMITS = declared(AgentLimits)
 
 
 @with_options
@@ -22,12 +25,8 @@ def mcp(
     allow_launch: Annotated[
         bool, typer.Option("--allow-launch", help="Let agents launch, stop and resume runs.")
     ] = False,
-    max_usd: Annotated[
-        float | None, typer.Option(help="Maximum predicted cost of each run.", metavar="USD")
-    ] = None,
-    max_hours: Annotated[
-        float | None, typer.Option(help="Maximum hours of each run; then it is stopped.")
-    ] = None,
+    max_usd: Annotated[float | None, _LIMITS["max_usd"].option] = None,
+    max_hours: Annotated[float | None, _LIMITS["max_hours"].option] = None,
     store: StoreOption = None,
 ) -> None:
     """Serve agents over stdio (Model Context Protocol): reading, and starting within limits."""

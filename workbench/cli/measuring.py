@@ -15,7 +15,7 @@ from workbench.cli.progress import interruptible
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import ModuleOption, console
 from workbench.describe import Strategy
-from workbench.describe.option import Group
+from workbench.describe.option import Group, Option
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import CONTEXT
 from workbench.launching.prepare.options import LaunchOptions
@@ -38,7 +38,7 @@ def measure(
     module: ModuleOption = False,
     launch: Annotated[LaunchOptions, Group(of=LaunchOptions, only=("cpu", "store"))],
     timeout: Annotated[
-        float, typer.Option(min=0, help="Time limit of each run in seconds.")
+        float, Option(help="Time limit of each run in seconds.", above=0)
     ] = USUAL_TIMEOUT,
     as_json: JsonOption = False,
 ) -> None:

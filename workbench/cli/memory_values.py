@@ -8,6 +8,7 @@ from typing import Annotated
 from workbench.cli.describing import Description, option
 from workbench.describe import Accelerator, Cluster
 from workbench.describe.job import Job
+from workbench.describe.option import Option
 from workbench.estimate import sizing
 from workbench.estimate.card import remarks
 from workbench.estimate.parts import Estimate
@@ -18,15 +19,19 @@ from workbench.estimate.simulate import Simulation
 class MemoryOptions(Description):
     """The options of ``workbench memory``."""
 
-    headroom: Annotated[float, option("Share of the card to keep free.")] = sizing.HEADROOM
+    headroom: Annotated[float, Option(help="Share of the card to keep free.", least=0, below=1)] = (
+        sizing.HEADROOM
+    )
     simulate: Annotated[
         bool, option("Also simulate the real model on fake tensors.", "--simulate")
     ] = False
-    timeout: Annotated[float, option("Time limit of the simulation in seconds.")] = 300.0
+    timeout: Annotated[float, Option(help="Time limit of the simulation in seconds.", above=0)] = (
+        300.0
+    )
     inference: Annotated[bool, option("Estimate serving instead of training.", "--inference")] = (
         False
     )
-    kv_bytes: Annotated[int, option("inference: bytes per cached element.")] = 2
+    kv_bytes: Annotated[int, Option(help="inference: bytes per cached element.", least=1)] = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

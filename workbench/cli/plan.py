@@ -19,7 +19,6 @@ from workbench.cli.quantities import read_count
 from workbench.cli.tables import print_json
 from workbench.compare.calibration.calibrate import measured_conditions
 from workbench.describe import Cluster, Workload, prices
-from workbench.describe.checks import require_at_least
 from workbench.describe.detection import detect_host
 from workbench.describe.job import options
 from workbench.describe.option import declared
@@ -59,7 +58,6 @@ def answer(options: PlanOptions) -> PlanAnswer:
     Raises:
         UsageError: an impossible value, a name no one knows; the message says what is allowed.
     """
-    require_at_least("rejections", options.rejections, 0)
     search = question(options)
     began = time.perf_counter()
     with search_progress() as progress:

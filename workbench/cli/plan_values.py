@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from workbench.cli.describing import DEADLINE, RunDescription
+from workbench.cli.describing import RunDescription
 from workbench.describe import Cluster, Strategy, Workload
 from workbench.describe.job import Job
 from workbench.describe.option import Option, declared
@@ -14,6 +14,8 @@ from workbench.estimate.cost.plan import RunPlan
 from workbench.planning import Limits, Plans, Space
 from workbench.planning.market import MOST
 from workbench.planning.rejected import LISTED
+
+_LIMITS = declared(Limits)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +35,8 @@ class PlanOptions(RunDescription):
     global_batch: Annotated[
         int | None, Option(help="Sequences per optimizer step, all GPUs [default: ~0.5 M tokens].")
     ] = None
-    budget_usd: Annotated[float | None, Option(help="Maximum cost of the run.", unit="$")] = None
-    deadline_hours: Annotated[float | None, DEADLINE] = None
+    budget_usd: Annotated[float | None, _LIMITS["budget_usd"].option] = None
+    deadline_hours: Annotated[float | None, _LIMITS["deadline_hours"].option] = None
     providers: Annotated[
         tuple[str, ...], Option(help="Only these: runpod,lambda.", metavar="P,P", split="commas")
     ] = ()
@@ -42,7 +44,7 @@ class PlanOptions(RunDescription):
         tuple[str, ...],
         Option(help="Only regions with one of these words.", metavar="R,R", split="commas"),
     ] = ()
-    max_gpus: Annotated[int, Option(help="Maximum number of GPUs.")] = MOST
+    max_gpus: Annotated[int, _LIMITS["max_gpus"].option] = MOST
     spot: Annotated[bool, Option(help="Include interruptible machines.")] = False
     here: Annotated[bool, Option(help="Plan for this host's GPUs instead of rented ones.")] = False
     gpus: Annotated[
@@ -51,7 +53,7 @@ class PlanOptions(RunDescription):
     ] = None
     nodes: Annotated[int | None, Option(help="So many machines you have [default: 1].")] = None
     usd_per_hour: Annotated[
-        float | None, Option(help="Price of one machine you have.", unit="$")
+        float | None, Option(help="Price of one machine you have.", unit="$", least=0)
     ] = None
     no_offload: Annotated[bool, Option(help="Exclude offloading to host memory.")] = False
     any_script: Annotated[
@@ -62,7 +64,7 @@ class PlanOptions(RunDescription):
         Option(help="Include layouts that the launcher cannot start."),
     ] = False
     zero: Annotated[bool, Option(help="Include DeepSpeed's ZeRO-2 and ZeRO-3.")] = False
-    rejections: Annotated[int, Option(help="Number of rejected layouts to list.")] = LISTED
+    rejections: Annotated[int, Option(help="Number of rejected layouts to list.", least=0)] = LISTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from workbench.cli.tables import JsonOption, print_json
 from workbench.describe import Offer, catalog, prices
 from workbench.describe.gpuhunt_items import RENTABLE
 from workbench.describe.live_prices import WITH_KEY, WITHOUT_KEY, ProviderAnswer, refresh
+from workbench.describe.option import Option
 from workbench.describe.price import STALE_DAYS
 from workbench.units import UNKNOWN
 
@@ -48,7 +49,7 @@ def prices_command(
     ] = False,
     ask: Annotated[bool, typer.Option("--refresh", help="Query the providers now.")] = False,
     seconds: Annotated[
-        float, typer.Option(min=0, help="With --refresh: time limit per provider, in seconds.")
+        float, Option(help="With --refresh: time limit per provider, in seconds.", above=0)
     ] = 10.0,
     as_json: JsonOption = False,
 ) -> None:

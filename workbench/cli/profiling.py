@@ -27,7 +27,7 @@ from workbench.compare.profile.analysis import read_profile
 from workbench.compare.profile.merge import merged_trace
 from workbench.compare.profile.vendor_tools import NSYS_REPORT, dcgm_sampled, nsys_wrapper
 from workbench.compare.studies.bench import LAUNCHED
-from workbench.describe.option import Group
+from workbench.describe.option import Group, Option
 from workbench.errors import UsageError
 from workbench.launching.capture.profiling import VARIABLE
 from workbench.launching.prepare.build_request import build_request
@@ -56,7 +56,7 @@ class ProfileOptions:
     )
     stop: Annotated[bool, option("Stop the run after the trace.", "--stop")] = False
     nsys: Annotated[bool, option("New run: also run under Nsight Systems.", "--nsys")] = False
-    timeout: Annotated[float, option("Seconds to wait for the traces.")] = 600.0
+    timeout: Annotated[float, Option(help="Seconds to wait for the traces.", above=0)] = 600.0
     launch: Annotated[LaunchOptions, Group(of=LaunchOptions, only=("processes", *LAUNCHED))]
     """Of a new run."""
     store: StoreOption = None

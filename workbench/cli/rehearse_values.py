@@ -16,7 +16,7 @@ from workbench.cli.describing import option
 from workbench.cli.terminal import StoreOption
 from workbench.compare.calibration.calibrate import measured_conditions
 from workbench.describe import Cluster, prices
-from workbench.describe.option import Option
+from workbench.describe.option import Option, declared
 from workbench.describe.price import Offer, Terms
 from workbench.describe.recorded import from_document
 from workbench.engines.export_request import plan_entry
@@ -24,11 +24,14 @@ from workbench.engines.planned import machines, planned_job
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.cost import RunPlan, checkpoint_bytes, run_cost
 from workbench.estimate.step_time import step_time
+from workbench.rehearsing.rehearse import Rehearsal
 
 _DIFFERS = 0.01
 _BESIDE_A_PLAN = {"interruption_hours", "checkpoint_minutes", "checkpoint_seconds", "as_json"}
 """Options of a job's cost that count beside a plan; all others it has itself."""
 _PLAN_HELP = "plans.json, as workbench plan --json writes it; without it the job of the options."
+
+_PLAYED = declared(Rehearsal)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +39,8 @@ class RehearseOptions(CostOptions):
     """The options of ``workbench rehearse``: those of ``workbench cost``, and how it is played."""
 
     what: Annotated[Path | None, typer.Argument(metavar="[PLAN]", help=_PLAN_HELP)] = None
-    rank: Annotated[int, option("Number of the plan in PLAN, from 1.")] = 1
-    speed: Annotated[
-        float | None,
-        Option(help="Seconds of the run per second [default: as fast as it computes]."),
-    ] = None
+    rank: Annotated[int, Option(help="Number of the plan in PLAN, from 1.", least=1)] = 1
+    speed: Annotated[float | None, _PLAYED["speed"].option] = None
     seed: Annotated[int, Option(help="Seed of all that is drawn by chance.")] = 0
     trace: Annotated[
         Path | None,
@@ -69,7 +69,6 @@ def rehearsed(options: RehearseOptions) -> CostAnswer:
     """
     if options.what is None:
         return answer(options)
-    options.check_amounts()
     given = [name for name in options.job if options.job[name] is not None]
     given += [
         one.name

@@ -17,6 +17,7 @@ from workbench.cli.describing import with_options
 from workbench.cli.live import render
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import RunArgument, StoreOption, console
+from workbench.describe.option import Option
 from workbench.diagnose.offline import Moment, replayed
 from workbench.errors import RunNotFoundError
 from workbench.observe.view import ViewBuilder
@@ -102,7 +103,8 @@ def replay(
     run: RunArgument = "last",
     *,
     speed: Annotated[
-        float | None, typer.Option(help="Times the recorded pace. Default: as fast as it reads.")
+        float | None,
+        Option(help="Times the recorded pace [default: as fast as it reads].", above=0),
     ] = None,
     until: Annotated[int | None, typer.Option(min=1, help="Stop at this step.")] = None,
     store: StoreOption = None,
@@ -112,8 +114,6 @@ def replay(
 
     Nothing is written or started.
     """
-    if speed is not None and not speed > 0:
-        raise wb.UsageError(f"--speed is {speed:g}; give a number above 0, such as 20.")
     paths = wb.Store(store).locate(run)
     record = read_run(paths)
     if record is None:

@@ -12,6 +12,7 @@ import workbench as wb
 from workbench.cli.describing import with_options
 from workbench.cli.tables import JsonOption, number, print_json
 from workbench.cli.terminal import RunArgument, StoreOption, console, errors
+from workbench.describe.option import Option
 from workbench.errors import UsageError
 from workbench.launching import steering
 from workbench.launching.capture.tensor_looks import KINDS
@@ -23,7 +24,7 @@ _Step = Annotated[
 _Wait = Annotated[
     bool, typer.Option("--wait/--no-wait", help="Wait until it is done, or until all ranks know.")
 ]
-_Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for the ranks.")]
+_Timeout = Annotated[float, Option(help="Seconds to wait for the ranks.", least=0)]
 _Values = Annotated[
     list[str], typer.Argument(metavar="NAME=VALUE...", help="lr=1e-4, weight_decay=0.1 …")
 ]

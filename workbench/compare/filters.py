@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.describe.checks import switch_of
 from workbench.errors import UnknownNameError, UsageError
 from workbench.observe.rows import COLUMNS
 
@@ -63,9 +64,7 @@ class Condition:
 
 
 def _same(actual: str, wanted: str) -> bool:
-    if actual == wanted or (
-        actual in {"true", "false"} and wanted == {"true": "yes"}.get(actual, "no")
-    ):
+    if actual == wanted or (actual in {"true", "false"} and switch_of(wanted) is switch_of(actual)):
         return True
     try:
         return float(actual) == float(wanted)

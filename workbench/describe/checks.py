@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Number, Real
@@ -34,14 +33,25 @@ def require_switch(field: str, given: Any) -> bool:
     return given
 
 
-def read_switch(field: str, text: str) -> bool:
-    """The True or False that a text stands for.
+def switch_of(text: str) -> bool | None:
+    """The True or False that a word stands for on command lines and in configs; None = neither.
 
-    >>> read_switch("compiled", "true"), read_switch("compiled", "0")
-    (True, False)
+    >>> switch_of("true"), switch_of("Off"), switch_of("0"), switch_of("2")
+    (True, False, False, None)
     """
-    words = {"true": True, "false": False, "1": True, "0": False}
-    return require_switch(field, words.get(text.strip().lower(), text))
+    return _SWITCH_WORDS.get(text.strip().lower())
+
+
+_SWITCH_WORDS = {
+    **dict.fromkeys(("true", "yes", "on", "1"), True),
+    **dict.fromkeys(("false", "no", "off", "0"), False),
+}
+
+
+def read_switch(field: str, text: str) -> bool:
+    """The True or False that a text stands for; any other text is refused."""
+    is_on = switch_of(text)
+    return require_switch(field, text if is_on is None else is_on)
 
 
 def require_type(field: str, kind: type, given: Any) -> Any:
@@ -91,12 +101,34 @@ def require_at_most(field: str, given: int, most: int, instead: str = "") -> Non
         raise UsageError(f"{field} can be at most {most:,}, not {given:,}. {instead}".rstrip())
 
 
-def require_amount(field: str, given: object, allowed: str, *, least: float) -> None:
-    """Refuse anything but a number of at least `least` (`allowed` in words) and below `MOST`."""
+def require_number(
+    field: str,
+    given: object,
+    *,
+    above: float | None = None,
+    least: float | None = None,
+    below: float | None = None,
+) -> None:
+    """Refuse anything but a number in a range; without `below` up to what can be counted (`MOST`).
+
+    >>> require_number("checkpoint_minutes", 0.0, above=0)
+    Traceback (most recent call last):
+        ...
+    workbench.errors.UsageError: checkpoint_minutes must be above 0, not 0.
+    """
     if isinstance(given, bool) or not isinstance(given, Real):
         raise UsageError(f"{field} must be a number, not {given!r}. Write large ones as 300e9.")
-    if not least <= float(given) < MOST:
-        raise UsageError(f"{field} must be {allowed} and below 1e30, not {given}.")
+    number, limit = float(given), MOST if below is None else below
+    if above is not None and not number > above:
+        raise UsageError(f"{field} must be above {above:g}, not {number:g}.")
+    if least is not None and not number >= least:
+        raise UsageError(f"{field} must be at least {least:g}, not {number:g}.")
+    if not abs(number) < limit:
+        raise UsageError(f"{field} must be below {_plain(limit)}, not {number:g}.")
+
+
+def _plain(limit: float) -> str:
+    return f"{limit:,.10g}" if limit < 1e10 else f"{limit:g}".replace("e+", "e")
 
 
 def read_whole(field: str, text: str, least: int | None, most: int | None) -> int:
@@ -133,21 +165,17 @@ def _in_full(text: str) -> str:
     return f" Write it in full: {' or '.join(map(str, meant))}."
 
 
-def read_number(field: str, text: str, least: float | None = None) -> float:
-    """The finite number that a text stands for; anything else, or less, is refused."""
+def read_number(
+    field: str, text: str, above: float | None = None, least: float | None = None
+) -> float:
+    """The number that a text stands for; the range is another check, and named where it is none.
+
+    >>> read_number("minutes", "1_000"), read_number("minutes", "2.5e3")
+    (1000.0, 2500.0)
+    """
     try:
-        number = float(text)
+        return float(text)
     except ValueError:
-        number = math.nan
-    if not (math.isfinite(number) and (least is None or number >= least)):
-        allowed = "a number" if least is None else f"a number of at least {least:g}"
-        raise UsageError(f"{field} must be {allowed}, not {text!r}.")
-    return number
-
-
-def require_above(field: str, given: object, least: float) -> None:
-    """Refuse anything but a finite number above `least`."""
-    if isinstance(given, bool) or not isinstance(given, int | float):
-        raise UsageError(f"{field} must be a number, not {given!r}.")
-    if not (given > least and math.isfinite(given)):
-        raise UsageError(f"{field} must be above {least:g}, not {given:g}.")
+        low = "" if least is None else f" of at least {least:g}"
+        allowed = low if above is None else f" above {above:g}"
+        raise UsageError(f"{field} must be a number{allowed}, not {text!r}.") from None

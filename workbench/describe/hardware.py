@@ -8,7 +8,8 @@ from dataclasses import dataclass, fields
 
 from workbench.describe.accelerators import Accelerator, find
 from workbench.describe.checks import require_choice
-from workbench.describe.option import Option, check_value
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_value
 from workbench.describe.shown import changed_fields
 from workbench.errors import UnknownNameError, UsageError
 from workbench.units import GIB

@@ -13,7 +13,7 @@ takes them by name; the command line and the calculators' controls are derived f
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,16 +21,19 @@ from typing import Any, cast
 
 from workbench.describe.checks import require_choice
 from workbench.describe.hardware import Cluster
+from workbench.describe.implementation import KERNELS, ImplementationAssumptions
 from workbench.describe.model import Model, usual_seq_len
+from workbench.describe.named_model import read_model
+from workbench.describe.needed import of_job, sentence, unmet
 from workbench.describe.option import DeclaredField, Option, declared, flat_names
 from workbench.describe.placement import Placement, machine_note
 from workbench.describe.recorded import from_document
 from workbench.describe.shown import changed_fields
 from workbench.describe.strategy import DEGREES, Strategy
-from workbench.describe.supported import check_given
+from workbench.describe.supported import check_given, ignored
 from workbench.describe.trainers import Preset, preset
 from workbench.describe.trainers.preset import facts
-from workbench.describe.workload import KERNELS, ImplementationAssumptions, Workload
+from workbench.describe.workload import Workload
 from workbench.errors import UnknownNameError, UsageError
 
 MODEL = DeclaredField(
@@ -108,11 +111,40 @@ class Job:
             UnknownNameError: no such option, or a word that is not allowed.
             UsageError: an impossible value; the message says what is allowed.
         """
-        check_names(values)
+        return cls.from_options(model, values, typed=values)
+
+    @classmethod
+    def from_options(
+        cls, model: str | Path | Model, values: Mapping[str, Any], typed: Collection[str]
+    ) -> Job:
+        """As `of`, where a person gave the options in `typed` alone.
+
+        Of the others, which a file or an earlier job has, those without effect are left out.
+
+        Raises:
+            UnknownNameError: as `of`.
+            UsageError: as `of`; or a typed option changes nothing.
+        """
         described, notes = (model, ()) if isinstance(model, Model) else read_model(str(model))
+        job = cls._described(described, notes, values)
+        given = [name for name, value in values.items() if value is not None]
+        check_given(job.strategy, [name for name in given if name in typed])
+        facts = of_job(described, job.workload, job.strategy)
+        idle = unmet([name for name in given if name in facts], facts)
+        for name in idle:
+            if name in typed:
+                raise UsageError(sentence(name, facts, job.strategy.name))
+        idle += ignored(job.strategy, given)
+        if not idle:
+            return job
+        left = {name: value for name, value in values.items() if name not in idle}
+        return cls._described(described, notes, left)
+
+    @classmethod
+    def _described(cls, described: Model, notes: tuple[str, ...], values: Mapping[str, Any]) -> Job:
+        check_names(values)
         given = {name: options()[name].read(value) for name, value in values.items()}
         strategy, placement = _spread(given)
-        check_given(strategy, given)
         cluster = placement.cluster()
         trainer, assumed = _assumed(described, strategy, _arch(cluster), given)
         converted, conversion = _precision_there(cluster, assumed | given)
@@ -124,7 +156,7 @@ class Job:
             cluster=cluster,
             notes=(*machine_note(cluster), *conversion, *_assumed_note(trainer, described), *notes),
             trainer=trainer,
-            given=values,
+            given=dict(values),
         )
 
     def with_trainer(self, name: str | None) -> Job:
@@ -133,7 +165,8 @@ class Job:
         >>> Job.of("gpt2", gpu="h100").with_trainer("torchtune").workload.precision
         'bf16-pure'
         """
-        return Job.of(self.workload.model, **{**self.given, "trainer": name})
+        given = {**self.given, "trainer": name}
+        return Job.from_options(self.workload.model, given, typed=("trainer",))
 
     def in_layout(self, strategy: Strategy, arch: str = "") -> tuple[Workload, dict[str, Any]]:
         """The workload as its named trainer runs it in another layout, on a generation of GPUs.
@@ -175,7 +208,7 @@ class Job:
         given = {
             name: value for name, value in {**self.given, **values}.items() if value is not None
         }
-        job = Job.of(self.workload.model, **given)
+        job = Job.from_options(self.workload.model, given, typed=values)
         calibrated = replace(job.workload, calibration=self.workload.calibration)
         moved = not values.keys().isdisjoint(declared(Placement))
         return replace(job, workload=calibrated, cluster=job.cluster if moved else self.cluster)
@@ -290,39 +323,6 @@ def check_names(values: Mapping[str, Any]) -> None:
     for name in values:
         if name not in options():
             raise UnknownNameError.near("option of a job", name, options())
-
-
-def read_model(text: str) -> tuple[Model, tuple[str, ...]]:
-    """The model of the catalog, of a config file, or of a repository in Hugging Face's cache.
-
-    With it comes what was assumed while reading it.
-
-    Raises:
-        UsageError: no such file or name, or a config that lacks something.
-    """
-    from workbench.describe.catalog import is_published, model  # noqa: PLC0415  (reads a data file)
-    from workbench.describe.configs import cached_config, read_config  # noqa: PLC0415
-
-    if not text.strip():
-        raise UsageError(
-            "The model's name is empty. Give one of the catalog (workbench models lists them), or "
-            "a config.json or its folder (. for this one)."
-        )
-    path = Path(text).expanduser()
-    named_as_file = path.suffix == ".json" or text.startswith((".", "/", "~"))
-    # A folder that happens to have a model's name, for example a run's output, hides no model.
-    other_folder = path.is_dir() and not (path / "config.json").exists() and is_published(text)
-    if not named_as_file and (other_folder or not path.exists()):
-        try:
-            return model(text), ()
-        except UnknownNameError:
-            cached = cached_config(text)
-            if cached is None:
-                raise
-            config = read_config(cached)
-            return replace(config.model, name=text.rpartition("/")[2]), tuple(config.notes)
-    read = read_config(path)
-    return read.model, tuple(read.notes)
 
 
 def _of(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:

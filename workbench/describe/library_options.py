@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args
 
-from workbench.describe.option import Option, check_declared
+from workbench.describe.option import Needs, Option
+from workbench.describe.option_limits import check_declared
 from workbench.describe.shown import changed_fields
 
 Backend = Literal["single", "ddp", "fsdp", "deepspeed", "script", "mesh"]
@@ -38,8 +39,10 @@ class Scope:
     set it. A script that splits its own model may do anything."""
     in_any_script: tuple[str, ...] = ()
     """Those of its values that any script may do by itself."""
+    among: str = ""
+    """A property of the strategy that must be above 1 for a script to do it; "" = none."""
     axis: str = ""
-    """The degree of parallelism that it belongs to, in the place of backends."""
+    """The degree of parallelism that it belongs to: with 1 it changes nothing."""
 
     def script_may(self, who: Backend, value: Any) -> bool:
         """Whether a script under that backend may do it by itself."""
@@ -90,7 +93,12 @@ class FsdpOptions(_LibraryOptions):
     wrap_min_parameters: Annotated[
         int | None,
         Option(help="FSDP1: wrap each module above so many parameters.", least=1),
-        Scope(set_by=("fsdp",), name="FSDP1 (engine fsdp1)", needs=("engine", "fsdp1")),
+        Scope(
+            set_by=("fsdp",),
+            name="FSDP1 (engine fsdp1)",
+            needs=("engine", "fsdp1"),
+            among="shard_ranks",
+        ),
     ] = None
     """FSDP1: wrap by size, each module above so many parameters; None = by the block's class."""
     state_dict: Annotated[
@@ -115,13 +123,19 @@ class DeepSpeedOptions(_LibraryOptions):
     live_parameters: Annotated[
         int | None,
         Option(help="zero3: most parameters gathered at once.", least=1),
-        Scope(set_by=("deepspeed",), name="DeepSpeed's ZeRO-3", needs=("zero_stage", 3)),
+        Scope(
+            set_by=("deepspeed",),
+            name="DeepSpeed's ZeRO-3",
+            needs=("zero_stage", 3),
+            among="zero_ranks",
+        ),
     ] = None
     """ZeRO-3: stage3_max_live_parameters in elements; None = DeepSpeed's default (1e9)."""
     offload_device: Annotated[
         str,
         Option(help="cpu or nvme (DeepSpeed).", choices=OFFLOAD_DEVICES),
         Scope(set_by=("fsdp", "deepspeed"), name="DeepSpeed", by_script=ALONE),
+        Needs(fact="offload"),
     ] = "cpu"
     """Where offloaded states live: cpu or nvme (GPU memory is the same)."""
 
@@ -139,13 +153,13 @@ class PipelineOptions(_LibraryOptions):
     virtual_stages: Annotated[int, Option(help="pp: model chunks per rank.", least=1)] = 1
     """Model chunks per rank (interleaved)."""
     embedding_as_layer: Annotated[
-        bool, Option(help="pp: embedding and head count as a block each."), ESTIMATED
+        bool, Option(help="pp: embedding and head count as a block each."), Scope(axis="pp")
     ] = False
     """Embedding and head each take the place of one block when blocks are dealt out."""
     balanced_by_flops: Annotated[
         bool,
         Option(help="pp: blocks and head are dealt out by FLOPs.", off_flag="no-balanced-by-flops"),
-        ESTIMATED,
+        Scope(axis="pp"),
     ] = False
     """Blocks are dealt out by their matrix products, the head's counted too (nanotron)."""
 

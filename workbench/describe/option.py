@@ -15,14 +15,10 @@ from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, TypeVar, cast
 
 from workbench.describe.checks import (
+    read_number,
     read_switch,
     read_whole,
-    require_above,
-    require_at_least,
-    require_at_most,
-    require_choice,
     require_several,
-    require_switch,
     require_type,
 )
 from workbench.errors import UsageError
@@ -39,13 +35,15 @@ class Option:
     choices: tuple[Any, ...] = ()
     """All allowed values (None is allowed where it is the default); () = no list."""
     least: int | None = None
-    """Smallest allowed whole number; None = not a whole number, or free."""
+    """Smallest allowed number; None = free, or `above` says it."""
     most: int | None = None
-    """Largest allowed whole number; beyond it a size is a typing mistake. None = no limit."""
+    """Largest allowed number; beyond it a size is a typing mistake. None = no limit."""
     beyond: str = ""
     """What to do for more than `most`, in a sentence."""
     above: float | None = None
-    """Any finite number above this is allowed; None = a whole number, or free."""
+    """Any larger number is allowed that need not be whole; None = free, or `least` says it."""
+    below: float | None = None
+    """Any smaller number is allowed that need not be whole; None = all that can be counted."""
     unit: str = ""
     """Of a number, where its name does not say it."""
     flag: str | None = None
@@ -80,6 +78,18 @@ class Group:
     """Fields of the dataclass that are taken here; () = all."""
     is_flat: bool = False
     """Whether its options count among the holder's own (`declared`, `flat_values`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Needs:
+    """Marks an option that changes nothing without another fact of the job (see `needed`)."""
+
+    fact: str
+    """Another option of a job, a property of its strategy, or ``model.`` and the model's."""
+    values: tuple[Any, ...] = ()
+    """Those that it goes with; () = any but 0 and none, of a degree any but 1."""
+    text: str = ""
+    """What it goes with, in words; "" = the fact's name and values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +136,11 @@ class DeclaredField:
         return self.type in {bool, bool | None}
 
     @property
+    def may_be_none(self) -> bool:
+        """Whether None stands for something: not given, not known, never."""
+        return self.default is None or types.NoneType in typing.get_args(self.type)
+
+    @property
     def plain_type(self) -> type:
         """The type of one value as it is typed: bool, int, float or str."""
         return next(
@@ -169,10 +184,7 @@ class DeclaredField:
             return read_switch(self.name, text)
         if self.plain_type is int:
             return read_whole(self.name, text, self.option.least, self.option.most)
-        try:
-            return float(text)  # its range is the holder's, in words that fit
-        except ValueError:
-            raise UsageError(f"{self.name} must be a number, not {text!r}.") from None
+        return read_number(self.name, text, self.option.above, self.option.least)
 
     def _words(self, value: Any) -> tuple[Any, ...] | None:
         if not isinstance(value, str):
@@ -205,7 +217,8 @@ class DeclaredField:
         """The default as help texts show it; "" where there is nothing to show."""
         if self.default is MISSING or not self.default:
             return ""
-        shown = self.flag.removeprefix("--") if self.default is True else text_of(self.default)
+        default = f"{self.default:.12g}" if self.plain_type is float else self.default
+        shown = self.flag.removeprefix("--") if default is True else text_of(default)
         return f" [default: {shown}]"
 
     @property
@@ -251,14 +264,15 @@ def text_of(value: Any) -> str:
 @functools.cache
 def declared(kind: type) -> Mapping[str, DeclaredField]:
     """The fields of the dataclass `kind` and of its flat groups that users set, by name."""
-    options = dict(_own(kind))
+    options = dict(own_fields(kind))
     for group in _flat_groups(kind).values():
         options |= declared(group)
     return types.MappingProxyType(options)
 
 
 @functools.cache
-def _own(kind: type) -> Mapping[str, DeclaredField]:
+def own_fields(kind: type) -> Mapping[str, DeclaredField]:
+    """The fields of the dataclass `kind` that users set, without those of its groups."""
     return types.MappingProxyType(
         {
             name: DeclaredField(name=name, type=hint, default=default, option=option)
@@ -300,57 +314,6 @@ def replace_flat(value: _T, changes: Mapping[str, Any]) -> _T:
         inner = {name: given for name, given in changes.items() if names[name] == group}
         own[str(group)] = replace(getattr(value, str(group)), **inner)
     return cast("_T", replace(cast("Any", value), **own))
-
-
-def check_declared(value: Any) -> None:
-    """Hold every declared field of a dataclass's value against its choices and its least number.
-
-    Raises:
-        UsageError: one of them is not allowed; the message names the field and what is.
-    """
-    for name, is_optional in _switches(value.__class__):
-        given = getattr(value, name)
-        if given is not None or not is_optional:
-            require_switch(name, given)
-    for name, title, option, is_optional in _limits(value.__class__):
-        given = getattr(value, name)
-        if given is not None or not is_optional:
-            check_value(name, given, option, title)
-
-
-def check_value(name: str, given: Any, option: Option, title: str = "") -> None:
-    """Hold a value against the choices and limits of its declaration.
-
-    Raises:
-        UsageError: it is not allowed; the message names the field and what is.
-    """
-    for part in cast("tuple[Any, ...]", given if option.split else (given,)):
-        if option.choices:
-            require_choice(title or name, part, option.choices)
-        if option.above is not None:
-            require_above(name, part, option.above)
-        if option.least is not None:
-            require_at_least(name, part, option.least)
-        if option.most is not None:
-            require_at_most(name, part, option.most, option.beyond)
-
-
-@functools.cache
-def _switches(kind: type) -> tuple[tuple[str, bool], ...]:
-    """The switches by name, and whether None is allowed."""
-    return tuple(
-        (name, option.default is None) for name, option in _own(kind).items() if option.is_switch
-    )
-
-
-@functools.cache
-def _limits(kind: type) -> tuple[tuple[str, str, Option, bool], ...]:
-    """Name, title, metadata and whether None is allowed, of the fields that have a limit."""
-    return tuple(
-        (name, option.title, option.option, option.default is None)
-        for name, option in _own(kind).items()
-        if option.option.choices or (option.option.least, option.option.above) != (None, None)
-    )
 
 
 @functools.cache

@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from workbench.describe.hardware import SIZES, Cluster
-from workbench.describe.option import Option, check_declared
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 from workbench.describe.strategy import Strategy
 from workbench.errors import UsageError
 

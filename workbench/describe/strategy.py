@@ -25,21 +25,12 @@ from workbench.describe.library_options import (
     PipelineOptions,
     Scope,
 )
-from workbench.describe.option import (
-    Group,
-    Option,
-    check_declared,
-    flat_names,
-    flat_values,
-    replace_flat,
-)
+from workbench.describe.option import Group, Needs, Option, flat_names, flat_values, replace_flat
+from workbench.describe.option_limits import check_declared
 from workbench.describe.shown import changed_fields
 from workbench.errors import UnknownNameError, UsageError
 
-NAMES = (
-    *("single", "ddp", "fsdp", "fsdp-grad-op", "hsdp"),
-    *("zero1", "zero2", "zero3", "tp", "pp", "cp", "ep"),
-)
+NAMES = tuple("single ddp fsdp fsdp-grad-op hsdp zero1 zero2 zero3 tp pp cp ep".split())
 DEGREES = ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep")
 RECOMPUTE = ("none", "selective", "full")
 SELECTIVE = ("op", "attention", "mlp", "norm", "moe")
@@ -73,9 +64,9 @@ class Strategy:
     ep: int = 1
     """Expert-parallel degree (within the data-parallel ranks)."""
     expert_tp: Annotated[
-        int, Option(help="ep: ranks that split each expert.", least=1), ESTIMATED
+        int, Option(help="ep: ranks that split each expert.", least=1), Scope(axis="ep")
     ] = 1
-    """With ep > 1: ranks that split each expert (Megatron's expert tensor parallelism)."""
+    """Ranks that split each expert (Megatron's expert tensor parallelism)."""
     zero_stage: int | None = None
     """ZeRO stage with DeepSpeed's or Megatron's layout (optimizer 1, + gradients 2, + weights 3);
     None: FSDP when dp_shard > 1, else plain data parallelism."""
@@ -85,7 +76,9 @@ class Strategy:
     """The library where there are two: fsdp1 instead of FSDP2, torch instead of DeepSpeed for
     ZeRO-1 (ZeroRedundancyOptimizer); None = FSDP2, DeepSpeed."""
     sequence_parallel: Annotated[
-        bool, Option(help="tp: split norms and residuals too."), Scope(axis="tp")
+        bool,
+        Option(help="tp: split norms and residuals too."),
+        Scope(axis="tp", set_by=BACKENDS),
     ] = False
     """TP: norms, dropout and residuals are split along the sequence too (Megatron SP)."""
     recompute: Annotated[
@@ -101,11 +94,15 @@ class Strategy:
             split="commas",
             singular="recompute part",
         ),
+        Needs(fact="recompute", values=("selective",)),
     ] = ("attention",)
     """selective: what is recomputed: attention (its core), mlp, norm, moe, or op (torchtitan's:
     every second matmul is kept)."""
     recompute_layers: Annotated[
-        int | None, Option(help="full: only so many blocks per stage.", least=0), ESTIMATED
+        int | None,
+        Option(help="full: only so many blocks per stage.", least=0),
+        ESTIMATED,
+        Needs(fact="recompute", values=("full",)),
     ] = None
     """full: only so many blocks per stage are checkpointed; None = all."""
     offload: Annotated[
@@ -131,54 +128,66 @@ class Strategy:
             flag="sync",
             off_flag="no-sync",
         ),
-        Scope(set_by=("ddp", "fsdp", "deepspeed"), name="DDP, FSDP and DeepSpeed"),
+        Scope(
+            set_by=("ddp", "fsdp", "deepspeed"),
+            name="DDP, FSDP and DeepSpeed",
+            among="reduce_ranks",
+        ),
     ] = None
     """Gradients are reduced after every micro-batch; False: no_sync, unsharded gradients stay on
     the card until the last one. None = what the library does by default (FSDP, ZeRO: reduce)."""
     reduce_bucket: Annotated[
         int | None,
         Option(help="Elements per bucket.", least=1),
-        Scope(set_by=("ddp", "deepspeed"), name="DDP and DeepSpeed"),
+        Scope(set_by=("ddp", "deepspeed"), name="DDP and DeepSpeed", among="reduce_ranks"),
     ] = None
     """Elements per reduction bucket; None = the library's default (DeepSpeed 5e8, DDP 25 MiB)."""
     overlap_gradients: Annotated[
         bool | None,
         Option(help="Reduce gradients beside compute.", off_flag="no-overlap-gradients"),
-        Scope(set_by=("deepspeed",), name="DeepSpeed", by_script=BACKENDS),
+        Scope(set_by=("deepspeed",), name="DeepSpeed", by_script=BACKENDS, among="reduce_ranks"),
     ] = None
     """Gradients are reduced (and sharded weights gathered) while blocks compute; None = as the
     library does by default: yes."""
     overlap_tp: Annotated[
         bool,
         Option(help="tp: collectives beside the matmuls.", off_flag="no-overlap-tp"),
-        ESTIMATED,
+        Scope(axis="tp"),
     ] = False
     """Tensor-parallel collectives run beside the matmuls they belong to (async TP)."""
     overlap_ep: Annotated[
-        bool, Option(help="ep: exchange beside compute.", off_flag="no-overlap-ep"), ESTIMATED
+        bool, Option(help="ep: exchange beside it.", off_flag="no-overlap-ep"), Scope(axis="ep")
     ] = False
     """Expert-parallel exchange runs beside another micro-batch's compute (DualPipe)."""
     ddp: Annotated[
-        DdpOptions, Group(of=DdpOptions, is_flat=True), Scope(set_by=("ddp",), name="DDP")
+        DdpOptions,
+        Group(of=DdpOptions, is_flat=True),
+        Scope(set_by=("ddp",), name="DDP", among="dp_replicate"),
     ] = DdpOptions()
     """What DDP is told."""
     fsdp: Annotated[
-        FsdpOptions, Group(of=FsdpOptions, is_flat=True), Scope(set_by=("fsdp",), name="FSDP")
+        FsdpOptions,
+        Group(of=FsdpOptions, is_flat=True),
+        Scope(set_by=("fsdp",), name="FSDP", among="shard_ranks"),
     ] = FsdpOptions()
     """What FSDP is told."""
     deepspeed: Annotated[
         DeepSpeedOptions,
         Group(of=DeepSpeedOptions, is_flat=True),
-        Scope(set_by=("deepspeed",), name="DeepSpeed"),
+        Scope(set_by=("deepspeed",), name="DeepSpeed", among="zero_ranks"),
     ] = DeepSpeedOptions()
     """What DeepSpeed is told."""
     pipeline: Annotated[
-        PipelineOptions, Group(of=PipelineOptions, is_flat=True), Scope(axis="pp")
+        PipelineOptions,
+        Group(of=PipelineOptions, is_flat=True),
+        Scope(axis="pp", set_by=BACKENDS),
     ] = PipelineOptions()
     """How pipeline stages work together."""
-    context: Annotated[ContextOptions, Group(of=ContextOptions, is_flat=True), Scope(axis="cp")] = (
-        ContextOptions()
-    )
+    context: Annotated[
+        ContextOptions,
+        Group(of=ContextOptions, is_flat=True),
+        Scope(axis="cp", set_by=BACKENDS),
+    ] = ContextOptions()
     """How context-parallel ranks exchange a sequence."""
 
     def __post_init__(self) -> None:
@@ -244,6 +253,16 @@ class Strategy:
     def shard_ranks(self) -> int:
         """Ranks over which sharded states are spread: FSDP and ZeRO count context ranks too."""
         return self.dp_shard * self.cp
+
+    @property
+    def zero_ranks(self) -> int:
+        """Ranks over which ZeRO spreads states; 1 without it."""
+        return self.shard_ranks if self.zero_stage else 1
+
+    @property
+    def reduce_ranks(self) -> int:
+        """Ranks over which a gradient is reduced."""
+        return self.data_ranks * self.cp
 
     def options(self) -> dict[str, Any]:
         """Every field by its flat name, as records and the command line name it.

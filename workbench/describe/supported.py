@@ -12,6 +12,7 @@ from typing import Any
 
 from workbench.describe.library_options import Backend, DdpOptions, Scope
 from workbench.describe.library_refusals import check_deepspeed, check_fsdp, check_mesh
+from workbench.describe.needed import is_met, needs, of_strategy, option_text, sentence, unmet
 from workbench.describe.option import annotated, declared
 from workbench.describe.strategy import Strategy
 from workbench.errors import UsageError
@@ -23,6 +24,12 @@ RECIPE_PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
 
 _SHARDED = ("fsdp", "fsdp-grad-op")
 _DEFAULTS = Strategy(name="").options()
+_LIMITED = tuple(
+    name
+    for name in declared(Strategy)
+    if name in needs() or name in annotated(Strategy, Scope) or name == "engine"
+)
+"""Options of a strategy that not everything reads."""
 
 
 @functools.cache
@@ -121,6 +128,7 @@ def check_supported(
     """
     who = backend(strategy, splits)
     _check_degrees(strategy, splits)
+    _check_needs(strategy)
     _check_recompute(strategy, who, splits)
     _check_known(strategy, who)
     _check_script_options(strategy, who, splits)
@@ -183,13 +191,15 @@ def check_given(strategy: Strategy, given: Collection[str]) -> None:
     who = backend(strategy)
     for option in ignored(strategy, given):
         _check_option(strategy, who, option)
+    if "engine" in given:
+        _check_engine(strategy, who)
 
 
 def ignored(strategy: Strategy, given: Collection[str]) -> tuple[str, ...]:
     """Those of the `given` options that neither a library nor a script reads under it."""
     values = strategy.options()
     return tuple(
-        name for name in scopes() if name in given and not is_counted(strategy, name, values[name])
+        name for name in _LIMITED if name in given and not is_counted(strategy, name, values[name])
     )
 
 
@@ -198,7 +208,7 @@ def unread(strategy: Strategy) -> dict[str, Any]:
     values = strategy.options()
     return {
         name: _DEFAULTS[name]
-        for name in scopes()
+        for name in _LIMITED
         if values[name] != _DEFAULTS[name] and not is_counted(strategy, name, values[name])
     }
 
@@ -206,9 +216,14 @@ def unread(strategy: Strategy) -> dict[str, Any]:
 def is_counted(strategy: Strategy, option: str, value: Any) -> bool:
     """Whether a library or a script reads such an option, so that an estimate counts it."""
     scope, who = scopes().get(option), backend(strategy)
+    if not is_met(option, of_strategy(strategy)):
+        return False
+    if option == "engine":
+        return not _why_not_engine(strategy, who)
     if scope is None or not scope.set_by:
         return True
-    return is_read(strategy, who, scope) or scope.script_may(who, value)
+    by_script = not scope.among or getattr(strategy, scope.among) > 1
+    return is_read(strategy, who, scope) or (by_script and scope.script_may(who, value))
 
 
 def is_read(strategy: Strategy, who: Backend, scope: Scope) -> bool:
@@ -218,49 +233,50 @@ def is_read(strategy: Strategy, who: Backend, scope: Scope) -> bool:
 
 
 def _check_known(strategy: Strategy, who: Backend) -> None:
-    for option, scope in scopes().items():
+    for option in _LIMITED:
         if option == "reshard_after_forward" and who == "script" and strategy.pp > 1:
             continue  # what gpt.py's stages do: a micro-batch would gather them again
-        if not scope.axis:
-            _check_option(strategy, who, option)
-    _check_axes(strategy)
+        _check_option(strategy, who, option)
+    _check_engine(strategy, who)
+
+
+def _check_needs(strategy: Strategy) -> None:
+    facts = of_strategy(strategy)
+    for option in unmet(_LIMITED, facts):
+        raise UsageError(sentence(option, facts, strategy.name))
+
+
+def _check_engine(strategy: Strategy, who: Backend) -> None:
+    if why := _why_not_engine(strategy, who):
+        raise UsageError(why)
+
+
+def _why_not_engine(strategy: Strategy, who: Backend) -> str:
     if strategy.engine == "fsdp1" and who != "fsdp":
-        raise UsageError(f"engine fsdp1 is for fsdp and fsdp-grad-op, not {strategy.name!r}.")
+        return f"engine fsdp1 is for fsdp and fsdp-grad-op, not {strategy.name!r}."
     if strategy.engine == "torch" and strategy.zero_stage != 1:
-        raise UsageError(
+        return (
             f"engine torch is for zero1 (ZeroRedundancyOptimizer), not {strategy.name!r}. Use "
             "fsdp-grad-op (= ZeRO-2) or fsdp (= ZeRO-3), or leave the engine out."
         )
-
-
-def _check_axes(strategy: Strategy) -> None:
-    options = strategy.options()
-    for option, scope in scopes().items():
-        value = options[option]
-        if scope.axis and value != _DEFAULTS[option] and getattr(strategy, scope.axis) == 1:
-            raise UsageError(
-                f"{_option_text(option, value)} goes with {scope.axis}; {strategy.name!r} has "
-                f"{scope.axis} 1. Leave it out."
-            )
+    return ""
 
 
 def _check_option(strategy: Strategy, who: Backend, option: str) -> None:
-    value, scope = strategy.options()[option], scopes()[option]
-    if value == _DEFAULTS[option] or is_read(strategy, who, scope):
+    value, scope = strategy.options()[option], scopes().get(option)
+    facts = of_strategy(strategy)
+    if value == _DEFAULTS[option]:
         return
+    if not is_met(option, facts):
+        raise UsageError(sentence(option, facts, strategy.name))
+    if scope is None or is_read(strategy, who, scope):
+        return
+    counted = is_counted(strategy, option, value)
     by_script = " of the launch: the script does it itself, and an estimate counts it"
     raise UsageError(
-        f"{_option_text(option, value)} is an option of {scope.name}; nothing sets it for "
-        f"{strategy.name!r}. Leave it out{by_script if scope.script_may(who, value) else ''}."
+        f"{option_text(option, value)} is an option of {scope.name}; nothing sets it for "
+        f"{strategy.name!r}. Leave it out{by_script if counted else ''}."
     )
-
-
-def _option_text(option: str, value: Any) -> str:
-    """An option as a sentence names it: a switch by its name, others with their value."""
-    name = option.replace("_", " ")
-    if value is True:
-        return name
-    return f"{name} ({','.join(value) if isinstance(value, tuple) else value})"  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _check_script_options(strategy: Strategy, who: Backend, splits: frozenset[str] | None) -> None:

@@ -11,7 +11,8 @@ from typing import Annotated, Any, cast
 from workbench import recipes
 from workbench.describe import prices
 from workbench.describe.job import Job, options
-from workbench.describe.option import Option, check_declared
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 from workbench.engines.exporting import Export
 from workbench.engines.exporting import export as export_job
 from workbench.engines.job import EngineJob, EngineSettings

@@ -11,7 +11,8 @@ from typing import Annotated
 
 from workbench.describe import Strategy
 from workbench.describe.job import default, options
-from workbench.describe.option import Option, check_declared, declared
+from workbench.describe.option import Option, declared
+from workbench.describe.option_limits import check_declared
 from workbench.describe.placement import Placement
 from workbench.errors import UsageError
 from workbench.launching.prepare.preflight import USUAL_PORT

@@ -11,10 +11,10 @@ from typing import Any, cast
 
 from workbench.describe import Cluster, Network, Strategy, Workload
 from workbench.describe.checks import require_at_least
+from workbench.describe.implementation import ImplementationAssumptions
 from workbench.describe.job import Job
 from workbench.describe.option import declared, flat_names
 from workbench.describe.recorded import from_document
-from workbench.describe.workload import ImplementationAssumptions
 from workbench.errors import UsageError
 from workbench.planning.plans import OWN
 

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
-from workbench.describe.option import Option, check_declared
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 from workbench.engines import slurm_watch
 from workbench.engines.job import EngineJob
 from workbench.engines.slurm import ANY_GPU, GRACE_SECONDS, cores_per_node, sbatch_text

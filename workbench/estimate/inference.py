@@ -12,7 +12,7 @@ from workbench.describe import Cluster, Model, Strategy, Workload
 from workbench.describe.checks import require_choice, require_positive
 from workbench.describe.counting import block_linears
 from workbench.describe.hardware import device_of
-from workbench.describe.job import read_model
+from workbench.describe.named_model import read_model
 from workbench.describe.workload import QUANTIZATIONS
 from workbench.errors import UsageError
 from workbench.estimate.card import (

@@ -12,7 +12,7 @@ import statistics
 from dataclasses import dataclass
 
 from workbench.describe import Accelerator, Conditions
-from workbench.describe.workload import STACKS
+from workbench.describe.implementation import STACKS
 from workbench.errors import UsageError
 from workbench.estimate.fitted import constants, fitted
 

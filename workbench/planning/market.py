@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from workbench.describe import Cluster, Conditions, Workload
 from workbench.describe.accelerators import accelerators, find
-from workbench.describe.checks import require_positive
 from workbench.describe.hardware import MOST_GPUS, MOST_NODES
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 from workbench.describe.price import Offer, Terms
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.cost import RunCost, RunPlan, run_cost
@@ -36,9 +37,13 @@ ROUNDING = 1e-9
 class Limits:
     """What a plan must keep to; nothing given = no limit."""
 
-    budget_usd: float | None = None
+    budget_usd: Annotated[
+        float | None, Option(help="Maximum cost of the run.", unit="$", above=0)
+    ] = None
     """Most dollars of the finished run."""
-    deadline_hours: float | None = None
+    deadline_hours: Annotated[
+        float | None, Option(help="Maximum hours, including start-up.", unit="h", above=0)
+    ] = None
     """Most hours from renting the machines to the finished run."""
     providers: tuple[str, ...] = ()
     """Only these; empty = all."""
@@ -46,22 +51,15 @@ class Limits:
     """Only these accelerators: an id, or a family's name (h100: every form factor); empty = all."""
     regions: tuple[str, ...] = ()
     """Only regions whose name contains one of these; an unknown region is in none of them."""
-    max_gpus: int | None = None
+    max_gpus: Annotated[
+        int | None, Option(help="Maximum number of GPUs.", least=1, most=MOST_GPUS * MOST_NODES)
+    ] = None
     """Most GPUs; None = `MOST`."""
     spot: bool = False
     """Interruptible machines may be used too."""
 
     def __post_init__(self) -> None:
-        for name in ("budget_usd", "deadline_hours"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise UsageError(f"{name} must be above 0, not {value}. Leave it out for no limit.")
-        if self.max_gpus is not None:
-            require_positive("max_gpus", self.max_gpus)
-            if self.max_gpus > MOST_GPUS * MOST_NODES:
-                raise UsageError(
-                    f"max_gpus can be at most {MOST_GPUS * MOST_NODES:,}, not {self.max_gpus:,}."
-                )
+        check_declared(self)
 
     @property
     def most(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from workbench.describe import Cluster, Conditions, Strategy, Workload
-from workbench.describe.checks import require_amount, require_positive
+from workbench.describe.checks import require_number, require_positive
 from workbench.describe.job import Job
 from workbench.describe.price import Offer, Terms
 from workbench.errors import UsageError
@@ -215,7 +215,7 @@ def _run(workload: Workload, tokens: float | None, run: RunPlan | None) -> RunPl
         if run.spot:
             raise UsageError("A plan decides about spot itself: give Limits(spot=True).")
         return run
-    require_amount("tokens", tokens, "at least 1", least=1)
+    require_number("tokens", tokens, least=1)
     assert tokens is not None
     # The same bytes for every layout, so that the fastest on given machines is the cheapest too.
     size = checkpoint_bytes(workload, PLAIN)

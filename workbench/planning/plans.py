@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.implementation import ImplementationAssumptions
 from workbench.describe.job import Job
 from workbench.describe.option import declared
 from workbench.describe.price import Offer
-from workbench.describe.workload import ImplementationAssumptions
 from workbench.estimate.cost import RunCost
 from workbench.estimate.parts import Estimate
 from workbench.estimate.timing import StepTime

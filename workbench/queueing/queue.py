@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from workbench.describe.option import check_value
+from workbench.describe.option_limits import check_value
 from workbench.errors import UnknownNameError, UsageError
 from workbench.launching.prepare.options import PRIORITY
 from workbench.launching.run import Run

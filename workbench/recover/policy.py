@@ -7,8 +7,10 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
+from workbench.describe.checks import require_choice, require_number
 from workbench.describe.option import Option
-from workbench.errors import UnknownNameError, UsageError
+from workbench.describe.option_limits import check_declared
+from workbench.errors import UsageError
 from workbench.recover.limits import NAMES as LIMITS
 from workbench.recover.stop_rule import stop_conditions
 
@@ -16,6 +18,8 @@ ROLLBACK_KINDS = ("nan", "spike")
 ROLLBACK_WAYS = ("skip-data", "lower-lr")
 CLOUDS = ("aws", "gcp")
 """Whose metadata services are known."""
+_MILLION = 1e6
+"""More hours, dollars or seconds are a typing mistake."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +27,12 @@ class Recovery:
     """Restarts, pre-emption and idle machines. The default changes nothing by itself."""
 
     restarts: Annotated[
-        int, Option(help="Maximum automatic restarts, from the newest complete checkpoint.")
+        int,
+        Option(
+            help="Maximum automatic restarts, from the newest complete checkpoint.",
+            least=0,
+            most=1000,
+        ),
     ] = 0
     """How often a failed run is started again from its newest whole checkpoint. 0: never, because
     a restart of a run that is wrong costs money."""
@@ -33,7 +42,13 @@ class Recovery:
     ] = 2.0
     """Wait before the first restart; doubles with each, at most five minutes."""
     grace_seconds: Annotated[
-        float | None, Option(help="Seconds from a pre-emption's notice to the end.", flag="grace")
+        float | None,
+        Option(
+            help="Seconds from a pre-emption's notice to the end.",
+            flag="grace",
+            above=0,
+            below=_MILLION,
+        ),
     ] = None
     """From a notice of pre-emption to the end of the machine; the checkpoint and every process' end
     must fit into it. None: 120 s where AWS gives the notice, else 30 s (RunPod has about 5)."""
@@ -48,23 +63,37 @@ class Recovery:
     rank's process is stopped, after two minutes when all wait for one another and no one computes,
     after a quarter of an hour when a rank may only be late. Without `restarts` never."""
     idle_minutes: Annotated[
-        float, Option(help="Minutes without GPU activity before --on-idle runs.")
+        float,
+        Option(help="Minutes without GPU activity before --on-idle runs.", above=0, below=_MILLION),
     ] = 10.0
     """GPUs (without any: processors) idle this long are a finding, and start `on_idle`."""
     max_hours: Annotated[
-        float | None, Option(help="Stop with a checkpoint after so many hours.", unit="h")
+        float | None,
+        Option(
+            help="Stop with a checkpoint after so many hours.", unit="h", above=0, below=_MILLION
+        ),
     ] = None
     """Counted from the launch, or from a resume by hand; automatic restarts count into it. None: no
     limit."""
     max_usd: Annotated[
         float | None,
-        Option(help="Stop with a checkpoint after so many dollars, all attempts.", unit="$"),
+        Option(
+            help="Stop with a checkpoint after so many dollars, all attempts.",
+            unit="$",
+            above=0,
+            below=_MILLION,
+        ),
     ] = None
     """At the price of the whole host ($WORKBENCH_USD_PER_HOUR); resumes count into it. None: no
     limit."""
     max_kwh: Annotated[
         float | None,
-        Option(help="Stop with a checkpoint after so much energy, all attempts.", unit="kWh"),
+        Option(
+            help="Stop with a checkpoint after so much energy, all attempts.",
+            unit="kWh",
+            above=0,
+            below=_MILLION,
+        ),
     ] = None
     """Of GPU boards, and of processors where their counters can be read; resumes count into it.
     None: no limit."""
@@ -83,11 +112,12 @@ class Recovery:
         Option(
             help="After going back, leave out the data seen since, or halve the learning rate.",
             choices=ROLLBACK_WAYS,
+            singular="way to go on",
         ),
     ] = "skip-data"
     """Without one of them the same steps would come to the same loss again."""
     max_rollbacks: Annotated[
-        int, Option(help="How often a run may go back by itself.", least=1)
+        int, Option(help="How often a run may go back by itself.", least=1, most=100)
     ] = 2
     """From a launch, or a resume by hand."""
     stop_when: Annotated[
@@ -111,21 +141,17 @@ class Recovery:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        if type(self.restarts) is not int or not 0 <= self.restarts <= 1000:
-            raise UsageError(f"restarts={self.restarts!r}: give a whole number from 0 to 1000.")
-        for name in ("backoff_seconds", "grace_seconds", "idle_minutes", *LIMITS):
-            value = getattr(self, name)
-            if value is None and name in {"grace_seconds", *LIMITS}:
-                continue
-            if not isinstance(value, int | float) or not 0 < value < 1e6:
-                raise UsageError(f"{name}={value!r}: give a number above 0 and below a million.")
+        object.__setattr__(self, "rollback_on", tuple(self.rollback_on))
+        for kind in self.rollback_on:
+            require_choice("reason to go back", kind, ROLLBACK_KINDS)
+        check_declared(self)
+        require_number("backoff_seconds", self.backoff_seconds, above=0, below=_MILLION)
         for name in ("on_idle", "on_end"):
             if isinstance(getattr(self, name), str):
                 raise UsageError(
                     f"{name}={getattr(self, name)!r}: give program and arguments apart, as "
                     "('runpodctl', 'stop', 'pod', 'ID'); no shell reads it."
                 )
-        self._check_rollback()
         stop_conditions(self.stop_when)
         where = self.preemption
         if where is not None and where not in CLOUDS and "/" not in where:
@@ -133,16 +159,6 @@ class Recovery:
                 f"preemption={where!r}: give {' or '.join(CLOUDS)}, a file as /path or ./name, or "
                 "a URL."
             )
-
-    def _check_rollback(self) -> None:
-        object.__setattr__(self, "rollback_on", tuple(self.rollback_on))
-        unknown = [kind for kind in self.rollback_on if kind not in ROLLBACK_KINDS]
-        if unknown:
-            raise UnknownNameError.near("reason to go back", unknown[0], ROLLBACK_KINDS)
-        if self.rollback_then not in ROLLBACK_WAYS:
-            raise UnknownNameError.near("way to go on", self.rollback_then, ROLLBACK_WAYS)
-        if type(self.max_rollbacks) is not int or not 1 <= self.max_rollbacks <= 100:
-            raise UsageError(f"max_rollbacks={self.max_rollbacks!r}: give a number from 1 to 100.")
 
     @property
     def grace(self) -> float:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import random
 import secrets
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from workbench.describe.hardware import Cluster
 from workbench.describe.job import Job
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 from workbench.errors import UsageError
 from workbench.estimate.cost.hours import COARSEST_SECONDS
 from workbench.estimate.cost.run_cost import RunCost
@@ -41,7 +42,10 @@ HOUR = 3600.0
 class Rehearsal:
     """How a plan is played."""
 
-    speed: float | None = None
+    speed: Annotated[
+        float | None,
+        Option(help="Seconds of the run per second [default: as fast as it computes].", above=0),
+    ] = None
     """Seconds of the run per second; None = as fast as it computes."""
     seed: int = 0
     """Of everything that is drawn; the same seed gives the same run."""
@@ -55,8 +59,7 @@ class Rehearsal:
     """Read the first machine's GPUs through the simulated driver, which this process then has."""
 
     def __post_init__(self) -> None:
-        if self.speed is not None and not 0 < self.speed < math.inf:
-            raise UsageError(f"--speed is {self.speed:g}; give a number above 0, such as 600.")
+        check_declared(self)
 
     def schedule(self, cost: RunCost) -> Schedule:
         """All that will happen.

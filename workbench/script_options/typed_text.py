@@ -5,13 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+from workbench.describe.checks import switch_of
 from workbench.errors import UsageError
 from workbench.script_options.typed_arguments import TypedArgument, given_in, words_in
 from workbench.script_options.values import ScriptOption, ScriptOptions
 
 Value = bool | str
 """On or off for a switch, else the text of its value or values."""
-_YES = {"true", "yes", "1", "on", "t", "y"}
+_YES = {"t", "y"}
+"""What parsers of scripts take for true beside the usual words (Hugging Face's, Accelerate's)."""
 
 
 def values_in(text: str, known: ScriptOptions) -> dict[str, Value]:
@@ -45,7 +47,8 @@ def is_list(option: ScriptOption) -> bool:
 
 def _is_on(argument: TypedArgument) -> bool:
     if argument.values:
-        return argument.values[0].lower() in _YES
+        word = argument.values[0]
+        return switch_of(word) is True or word.lower() in _YES
     option = argument.option
     return option is None or not _is_off(argument.spelling, option)
 

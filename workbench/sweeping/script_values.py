@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from workbench.describe.checks import switch_of
 from workbench.errors import UnknownNameError, UsageError
 from workbench.launching.prepare.targets import Target
 from workbench.recover.resuming import uses_trainer
@@ -19,7 +20,6 @@ from workbench.store.python_source import script_tree
 from workbench.sweeping.parameters import Parameter
 
 _SAVING = {"save", "save_state", "save_pretrained", "save_checkpoint", "save_model"}
-_ON, _OFF = {"true", "yes", "on", "1"}, {"false", "no", "off", "0"}
 
 
 def read_script(target: Target) -> Reading:
@@ -70,7 +70,7 @@ def checked(parameter: Parameter, reading: Reading, script: str) -> Parameter:
     named = replace(parameter, option=option.name, integer=parameter.integer or is_integer)
     for text in _samples(named):
         problem = problem_of(option, text)
-        if option.is_switch and text.lower() not in _ON | _OFF:
+        if option.is_switch and switch_of(text) is None:
             problem = f"{option.name} is a switch: give true,false, not {text!r}."
         if not option.is_switch and not option.is_word and option.most == 0:
             problem = f"{option.name} takes no value."
@@ -110,7 +110,7 @@ def with_values(
         if option is None:
             unknown += [f"{written[name]}={value}"] if value[:1] == "-" else [written[name], value]
         elif option.is_switch:
-            text = with_value(text, known, option.name, value.lower() in _ON)
+            text = with_value(text, known, option.name, switch_of(value) is True)
         else:
             text = with_value(text, known, option.name, value)
     return [*shlex.split(text), *unknown]

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
-from workbench.describe.option import Option, check_declared
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 from workbench.errors import UsageError
 from workbench.trained_model.process import ModelProcess
 from workbench.trained_model.source import GPT, IMAGE_LORA, TENSORS, TrainedModel
@@ -23,7 +24,10 @@ class Sampling:
     ] = 200
     """Of the recipe gpt: bytes."""
     temperature: Annotated[
-        float, Option(help="0: the likeliest token each time; 1: as the model predicts.")
+        float,
+        Option(
+            help="0: the likeliest token each time; 1: as the model predicts.", least=0, most=100
+        ),
     ] = 0.8
     """From 0 to 100; below 1 the likelier tokens gain."""
     top_k: Annotated[int, Option(help="Draw from the K likeliest tokens; 0: all.", least=0)] = 50
@@ -37,8 +41,6 @@ class Sampling:
 
     def __post_init__(self) -> None:
         check_declared(self)
-        if not 0 <= self.temperature <= 100:
-            raise UsageError(f"temperature {self.temperature}: give a number from 0 to 100.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

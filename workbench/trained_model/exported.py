@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
-from workbench.describe.option import Option, check_declared
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 from workbench.errors import UsageError
 from workbench.recover.checkpoints import Checkpoint
 from workbench.store.files import read_json

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from workbench.describe.checks import switch_of
 from workbench.errors import UsageError
 
 _MAX_BYTES = 256 << 10  # a config has some hundred lines; YAML is read at 100 kB a second
@@ -98,14 +99,14 @@ class Reader:
         return self.values.get(key, default)
 
     def flag(self, key: str) -> bool | None:
-        """A truth value, also in the spellings of environment variables; None = not there, auto."""
+        """A switch, also in the spellings of environment variables; None = not there, or auto."""
         value = self.take(key)
         if value is None or value == "auto":
             return None
-        text = str(value).lower()
-        if text not in {"true", "false", "1", "0", "yes", "no"}:
+        is_on = switch_of(str(value))
+        if is_on is None:
             raise self.wrong(key, "true or false")
-        return text in {"true", "1", "yes"}
+        return is_on
 
     def number(self, key: str) -> int | None:
         """A whole number above 0, also written 5e8; None = not there, or "auto"."""

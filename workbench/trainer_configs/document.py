@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
+from workbench.describe.checks import switch_of
 from workbench.errors import UsageError
 
-_OFF = {"", "none", "null", "false", "no", "off"}
-_ON = {"true", "yes", "on"}
+_NOTHING = {"", "none", "null"}
 _SHOWN = 80  # characters of a value in a message
 
 
@@ -73,12 +73,20 @@ def is_off(value: Any) -> bool:
     >>> is_off("none"), is_off(None), is_off(0)
     (True, True, False)
     """
-    return value is None or value is False or (isinstance(value, str) and value.lower() in _OFF)
+    nothing = value is None or (isinstance(value, str) and value.lower() in _NOTHING)
+    return nothing or _switch(value) is False
 
 
 def is_on(value: Any) -> bool:
     """Whether a value says yes, in any spelling."""
-    return value is True or (isinstance(value, str) and value.lower() in _ON)
+    return _switch(value) is True
+
+
+def _switch(value: Any) -> bool | None:
+    """Unlike on a command line, 0 and 1 are numbers here: a trainer's rate or count, no switch."""
+    if isinstance(value, str):
+        return None if value in {"0", "1"} else switch_of(value)
+    return value if isinstance(value, bool) else None
 
 
 def shown(value: Any) -> str:

@@ -26,12 +26,13 @@ from typing import Any
 from workbench.describe import Cluster, Strategy
 from workbench.describe.catalog import every_published
 from workbench.describe.hardware import device_of
+from workbench.describe.implementation import ImplementationAssumptions
 from workbench.describe.job import Job, options
 from workbench.describe.model import Model
 from workbench.describe.option import declared
 from workbench.describe.strategy import DEGREES
 from workbench.describe.supported import is_counted, scopes
-from workbench.describe.workload import ImplementationAssumptions, Workload
+from workbench.describe.workload import Workload
 from workbench.errors import UsageError
 from workbench.trainer_configs.document import Document
 

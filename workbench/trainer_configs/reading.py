@@ -124,7 +124,7 @@ def job_of(config: TrainerConfig, given: Mapping[str, Any]) -> Job:
             f"{config.document.name} names no model that is known here. Add --model M (workbench "
             "models lists them), or the folder of its config.json."
         )
-    job = Job.of(model, **values)
+    job = Job.from_options(model, values, typed=given)
     return job.with_notes(*config.notes, *_left_open(config, given, job))
 
 

@@ -13,13 +13,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
+from workbench.describe.implementation import ImplementationAssumptions
 from workbench.describe.job import Job
 from workbench.describe.library_refusals import check_offloaded_weights
 from workbench.describe.model import Model
 from workbench.describe.option import declared, text_of
 from workbench.describe.strategy import DEGREES
 from workbench.describe.trainers import preset
-from workbench.describe.workload import ImplementationAssumptions, Workload
+from workbench.describe.workload import Workload
 from workbench.errors import UsageError
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.fields import job_fields, placement_of
@@ -166,14 +167,8 @@ def _trained_by(job: Job, trainer: str) -> Job:
     given = {name: getattr(workload, name) for name in declared(Workload) if name != "lora_targets"}
     if workload.lora_rank:
         given["lora_targets"] = workload.lora_targets
-    return Job.of(
-        workload.model,
-        **given,
-        **placement_of(job),
-        strategy=job.strategy,
-        recompute=job.strategy.recompute,
-        trainer=trainer,
-    )
+    own = {"strategy": job.strategy, "recompute": job.strategy.recompute, "trainer": trainer}
+    return Job.from_options(workload.model, given | placement_of(job) | own, typed=())
 
 
 def _read_back(

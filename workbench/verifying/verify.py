@@ -14,6 +14,7 @@ from typing import Annotated, Any
 
 from workbench.describe import Strategy
 from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 from workbench.errors import UsageError
 from workbench.launching.launch import start
 from workbench.launching.prepare.build_request import request
@@ -52,11 +53,11 @@ class VerifyOptions:
         Option(help="Strategy of several ranks; two are compared.", split="commas", metavar="S,S"),
     ] = ("ddp",)
     """As for a launch."""
-    steps: Annotated[int, Option(help="Optimizer steps of each run.")] = 5
+    steps: Annotated[int, Option(help="Optimizer steps of each run.", least=1)] = 5
     """More find what comes late: a second epoch, an evaluation."""
     cpu: Annotated[bool, Option(help="Use CPU ranks even if there are GPUs.")] = False
     """As for a launch."""
-    timeout: Annotated[float, Option(help="Time limit of each run in seconds.")] = 300.0
+    timeout: Annotated[float, Option(help="Time limit of each run in seconds.", above=0)] = 300.0
     """A rank that waits for another would wait for ever."""
     keep: Annotated[str | None, Option(help="Keep the runs in this run store.", metavar="DIR")] = (
         None
@@ -71,8 +72,7 @@ class VerifyOptions:
             )
         if not 1 <= len(self.strategy) <= 2:
             raise UsageError("--strategy takes one name, or two to compare, such as ddp,fsdp.")
-        if self.steps < 1:
-            raise UsageError(f"--steps {self.steps}: give at least 1.")
+        check_declared(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -48,7 +48,7 @@ def _readers(scope: Scope) -> set[str]:
 
 _WHERE: dict[str, set[str]] = {
     "engine": {"fsdp", "zero1"},
-    **{name: _readers(scope) for name, scope in scopes().items() if scope.axis or scope.set_by},
+    **{name: _readers(scope) for name, scope in scopes().items() if scope.set_by},
     "offload_device": {"zero3-offload"},
     "reshard_after_forward": {"reshard"},
     "sync_every_micro_batch": {"ddp", "fsdp"},  # each ZeRO stage does one or the other

@@ -10,7 +10,8 @@ from workbench.compare.studies.bench import Bench
 from workbench.compare.studies.study import Study
 from workbench.compare.studies.trial import Trial, TrialResult
 from workbench.compare.studies.tuning import RANKS, STEPS
-from workbench.describe.option import Option, check_declared
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 from workbench.errors import UsageError
 
 _VARIANTS: dict[str, tuple[str | None, tuple[str, ...]]] = {

@@ -8,7 +8,8 @@ from typing import Annotated
 from workbench import recipes
 from workbench.compare.studies.bench import Bench
 from workbench.compare.studies.trial import Trial
-from workbench.describe.option import Option, check_declared
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 from workbench.errors import UsageError
 from workbench.estimate.scaling import spread
 

@@ -11,7 +11,8 @@ from workbench.compare.studies.bench import Bench
 from workbench.compare.studies.study import MEMORY, Study
 from workbench.compare.studies.trial import Trial, TrialResult
 from workbench.describe.detection import detect_host
-from workbench.describe.option import Option, check_declared
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 from workbench.errors import UsageError
 from workbench.units import format_bytes
 

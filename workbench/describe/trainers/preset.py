@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.describe.implementation import ImplementationAssumptions
 from workbench.describe.model import Model
 from workbench.describe.option import declared, flat_names, text_of, words
 from workbench.describe.strategy import Strategy
 from workbench.describe.trainers.releases import month_of
 from workbench.describe.trainers.table import DEFAULT, Line, Trainer, trainer
-from workbench.describe.workload import ImplementationAssumptions, Workload
+from workbench.describe.workload import Workload
 
 _SHOWN = 6
 """Assumptions in one line of text."""
@@ -213,8 +214,8 @@ def read_value(field: str, text: str, sizes: Mapping[str, int]) -> Any:
         KeyError: no such field of a job.
     """
     read = _types()[field]
-    if text in {"true", "false"}:
-        return text == "true"
+    if getattr(read, "is_switch", False):
+        return read.read(text)
     if getattr(getattr(read, "option", None), "split", "") == "commas":
         return words(text)
     factors = [str(sizes.get(part, part)) for part in text.split("*")]

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from workbench.describe import Accelerator, Strategy, Workload
-from workbench.describe.checks import require_amount
+from workbench.describe.checks import require_number
+from workbench.describe.option import Option
+from workbench.describe.option_limits import check_declared
 from workbench.errors import UsageError
 from workbench.estimate.context import widths
 from workbench.estimate.rank import ranks_of
@@ -34,61 +37,80 @@ class RunPlan:
     """Or passes over `dataset_tokens`."""
     dataset_tokens: int | None = None
     """Tokens of one epoch."""
-    checkpoint_bytes: int | None = None
+    checkpoint_bytes: Annotated[int | None, Option(help="Of one checkpoint.", least=0)] = None
     """One checkpoint, all ranks together; `checkpoint_bytes()` knows it."""
-    checkpoint_seconds: float | None = None
+    checkpoint_seconds: Annotated[
+        float | None,
+        Option(help="Time of one checkpoint [default: from its size].", unit="s", least=0),
+    ] = None
     """What one checkpoint holds the training up; None = its bytes over the nodes' storage rate."""
-    storage_bytes_per_second: float = NODE_STORAGE_BYTES_PER_SECOND
+    storage_bytes_per_second: Annotated[
+        float, Option(help="Rate at which a node writes checkpoints.", unit="B/s", above=0)
+    ] = NODE_STORAGE_BYTES_PER_SECOND
     """Rate at which one node writes checkpoints."""
-    checkpoint_interval_seconds: float | None = None
+    checkpoint_interval_seconds: Annotated[
+        float | None, Option(help="Work between two checkpoints.", unit="s", above=0)
+    ] = None
     """Work between two checkpoints; None = Daly's optimum."""
     spot: bool = False
     """Rented as interruptible machines."""
-    interruption_hours: float | None = None
+    interruption_hours: Annotated[
+        float | None,
+        Option(
+            help="Spot: mean hours between interruptions of one machine [default: unknown].",
+            unit="h",
+            above=0,
+        ),
+    ] = None
     """Spot: mean hours until one machine is taken away; None = the provider's, else unknown: then
     the estimate is a wide range."""
-    failure_gpu_hours: float | None = FAILURE_GPU_HOURS
+    failure_gpu_hours: Annotated[
+        float | None, Option(help="GPU-hours between failures that stop the job.", above=0)
+    ] = FAILURE_GPU_HOURS
     """GPU-hours between two failures that stop the job, rented in any way; None = never."""
-    start_seconds: float = 300.0
+    start_seconds: Annotated[
+        float, Option(help="Paid time before the first step.", unit="s", least=0)
+    ] = 300.0
     """Paid time before the first step: machines, image, data, weights."""
-    restart_seconds: float = 600.0
+    restart_seconds: Annotated[
+        float, Option(help="From an interruption to the next step.", unit="s", least=0)
+    ] = 600.0
     """From an interruption to the first new step, a new machine included."""
-    evaluation_share: float = 0.0
+    evaluation_share: Annotated[
+        float, Option(help="Evaluation's share on top of training.", least=0)
+    ] = 0.0
     """Evaluation's time as a share of the training's (0.05 = 5 % on top)."""
-    failed_share: float = 0.0
+    failed_share: Annotated[
+        float, Option(help="Share of failed attempts on top of training.", least=0)
+    ] = 0.0
     """Work of attempts that are thrown away, as a share of the finished run's."""
-    idle_hours: float = 0.0
+    idle_hours: Annotated[float, Option(help="Idle machine hours.", unit="h", least=0)] = 0.0
     """Hours in which the machines run and do nothing (weekend, debugging, waiting for you)."""
-    storage_gb: float = 0.0
+    storage_gb: Annotated[
+        float, Option(help="Data kept on the provider's disks.", unit="GB", least=0)
+    ] = 0.0
     """Data and checkpoints kept on the provider's disks, GB (10**9 bytes)."""
-    stopped_days: float = 0.0
+    stopped_days: Annotated[
+        float, Option(help="Days to keep the disks after the machines.", unit="days", least=0)
+    ] = 0.0
     """Days for which the disks are kept while the machines are stopped."""
-    egress_gb: float = 0.0
+    egress_gb: Annotated[
+        float, Option(help="Data downloaded from the provider.", unit="GB", least=0)
+    ] = 0.0
     """Data that leaves the provider, GB: checkpoints taken home."""
-    hours_per_month: int = 720
+    hours_per_month: Annotated[
+        int, Option(help="720 (30 days) or 730 (a year / 12).", choices=MONTHS)
+    ] = 720
     """One of `MONTHS`."""
 
     def __post_init__(self) -> None:
         _check_length(self)
-        for name in (
-            *("start_seconds", "restart_seconds", "evaluation_share", "failed_share"),
-            *("idle_hours", "storage_gb", "stopped_days", "egress_gb"),
-        ):
-            _require(name, getattr(self, name), "0 or above", least=0.0)
-        for name in (
-            *("storage_bytes_per_second", "checkpoint_interval_seconds"),
-            *("interruption_hours", "failure_gpu_hours"),
-        ):
-            _require(name, getattr(self, name), "above 0", least=math.ulp(0.0))
-        for name in ("checkpoint_bytes", "checkpoint_seconds"):
-            _require(name, getattr(self, name), "0 or above", least=0.0)
+        check_declared(self)
         if self.checkpoint_bytes is None and self.checkpoint_seconds is None:
             raise UsageError(
                 "A run needs the size or the time of a checkpoint. Give "
                 "checkpoint_bytes=checkpoint_bytes(workload, strategy), or checkpoint_seconds."
             )
-        if self.hours_per_month not in MONTHS:
-            raise UsageError(f"hours_per_month is 720 or 730, not {self.hours_per_month}.")
 
     def length(self, tokens_per_step: int) -> tuple[int, float]:
         """Optimizer steps (rounded up) and tokens of the run."""
@@ -117,12 +139,8 @@ def _check_length(plan: RunPlan) -> None:
     if (plan.epochs is None) != (plan.dataset_tokens is None):
         raise UsageError("epochs and dataset_tokens belong together. Give both, or tokens.")
     for name in (*given, "dataset_tokens"):
-        _require(name, getattr(plan, name), "above 0", least=math.ulp(0.0))
-
-
-def _require(name: str, value: float | None, allowed: str, *, least: float) -> None:
-    if value is not None:
-        require_amount(name, value, allowed, least=least)
+        if (value := getattr(plan, name)) is not None:
+            require_number(name, value, above=0)
 
 
 def checkpoint_bytes(workload: Workload, strategy: Strategy) -> int:

@@ -21,6 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from workbench.describe.checks import require_number
 from workbench.errors import pip_install
 from workbench.estimate.simulation.result import Simulation, SimulationUnavailable
 
@@ -35,6 +36,7 @@ class SimulationProcess:
     def __init__(
         self, requests: Sequence[dict[str, Any]], *, timeout_seconds: float = 300.0
     ) -> None:
+        require_number("timeout_seconds", timeout_seconds, above=0)
         self.progress: tuple[float, str] = (0.0, "starting")
         self._timeout, self._deadline = timeout_seconds, time.monotonic() + timeout_seconds
         self._answers: list[dict[str, Any]] = []

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.checks import require_number
 from workbench.describe.job_function import takes_job
-from workbench.errors import UsageError
+from workbench.describe.workload import MOST_TOKENS
 from workbench.estimate.memory import training_memory
 from workbench.estimate.parts import Estimate
 from workbench.units import format_bytes
@@ -20,7 +21,6 @@ from workbench.units import format_bytes
 HEADROOM = 0.05
 """Share of the card that a suggestion leaves free: fragmentation, other processes, the estimate's
 own error. What counts as fitting is `Estimate.fits`, with `SAFETY` (parts.py)."""
-_LIMIT = 2**24  # sequences per micro-batch, or tokens per sequence, beyond any practical use
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,11 +51,7 @@ def leaves_headroom(estimate: Estimate, headroom: float = HEADROOM) -> bool | No
     Raises:
         UsageError: headroom is not a share.
     """
-    if not 0 <= headroom < 1:
-        raise UsageError(
-            f"headroom is the share of the card that stays free, at least 0 and below 1, "
-            f"not {headroom}."
-        )
+    require_number("headroom", headroom, least=0, below=1)
     if estimate.card_bytes is None:
         return None
     return estimate.on_card_bytes <= estimate.card_bytes * (1 - headroom)
@@ -74,7 +70,7 @@ def largest_micro_batch(
     def at(count: int) -> Estimate:
         return training_memory(replace(workload, micro_batch=count), strategy, cluster)
 
-    return _largest(at, step=1, limit=_LIMIT, unit="sequences", headroom=headroom)
+    return _largest(at, step=1, limit=MOST_TOKENS, unit="sequences", headroom=headroom)
 
 
 @takes_job
@@ -100,7 +96,7 @@ def longest_sequence(
         return training_memory(replace(workload, seq_len=tokens), strategy, cluster)
 
     return _largest(
-        at, step=step, limit=model.longest_sequence or _LIMIT, unit="tokens", headroom=headroom
+        at, step=step, limit=model.longest_sequence or MOST_TOKENS, unit="tokens", headroom=headroom
     )
 
 

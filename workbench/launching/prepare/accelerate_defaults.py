@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+from workbench.describe.checks import switch_of
 from workbench.errors import UsageError
 from workbench.trainer_configs.config_fields import load
 
@@ -81,7 +82,7 @@ def _more_flags(decides: str, environment: Mapping[str, str]) -> list[str]:
         flag = name.removeprefix("ACCELERATE_").lower()
         if flag not in _SWITCHES:
             words += [f"--{flag}", value]
-        elif value.lower() in {"1", "true", "yes", "on"}:
+        elif switch_of(value) is True:
             words.append(f"--{flag}")
     return words
 

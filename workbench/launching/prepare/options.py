@@ -15,7 +15,8 @@ from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from workbench.describe import Cluster, Strategy
 from workbench.describe.job import Job
-from workbench.describe.option import Group, Option, check_value, declared, groups
+from workbench.describe.option import Group, Option, declared, groups
+from workbench.describe.option_limits import check_value
 from workbench.describe.stack import ALL, CALIBRATION
 from workbench.errors import UnknownNameError, UsageError
 from workbench.recover.policy import Recovery

@@ -43,7 +43,7 @@ def of_own_model(request: Request, recipe: str, shape: Mapping[str, Any]) -> Job
     elif request.cluster.accelerator is not None:
         given["gpu"] = request.cluster.accelerator.id
     try:
-        return Job.of(shape["model"], **given)
+        return Job.from_options(shape["model"], given, typed=())
     except UsageError:
         named_as_folder = shape["model"].startswith((".", "/", "~"))
         if named_as_folder or Path(shape["model"]).is_dir():

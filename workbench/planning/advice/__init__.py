@@ -8,10 +8,13 @@ pay is the bill's affair (`workbench cost`), which machines to take the planner'
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from workbench.describe import Conditions, Offer, Strategy
 from workbench.describe.job import Job
 from workbench.describe.job_function import takes_whole_job
+from workbench.describe.option import Option, declared
+from workbench.describe.option_limits import check_declared
 from workbench.errors import UsageError
 from workbench.estimate.exchange import gradient_bytes
 from workbench.estimate.rank import ranks_of
@@ -27,6 +30,7 @@ from workbench.planning.advice.links import all_reduce_time, nvlink_or_pcie
 from workbench.planning.advice.machine import checkpoint_advice, instance_sanity, known_offer
 from workbench.planning.advice.strategy import ddp_or_fsdp, recompute_cost, zero_savings
 from workbench.planning.advice.value import Advice
+from workbench.planning.market import Limits
 
 __all__ = [
     "Advice",
@@ -50,29 +54,44 @@ __all__ = [
     "zero_savings",
 ]
 
+_LIMITS = declared(Limits)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFacts:
     """What is known of a run beside its job; each makes one more rule answer."""
 
-    tokens: float | None = None
+    tokens: Annotated[float | None, Option(help="Tokens of the whole run.", above=0)] = None
     """Tokens of the whole run."""
-    deadline_hours: float | None = None
+    deadline_hours: Annotated[float | None, _LIMITS["deadline_hours"].option] = None
     """When it has to end."""
-    loss: float | None = None
+    loss: Annotated[
+        float | None,
+        Option(help="Training loss in nats per token, for the batch [default: 3.0].", above=0),
+    ] = None
     """Training loss in nats per token; None = 3.0."""
-    rate: float | None = None
+    rate: Annotated[float | None, Option(help="A learning rate that works.", above=0)] = None
     """A learning rate that works with a global batch of `rate_batch_tokens`."""
-    rate_batch_tokens: float | None = None
+    rate_batch_tokens: Annotated[
+        float | None, Option(help="Global batch in tokens that the rate is for.", above=0)
+    ] = None
     """See `rate`; None = the job's own."""
     offer: Offer | None = None
     """The machine that the GPUs are in."""
-    checkpoint_seconds: float | None = None
+    checkpoint_seconds: Annotated[
+        float | None, Option(help="Seconds that one checkpoint holds the training up.", above=0)
+    ] = None
     """What one checkpoint holds the training up; with `interruption_hours`."""
-    interruption_hours: float | None = None
+    interruption_hours: Annotated[
+        float | None,
+        Option(help="Mean hours between interruptions, for --checkpoint-seconds.", above=0),
+    ] = None
     """Mean hours between interruptions of the whole job."""
     conditions: Conditions | None = None
     """What was measured there."""
+
+    def __post_init__(self) -> None:
+        check_declared(self)
 
 
 @takes_whole_job

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workload
 from workbench.describe.catalog import gpu as find_gpu
-from workbench.describe.checks import require_above
+from workbench.describe.checks import require_number
 from workbench.describe.job import Job
 from workbench.describe.job_function import as_job
 from workbench.errors import UsageError
@@ -65,7 +65,7 @@ def need_more_gpus(
     card = find_gpu(gpu) if isinstance(gpu, str) else gpu
     for name, value in (("tokens", tokens), ("deadline_hours", deadline_hours)):
         if value is not None:
-            require_above(name, value, 0)
+            require_number(name, value, above=0)
     job = as_job(workload, _SINGLE, Cluster.rented(card, gpus=1))
     ways = _ways_to_fit(job, card, tokens, deadline_hours, conditions)
     on_one = on_one_gpu(job, card)

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from workbench.describe import Cluster, Strategy, Workload
-from workbench.describe.checks import require_above
+from workbench.describe.checks import require_number
 from workbench.errors import UsageError
 from workbench.estimate.sizing.limits import largest_micro_batch
 from workbench.planning.advice.value import Advice, Rule
@@ -87,7 +87,7 @@ def scaled_rate(
     (0.0006, 3.2)
     """
     for name, value in (("rate", rate), ("batch", batch), ("new_batch", new_batch)):
-        require_above(name, value, 0)
+        require_number(name, value, above=0)
     if not all(0 <= beta < 1 for beta in betas):
         raise UsageError(f"betas must be at least 0 and below 1, not {betas}.")
     ratio = new_batch / batch
@@ -164,7 +164,7 @@ def critical_batch_tokens(loss: float = _USUAL_LOSS) -> float:
     >>> round(critical_batch_tokens(3.0), -4), round(critical_batch_tokens(2.0), -5)
     (1080000.0, 7500000.0)
     """
-    require_above("loss", loss, 0)
+    require_number("loss", loss, above=0)
     return _CRITICAL_TOKENS / loss**_CRITICAL_POWER
 
 

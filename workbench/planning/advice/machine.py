@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 
 from workbench.describe import Cluster, Conditions, Offer, Strategy, Workload, prices
-from workbench.describe.checks import require_above
+from workbench.describe.checks import require_number
 from workbench.errors import UsageError
 from workbench.estimate.card import host_bytes
 from workbench.estimate.interruptions import (
@@ -176,7 +176,7 @@ def checkpoint_advice(
     Raises:
         UsageError: a time not above 0, or interruptions so frequent that nothing gets done.
     """
-    require_above("checkpoint_seconds", checkpoint_seconds, 0)
+    require_number("checkpoint_seconds", checkpoint_seconds, above=0)
     young = checkpoint_interval(checkpoint_seconds, mean_hours_between_interruptions)
     daly = daly_interval(checkpoint_seconds, mean_hours_between_interruptions)
     mean = mean_hours_between_interruptions * HOUR

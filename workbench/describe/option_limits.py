@@ -1,0 +1,79 @@
+"""Declared values held against their declarations: in one place, whichever face they came by."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, cast
+
+from workbench.describe.checks import (
+    require_at_least,
+    require_at_most,
+    require_choice,
+    require_number,
+    require_switch,
+)
+from workbench.describe.option import DeclaredField, Option, own_fields
+
+
+def check_declared(value: Any) -> None:
+    """Hold every declared field of a dataclass's value against its declaration.
+
+    Raises:
+        UsageError: one of them is not allowed; the message names the field and what is.
+    """
+    for name, field in _limited(value.__class__).items():
+        checked_field(field, getattr(value, name))
+
+
+def checked_field(field: DeclaredField, given: Any) -> Any:
+    """A value that its field's declaration allows.
+
+    Raises:
+        UsageError: it is not allowed; the message names the field and what is.
+    """
+    if given is None and field.may_be_none:
+        return None
+    if field.is_switch:
+        require_switch(field.name, given)
+    elif field.plain_type is float:
+        _check_number(field.name, given, field.option)
+    else:
+        check_value(field.name, given, field.option, field.title)
+    return given
+
+
+def check_value(name: str, given: Any, option: Option, title: str = "") -> None:
+    """Hold a word or a whole number, or several, against choices and limits.
+
+    Raises:
+        UsageError: it is not allowed; the message names the field and what is.
+    """
+    for part in cast("tuple[Any, ...]", given if option.split else (given,)):
+        if option.choices:
+            require_choice(title or name, part, option.choices)
+        if option.least is not None:
+            require_at_least(name, part, option.least)
+        if option.most is not None:
+            require_at_most(name, part, option.most, option.beyond)
+
+
+def _check_number(name: str, given: Any, option: Option) -> None:
+    require_number(name, given, above=option.above, least=option.least, below=option.below)
+    if option.most is not None:
+        require_at_most(name, given, option.most, option.beyond)
+
+
+@functools.cache
+def _limited(kind: type) -> Mapping[str, DeclaredField]:
+    """The fields whose values can be wrong: switches first, then numbers and words."""
+    fields = own_fields(kind)
+    switches = {name: field for name, field in fields.items() if field.is_switch}
+    others = {
+        name: field
+        for name, field in fields.items()
+        if field.plain_type is float
+        or field.option.choices
+        or (field.option.least, field.option.most) != (None, None)
+    }
+    return switches | others
