@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 import workbench as wb
+from workbench.cli.plan import question
+from workbench.cli.plan_values import PlanOptions
 from workbench.describe.job import Job, options
 from workbench.describe.needed import needs
 from workbench.errors import UsageError
@@ -120,6 +122,16 @@ def test_layouts_of_a_job_leave_out_what_they_do_not_read() -> None:
     alone = on_one_gpu(job, "h100")
     assert not alone.strategy.sequence_parallel
     assert fewest_gpus(job)
+
+
+def test_a_plan_keeps_what_only_some_layouts_read() -> None:
+    given = {"model": "mixtral-8x7b", "expert_imbalance": 3.0, "reduce_bytes": 2}
+    asked = question(PlanOptions(job=given, tokens="1B"))
+    assert asked.workload.kernels.expert_imbalance == 3
+    assert asked.job is not None
+    assert asked.job.given["reduce_bytes"] == 2
+    with pytest.raises(UsageError, match="goes with lora rank"):
+        question(PlanOptions(job={**given, "lora_dropout": True}, tokens="1B"))
 
 
 @pytest.mark.parametrize(

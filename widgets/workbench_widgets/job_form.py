@@ -133,7 +133,9 @@ class JobForm(Form):
     def workload(self) -> wb.Workload:
         """What is trained. Raises UsageError: a value that the engine does not have."""
         alone = {"strategy": "single", "gpus": 1, "nodes": 1}
-        return calibrated(Job.of(self["model"], **self.options() | alone)).workload
+        given = self.options() | alone
+        job = Job.from_options(self["model"], given, typed=given, layout_is_open=True)
+        return calibrated(job).workload
 
     def options(self) -> dict[str, Any]:
         """The options of the job as `Job.of` takes them, without those that have no effect.

@@ -311,8 +311,8 @@ def _parameter(
     )
 
 
-def describe(description: Description) -> Job:
-    """The job.
+def describe(description: Description, *, layout_is_open: bool = False) -> Job:
+    """The job; `layout_is_open`: a plan chooses how it is spread.
 
     Raises:
         UsageError: a value is impossible; the message says what is allowed.
@@ -323,21 +323,23 @@ def describe(description: Description) -> Job:
             raise UsageError("--config and --like both say what is trained. Leave one out.")
         from workbench.trainer_configs import job_from_config  # noqa: PLC0415  (the mappings)
 
-        job = job_from_config(description.config, **values)
+        job = job_from_config(description.config, layout_is_open=layout_is_open, **values)
         return calibrated(job, description.calibration)
     model = values.pop("model", None)
     if description.like is not None:
         if model is not None:
             raise UsageError("--model and --like both say what is trained. Leave one out.")
         same = measurements.like(Store(), description.like)
-        like = Job.from_options(same.pop("model"), same | values, typed=values)
-        return calibrated(like, description.calibration)
+        model, given = same.pop("model"), same | values
+    else:
+        given = values
     if model is None:
         raise UsageError(
             "The model is missing. Add --model M (workbench models lists them), --config FILE (a "
             "trainer's configuration), or --like RUN (a run, or a script that was measured)."
         )
-    return calibrated(Job.of(model, **values), description.calibration)
+    job = Job.from_options(model, given, typed=values, layout_is_open=layout_is_open)
+    return calibrated(job, description.calibration)
 
 
 def as_options(strategy: Strategy) -> str:

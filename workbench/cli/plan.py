@@ -105,7 +105,7 @@ def question(options: PlanOptions) -> Question:
     """
     _refuse_decided(options)
     kept = {name: value for name, value in options.job.items() if name not in options.BETWEEN}
-    described = describe(replace(options, job={**kept, "cpu": True}))
+    described = describe(replace(options, job={**kept, "cpu": True}), layout_is_open=True)
     data = Space().data + (DATA[-2:] if options.zero else ())
     space = Space(data=data, offload=not options.no_offload, launchable=not options.all_layouts)
     if options.any_script:

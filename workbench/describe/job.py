@@ -24,9 +24,9 @@ from workbench.describe.hardware import Cluster
 from workbench.describe.implementation import KERNELS, ImplementationAssumptions
 from workbench.describe.model import Model, usual_seq_len
 from workbench.describe.named_model import read_model
-from workbench.describe.needed import of_job, sentence, unmet
+from workbench.describe.needed import needs_layout, of_job, sentence, unmet
 from workbench.describe.option import DeclaredField, Option, declared, flat_names
-from workbench.describe.placement import Placement, machine_note
+from workbench.describe.placement import Placement, machine_note, precision_there
 from workbench.describe.recorded import from_document
 from workbench.describe.shown import changed_fields
 from workbench.describe.strategy import DEGREES, Strategy
@@ -115,9 +115,14 @@ class Job:
 
     @classmethod
     def from_options(
-        cls, model: str | Path | Model, values: Mapping[str, Any], typed: Collection[str]
+        cls,
+        model: str | Path | Model,
+        values: Mapping[str, Any],
+        typed: Collection[str],
+        *,
+        layout_is_open: bool = False,
     ) -> Job:
-        """As `of`, where a person gave the options in `typed` alone.
+        """As `of`, where a person gave the options in `typed` alone; a plan may choose the layout.
 
         Of the others, which a file or an earlier job has, those without effect are left out.
 
@@ -128,6 +133,8 @@ class Job:
         described, notes = (model, ()) if isinstance(model, Model) else read_model(str(model))
         job = cls._described(described, notes, values)
         given = [name for name, value in values.items() if value is not None]
+        if layout_is_open:
+            given = [name for name in given if not needs_layout(name)]
         check_given(job.strategy, [name for name in given if name in typed])
         facts = of_job(described, job.workload, job.strategy)
         idle = unmet([name for name in given if name in facts], facts)
@@ -147,7 +154,8 @@ class Job:
         strategy, placement = _spread(given)
         cluster = placement.cluster()
         trainer, assumed = _assumed(described, strategy, _arch(cluster), given)
-        converted, conversion = _precision_there(cluster, assumed | given)
+        chosen = (assumed | given).get("precision")
+        converted, conversion = precision_there(cluster, chosen, default("precision"))
         assumed |= converted
         extra = {name: value for name, value in assumed.items() if name in flat_names(Strategy)}
         return cls(
@@ -194,7 +202,7 @@ class Job:
 
         >>> job = Job.of("llama-3-8b", gpu="h100", trainer="trl", optimizer="sgd")
         >>> job.changed(lora_rank=16).workload.loss, job.changed(optimizer=None).workload.optimizer
-        ('full', 'adamw')
+        ('full', 'adamw-fused')
 
         Raises:
             UnknownNameError: no such option.
@@ -263,21 +271,6 @@ def _arch(cluster: Cluster | str) -> str:
     """The generation of its cards; "" where none is known."""
     card = cluster.accelerator if isinstance(cluster, Cluster) else None
     return card.arch if card else ""
-
-
-def _precision_there(
-    cluster: Cluster | str, values: Mapping[str, Any]
-) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The precision where no one chose one and the card lacks the usual, and a sentence on it."""
-    card = cluster.accelerator if isinstance(cluster, Cluster) else None
-    usual = default("precision")
-    if card is None or values.get("precision") is not None or not card.why_not(usual):
-        return {}, ()
-    other = card.instead_of(usual)
-    if other is None:
-        return {}, ()
-    sentence = f"{card.name} has no {usual} matmuls: {other} is assumed. --precision chooses."
-    return {"precision": other}, (sentence,)
 
 
 def _assumed_note(trainer: Preset, model: Model) -> tuple[str, ...]:

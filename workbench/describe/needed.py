@@ -59,6 +59,18 @@ def of_job(model: Model, workload: Workload, strategy: Strategy) -> dict[str, An
     }
 
 
+def needs_layout(option: str) -> bool:
+    """Whether the layout decides if an option changes anything.
+
+    >>> needs_layout("expert_imbalance"), needs_layout("lora_targets")
+    (True, False)
+    """
+    if option in declared(Strategy):
+        return True
+    need = needs().get(option)
+    return need is not None and need.fact in of_strategy(Strategy(name=""))
+
+
 def is_met(option: str, facts: Mapping[str, Any]) -> bool:
     """Whether what an option needs is there, as far as the facts tell."""
     need = needs().get(option)
@@ -93,7 +105,8 @@ def sentence(option: str, facts: Mapping[str, Any], strategy: str) -> str:
     else:
         *first, last = map(str, need.values or ("",))
         goes = f"{words} {' or '.join(filter(None, (', '.join(first), last)))}".rstrip()
-        has = f"{words} {value or ('none' if value != 0 or value is False else 0)}"
+        is_count = isinstance(value, int) and not isinstance(value, bool)
+        has = f"{words} {value if is_count else value or 'none'}"
     who = repr(strategy) if need.fact in of_strategy(Strategy(name="")) else "this job"
     return f"{option_text(option, facts[option])} goes with {goes}; {who} has {has}. Leave it out."
 

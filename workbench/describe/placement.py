@@ -96,3 +96,17 @@ def machine_note(cluster: Cluster | str) -> tuple[str, ...]:
         f"machines have at most {_USUAL_MOST}."
     )
     return (sentence + several,)
+
+
+def precision_there(
+    cluster: Cluster | str, chosen: str | None, usual: str
+) -> tuple[dict[str, str], tuple[str, ...]]:
+    """The precision where no one chose one and the card lacks the usual, and a sentence on it."""
+    card = cluster.accelerator if isinstance(cluster, Cluster) else None
+    if card is None or chosen is not None or not card.why_not(usual):
+        return {}, ()
+    other = card.instead_of(usual)
+    if other is None:
+        return {}, ()
+    sentence = f"{card.name} has no {usual} matmuls: {other} is assumed. --precision chooses."
+    return {"precision": other}, (sentence,)

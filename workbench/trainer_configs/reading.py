@@ -101,17 +101,20 @@ def read_command_line(words: Sequence[str], trainer: str) -> TrainerConfig:
     return _read(Document("the script's arguments", read_arguments(words)), trainer, Path())
 
 
-def job_from_config(path: str | Path, **given: Any) -> Job:
+def job_from_config(path: str | Path, *, layout_is_open: bool = False, **given: Any) -> Job:
     """The job that a trainer's configuration describes; options that are given count before it.
+
+    With `layout_is_open` a plan chooses how it is spread.
 
     Raises:
         UsageError: as `read_config`; or the file names no model and none is given.
     """
     check_names(given)
-    return job_of(read_config(path, given.get("trainer")), given)
+    config = read_config(path, given.get("trainer"))
+    return job_of(config, given, layout_is_open=layout_is_open)
 
 
-def job_of(config: TrainerConfig, given: Mapping[str, Any]) -> Job:
+def job_of(config: TrainerConfig, given: Mapping[str, Any], *, layout_is_open: bool = False) -> Job:
     """The job of a configuration that was read.
 
     Raises:
@@ -124,7 +127,7 @@ def job_of(config: TrainerConfig, given: Mapping[str, Any]) -> Job:
             f"{config.document.name} names no model that is known here. Add --model M (workbench "
             "models lists them), or the folder of its config.json."
         )
-    job = Job.from_options(model, values, typed=given)
+    job = Job.from_options(model, values, typed=given, layout_is_open=layout_is_open)
     return job.with_notes(*config.notes, *_left_open(config, given, job))
 
 
