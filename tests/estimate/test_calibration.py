@@ -300,3 +300,11 @@ def test_rates_that_contradict_each_other_are_told() -> None:
     ]
     (said,) = troubles(calibrated(products=tuple(slow)))
     assert "something else had the cores" in said.what
+    slow_memory = tuple(
+        dataclasses.replace(one, memory_bytes_per_second=one.memory_bytes_per_second / 9)
+        if one.processes == 1
+        else one
+        for one in calibrated().rates
+    )
+    (said,) = troubles(calibrated(rates=slow_memory))
+    assert said.what.startswith("memory: one process alone reaches")

@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+import workbench as wb
+from workbench.cli.memory import answer
+from workbench.cli.memory_view import _training_words
 from workbench.describe import Cluster, Strategy
 from workbench.describe.job import Job
 from workbench.describe.measured import PerBatch, cpu_text
@@ -23,6 +26,7 @@ from workbench.measuring.batches import BatchOption, declared_option, other_batc
 from workbench.measuring.described import samples_of, workload_of
 from workbench.measuring.fit import line, moments
 from workbench.measuring.measure import ProbeError, _check_unchanged, _compiled
+from workbench.planning.space import default_batch
 from workbench.store import measurements
 from workbench.store.measurements import Measurement, batch_argument, find, keep, key_of, like
 from workbench.store.runs import Store
@@ -254,6 +258,19 @@ def test_a_workload_comes_back_from_json() -> None:
 def test_the_batch_argument_is_known_by_its_usual_names(words: list[str], value: int) -> None:
     found = batch_argument(words)
     assert (found and found.value) == value
+
+
+def test_a_plan_takes_the_batch_of_a_script_whose_samples_are_no_tokens() -> None:
+    work = replace(workload(4, 2), seq_len=1, accumulate=2)
+    assert not work.counts_tokens
+    assert default_batch(work) == work.micro_batch * work.accumulate == 8
+    assert default_batch(work, 16) == 16  # one for each rank
+    text = _training_words(answer(_job(work), 0.05))
+    assert text.startswith("4 samples x 2 accumulated, fp32")
+
+
+def _job(work: Workload) -> wb.Job:
+    return wb.Job(workload=work, strategy=Strategy.parse("single", 1), cluster="cpu")
 
 
 def test_a_script_is_known_by_content_and_arguments(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def _inputs(report: CostAnswer) -> Table:
     price = offer.spot_usd_per_hour if cost.spot else offer.usd_per_hour
     what = (
         f"{model.name}, {format_count(model.parameters)} parameters; "
-        f"{format_count(cost.tokens)} tokens in {job.steps:,} steps of "
+        f"{format_count(cost.tokens)} {cost.step.unit} in {job.steps:,} steps of "
         f"{format_count(cost.step.tokens)}, {workload.method}"
     )
     marks = f" ({', '.join(offer.marks)})" if offer.marks else ""

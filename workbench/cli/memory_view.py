@@ -111,7 +111,8 @@ def _inputs(job: Job, what: str) -> Table:
 def _training_words(report: MemoryAnswer) -> str:
     workload = report.job.workload
     times = f" x {workload.accumulate} accumulated" if workload.accumulate > 1 else ""
-    return f"{workload.micro_batch} x {workload.sequence} tokens{times}, {workload.method}"
+    of = f" x {workload.sequence} tokens" if workload.counts_tokens else " samples"
+    return f"{workload.micro_batch}{of}{times}, {workload.method}"
 
 
 def _choices(job: Job) -> str:

@@ -98,10 +98,12 @@ def _sentences(title: str, sentences: tuple[str, ...]) -> Table | None:
 
 def _question(report: PlanAnswer) -> Table | None:
     work, model = report.workload, report.workload.model
+    unit = "tokens" if work.counts_tokens else "samples"
+    each = f" x {work.sequence:,} tokens" if work.counts_tokens else ""
     length = report.options.tokens or f"{report.options.epochs} x {report.options.dataset_tokens}"
     text = (
-        f"{model.name}, {format_count(model.parameters)} parameters, {length} tokens in steps of "
-        f"{report.plans.global_batch:,} x {work.sequence:,} tokens; {work.method}"
+        f"{model.name}, {format_count(model.parameters)} parameters, {length} {unit} in steps of "
+        f"{report.plans.global_batch:,}{each}; {work.method}"
     )
     return _sentences("What", (text,))
 

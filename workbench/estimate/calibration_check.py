@@ -196,20 +196,20 @@ def _link_trouble(calibration: Calibration, gpu: Accelerator, line: Line | None)
 
 
 def _contradiction(calibration: Calibration) -> list[Trouble]:
-    """A process with all cores that is slower than each of two that share them was disturbed."""
-    alone = calibration.best_flops("fp32", 1)
-    beside = calibration.best_flops("fp32", 2)
-    if not alone or not beside or alone >= ODD * beside:
-        return []
-    return [
-        Trouble(
-            what=(
-                f"One process alone computes {alone / beside:.0%} of what each of two does beside "
-                "the other: something else had the cores then."
-            ),
-            next="Calibrate again when nothing else runs: steps are predicted far too slow so.",
+    """A process alone that is slower than each of several that share the cores was disturbed."""
+    rates = {line.name: line.measured for line in lines(calibration) if line.unit != "s"}
+    for name, beside in rates.items():
+        kind, _, several = name.partition(", each of ")
+        alone = rates.get(kind)
+        if not several or not alone or not beside or alone >= ODD * beside:
+            continue
+        what = (
+            f"{kind}: one process alone reaches {alone / beside:.0%} of what each of {several} "
+            "does beside the others: something else had the cores then."
         )
-    ]
+        step = "Calibrate again when nothing else runs: steps are predicted far too slow so."
+        return [Trouble(what=what, next=step)]
+    return []
 
 
 def _cpu_troubles(calibration: Calibration) -> list[Trouble]:

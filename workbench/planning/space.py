@@ -111,7 +111,8 @@ class ParallelLayout:
 def default_batch(workload: Workload, ranks: int = 1) -> int:
     """Sequences per optimizer step where none are given, at least one per rank.
 
-    The smallest power of two that holds `BATCH_TOKENS`. Ranks that do not divide one, such as 6 or
+    The smallest power of two that holds `BATCH_TOKENS`; of samples that are no tokens, the batch
+    of the workload's own step. Ranks that do not divide one, such as 6 or
     7, get a little more: a multiple of them with a power of two in it, for the micro-batches.
 
     >>> from workbench.describe import Model
@@ -119,7 +120,10 @@ def default_batch(workload: Workload, ranks: int = 1) -> int:
     >>> default_batch(work), default_batch(work, 8), default_batch(work, 6), default_batch(work, 7)
     (512, 512, 528, 560)
     """
-    wanted = max(-(-BATCH_TOKENS // workload.sequence), ranks)
+    wanted = -(-BATCH_TOKENS // workload.sequence)
+    if not workload.counts_tokens:
+        wanted = workload.micro_batch * workload.accumulate
+    wanted = max(wanted, ranks)
     odd = ranks // (ranks & -ranks)
     if odd == 1:
         return 1 << (wanted - 1).bit_length()

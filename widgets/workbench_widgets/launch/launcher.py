@@ -107,7 +107,7 @@ class Launcher(ControlBox):
         super().__init__(parts)
         self.add_class("wb-form")
         self.button.on_click(self._on_click)
-        self.fields.observe(self._on_change)
+        self.fields.observe(lambda _change: self.picker.look_soon(of_form=True))
         self.fields.devices.observe(self._count_ranks, names="value")
         self.picker.on_look(self._show)
         self._show(self.picker.seen)
@@ -180,9 +180,6 @@ class Launcher(ControlBox):
         self.button.tooltip = look.problem or look.missing or "Start what the form says"
         for note in (*self._notes, self.reused):
             note.show(request)
-
-    def _on_change(self, _change: object) -> None:
-        self.picker.look_soon(of_form=True)
 
     def _count_ranks(self, change: dict[str, Any]) -> None:
         """A rank for each GPU that is ticked; slots of cores are shared by the ranks."""

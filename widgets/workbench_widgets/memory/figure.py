@@ -98,10 +98,11 @@ def _sentence(words: str) -> str:
 def _setting(workload: wb.Workload, layout: wb.Strategy) -> str:
     """The line under the headline: what is on how many GPUs."""
     tokens = workload.tokens_per_step(layout.data_ranks)
+    unit = "tokens" if workload.counts_tokens else "samples"
     many = "1 GPU" if layout.world_size == 1 else f"{layout.world_size} GPUs, {layout.name}"
     return (
         f"{workload.model.name}, {format_count(workload.model.parameters)} parameters, on {many}; "
-        f"{format_count(tokens)} tokens per optimizer step. Each figure is for the fullest GPU."
+        f"{format_count(tokens)} {unit} per optimizer step. Each figure is for the fullest GPU."
     )
 
 
