@@ -30,7 +30,10 @@ from workbench.describe.option_limits import check_declared
 from workbench.describe.shown import changed_fields
 from workbench.errors import UnknownNameError, UsageError
 
-NAMES = tuple("single ddp fsdp fsdp-grad-op hsdp zero1 zero2 zero3 tp pp cp ep".split())
+NAMES = (
+    *("single", "ddp", "fsdp", "fsdp-grad-op", "hsdp"),
+    *("zero1", "zero2", "zero3", "tp", "pp", "cp", "ep"),
+)
 DEGREES = ("dp_replicate", "dp_shard", "tp", "cp", "pp", "ep")
 RECOMPUTE = ("none", "selective", "full")
 SELECTIVE = ("op", "attention", "mlp", "norm", "moe")
@@ -265,11 +268,7 @@ class Strategy:
         return self.data_ranks * self.cp
 
     def options(self) -> dict[str, Any]:
-        """Every field by its flat name, as records and the command line name it.
-
-        >>> Strategy.parse("pp", 4).options()["schedule"]
-        '1f1b'
-        """
+        """Every field by its flat name, as records and the command line name it."""
         return flat_values(self)
 
     def options_beside_name(self) -> dict[str, Any]:
