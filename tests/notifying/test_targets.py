@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from workbench.notifying import (
     targets,
     write_targets,
 )
-from workbench.notifying.targets import targets_path
+from workbench.notifying.targets import changing_targets, targets_path
 
 pytest.importorskip("apprise")
 SLACK = "https://hooks.slack.com/services/T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ"
@@ -75,6 +76,16 @@ def test_a_secret_in_the_path_is_not_shown(url: str, shown: str) -> None:
 def test_others_are_refused_with_the_forms_that_work(url: str) -> None:
     with pytest.raises(UsageError, match=r"ntfy\.sh/TOPIC"):
         delivery.understood(url)
+
+
+def test_of_targets_added_at_once_none_is_lost() -> None:
+    def add(number: int) -> None:
+        with changing_targets() as known:
+            known[f"target-{number}"] = Target(name=f"target-{number}", url=SLACK)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(24)))
+    assert len(read_targets()) == 24
 
 
 def test_added_listed_changed_and_removed(home: Path) -> None:

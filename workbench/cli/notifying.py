@@ -12,9 +12,9 @@ from workbench.cli.help_pages import HelpGroup
 from workbench.cli.tables import JsonOption, print_json, print_json_rows
 from workbench.cli.terminal import console
 from workbench.errors import UnknownNameError, UsageError, WorkbenchError
-from workbench.notifying import Target, delivery, read_targets, write_targets
+from workbench.notifying import Target, delivery, read_targets
 from workbench.notifying.messages import Message
-from workbench.notifying.targets import LEVELS, level
+from workbench.notifying.targets import LEVELS, changing_targets, level, targets_path
 
 notify = typer.Typer(
     cls=HelpGroup,
@@ -51,13 +51,13 @@ def add(
     """
     given = url or _asked()
     target = Target(name=name, url=delivery.understood(given.strip()), findings=level(findings))
-    targets = read_targets()
-    verb = "Changed" if name in targets else "Added"
-    path = write_targets({**targets, name: target})
+    with changing_targets() as targets:
+        verb = "Changed" if name in targets else "Added"
+        targets[name] = target
     if as_json:
         print_json(_row(target))
         return
-    _say(f"{verb} {name}: {delivery.shown(target.url)} ({path}, readable by you alone).")
+    _say(f"{verb} {name}: {delivery.shown(target.url)} ({targets_path()}, readable by you alone).")
     _say(f"Try it: workbench notify test {name}")
 
 
@@ -83,9 +83,9 @@ def list_targets(*, as_json: JsonOption = False) -> None:
 @notify.command()
 def remove(name: Annotated[str, _NAME], *, as_json: JsonOption = False) -> None:
     """Remove a target. Runs that are under way keep telling it."""
-    targets = read_targets()
-    target = _find(name, targets)
-    write_targets({key: target for key, target in targets.items() if key != name})
+    with changing_targets() as targets:
+        target = _find(name, targets)
+        del targets[name]
     if as_json:
         print_json(_row(target))
         return

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
 from workbench.errors import StoreError, UnknownNameError, UsageError, pip_install
+from workbench.store.detached import lock_file
 from workbench.store.files import read_json_or_why, write_bytes_atomic
 
 ALL, NONE = "all", "none"
@@ -111,6 +113,30 @@ def write_targets(targets: Mapping[str, Target]) -> Path:
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror}.") from error
     return path
+
+
+@contextlib.contextmanager
+def changing_targets() -> Generator[dict[str, Target]]:
+    """The user's targets by name, to be changed; what they are at the end is kept.
+
+    Of two changes at once the second begins when the first is kept.
+
+    Raises:
+        StoreError: the file cannot be read or written.
+    """
+    path = targets_path()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}.") from error
+    lock = lock_file(path.with_suffix(".lock"), wait=True)
+    try:
+        targets = read_targets()
+        yield targets
+        write_targets(targets)
+    finally:
+        if lock is not None:  # some network file systems lock nothing
+            os.close(lock)
 
 
 def chosen(names: Sequence[str]) -> list[str]:
