@@ -88,6 +88,33 @@ def test_a_script_that_wraps_its_model_in_ddp_is_not_sharded(
     assert any("so it trains as ddp" in warning for warning in request.warnings) is is_told
 
 
+@pytest.mark.parametrize(
+    ("lines", "processes", "alone"),
+    [
+        ("import os\nimport torch.distributed as dist\ndist.init_process_group('gloo')", 1, True),
+        ("from torch.distributed import init_process_group\ninit_process_group()", 1, True),
+        ("import torch.distributed as dist\ndist.init_process_group('gloo')", 2, False),
+        (
+            "import os, torch\nif 'RANK' in os.environ: torch.distributed.init_process_group()",
+            *(1, False),
+        ),
+        ("import accelerate\nimport torch\ntorch.distributed.init_process_group()", 1, False),
+        ("import torch", 1, False),
+    ],
+)
+def test_a_single_rank_that_makes_a_group_is_given_the_variables_for_it(
+    tmp_path: Path,
+    lines: str,
+    processes: int,
+    alone: bool,  # noqa: FBT001
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(lines + "\n")
+    request = wb.request(script, cpu=True, processes=processes, store=tmp_path)
+    assert (request.environment.get("WORLD_SIZE") == "1") is alone
+    assert ("MASTER_PORT=0" in request.shell()) is alone
+
+
 OWN = """import argparse
 p = argparse.ArgumentParser()
 p.add_argument("--lr", type=float, default=0.1)

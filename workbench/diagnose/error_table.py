@@ -157,8 +157,9 @@ ENVIRONMENT = (
         "no-launcher",
         r"environment variable (?P<name>RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT) expected|"
         r"KeyError: '(LOCAL_RANK|RANK|WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'",
-        "The script expects a distributed launcher: launch it with --nproc N and a strategy, so "
-        "that torchrun's variables are set.",
+        "The script expects torchrun's variables: launch it with --nproc 2 or more, or give them "
+        "to one process: --env RANK=0 --env LOCAL_RANK=0 --env WORLD_SIZE=1 "
+        "--env MASTER_ADDR=127.0.0.1 --env MASTER_PORT=0.",
     ),
     known_error(
         "no-process-group",

@@ -15,23 +15,47 @@ _WRAPPERS = {
 """Packages that wrap a model as the launcher's configuration says, or may."""
 
 
+_RANK = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}
+
+
 def wraps_in_ddp(path: Path) -> bool:
     """Whether the script wraps its model in torch's DDP and uses nothing that reads a strategy.
 
     False too where it cannot be read.
     """
-    try:
-        nodes = list(ast.walk(script_tree(path)))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return False
-    modules = {
-        *(alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names),
-        *(node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)),
-    }
-    if {module.partition(".")[0] for module in modules} & _WRAPPERS:
-        return False
+    nodes = _own_nodes(path)
     return any(
         (isinstance(node, ast.Attribute) and node.attr == _DDP)
         or (isinstance(node, ast.ImportFrom) and any(alias.name == _DDP for alias in node.names))
         for node in nodes
     )
+
+
+def wants_launcher(path: Path) -> bool:
+    """Whether the script always makes a process group from torchrun's variables.
+
+    One that asks whether there are any (``os.environ.get("RANK")``) does without.
+    """
+    nodes = _own_nodes(path)
+    taken = {id(node.slice) for node in nodes if isinstance(node, ast.Subscript)}
+    named = [node for node in nodes if isinstance(node, ast.Constant) and node.value in _RANK]
+    called = [node.func for node in nodes if isinstance(node, ast.Call)]
+    begins = any(
+        (isinstance(function, ast.Attribute) and function.attr == "init_process_group")
+        or (isinstance(function, ast.Name) and function.id == "init_process_group")
+        for function in called
+    )
+    return begins and all(id(node) in taken for node in named)
+
+
+def _own_nodes(path: Path) -> list[ast.AST]:
+    """The script's tree; empty where it cannot be read, or leaves the ranks to a package."""
+    try:
+        nodes = list(ast.walk(script_tree(path)))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return []
+    modules = {
+        *(alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names),
+        *(node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)),
+    }
+    return [] if {module.partition(".")[0] for module in modules} & _WRAPPERS else nodes

@@ -18,9 +18,11 @@ from workbench.estimate.timing import StepTime
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.cpu_threads import CpuThreads, cpu_threads
-from workbench.launching.prepare.launcher_process import shown_gpus, visible
+from workbench.launching.prepare.launcher_process import ALONE, shown_gpus, visible
 from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.prepare.own_wrapping import wants_launcher
 from workbench.launching.prepare.placement import NAMES, Placement, interface_towards
+from workbench.launching.prepare.rank_starters import rank_starter
 from workbench.launching.prepare.step_prediction import Basis
 from workbench.store.runs import Store
 
@@ -233,6 +235,9 @@ class Request:
         # The machine's own choice counts.
         values |= {name: os.environ[name] for name in named if self.nodes > 1 or name in values}
         values["PYTHONUNBUFFERED"] = "1"
+        alone = self.processes == self.nodes == 1 and self.recipe is None
+        if alone and rank_starter(self.script) is None and wants_launcher(self.script):
+            values |= ALONE
         if self.device == "cuda" and self.options.devices:
             values |= visible(self.options.devices)
         if hooked:

@@ -20,6 +20,7 @@ from workbench.errors import UsageError
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare.build_request import default_name
 from workbench.launching.prepare.described import with_job
+from workbench.launching.prepare.launcher_process import ALONE
 from workbench.launching.prepare.options import FIXED, IN_PLACE, LaunchOptions, check_names
 from workbench.launching.prepare.placement import NAMES as INTERFACES
 from workbench.launching.prepare.preflight import USUAL_PORT
@@ -33,7 +34,7 @@ from workbench.store.runs import Store
 _DEGREES = {"name", *DEGREES, "zero_stage"}
 _OURS = {
     *("ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "WORKBENCH_CAPTURE"),
-    *("WORKBENCH_RUN_DIR", MARKER, *INTERFACES),
+    *("WORKBENCH_RUN_DIR", MARKER, *INTERFACES, *ALONE),
 }
 """Variables that a launch sets by itself."""
 _MOST_DROPPED = 6  # options looked at together when some of them have to go
