@@ -28,9 +28,8 @@ def workload_changes(workload: Workload, strategy: Strategy) -> Iterator[Change]
 def _loss(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     if workload.model.kind not in {"decoder", "encoder"}:
         return
-    none_kept = (
-        {"keep_logits": False} if workload.keep_logits else {}
-    )  # there are no logits to keep
+    # Neither has whole logits that could be kept.
+    none_kept = {"keep_logits": False} if workload.keep_logits else {}
     if workload.loss == "full":
         yield Change(
             workload={"loss": "chunked", **none_kept},
