@@ -186,7 +186,7 @@ def test_the_explanation_names_the_peak(work: wb.Workload, how: wb.Strategy, car
 
 @pytest.mark.parametrize("headroom", [-0.1, 1.0, 2.0])
 def test_headroom_is_a_share(headroom: float) -> None:
-    with pytest.raises(wb.UsageError, match="at least 0 and below 1"):
+    with pytest.raises(wb.UsageError, match=r"headroom must be (at least 0|below 1), not"):
         wb.largest_micro_batch(workload(), layout("fsdp", 8), H100, headroom)
 
 
@@ -468,6 +468,24 @@ def test_the_options_of_a_switch_make_its_change(given: dict[str, Any]) -> None:
         assert replace(made.strategy, name=switch.strategy.name) == switch.strategy, switch.option
         names = {"replace": replace, "job": job, "workload": job.workload, "strategy": job.strategy}
         assert eval(switch.code, names) in (switch.job, switch.workload, switch.strategy)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"foreach_lists": 2, "logits_copies": 5},
+        {"attention": "eager", "logits_fp32": False, "compiled_loss": True},
+        {"recompute": "selective", "recompute_parts": "mlp"},
+        {"gpus": 8, "strategy": "fsdp", "whole_before_sharding": True, "reduce_bytes": 2},
+        {"trainer": "trl", "logits_copies": 5, "lora_rank": 8, "lora_targets": "q,k"},
+    ],
+    ids=str,
+)
+def test_a_switch_leaves_out_what_changes_nothing_after_it(given: dict[str, Any]) -> None:
+    job = Job.of("llama-3-8b", gpu="h100", **given)
+    for switch in sizing.switches(job, costly=True):
+        made = Job.of("llama-3-8b", **typed({"gpu": "h100", **given}, switch.option.split()))
+        assert wb.training_memory(made).parts == switch.estimate.parts, switch.option
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ def is_read(strategy: Strategy, who: Backend, scope: Scope) -> bool:
 
 
 def _check_known(strategy: Strategy, who: Backend) -> None:
-    for option in _LIMITED:
+    for option in scopes():
         if option == "reshard_after_forward" and who == "script" and strategy.pp > 1:
             continue  # what gpt.py's stages do: a micro-batch would gather them again
         _check_option(strategy, who, option)
@@ -242,7 +242,7 @@ def _check_known(strategy: Strategy, who: Backend) -> None:
 
 def _check_needs(strategy: Strategy) -> None:
     facts = of_strategy(strategy)
-    for option in unmet(_LIMITED, facts):
+    for option in unmet(scopes(), facts):
         raise UsageError(sentence(option, facts, strategy.name))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from workbench.describe.job import Job, options
+from workbench.describe.needed import is_met, of_job, unmet
 from workbench.describe.option import text_of
 
 
@@ -40,6 +41,7 @@ class Change:
         values = self.given
         if values is None:
             values = {**self.workload, **self.kernels, **self.strategy}
+        values = {**values, **dict.fromkeys(self._idle(job, values))}
         if not _decides(job):
             return values
         # What the trainer assumed was not given: it cannot be left out.
@@ -48,6 +50,13 @@ class Change:
             for name, value in values.items()
             if value is not None or job.given.get(name) is not None
         }
+
+    def _idle(self, job: Job, values: Mapping[str, Any]) -> tuple[str, ...]:
+        """Options that were given to the job and change nothing after it."""
+        before = of_job(job.workload.model, job.workload, job.strategy)
+        after = {**before, **self.workload, **self.kernels, **self.strategy}
+        given = [name for name, value in job.given.items() if value is not None and name in before]
+        return unmet([one for one in given if one not in values and is_met(one, before)], after)
 
     def options(self, job: Job) -> str:
         """The options of ``workbench memory`` that make it."""

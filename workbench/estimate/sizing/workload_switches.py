@@ -28,9 +28,11 @@ def workload_changes(workload: Workload, strategy: Strategy) -> Iterator[Change]
 def _loss(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     if workload.model.kind not in {"decoder", "encoder"}:
         return
+    # Neither has whole logits that could be kept.
+    none_kept = {"keep_logits": False} if workload.keep_logits else {}
     if workload.loss == "full":
         yield Change(
-            workload={"loss": "chunked"},
+            workload={"loss": "chunked", **none_kept},
             name="chunked loss",
             cost=f"head and loss run {workload.loss_chunks} times on a slice: a few per cent of "
             "the head's time; the gradients are the same",
@@ -38,7 +40,7 @@ def _loss(workload: Workload, strategy: Strategy) -> Iterator[Change]:
         )
     if workload.loss != "fused" and strategy.tp == 1:
         yield Change(
-            workload={"loss": "fused"},
+            workload={"loss": "fused", **none_kept},
             name="fused loss",
             cost="no logits exist, so none can be returned or logged; needs Liger",
             in_practice="LigerFusedLinearCrossEntropyLoss, or use_liger_kernel=True",
