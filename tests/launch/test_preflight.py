@@ -73,6 +73,11 @@ def test_targets_of_another_environment_do_not_keep_a_run_from_starting(
         ("import torch\nwrap = torch.nn.parallel.DistributedDataParallel", "zero3", True),
         ("from torch.nn.parallel import DistributedDataParallel as DDP", "ddp", False),
         ("import accelerate\nfrom torch.nn.parallel import DistributedDataParallel", "fsdp", False),
+        (
+            "from torch.distributed.fsdp import fully_shard\n"
+            "from torch.nn.parallel import DistributedDataParallel",
+            *("fsdp", False),
+        ),
         ("import torch", "fsdp", False),
     ],
 )

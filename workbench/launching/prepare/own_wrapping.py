@@ -13,22 +13,22 @@ _WRAPPERS = {
     *("composer", "colossalai", "fairscale", "diffusers"),
 }
 """Packages that wrap a model as the launcher's configuration says, or may."""
-
-
+_SHARDS = {"FullyShardedDataParallel", "fully_shard"}
 _RANK = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}
 
 
 def wraps_in_ddp(path: Path) -> bool:
     """Whether the script wraps its model in torch's DDP and uses nothing that reads a strategy.
 
-    False too where it cannot be read.
+    False too where it cannot be read, and where it can also shard: by options of its own.
     """
-    nodes = _own_nodes(path)
-    return any(
-        (isinstance(node, ast.Attribute) and node.attr == _DDP)
-        or (isinstance(node, ast.ImportFrom) and any(alias.name == _DDP for alias in node.names))
-        for node in nodes
-    )
+    names: set[str] = set()
+    for node in _own_nodes(path):
+        if isinstance(node, ast.Attribute):
+            names.add(node.attr)
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.name for alias in node.names}
+    return _DDP in names and names.isdisjoint(_SHARDS)
 
 
 def wants_launcher(path: Path) -> bool:
