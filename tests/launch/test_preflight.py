@@ -66,6 +66,11 @@ def test_targets_of_another_environment_do_not_keep_a_run_from_starting(
     assert asked(tmp_path, "--steps", "5", notify=("none",)).warnings == ()
 
 
+BOTH = """from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+"""
+
+
 @pytest.mark.parametrize(
     ("lines", "strategy", "is_told"),
     [
@@ -73,11 +78,7 @@ def test_targets_of_another_environment_do_not_keep_a_run_from_starting(
         ("import torch\nwrap = torch.nn.parallel.DistributedDataParallel", "zero3", True),
         ("from torch.nn.parallel import DistributedDataParallel as DDP", "ddp", False),
         ("import accelerate\nfrom torch.nn.parallel import DistributedDataParallel", "fsdp", False),
-        (
-            "from torch.distributed.fsdp import fully_shard\n"
-            "from torch.nn.parallel import DistributedDataParallel",
-            *("fsdp", False),
-        ),
+        (BOTH, "fsdp", False),
         ("import torch", "fsdp", False),
     ],
 )
