@@ -85,7 +85,7 @@ def test_the_table_keeps_figures_whole_and_shows_doubts(run) -> None:
     [
         (("--gpu", "h1000"), "Did you mean"),
         (("--provider", "runpodd"), "Did you mean runpod"),
-        (("--refresh", "--seconds", "0"), "time limit"),
+        (("--refresh", "--seconds", "0"), "seconds must be above 0"),
     ],
 )
 def test_bad_input_is_exit_code_2(run, arguments, sentence) -> None:

@@ -206,7 +206,7 @@ def test_an_error_of_a_rank_on_node_1_is_told_as_that(tmp_path: Path) -> None:
     machines = supervisor.nodes
     assert machines is not None
     told = NodeFacts(node=1, ranks="rank 1", phase="ended", exit_code=1)
-    machines._peers.ending = rules.failed(told, 3)
+    machines.peers.ending = rules.failed(told, 3)
     killed = Verdict(outcome="failed", message="The launcher was killed by SIGKILL (9)")
     assert machines.judge(killed, 3).message.startswith("The launcher of Node 1 ended with")
     error = "FileNotFoundError: [Errno 2] No such file or directory: 'shard-1'"
@@ -359,7 +359,7 @@ class Apart:
         self.agent = NodeAgent(directory(root / "1", document), self.run, 1, lambda _: None)
         assert self.supervisor.nodes is not None
         self.machines = self.supervisor.nodes
-        self.nodes = self.machines._peers
+        self.nodes = self.machines.peers
 
     def pass_time(self) -> None:
         """One look of each at what the other one told."""

@@ -198,7 +198,7 @@ def test_a_supervisor_looks_at_what_the_agents_tell(
         placed.second = second
         agent._sample_due = 0.0
         agent._report()
-        nodes._peers._view.look()
+        nodes.peers._view.look()
         monitor._sample_hardware()
         monitor.diagnoser._slow_due = 0.0  # the rules over samples look every three seconds
         monitor.diagnose()

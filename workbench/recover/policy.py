@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
-from workbench.describe.checks import require_choice, require_number
+from workbench.describe.checks import require_choice
 from workbench.describe.option import Option
 from workbench.describe.option_limits import check_declared
 from workbench.errors import UsageError
@@ -38,7 +38,12 @@ class Recovery:
     a restart of a run that is wrong costs money."""
     backoff_seconds: Annotated[
         float,
-        Option(help="Seconds before the first restart; doubles with each.", flag="backoff"),
+        Option(
+            help="Seconds before the first restart; doubles with each.",
+            flag="backoff",
+            above=0,
+            below=_MILLION,
+        ),
     ] = 2.0
     """Wait before the first restart; doubles with each, at most five minutes."""
     grace_seconds: Annotated[
@@ -145,7 +150,6 @@ class Recovery:
         for kind in self.rollback_on:
             require_choice("reason to go back", kind, ROLLBACK_KINDS)
         check_declared(self)
-        require_number("backoff_seconds", self.backoff_seconds, above=0, below=_MILLION)
         for name in ("on_idle", "on_end"):
             if isinstance(getattr(self, name), str):
                 raise UsageError(
