@@ -195,6 +195,7 @@ def test_values_that_would_break_yaml_or_shell_come_back_whole() -> None:
     assert checked.returncode == 0
 
 
+@pytest.mark.slow
 def test_jobs_of_different_names_keep_different_checkpoints() -> None:
     """Also where an engine's names lack what tells them apart; each is one that dstack takes."""
     end = "of-a-name-that-is-longer-than-engines-take"

@@ -60,7 +60,7 @@ def test_what_it_refuses(tmp_path: Path) -> None:
         Talk(run, step=9)
     widget = Talk(run)
     for settings, expected in (
-        ({"temperature": -1}, "from 0 to 100"),
+        ({"temperature": -1}, "temperature must be at least 0"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"beams": 2}, "beams"),
     ):

@@ -38,4 +38,4 @@ def write_steps(runs: Sequence[RunPaths], path: Path) -> None:
 
         done = export.write(path, rows, export.step_columns(runs), on_progress)
     of = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
-    errors.print(f"{done:,} steps of {of} written to {path}", markup=False)
+    errors.print(f"{done:,} steps of {of} written to {path}", markup=False, soft_wrap=True)
