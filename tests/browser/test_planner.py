@@ -95,7 +95,7 @@ def test_why_not_another_model_and_use(page: Page, show) -> None:
     type_into(page, "tokens", "many")
     page.until("said", lambda: "300B" in page.text("[data-field=tokens] .wbm-problem"))
     type_into(page, "tokens", "7B")
-    page.until("searched again", lambda: "7B tokens" in page.text(".wbm-head .wb-note"))
+    page.until("searched again", lambda: "7 B tokens" in page.text(".wbm-head .wb-note"))
     page.until("done", lambda: page.js("return document.querySelector('.wbp-searching').hidden"))
     still = "return document.querySelector('.wbp-group[data-kind=memory]').open"
     page.until("what was opened is open", lambda: page.js(still))
