@@ -66,6 +66,13 @@ def test_targets_of_another_environment_do_not_keep_a_run_from_starting(
     assert asked(tmp_path, "--steps", "5", notify=("none",)).warnings == ()
 
 
+def of_script(folder: Path, lines: str, **options: object) -> wb.Request:
+    """A script with these lines, as it would be launched on CPU ranks."""
+    script = folder / "train.py"
+    script.write_text(lines + "\n")
+    return wb.request(script, cpu=True, store=folder, **options)
+
+
 BOTH = """from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 """
@@ -88,9 +95,7 @@ def test_a_script_that_wraps_its_model_in_ddp_is_not_sharded(
     strategy: str,
     is_told: bool,  # noqa: FBT001
 ) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(lines + "\n")
-    request = wb.request(script, cpu=True, processes=2, strategy=strategy, store=tmp_path)
+    request = of_script(tmp_path, lines, processes=2, strategy=strategy)
     assert any("so it trains as ddp" in warning for warning in request.warnings) is is_told
 
 
@@ -114,9 +119,7 @@ def test_a_single_rank_that_makes_a_group_is_given_the_variables_for_it(
     processes: int,
     alone: bool,  # noqa: FBT001
 ) -> None:
-    script = tmp_path / "train.py"
-    script.write_text(lines + "\n")
-    request = wb.request(script, cpu=True, processes=processes, store=tmp_path)
+    request = of_script(tmp_path, lines, processes=processes)
     assert (request.environment.get("WORLD_SIZE") == "1") is alone
     assert ("MASTER_PORT=0" in request.shell()) is alone
 

@@ -56,10 +56,8 @@ def takes_job(
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> _R:
         if args and not isinstance(args[0], Workload):
-            given, *rest = args
-            options = {name: kwargs.pop(name) for name in [*kwargs] if name not in kept}
-            job = _job(function.__name__, given, options)
-            args = (job.workload, job.strategy, job.cluster, *rest)
+            job = _job(function.__name__, args[0], kwargs, kept)
+            args = (job.workload, job.strategy, job.cluster, *args[1:])
             if "is_named" in kept:
                 kwargs.setdefault("is_named", job.has_named_trainer)
         return function(*args, **kwargs)
@@ -84,8 +82,7 @@ def takes_whole_job(function: Callable[Concatenate[Job, _P], _R]) -> JobFunction
             parts = {name: kwargs.pop(name) for name in _PARTS if name in kwargs}
             args = (as_job(*args[:3], **parts), *args[3:])
         else:
-            options = {name: kwargs.pop(name) for name in [*kwargs] if name not in kept}
-            args = (_job(function.__name__, args[0], options), *args[1:])
+            args = (_job(function.__name__, args[0], kwargs, kept), *args[1:])
         return function(*args, **kwargs)
 
     shown = [*inspect.signature(as_job).parameters.values(), *more]
@@ -111,7 +108,9 @@ def as_job(
 _PARTS = tuple(inspect.signature(as_job).parameters)
 
 
-def _job(function: str, first: object, options: dict[str, Any]) -> Job:
+def _job(function: str, first: object, kwargs: dict[str, Any], kept: set[str]) -> Job:
+    """The job that a call names first; its options are taken out of `kwargs`, but for `kept`."""
+    options = {name: kwargs.pop(name) for name in [*kwargs] if name not in kept}
     if isinstance(first, Job):
         if options:
             raise UsageError(

@@ -101,8 +101,8 @@ def _target(document: object) -> Target | None:
 def write_targets(targets: Mapping[str, Target]) -> Path:
     """Keep them, readable by this user alone. Raises StoreError: the file cannot be written."""
     path = targets_path()
+    _make_folder(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         before = os.umask(0o077)
         try:
             kept = {"targets": [asdict(target) for target in targets.values()]}
@@ -115,6 +115,13 @@ def write_targets(targets: Mapping[str, Target]) -> Path:
     return path
 
 
+def _make_folder(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}.") from error
+
+
 @contextlib.contextmanager
 def changing_targets() -> Generator[dict[str, Target]]:
     """The user's targets by name, to be changed; what they are at the end is kept.
@@ -125,10 +132,7 @@ def changing_targets() -> Generator[dict[str, Target]]:
         StoreError: the file cannot be read or written.
     """
     path = targets_path()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except OSError as error:
-        raise StoreError(f"{path} cannot be written: {error.strerror}.") from error
+    _make_folder(path)
     lock = lock_file(path.with_suffix(".lock"), wait=True)
     try:
         targets = read_targets()

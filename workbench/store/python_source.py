@@ -34,6 +34,14 @@ def script_tree(script: Path) -> ast.Module:
     return _tree(script, state.st_ino, state.st_size, state.st_mtime_ns)
 
 
+def readable_tree(script: Path) -> ast.Module | None:
+    """`script_tree`; None where the script cannot be read or is no Python."""
+    try:
+        return script_tree(script)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+
+
 @functools.lru_cache(maxsize=2)
 def _tree(script: Path, *_state: int) -> ast.Module:
     return parse_python(script.read_bytes(), str(script))

@@ -16,7 +16,7 @@ from workbench.script_options.reading import read_options
 from workbench.script_options.typed_text import with_value
 from workbench.script_options.values import Reading, ScriptOption
 from workbench.store.processes import DIRECTORY
-from workbench.store.python_source import script_tree
+from workbench.store.python_source import readable_tree
 from workbench.sweeping.parameters import Parameter
 
 _SAVING = {"save", "save_state", "save_pretrained", "save_checkpoint", "save_model"}
@@ -32,11 +32,8 @@ def overwriting_note(target: Target) -> str:
 
     "" = they do not: nothing is saved, or each saves in its run's folder as the recipes do.
     """
-    if target.recipe is not None:
-        return ""
-    try:
-        tree = script_tree(target.path)
-    except (OSError, SyntaxError, ValueError, RecursionError):
+    tree = readable_tree(target.path) if target.recipe is None else None
+    if tree is None:
         return ""
     names = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}

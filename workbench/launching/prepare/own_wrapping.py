@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from workbench.store.python_source import script_tree
+from workbench.launching.prepare.rank_starters import LAUNCHERS_OWN
+from workbench.store.python_source import readable_tree
 
 _DDP = "DistributedDataParallel"
 _WRAPPERS = {
@@ -14,7 +15,6 @@ _WRAPPERS = {
 }
 """Packages that wrap a model as the launcher's configuration says, or may."""
 _SHARDS = {"FullyShardedDataParallel", "fully_shard"}
-_RANK = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}
 
 
 def wraps_in_ddp(path: Path) -> bool:
@@ -38,7 +38,8 @@ def wants_launcher(path: Path) -> bool:
     """
     nodes = _own_nodes(path)
     taken = {id(node.slice) for node in nodes if isinstance(node, ast.Subscript)}
-    named = [node for node in nodes if isinstance(node, ast.Constant) and node.value in _RANK]
+    constants = (node for node in nodes if isinstance(node, ast.Constant))
+    named = [node for node in constants if node.value in LAUNCHERS_OWN]
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
     begins = any(
         (isinstance(function, ast.Attribute) and function.attr == "init_process_group")
@@ -50,10 +51,8 @@ def wants_launcher(path: Path) -> bool:
 
 def _own_nodes(path: Path) -> list[ast.AST]:
     """The script's tree; empty where it cannot be read, or leaves the ranks to a package."""
-    try:
-        nodes = list(ast.walk(script_tree(path)))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return []
+    tree = readable_tree(path)
+    nodes = [] if tree is None else list(ast.walk(tree))
     modules = {
         *(alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names),
         *(node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)),

@@ -30,7 +30,7 @@ from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.step_prediction import predict
 from workbench.store import measurements, stack_calibrations
 from workbench.store.calibrations import host_key
-from workbench.store.python_source import script_tree
+from workbench.store.python_source import readable_tree
 from workbench.trainer_configs import job_of, read_command_line
 
 
@@ -122,10 +122,8 @@ def _of_arguments(request: Request) -> Job | None:
 
 
 def _imported(script: Path) -> Trainer | None:
-    try:
-        return imported_trainer(script_tree(script))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
+    tree = readable_tree(script)
+    return None if tree is None else imported_trainer(tree)
 
 
 def _of_recipe(request: Request, recipe: str) -> Request:

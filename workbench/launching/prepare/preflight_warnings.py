@@ -113,7 +113,8 @@ def _arguments(request: Request) -> Iterator[str]:
     for given in given_in(shlex.join(request.arguments), reading.known):
         if given.option is not None and given.values:
             problem = problem_of(given.option, " ".join(given.values))
-            yield from [f"{name}: {problem}"] if problem else []
+            if problem:
+                yield f"{name}: {problem}"
         elif given.spelling.startswith("--") and given.option is None:
             names = [option.name for option in reading.known.options]
             more = f" and {len(names) - _OPTIONS} more" if len(names) > _OPTIONS else ""

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.store.python_source import script_tree
+from workbench.store.python_source import readable_tree
 
-_LAUNCHERS_OWN = {"RANK", "LOCAL_RANK", "WORLD_SIZE"}
+LAUNCHERS_OWN = frozenset({"RANK", "LOCAL_RANK", "WORLD_SIZE"})
+"""Variables by which a script sees that a launcher has started it."""
 _TORCH = "torch.multiprocessing"
 _LIGHTNING = "Lightning"
 
@@ -66,17 +67,17 @@ def rank_starter(path: Path) -> RankStarter | None:
     One that reads the launcher's variables does without when it has been started by one, as
     Lightning does. `multiprocessing.Process` alone has other uses too.
     """
-    try:
-        nodes = list(ast.walk(script_tree(path)))
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+    tree = readable_tree(path)
+    if tree is None:
         return None
+    nodes = list(ast.walk(tree))
     written = {
         id(node.slice)
         for node in nodes
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store)
     }
     reads = any(
-        isinstance(node, ast.Constant) and node.value in _LAUNCHERS_OWN and id(node) not in written
+        isinstance(node, ast.Constant) and node.value in LAUNCHERS_OWN and id(node) not in written
         for node in nodes
     )
     known = _imported(nodes)
