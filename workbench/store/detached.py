@@ -74,18 +74,34 @@ def lock_file(path: Path, *, wait: bool = False) -> int | None:
     """Hold the lock of that file until the handle is closed or we die; None = someone has it.
 
     Raises:
-        StoreError: it cannot be opened.
+        StoreError: it cannot be opened, or its file system has no locks.
     """
     try:
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreError(f"{path} cannot be opened: {error}") from error
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-    except OSError:
+        while not _locked(handle, fcntl.LOCK_EX, wait=wait):
+            if not _locked(handle, fcntl.LOCK_SH):
+                os.close(handle)
+                return None
+            # Only a look of `is_locked` was in the way, and it is over at once.
+            fcntl.flock(handle, fcntl.LOCK_UN)
+    except OSError as error:
         os.close(handle)
-        return None
+        raise StoreError(
+            f"{path} cannot be locked: {error}. Keep it on a file system that has locks."
+        ) from error
     return handle
+
+
+def _locked(handle: int, kind: int, *, wait: bool = False) -> bool:
+    """Whether this lock could be had. Raises OSError: the file system has no locks."""
+    try:
+        fcntl.flock(handle, kind | (0 if wait else fcntl.LOCK_NB))
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_locked(path: Path) -> bool:
@@ -95,9 +111,8 @@ def is_locked(path: Path) -> bool:
     except OSError:
         return False
     try:
-        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
+        return not _locked(handle, fcntl.LOCK_SH)
+    except OSError:  # a file system without locks
+        return False
     finally:
         os.close(handle)
-    return False

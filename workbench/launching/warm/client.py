@@ -182,13 +182,27 @@ def connect(path: Path) -> socket.socket:
             connection.close()
             # one that lives may not listen yet
             if time.monotonic() >= deadline or not is_locked(path.with_suffix(".lock")):
-                raise NotWarmError("no warm server for these settings runs") from None
+                raise NotWarmError(_why_none(path)) from None
             time.sleep(0.02)
             continue
         if not is_ours(connection):
             connection.close()
             raise NotWarmError(f"{path} is another user's")
         return connection
+
+
+def _why_none(path: Path) -> str:
+    """Why nothing listens at `path`, with the last line of the server's log."""
+    if is_locked(path.with_suffix(".lock")):
+        return f"no warm server for these settings answered within {_APPEARS_SECONDS:g} s"
+    log = path.with_suffix(".log")
+    try:
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return "no warm server for these settings was started"
+    last = next((line.strip() for line in reversed(lines) if line.strip()), None)
+    said = "" if last is None else f" (the last line of {log}: {last})"
+    return f"no warm server for these settings runs{said}"
 
 
 class WarmProcess:

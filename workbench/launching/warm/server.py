@@ -194,9 +194,13 @@ class Server:
         if reaper:
             self._reapers.add(reaper)
             return None
-        self._socket.close()
-        copies = [os.dup(descriptor) for descriptor in files]
-        fork_and_reap(connection, self.room, shown)
+        try:
+            self._socket.close()
+            copies = [os.dup(descriptor) for descriptor in files]
+            fork_and_reap(connection, self.room, shown)
+        except BaseException:  # noqa: BLE001  (a fork must not go on as a second server)
+            traceback.print_exc()
+            os._exit(1)
         return order, copies
 
     def why_not(self, order: Order, *, first: bool = False) -> str | None:
