@@ -272,7 +272,7 @@ def test_three_readers(run) -> None:
 def test_the_planner_agrees_and_says_why(run) -> None:
     said = run(CHOOSING)
     said.has(
-        r"^8 h100-sxm: .*; zero1, .* ddp needs .* too much; memory is tight, .* long run\.$",
+        r"^8 h100-sxm: .*; zero1, .* ddp needs .* too much; memory is tight: .* long run\.$",
         r"^4 rtx-4090: .*; pp4, recompute full,",
         r"^4 x 8 h100-sxm: .*; fsdp16-tp2, recompute full, micro-batch 4 ",
         r"^    tp4-cp2-pp4, micro-batch 1 .*: 1\.0\d times",  # "draws level", "no recompute"

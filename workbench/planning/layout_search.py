@@ -37,7 +37,7 @@ from workbench.estimate.timing import StepTime
 from workbench.planning.layout_result import FittingLayout, LayoutResult
 from workbench.planning.lower_bounds import LowerBounds
 from workbench.planning.memory_search import Fitting, MemorySearch
-from workbench.planning.refusals import LAYOUT, MEMORY, SLOWER, Bar, Refusal
+from workbench.planning.refusals import LAUNCH, LAYOUT, MEMORY, SLOWER, Bar, Refusal
 from workbench.planning.search_context import NodeGroup, SearchContext
 from workbench.planning.space import Choice, ParallelLayout
 
@@ -61,7 +61,8 @@ class LayoutSearch:
         legal: list[tuple[ParallelLayout, tuple[int, ...]]] = []
         for layout in every:
             if layout.reason:
-                self._refusals.append(Refusal(LAYOUT, layout))
+                kind = LAYOUT if layout.is_launchable else LAUNCH
+                self._refusals.append(Refusal(kind, layout))
             elif positions := self._memory.possible(layout):
                 legal.append((layout, positions))
         self._search(legal)

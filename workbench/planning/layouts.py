@@ -155,10 +155,12 @@ def _legal(workload: Workload, strategy: Strategy, batch: int, space: Space) -> 
     named = replace(strategy, name=layout_name(strategy))
     choices = _choices(workload, named, space)
     if not choices:
-        reason = why_not(named) or "one GPU shards nothing"
+        reason = why_not(named)
         if space.launchable and not space.any_script and launchable(named):
             reason = why_not_in(named, workload.precision) or reason
-        return _named(strategy, reason)
+        if not reason:
+            return _named(strategy, "one GPU shards nothing")
+        return replace(_named(strategy, reason), is_launchable=False)
     return ParallelLayout(strategy=named, micro_batches=sizes, share=share, choices=choices)
 
 

@@ -14,7 +14,8 @@ from workbench.estimate.parts import SAFETY
 from workbench.planning.space import Choice, ParallelLayout
 from workbench.units import format_bytes, format_seconds
 
-LAYOUT, MEMORY, HOST, SLOWER = "impossible layout", "memory", "host memory", "slower layout"
+LAYOUT, LAUNCH = "impossible layout", "not launchable"
+MEMORY, HOST, SLOWER = "memory", "host memory", "slower layout"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class Refusal:
     """Candidates of one layout that are out for one reason, on one kind of machine."""
 
     kind: str
-    """LAYOUT, MEMORY, HOST, SLOWER, or the kind of a `Bar`."""
+    """LAYOUT, LAUNCH, MEMORY, HOST, SLOWER, or the kind of a `Bar`."""
     layout: ParallelLayout
     """Degrees and data parallelism."""
     choices: tuple[Choice, ...] = ()
@@ -73,7 +74,7 @@ class Refusal:
     @property
     def reason(self) -> str:
         """One sentence."""
-        if self.kind == LAYOUT:
+        if self.kind in {LAYOUT, LAUNCH}:
             return self.layout.reason
         if self.kind in {MEMORY, HOST}:
             there = f"the host has {format_bytes(self.limit)} per GPU"

@@ -90,7 +90,9 @@ class ParallelLayout:
     strategy: Strategy
     """Without recompute and offload."""
     reason: str = ""
-    """Why no library can run it; empty = legal."""
+    """Why no library can run it, or the launcher cannot start it; empty = legal."""
+    is_launchable: bool = True
+    """False where `reason` is the launcher's."""
     micro_batches: tuple[int, ...] = ()
     """Sequences per forward pass and rank, ascending; each divides the rank's share."""
     share: int = 0

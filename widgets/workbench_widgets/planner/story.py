@@ -14,6 +14,7 @@ _MEANS = {
     "memory": "does not fit on the card",
     "host memory": "does not fit into the host's memory",
     "small host": "less host memory than the ranks need",
+    "not launchable": "the launcher cannot start it",
     "impossible layout": "the degrees do not divide the model, the batch or the GPUs of a node",
     "slower layout": "another layout on the same machines is faster",
     "dominated": "ten other plans are cheaper and faster",

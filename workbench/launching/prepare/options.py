@@ -103,7 +103,7 @@ class LaunchOptions:
     environment: Annotated[
         Mapping[str, str],
         Option(
-            help="Variables for the ranks; --env may be repeated.",
+            help="Variables for the ranks, by name.",
             flag="env",
             metavar="NAME=VALUE",
             split="pairs",
