@@ -57,6 +57,17 @@ def test_chosen_and_ordered(store: wb.Store, wish: dict, expected: str) -> None:
     assert ids(store, **wish) == expected
 
 
+@pytest.mark.parametrize(("sort", "expected"), [("loss", "abc"), ("-loss_best", "cba")])
+def test_a_loss_that_was_nan_is_behind_all_others(sort: str, expected: str) -> None:
+    rows = [
+        {"run": "c", "loss_last": 0.1, "loss_best": 0.1, "nonfinite_step": 7},
+        {"run": "a", "loss_last": 2.0, "loss_best": 1.0, "nonfinite_step": None},
+        {"run": "b", "loss_last": 9.0, "loss_best": 9.0, "nonfinite_step": None},
+    ]
+    rows = [row | {"archived": False} for row in rows]
+    assert "".join(row["run"] for row in choose(rows, sort=sort)) == expected
+
+
 @pytest.mark.parametrize(
     ("where", "message"),
     [

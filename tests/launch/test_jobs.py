@@ -13,6 +13,7 @@ import pytest
 
 import workbench as wb
 from workbench.describe.job import Job
+from workbench.estimate.card import CPU_IMPORTS_BYTES
 from workbench.estimate.cost import RunPlan
 from workbench.estimate.parts import CONTEXT
 from workbench.launching.prepare.options import LaunchOptions
@@ -140,6 +141,18 @@ def test_a_run_of_any_script_has_no_job_and_says_why(tmp_path: Path, script: Pat
     run = prepared(script, tmp_path, cpu=True)
     assert run.job is None
     assert "mine.py was launched without a job" in run.why_no_job()
+
+
+def test_a_rank_holds_deepspeed_where_accelerate_imports_it(tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed")
+    context = dict[str, int]()
+    for strategy in ("ddp", "fsdp", "zero2"):
+        options = {"strategy": strategy, "processes": 2, "cpu": True, "store": tmp_path}
+        predicted = wb.request("gpt", SMALL, **options).predicted
+        assert predicted is not None
+        context[strategy] = predicted.parts[CONTEXT]
+    imports = CPU_IMPORTS_BYTES["deepspeed"]
+    assert context["fsdp"] == context["zero2"] == context["ddp"] + imports
 
 
 def test_a_script_is_predicted_as_the_trainer_that_it_imports(script: Path, tmp_path: Path) -> None:

@@ -282,7 +282,7 @@ def test_a_plan_says_where_memory_is_tight() -> None:
     assert seen == {"fits", "tight"}
     for found in (*ask(), *ask(work("llama-3-8b"))):
         assert found.document()["memory"]["verdict"] == found.memory.verdict
-        assert ("; memory is tight: it may take " in found.why) == (found.memory.verdict == "tight")
+        assert ("; memory is tight: up to " in found.why) == (found.memory.verdict == "tight")
         assert not found.why.endswith(".")  # a clause: faces end the sentence
 
 

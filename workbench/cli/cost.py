@@ -71,8 +71,8 @@ def answer(options: CostOptions) -> CostAnswer:
     if memory.fits is False:
         needs, card = format_bytes(memory.on_card_bytes), format_bytes(memory.card_bytes)
         problem = (
-            f"This layout does not fit: it needs {needs}, the card has {card}. Costs below assume a "
-            f"card with enough memory. {_what_fits(job)}"
+            f"This layout does not fit: it needs {needs}, the card has {card}. Costs below assume "
+            f"a card with enough memory. {_what_fits(job)}"
         )
     notes = (*priced.notes, *job.notes)
     return CostAnswer(job=job, cost=bill, notes=notes, problem=problem)

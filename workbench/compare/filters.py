@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import shlex
@@ -135,7 +136,8 @@ def choose(
         tag: A tag that they have.
         archived: Archived ones too; they are also shown where `where` asks for them.
         sort: A field, smallest first; with a ``-`` before it, largest first. Unknown values come
-            last either way. None = as they are.
+            last either way; the loss of a run counts as infinite once it was NaN. None = as they
+            are.
 
     Raises:
         UsageError: `where` or `sort` cannot be read.
@@ -150,8 +152,14 @@ def choose(
         return chosen
     key, down = named(sort.removeprefix("-")), sort.startswith("-")
     known = [row for row in chosen if row.get(key) is not None]
-    known.sort(key=lambda row: _order(row[key]), reverse=down)
+    known.sort(key=lambda row: _order(_ranked(row, key)), reverse=down)
     return known + [row for row in chosen if row.get(key) is None]
+
+
+def _ranked(row: Mapping[str, Any], key: str) -> Any:
+    """What a row is sorted by: the last finite loss of a run that diverged would be flattering."""
+    diverged = key in {"loss_last", "loss_best"} and row.get("nonfinite_step") is not None
+    return math.inf if diverged else row[key]
 
 
 def _order(value: Any) -> tuple[int, float, str]:

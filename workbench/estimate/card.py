@@ -21,7 +21,10 @@ CPU_CONTEXT_OF_CUDA_BUILD_BYTES = 712 << 20  # the same rank with torch's CUDA l
 # What the imports of a trainer add to it: TRL 1.16 with transformers, peft and datasets. Five runs
 # of the recipe finetune (SFT, packed, DPO, full) had 577 to 626 MiB beyond their tensors,
 # 2026-11-23: `workbench show` of any such run.
-CPU_IMPORTS_BYTES = {"trl": 228 * MIB}
+# DeepSpeed 0.19 comes with DeepSpeed's strategies, and with FSDP, whose models Accelerate unwraps
+# with DeepSpeed's class in hand where that is installed: 112 to 144 MiB over the ranks of ddp, and
+# 16 MiB for fsdp where it was hidden, 2026-11-29: runs of the recipe gpt as above.
+CPU_IMPORTS_BYTES = {"trl": 228 * MIB, "deepspeed": 124 * MIB}
 # CUDA context + kernels 0.47-0.92 GiB (stas00/ml-engineering, A100, torch 2.1).
 CUDA_CONTEXT_BYTES = 800 * MIB
 # NCCL: +1.5 GiB with several communicators after the first collectives (ml-engineering); one

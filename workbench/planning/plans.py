@@ -168,9 +168,7 @@ def tight_note(memory: Estimate) -> str:
     if memory.verdict != "tight" or memory.card_bytes is None:
         return ""
     high, card = format_bytes(memory.high_bytes), format_bytes(memory.card_bytes)
-    return (
-        f"memory is tight: it may take {high}, the card has {card}; measure a step before a long run"
-    )
+    return f"memory is tight: up to {high} on a card of {card}; measure a step before a long run"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,9 @@ export function withNames(rows) {
 export const lossText = (run) =>
   number(run.loss_last) + (known(run.nonfinite_step) ? ` (NaN at ${count(run.nonfinite_step)})` : "");
 
+/** What a table sorts losses by: one that was NaN comes behind all others. @param {any} run */
+export const lossKey = (run) => (known(run.nonfinite_step) ? Infinity : run.loss_last);
+
 /** What `lossText` says, in words; "" where every loss was finite. @param {any} run */
 export const lossTitle = (run) =>
   known(run.nonfinite_step)

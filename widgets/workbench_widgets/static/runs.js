@@ -7,7 +7,7 @@ import { element, setAttribute, setRows, setText } from "./dom.js";
 import { mounted } from "./face.js";
 import { compareKnown, count, known, moment, seconds } from "./format.js";
 import { InPlace } from "./in_place.js";
-import { lossText, lossTitle, withNames } from "./run_words.js";
+import { lossKey, lossText, lossTitle, withNames } from "./run_words.js";
 import { badge } from "./state.js";
 import { StopButton } from "./stop_button.js";
 
@@ -42,7 +42,7 @@ const COLUMNS = [
   { title: "Strategy", key: (row) => row.strategy ?? "", text: (row) => row.strategy ?? "n/a" },
   { title: "Processes", key: ranks, text: (row) => count(ranks(row)), number: true },
   { title: "Steps", key: (row) => row.steps, text: (row) => count(row.steps), number: true },
-  { title: "Loss", key: (row) => row.loss_last, text: lossText, number: true },
+  { title: "Loss", key: lossKey, text: lossText, number: true },
   { title: "Started", key: (row) => row.started_at, text: (row) => moment(row.started_at), number: true },
   { title: "Duration", key: duration, text: (row) => seconds(duration(row)), number: true },
 ];

@@ -15,7 +15,8 @@ from typing import Any
 from workbench import recipes
 from workbench.describe import Strategy, Workload
 from workbench.describe.job import Job
-from workbench.describe.trainers import Preset, Trainer, imported_trainer, preset
+from workbench.describe.supported import backend
+from workbench.describe.trainers import Trainer, imported_trainer, preset
 from workbench.errors import HostError, UsageError
 from workbench.estimate.card import (
     CPU_CONTEXT_BYTES,
@@ -73,7 +74,7 @@ def with_prediction(request: Request) -> Request:
         )
     return replace(
         request,
-        predicted=_with_imports(memory, request.trainer),
+        predicted=_with_imports(memory, request),
         predicted_time=step and step[0],
         predicted_basis=step and step[1],
     )
@@ -194,7 +195,7 @@ def memory_of(recipe: str | None, workload: Workload, strategy: Strategy, where:
     return replace(memory, assumptions=(*memory.assumptions, note))
 
 
-def _with_imports(predicted: Estimate, trainer: Preset | None) -> Estimate:
+def _with_imports(predicted: Estimate, request: Request) -> Estimate:
     """A CPU rank holds what it imports: torch's CUDA libraries, though unused, and its trainer."""
     if predicted.parts.get(CONTEXT) != CPU_CONTEXT_BYTES:
         return predicted
@@ -202,7 +203,12 @@ def _with_imports(predicted: Estimate, trainer: Preset | None) -> Estimate:
     folders = torch.submodule_search_locations if torch is not None else None
     cuda = any(Path(folder, "lib", "libtorch_cuda.so").exists() for folder in folders or ())
     size = CPU_CONTEXT_OF_CUDA_BUILD_BYTES if cuda else CPU_CONTEXT_BYTES
-    size += 0 if trainer is None else CPU_IMPORTS_BYTES.get(trainer.trainer.name, 0)
+    libraries = set[str]() if request.trainer is None else {request.trainer.trainer.name}
+    by_accelerate = backend(request.strategy, request.splits) in {"deepspeed", "fsdp"}
+    if by_accelerate and importlib.util.find_spec("deepspeed") is not None:
+        libraries.add("deepspeed")
+    # The larger one: they import much of the same.
+    size += max((CPU_IMPORTS_BYTES.get(library, 0) for library in libraries), default=0)
     if size == CPU_CONTEXT_BYTES:
         return predicted
     build = " under torch's CUDA build" if cuda else ""
