@@ -130,11 +130,12 @@ class LaunchForm:
             for name, field in OPTIONS.items()
         }
         self.cpu, self.warm = self.options["cpu"], self.options["warm"]
-        self.box = self._arrange()
+        self.target_box, self.options_box = self._arrange()
         self._read()
         self._adapt()
 
-    def _arrange(self) -> widgets.VBox:
+    def _arrange(self) -> tuple[widgets.VBox, widgets.VBox]:
+        """What to train, and how it is trained; what spreads it over ranks goes between them."""
         self.what.description = "What to train"
         first = [self.what, *(self.options[name] for name in _LABELS)]
         aside = {*_LABELS, "devices"}
@@ -144,8 +145,8 @@ class LaunchForm:
         self.more.add_class("wb-more")
         self.more.observe(self._unfold, names="value")
         self._unfold()
-        shown = [_grid(first), self.path, self.arguments, self.devices, self.more, self._rest]
-        return widgets.VBox(shown)
+        options = [self.arguments, self.devices, self.more, self._rest]
+        return widgets.VBox([_grid(first), self.path]), widgets.VBox(options)
 
     def _unfold(self, _change: object = None) -> None:
         """Show or hide the rest. A button: no key reaches the header of ipywidgets' Accordion."""

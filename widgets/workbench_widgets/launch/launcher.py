@@ -103,8 +103,8 @@ class Launcher(ControlBox):
         self.calibrate_note = CalibrateNote(self.store, self.refresh)
         self.verify_note = VerifyNote()
         self._notes = (self.measure_note, self.calibrate_note, self.verify_note)
-        parts = [go, self.reused, self.fields.box, self.picker, *self._notes, self.preview]
-        super().__init__(parts)
+        spread = [self.fields.target_box, self.picker, *self._notes]
+        super().__init__([go, self.reused, *spread, self.fields.options_box, self.preview])
         self.add_class("wb-form")
         self.button.on_click(self._on_click)
         self.fields.observe(lambda _change: self.picker.look_soon(of_form=True))
