@@ -133,7 +133,7 @@ def test_what_is_unknown_stays_unknown() -> None:
     assert found.row("step").ratio is None
     assert found.row("cost").measured is None
     assert "MFU" not in [row.what for row in found.rows]
-    assert found.explanation.startswith("No step time was predicted: on a CPU that takes a calib")
+    assert found.explanation.startswith("No step time was predicted. On CPU it is for dense models")
     nothing = compare(RunRecord(), {}, Steady())
     assert nothing.rows == ()
     assert "not known at launch" in nothing.explanation

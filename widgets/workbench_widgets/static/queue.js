@@ -8,7 +8,7 @@ import { bytes, known, seconds, usd } from "./format.js";
 /** @typedef {import("./loader.js").Context} Context */
 
 const SAID = {
-  empty: "Nothing waits",
+  empty: 'Nothing waits. To file a run here, tick "File in the queue" in the launch form',
   serving: "The next run starts when its devices are free",
   paused: "Paused: nothing is started",
   waiting: "Runs wait and nothing starts them",

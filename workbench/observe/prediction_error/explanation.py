@@ -90,8 +90,8 @@ def _not_predicted(run: RunRecord) -> str:
         return "No step time was predicted: the model of this script was not known at launch."
     if run.device == "cpu":
         return (
-            "No step time was predicted: on a CPU that takes a calibration (workbench calibrate), "
-            "and a dense model in fp32, alone or with ddp."
+            "No step time was predicted. On CPU it is for dense models in fp32, on one process or "
+            "with ddp, once this CPU is calibrated (workbench calibrate)."
         )
     return "No step time was predicted: the rates of this GPU are not in the catalog."
 
