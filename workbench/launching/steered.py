@@ -84,15 +84,17 @@ def _bare(word: str) -> str:
 def still_counts(paths: RunPaths, words: Sequence[str], first_step: int) -> tuple[str, ...]:
     """What a resume with new arguments says of values that were set, or lowered, on the way."""
     gone, name = {tuple(pair) for pair in replaced_by(paths, words)}, paths.directory.name
-    kept, left = list[str](), list[str]()
+    current, replaced = list[str](), list[str]()
     for request, change in _set(paths):
-        (left if (request, change["name"]) in gone else kept).append(_shown(change))
+        (replaced if (request, change["name"]) in gone else current).append(_change_text(change))
     notes = list[str]()
-    if left:
-        notes.append(f"The arguments replace what was set while {name} trained: {', '.join(left)}.")
-    if kept and words:
+    if replaced:
         notes.append(
-            f"What was set while {name} trained still counts: {', '.join(kept)}. Change it with "
+            f"The arguments replace what was set while {name} trained: {', '.join(replaced)}."
+        )
+    if current and words:
+        notes.append(
+            f"What was set while {name} trained still counts: {', '.join(current)}. Change it with "
             "workbench set."
         )
     lowered = rollback_environment(read_attempts(paths), first_step).get(RATE_VARIABLE)
@@ -101,7 +103,7 @@ def still_counts(paths: RunPaths, words: Sequence[str], first_step: int) -> tupl
     return tuple(notes)
 
 
-def _shown(change: Mapping[str, Any]) -> str:
+def _change_text(change: Mapping[str, Any]) -> str:
     return f"{change['name']}={change['value']:g} at step {change['first']:,}"
 
 
@@ -120,7 +122,7 @@ def steered_environment(paths: RunPaths, first_step: int) -> dict[str, str]:
 
 def not_kept(paths: RunPaths) -> tuple[str, ...]:
     """A sentence where a new run does not have the values that this one was given on its way."""
-    names = [_shown(change) for change in steered(paths, 0)]
+    names = [_change_text(change) for change in steered(paths, 0)]
     if not names:
         return ()
     was = f"What was set while {paths.directory.name} trained is not kept: {', '.join(names)}."

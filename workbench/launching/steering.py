@@ -72,17 +72,17 @@ class Answer:
     @property
     def sentence(self) -> str:
         """All of it but the figures of a look."""
-        what = " ".join((self.action, *self.arguments))
+        command = " ".join((self.action, *self.arguments))
         if self.done is None:
-            return f"{what}: all ranks know of it and do it after step {self.at:,}."
+            return f"{command}: all ranks know of it and do it after step {self.at:,}."
         if not self.done:
-            return f"{what}: nothing was changed. {self.why}"
+            return f"{command}: nothing was changed. {self.why}"
         changes = "; ".join(
             _change(change) for change in (self.ranks or ({},))[0].get("changes", ())
         )
         path = next((rank["path"] for rank in self.ranks if rank.get("path")), "")
         more = f" {changes}." if changes else f" It lies in {path}." if path else ""
-        return f"{what}: done on all ranks after step {self.at:,}.{more}"
+        return f"{command}: done on all ranks after step {self.at:,}.{more}"
 
 
 def _change(change: Mapping[str, Any]) -> str:

@@ -262,19 +262,19 @@ def stop_message(stop_at: int | None, notice: str | None, stuck: Finding | None)
         return f"Stopping at step {stop_at}{why}."
     if stuck is None:
         return f"Stopping{why}."
-    who = "the ranks stand" if stuck.rank is None else f"rank {stuck.rank} stands"
+    subject = "the ranks stand" if stuck.rank is None else f"rank {stuck.rank} stands"
     at = f"at step {stuck.step} ({stuck.kind})"
-    return f"Stopping{why}: {who} {at}, so no further step and no checkpoint is waited for."
+    return f"Stopping{why}: {subject} {at}, so no further step and no checkpoint is waited for."
 
 
 def end_leftovers(
-    members: Callable[[], list[ProcessDoc]], besides: Collection[int] = ()
+    members: Callable[[], list[ProcessDoc]], excluded: Collection[int] = ()
 ) -> list[ProcessDoc]:
     """End every process of the run that outlived its launcher; returns those that would not die.
 
-    `members` lists those that live; children among `besides` are not collected.
+    `members` lists those that live; children among `excluded` are not collected.
     """
-    _reap(besides)
+    _reap(excluded)
     left = processes.wait_gone(members(), 0.5)
     for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
         if not left:
@@ -283,14 +283,14 @@ def end_leftovers(
             stopped = processes.is_stopped(process)
             processes.send_signal(process, signal.SIGKILL if stopped else number)
         processes.wait_gone(left, patience)
-        _reap(besides)
+        _reap(excluded)
         left = members()
     return left
 
 
-def _reap(besides: Collection[int]) -> None:
+def _reap(excluded: Collection[int]) -> None:
     """Collect orphans that came to us as their subreaper; not children that others wait for."""
     for process in processes.zombies(os.getpid()):
-        if process not in besides:
+        if process not in excluded:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process, os.WNOHANG)

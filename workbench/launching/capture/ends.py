@@ -22,7 +22,8 @@ from .starts import first_step, start_file
 from .writers import current_rss_peak, write_json
 
 _REPORTS = ("ProcessRaisedException: ", "ProcessExitedException: ")  # of torch.multiprocessing
-ALONE = "WORKBENCH_ALONE"  # set by the only rank of a run for the processes that it starts
+# Set by the only rank of a run for the processes that it starts.
+SINGLE_RANK_VARIABLE = "WORKBENCH_ALONE"
 _TEXTS = ("exception", "traceback", "chain", "frame")  # of an end record
 _child_exit_codes: dict[int, int] = {}
 
@@ -161,7 +162,7 @@ def _write_end(path: str, end: Mapping[str, object]) -> None:
 
 def _look_at_children(folder: str) -> None:
     """How the ranks ended that this process started by `subprocess` and has not waited for."""
-    if ALONE not in os.environ:
+    if SINGLE_RANK_VARIABLE not in os.environ:
         return
     with contextlib.suppress(OSError, ValueError, KeyError):
         for rank in itertools.count(1):

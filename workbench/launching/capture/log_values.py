@@ -45,8 +45,8 @@ def log(
     if not folder:
         return
     try:
-        given = {**(mapping or {}), **values}
-        plain = {str(name): _plain(value) for name, value in given.items()}
+        named_values = {**(mapping or {}), **values}
+        plain = {str(name): _plain(value) for name, value in named_values.items()}
         leave = _write(folder, None if step is None else int(step), plain)
     except Exception:
         return

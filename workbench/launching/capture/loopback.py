@@ -41,14 +41,14 @@ def keep_local(distributed: Any) -> None:
             if handle is None:
                 base(self, host_name, port, world_size, is_master, *rest, **more)
                 return
-            given = functools.partial(base, self, host_name, port, world_size, is_master, *rest)
+            construct = functools.partial(base, self, host_name, port, world_size, is_master, *rest)
             try:
-                given(master_listen_fd=handle, **more)
+                construct(master_listen_fd=handle, **more)
             except NotImplementedError:  # torch 2.7: only the store without libuv can take it
-                given(master_listen_fd=handle, **{**more, "use_libuv": False})
+                construct(master_listen_fd=handle, **{**more, "use_libuv": False})
             except TypeError:  # a torch that cannot take it
                 os.close(handle)
-                given(**more)
+                construct(**more)
 
     TCPStore.__module__ = store.__module__
     distributed.TCPStore = TCPStore

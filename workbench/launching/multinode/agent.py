@@ -303,8 +303,8 @@ class NodeAgent:
         if now < self._sample_due:
             return self._sampled
         self._sample_due = now + sample_pause(now - self._began)
-        known = (rank.get("process") for rank in ranks.values())
-        line = self._host.sample(process for process in known if process is not None)
+        rank_processes = (rank.get("process") for rank in ranks.values())
+        line = self._host.sample(process for process in rank_processes if process is not None)
         if self._gpus is not None:
             line["gpus"] = [sample.document() for sample in self._gpus.sample()]
         self._system.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
@@ -345,9 +345,9 @@ def _take_lock(paths: RunPaths, node: int) -> int:
     if lock is None:
         before: dict[str, Any] = read_json(paths.node(node)) or {}
         agent: dict[str, Any] = before.get("agent") or {}
-        who = f"on {before.get('host')}, process {agent.get('pid')}"
+        holder = f"on {before.get('host')}, process {agent.get('pid')}"
         raise UsageError(
-            f"Node {node} of {paths.directory.name} has an agent already ({who}). Give this "
+            f"Node {node} of {paths.directory.name} has an agent already ({holder}). Give this "
             "machine another --rank, or end that one first."
         )
     return lock

@@ -66,13 +66,13 @@ def reported_facts(
     if report is None or process is None or report.get("process") != process:
         return RankFacts(process=process, alive=process is not None and not ended, ended=ended)
     names = ("process_state", "rss_bytes", "swapped_bytes", "own_bytes", "cpu_seconds")
-    known = {name: report.get(name) for name in names}
+    figures = {name: report.get(name) for name in names}
     return RankFacts(
         process=process,
         alive=bool(report.get("alive")),
         pulse=_pulse(report, age),
         ended=ended,
-        **known,  # pyright: ignore[reportArgumentType]
+        **figures,  # pyright: ignore[reportArgumentType]
     )
 
 

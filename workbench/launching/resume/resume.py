@@ -12,7 +12,7 @@ from workbench import recipes
 from workbench.describe.detection import detect_host
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.acceptance import seal
-from workbench.launching.prepare.build_request import build_request, check_beside, check_no_secret
+from workbench.launching.prepare.build_request import build_request, check_no_secret, check_options
 from workbench.launching.prepare.described import recipe_arguments
 from workbench.launching.prepare.devices import assigned, check_free, on_named
 from workbench.launching.prepare.layout_flags import check_arguments
@@ -160,13 +160,15 @@ def _starting_point(
     read: bool,
 ) -> StartingPoint:
     """As named; else by the arguments, where these give the script's own option to resume."""
-    given = given_checkpoint(Path(run.script), arguments)
-    if checkpoint is None and given:
-        named = Path(run.working_directory, given).expanduser()
+    script_checkpoint = given_checkpoint(Path(run.script), arguments)
+    if checkpoint is None and script_checkpoint:
+        named = Path(run.working_directory, script_checkpoint).expanduser()
         checkpoint = (
             str(named) if named.exists() else None
         )  # "latest" and the like are the script's
-    return replace(starting_point(paths, checkpoint, read=read), given=given is not None)
+    return replace(
+        starting_point(paths, checkpoint, read=read), given=script_checkpoint is not None
+    )
 
 
 def _in_place(going_on: Continuation) -> ResumedRun:
@@ -199,10 +201,12 @@ def next_spec(going_on: Continuation) -> tuple[RunRecord, LaunchSpec]:
             arguments=words,
         )
     check_limits(paths, run)
-    given = changes.get("environment", {})  # a secret among them is not in run.json
-    others = {name: value for name, value in run.environment.items() if name not in given}
-    base = recorded_spec(replace(run, environment=others), words)
-    base["environment"] |= with_hook(given)
+    new_variables = changes.get("environment", {})  # a secret among them is not in run.json
+    remaining = {
+        name: value for name, value in run.environment.items() if name not in new_variables
+    }
+    base = recorded_spec(replace(run, environment=remaining), words)
+    base["environment"] |= with_hook(new_variables)
     resumed = resume_spec(words, run, start.at, start.why, given=start.given)
     resumed["told"] = differs
     unset = replaced_by(paths, start.typed)
@@ -251,9 +255,9 @@ def changed_words(
     before = latest_words(paths, run)
     if not arguments and not drop:
         return before
-    known = script_options(Path(run.script))
+    options = script_options(Path(run.script))
     layout = run.layout_arguments
-    after = [*layout, *changed_arguments(before[len(layout) :], arguments or (), drop, known)]
+    after = [*layout, *changed_arguments(before[len(layout) :], arguments or (), drop, options)]
     if run.recipe is not None:
         check_arguments(after[len(layout) :])
         was, now = (recipes.shape(words, recipe=run.recipe) for words in (before, after))
@@ -294,15 +298,15 @@ def _changed_run(paths: RunPaths, run: RunRecord, changes: Mapping[str, Any]) ->
     options, _ = changed(run, options_of(paths, run), changes)
     if "devices" in changes:
         _, options = on_named(detect_host(), options)
-    check_beside(options)
+    check_options(options)
     recorded = options.document()
     recorded["extra_environment"] = redact_environment(recorded["extra_environment"])
     names = [name for name in (*changes, "extra_environment") if name in recorded]
     again = replace(run, **{name: recorded[name] for name in names})
     if "environment" in changes:
-        given = redact_environment(changes["environment"])
-        started = with_hook(given)
-        proofs = vouch(replace(run, vouched=vouch(run, given)), started)
+        redacted = redact_environment(changes["environment"])
+        started = with_hook(redacted)
+        proofs = vouch(replace(run, vouched=vouch(run, redacted)), started)
         again = replace(again, vouched=proofs, environment=run.environment | started)
     if "capture" in changes:
         hook = capture_variable(capture=options.capture)

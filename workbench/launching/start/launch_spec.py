@@ -76,8 +76,8 @@ def recorded_spec(run: RunRecord, arguments: Sequence[str] | None = None) -> Lau
     """
     arguments = list(run.arguments if arguments is None else arguments)
     check_not_redacted(run, arguments)
-    given = run.environment.items()
-    environment = {name: recorded_value(run, name, value) for name, value in given}
+    variables = run.environment.items()
+    environment = {name: recorded_value(run, name, value) for name, value in variables}
     folder = Path(run.working_directory)
     spec = make_spec(run.command, run.arguments, environment, folder, warm_server(run))
     return {**spec, "arguments": arguments}

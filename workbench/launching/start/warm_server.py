@@ -40,8 +40,8 @@ def fitting_kind(
     The launcher is started by a supervisor, which inherits the variables of `shell` (None = this
     process's), but not those that make Python load something.
     """
-    kept = {name: value for name, value in inherited(shell).items() if name not in LOADERS}
-    return client.server_kind({**kept, **environment}, warm["threads"], warm["modules"])
+    variables = {name: value for name, value in inherited(shell).items() if name not in LOADERS}
+    return client.server_kind({**variables, **environment}, warm["threads"], warm["modules"])
 
 
 def warm_part(

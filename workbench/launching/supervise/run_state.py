@@ -181,9 +181,9 @@ class RunState:
 
     def base_spec(self) -> LaunchSpec:
         """What the next attempt repeats. Raises UsageError: run.json lacks a secret of it."""
-        known = self.spec or self.spec_before
-        if known is not None:
-            return known
+        spec = self.spec or self.spec_before
+        if spec is not None:
+            return spec
         from workbench.launching.resume.resumable import latest_words  # noqa: PLC0415  (seldom needed)
         from workbench.launching.start.launch_spec import recorded_spec  # noqa: PLC0415
 

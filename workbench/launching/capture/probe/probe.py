@@ -132,11 +132,11 @@ class Probe:
         Threads of a step wait for one another, and burn the time of those cores that they have:
         where no step was left alone, a few are made with one thread, whose waiting is its own.
         """
-        alone: list[float] = self._record["one_thread_seconds"]
+        samples: list[float] = self._record["one_thread_seconds"]
         if torch.get_num_threads() == 1 and self._record["threads"] > 1:
             own = time.thread_time() - self._on_core
-            alone.append(max(own, seconds - waited))  # other threads may have waited beside it
-            return len(alone) >= _OF_ONE_THREAD or sum(alone) >= self._seconds
+            samples.append(max(own, seconds - waited))  # other threads may have waited beside it
+            return len(samples) >= _OF_ONE_THREAD or sum(samples) >= self._seconds
         times: list[float] = self._record["step_seconds"]
         times.append(seconds)
         self._record["queued_seconds"].append(waited)
@@ -202,7 +202,7 @@ class _Open:
         self._stepped: dict[int, Optimizer] = {}
         self._updated: dict[int, torch.Tensor] = {}  # an optimizer may hold frozen weights too
         self._fetches = Fetches(ledger)
-        self._saved: Any = saved_tensors_hooks(ledger.pack, lambda kept: kept)
+        self._saved: Any = saved_tensors_hooks(ledger.pack, lambda packed: packed)
         self._saved.__enter__()
         ledger.__enter__()
 
