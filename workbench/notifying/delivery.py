@@ -35,7 +35,7 @@ def understood(url: str) -> str:
     )
 
 
-def shown(url: str) -> str:
+def masked_address(url: str) -> str:
     """The address without its secrets. Raises UsageError: Apprise, which knows them, is missing."""
     check_installed()
     service = _service(url)

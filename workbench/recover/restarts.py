@@ -139,9 +139,9 @@ class Restarts:
             or (failure.exit_code is not None and failure.exit_code < 0)
             or (bool(error) and _INFRASTRUCTURE.search(error) is not None)
         )
-        for pattern, what in _USER_ERRORS:
+        for pattern, subject in _USER_ERRORS:
             if re.search(pattern, error or failure.message):
-                return f"No restart: {what} would fail again the same way."
+                return f"No restart: {subject} would fail again the same way."
         if infrastructure:
             return ""
         if failure.exit_code == _ARGUMENTS_EXIT_CODE and not failure.moved:

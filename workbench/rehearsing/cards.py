@@ -156,7 +156,7 @@ class SimulatedDriver:
         new.write_text(f"{at:.3f}", encoding="ascii")
         new.replace(self._clock)
 
-    def rest(self) -> None:
+    def go_idle(self) -> None:
         """The GPUs are idle again."""
         self._idle.write(self._timeline)
 

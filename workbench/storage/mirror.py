@@ -56,20 +56,20 @@ class Mirror:
         """
         now, over = self._clock(), gone or self._paths.exit.exists()
         self._over_since = (self._over_since or now) if over else None
-        what = self._what(over=over)
-        new = what != self._sent and not self._failures
+        content = self._content(over=over)
+        new = content != self._sent and not self._failures
         if now < self._due and not new:
             self._tell_sometimes(now)
             return True
-        done = self._push(what, final=over)
-        if done and over and what == self._what(over=over):
+        done = self._push(content, final=over)
+        if done and over and content == self._content(over=over):
             return False
         if self._over_since is None or now - self._over_since < GIVE_UP_SECONDS:
             return True
         self._log("gave up: the run has ended and the address does not take it")
         return False
 
-    def _what(self, *, over: bool) -> object:
+    def _content(self, *, over: bool) -> object:
         """Changes with each finished checkpoint and with the end of the run."""
         saved = [
             (str(checkpoint.path), checkpoint.saved_at)
@@ -78,13 +78,13 @@ class Mirror:
         ]
         return saved[:1], over, (read_json(self._paths.exit) or {}).get("ended_at")
 
-    def _push(self, what: object, *, final: bool) -> bool:
+    def _push(self, content: object, *, final: bool) -> bool:
         try:
             pushed = self._send(lambda _done, _total, _path: self._tell_sometimes(self._clock()))
         except (WorkbenchError, OSError) as error:
             self._failed(str(error))
             return False
-        self._sent, self._failures = what, 0
+        self._sent, self._failures = content, 0
         self._due = self._clock() + METRICS_SECONDS
         self._state = replace(
             self._state,

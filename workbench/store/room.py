@@ -40,8 +40,8 @@ def is_full(error: BaseException) -> bool:
     >>> is_full(OSError(errno.ENOSPC, "No space left on device")), is_full(OSError("gone"))
     (True, False)
     """
-    known = (error, error.__cause__)
-    return any(isinstance(cause, OSError) and cause.errno in _FULL for cause in known)
+    causes = (error, error.__cause__)
+    return any(isinstance(cause, OSError) and cause.errno in _FULL for cause in causes)
 
 
 def nearest_existing(folder: Path) -> Path:

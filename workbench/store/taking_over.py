@@ -83,8 +83,8 @@ def begin_following(module: str, act: str, to: str) -> tuple[RunPaths, str] | No
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("run_directory", type=Path)
     parser.add_argument("--to", required=True, help=to)
-    given = parser.parse_args()
-    paths = RunPaths(given.run_directory.expanduser().absolute())
+    options = parser.parse_args()
+    paths = RunPaths(options.run_directory.expanduser().absolute())
     with contextlib.suppress(OSError):
         os.nice(_NICE)
     try:
@@ -92,4 +92,4 @@ def begin_following(module: str, act: str, to: str) -> tuple[RunPaths, str] | No
     except WorkbenchError as error:
         log(str(error))
         return None
-    return paths, given.to
+    return paths, options.to

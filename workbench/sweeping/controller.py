@@ -285,8 +285,8 @@ def main() -> None:
     try:
         serve(files, make, lambda: time.sleep(_LOOK_SECONDS))
     except Exception as error:
-        known = isinstance(error, WorkbenchError)
-        files.tell_end("failed", str(error) if known else repr(error), time.time())
+        is_expected = isinstance(error, WorkbenchError)
+        files.tell_end("failed", str(error) if is_expected else repr(error), time.time())
         raise  # into the log
 
 

@@ -244,10 +244,10 @@ def sweep(
     """
     names = set(SweepOptions.__dataclass_fields__)
     own = {name: options.pop(name) for name in list(options) if name in names}
-    for name, given in (("grid", grid), ("random", random)):
-        if not isinstance(given or {}, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            shown = '{"lr": [1e-4, 3e-4]}' if name == "grid" else '{"lr": "1e-5:1e-3:log"}'
-            raise UsageError(f"{name} maps options to values, as {shown}, not {given!r}.")
+    for name, mapping in (("grid", grid), ("random", random)):
+        if not isinstance(mapping or {}, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            example = '{"lr": [1e-4, 3e-4]}' if name == "grid" else '{"lr": "1e-5:1e-3:log"}'
+            raise UsageError(f"{name} maps options to values, as {example}, not {mapping!r}.")
     chosen = SweepOptions(grid=grid or {}, random=random or {}, **own)
     launching = LaunchOptions.from_keywords(options)
     prepared = prepare_sweep(os.fspath(target), as_script_words(arguments), chosen, launching)

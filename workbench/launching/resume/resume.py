@@ -48,7 +48,7 @@ from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.launching.steered import not_kept, replaced_by, still_counts
 from workbench.observe.devices import held_by
 from workbench.recover.policy import Recovery
-from workbench.recover.resuming import given_checkpoint
+from workbench.recover.resuming import checkpoint_in_arguments
 from workbench.script_options.arguments import changed_arguments
 from workbench.script_options.from_source import script_options
 from workbench.store.files import read_json, write_json_atomic
@@ -160,14 +160,14 @@ def _starting_point(
     read: bool,
 ) -> StartingPoint:
     """As named; else by the arguments, where these give the script's own option to resume."""
-    script_checkpoint = given_checkpoint(Path(run.script), arguments)
+    script_checkpoint = checkpoint_in_arguments(Path(run.script), arguments)
     if checkpoint is None and script_checkpoint:
         named = Path(run.working_directory, script_checkpoint).expanduser()
         checkpoint = (
             str(named) if named.exists() else None
         )  # "latest" and the like are the script's
     return replace(
-        starting_point(paths, checkpoint, read=read), given=script_checkpoint is not None
+        starting_point(paths, checkpoint, read=read), in_arguments=script_checkpoint is not None
     )
 
 
@@ -207,7 +207,7 @@ def next_spec(going_on: Continuation) -> tuple[RunRecord, LaunchSpec]:
     }
     base = recorded_spec(replace(run, environment=remaining), words)
     base["environment"] |= with_hook(new_variables)
-    resumed = resume_spec(words, run, start.at, start.why, given=start.given)
+    resumed = resume_spec(words, run, start.at, start.why, in_arguments=start.in_arguments)
     resumed["told"] = differs
     unset = replaced_by(paths, start.typed)
     if unset:
@@ -339,7 +339,7 @@ def request_in_another_layout(going_on: Continuation) -> tuple[Request, ResumeSp
     check_not_redacted(run, words)
     own = list(words[len(run.layout_arguments) :])
     options, dropped = changed(run, options_of(paths, run), changes)
-    resumed = resume_spec(own, run, start.at, start.why, given=start.given)
+    resumed = resume_spec(own, run, start.at, start.why, in_arguments=start.in_arguments)
     variables = {**options.environment, **resumed.get("environment", {})}
     request = build_request(
         target_of(run),

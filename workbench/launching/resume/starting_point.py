@@ -41,7 +41,7 @@ class StartingPoint:
     """For the record of attempts."""
     notes: tuple[str, ...] = ()
     """What someone should know of it."""
-    given: bool = False
+    in_arguments: bool = False
     """Whether the arguments given now tell the script itself."""
     typed: tuple[str, ...] = ()
     """The arguments that are given or dropped now."""

@@ -131,11 +131,11 @@ def resume_spec(
     checkpoint: Checkpoint | None,
     why: str,
     *,
-    given: bool = False,
+    in_arguments: bool = False,
 ) -> ResumeSpec:
     """How an attempt with these arguments continues; ``{checkpoint}`` in them becomes its path.
 
-    `given`: see `how_to_resume`.
+    `in_arguments`: see `how_to_resume`.
 
     Raises:
         UsageError: the script offers no way to resume that is known.
@@ -154,7 +154,9 @@ def resume_spec(
             "arguments": list(arguments),
         }
     assert checkpoint.step is not None
-    way = how_to_resume(Path(run.script), run.recipe, arguments, checkpoint, given=given)
+    way = how_to_resume(
+        Path(run.script), run.recipe, arguments, checkpoint, in_arguments=in_arguments
+    )
     return {
         "step": checkpoint.step,
         "checkpoint": str(checkpoint.path),

@@ -213,7 +213,7 @@ class RunState:
     def _members_by(self, scan: processes.MemberScan) -> list[ProcessDoc]:
         watcher = self.watcher.parent
         parents = [os.getpid()] if watcher is None else [os.getpid(), watcher]
-        return scan.look(parents, besides={*self.sidecars.pids, os.getpid()})
+        return scan.look(parents, excluded={*self.sidecars.pids, os.getpid()})
 
     def write(self, phase: str) -> None:
         """Heartbeat. A disk that refuses is tried again with the next one."""

@@ -95,7 +95,7 @@ class Sidecars:
 
     def adopt_children_of(self, watcher: int) -> None:
         """Know those again that an earlier supervisor started: its death made them `watcher`'s."""
-        for process in processes.descendants(watcher, besides={os.getpid()}):
+        for process in processes.descendants(watcher, excluded={os.getpid()}):
             if processes.has_variable(process["pid"], _MARK, self._paths.directory.name):
                 self.pids.add(process["pid"])
 
