@@ -248,7 +248,7 @@ def test_a_change_survives_a_resume_and_is_told_where_it_does_not(start: Start) 
     last = 0.01 * (1 - 69 / 200) * change["factor"]
     assert first[70] == pytest.approx(last)
     assert first[saved.at + 1] == pytest.approx(0.01 * (1 - saved.at / 200) * change["factor"])
-    notes = steered.not_kept(RunPaths(run.directory))
+    notes = steered.dropped_note(RunPaths(run.directory))
     assert "lr=0.002" in notes[0]
 
 

@@ -1,7 +1,7 @@
 """Asks a living run for something at a step boundary, and waits for what came of it.
 
 What the ranks do with it: `capture.steering`. The boundary must lie so far ahead that every rank
-hears of it before; where one was too late, nobody acts, and it is asked again, further ahead.
+hears of it before; where one was too late, none acts, and the request is made again, further ahead.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def ask(
         paths: The run.
         action: One of `ACTIONS`.
         words: What is asked, as it stands in the journal.
-        facts: What the ranks need to know besides.
+        facts: What else the ranks need to know.
         at: An optimizer step that lies ahead.
         wait: Until it is done, and not only until all ranks know of it.
         timeout: Seconds that are waited at most.

@@ -83,12 +83,12 @@ class Follower:
         self._attempts_size = -1
         self._ended: Any = saved.get("ended_at")
         self._over_since: float | None = None
-        self._kept_at: float | None = None
+        self._written_at: float | None = None
 
     def look(self, now: float, ticks: float | None = None) -> bool:
         """Take in what is new, send what is due; False when nothing more can come.
 
-        `now`: Unix seconds. `ticks`: seconds of a clock that nobody sets, for waits; None = `now`.
+        `now`: Unix seconds. `ticks`: monotonic seconds, for waits; None = `now`.
         """
         ticks = now if ticks is None else ticks
         end = read_json(self._paths.exit)
@@ -100,9 +100,9 @@ class Follower:
             how = about_end(self._name, self._paths.directory.name, outcome, summary)
             self._tell(how, first=True)  # a long message is cut at its end
             changed = True
-        old = self._kept_at is None or ticks - self._kept_at >= KEEP_SECONDS
+        old = self._written_at is None or ticks - self._written_at >= KEEP_SECONDS
         if changed or (self._reported and old):
-            self._kept_at = ticks
+            self._written_at = ticks
             self._keep()
         for box in self._boxes:
             self._deliver(box, ticks, last=end is not None)

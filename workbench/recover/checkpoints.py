@@ -133,12 +133,12 @@ def newest_intact(
     `checkpoints`: those to choose from; default those that the run knows of.
     """
     listed = list_checkpoints(paths) if checkpoints is None else checkpoints
-    return first_whole(
+    return first_intact(
         checkpoint for checkpoint in listed if not (checkpoint.abandoned or checkpoint.doubt)
     )
 
 
-def first_whole(checkpoints: Iterable[Checkpoint]) -> tuple[Checkpoint | None, list[str]]:
+def first_intact(checkpoints: Iterable[Checkpoint]) -> tuple[Checkpoint | None, list[str]]:
     """The first of which every byte is right, and a sentence per one passed over."""
     passed = list[str]()
     for checkpoint in checkpoints:

@@ -18,7 +18,7 @@ _USER_ERRORS = (
     (r"No space left on device|Disk quota exceeded|File too large", "a full disk"),
     (r"\b(FileNotFoundError|PermissionError|IsADirectoryError)\b", "a file that is not there"),
 )
-# Exceptions that speak of another process or machine: the error of a rank whose peer was lost.
+# Exceptions that concern another process or machine: the error of a rank whose peer was lost.
 _INFRASTRUCTURE = re.compile(
     r"connection|broken pipe|timed? ?out|gloo|nccl|distbackend|distnetwork|distsocket|socket|"
     r"unreachable|input/output error|\bECC\b|\bXid\b|device-side|unspecified launch failure|"

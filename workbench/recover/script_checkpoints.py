@@ -1,4 +1,4 @@
-"""Checkpoints that a script wrote its own way, where nobody saw it: found by their content.
+"""Checkpoints that a script wrote its own way, unseen by the hook: found by their content.
 
 They are looked for where the script works and in the folders that its arguments name, if they
 were written since the run began. The search is bounded; it opens tables of files, never their

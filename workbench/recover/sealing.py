@@ -98,7 +98,7 @@ class Sealer:
                 return self._waiting.get(timeout=wait)
 
     def _search(self) -> None:
-        """Look for states that the script saved its own way; what is torn or in doubt is none."""
+        """Look for states that the script saved its own way; without torn or doubtful ones."""
         begun = time.monotonic()
         try:
             states = states_of_script(self._paths)

@@ -21,7 +21,7 @@ class _Content:
     weights: frozenset[str]
     """Names of tensors that are not an optimizer's."""
     optimizer: bool
-    """Whether an optimizer's state stands in it beside other things."""
+    """Whether it holds an optimizer's state and other things."""
 
     @property
     def is_whole(self) -> bool:

@@ -342,7 +342,7 @@ def schedule(work: Work, events: Iterable[Event], faults: Sequence[Event] = ()) 
     Args:
         work: What is to be done.
         events: Interruptions in the order of their times, with or without an end.
-        faults: What was asked for beside them; a throttled GPU slows the job for half an hour.
+        faults: What was asked for besides them; a throttled GPU slows the job for half an hour.
     """
     clock = _Clock(work, events, faults)
     finished = clock.play()

@@ -1,4 +1,4 @@
-"""What lies below ``URL/RUN``: pieces named by their SHA-256, and the manifest that tells of them.
+"""What lies below ``URL/RUN``: pieces named by their SHA-256, and the manifest that lists them.
 
 ``manifest.json`` is written last, in one step, so that a reader finds all of an earlier push or all
 of a later one. Pieces that neither of the two latest manifests names are removed; those that a
@@ -28,7 +28,7 @@ _MAX_FILES = 200_000
 _MAX_PATH = 1024
 _MAX_NAME = 200
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_NEVER_TAKEN = {"control"}  # requests to a supervisor, locks
+_NEVER_SENT = {"control"}  # requests to a supervisor, locks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,7 +221,7 @@ def safe_path(path: str) -> str:
         or any(part in {"", ".", ".."} or len(part.encode()) > _MAX_NAME for part in parts)
         or not path.isprintable()
         or "\\" in path
-        or parts[0] in _NEVER_TAKEN
+        or parts[0] in _NEVER_SENT
     )
     if wrong:
         raise ValueError(f"the path {path[:80]!r} is not allowed")

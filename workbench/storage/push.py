@@ -213,7 +213,7 @@ def _sent(
 ) -> tuple[_Push, RemoteRun, list[str]]:
     """Send all pieces that are not there: the push, what to publish, names of its checkpoints.
 
-    `hashed`: files whose pieces are known from a moment ago, by path.
+    `hashed`: files whose pieces were hashed a moment ago, by path.
     """
     run = read_record(paths, ("run", "marker"))
     before, attempts = read_remote_run(remote), attempts_of(paths)
@@ -329,7 +329,7 @@ def _files(state: _Push, paths: RunPaths, notes: list[str]) -> Iterator[RemoteFi
 
 
 def _unfit(files: list[LocalFile], used_names: set[str]) -> str:
-    """Why a reader would refuse these names beside those `used_names`; "" = it would not."""
+    """Why a reader would refuse these names after the `used_names`; "" = it would not."""
     for file in files:
         try:
             name = safe_path(file.path).lower()

@@ -1,4 +1,4 @@
-"""Which files of a run are sent: all that tells of it, its code, and the checkpoints asked for."""
+"""Which files of a run are sent: its records, its code, and the checkpoints asked for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whose run it is. Every command that acts on a run asks here first; reading asks nobody.
+"""Whose run it is. Every command that acts on a run asks here first; reading needs no permission.
 
 A run directory says what to start (command, environment, hooks), which processes to signal, and
 where to write. Whoever can write there could otherwise act with the rights of the next user who

@@ -6,7 +6,7 @@ file                       content
 ``waiting/RUN.json``       :class:`QueueEntry`: the run waits for its devices
 ``starting/RUN.json``      the same file, renamed: the dispatcher starts this run
 ``settings.json``          :class:`QueueSettings`
-``dispatcher.json``        who starts what is next (`schema.ProcessDoc`); gone = nobody
+``dispatcher.json``        who starts what is next (`schema.ProcessDoc`); gone = no process
 ``dispatcher.lock``        held (flock) by the one dispatcher
 ``dispatcher.log``         what it did and why
 ``lock``                   held (flock) for each change, and while a launch chooses devices

@@ -35,7 +35,7 @@ def shortage(
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error, or the one behind it, tells of a full disk or a used up quota.
+    """Whether an error, or the one behind it, means a full disk or a used up quota.
 
     >>> is_full(OSError(errno.ENOSPC, "No space left on device")), is_full(OSError("gone"))
     (True, False)

@@ -62,7 +62,7 @@ SHAPES = re.compile(
     # user:password@ of an address, up to the last @; a port before a path is none.
     r"|(?<=://)[^\s/:@\"'<>]{0,128}:(?!\d+(?:[/?#]|$))[^\s\"'<>]{1,256}(?=@[\w.\[])"
     r"|(?<=://)[A-Za-z0-9_~.-]{20,256}(?=@)"
-    # Whoever has such an address can post to it.
+    # Anyone who has such an address can post to it.
     r"|(?<=hooks\.slack\.com/)[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+"
     r"|(?<=[Bb]earer )[A-Za-z0-9._~+/-]{16,}=*"
     r"|-----BEGIN[A-Z ]* PRIVATE KEY-----.*?(?:-----END[A-Z ]* PRIVATE KEY-----|$)",

@@ -44,18 +44,18 @@ class Place:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a newer process waits for it."""
+        """Whether a newer process waits for the place."""
         with contextlib.suppress(OSError):
             return os.pread(self._handle, _BYTES, 0) != self._own
         return False
 
     def leave(self) -> None:
-        """Give it to who waits."""
+        """Release it for the process that waits."""
         os.close(self._handle)
 
 
 class RunWatch:
-    """Paces who follows a run, and looks now and then whether its processes are gone."""
+    """Paces a process that follows a run, and checks now and then whether the run's are gone."""
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths

@@ -3,7 +3,7 @@
     python -P -m workbench.sweeping.controller STORE SWEEP
 
 It may be killed at any point, with everything else: values are in Optuna's journal before a run is
-made of them, a run's record says whose trial it is, and a result is told once. Whoever comes next
+made of them, a run's record says whose trial it is, and a result is told once. The next controller
 goes on: values without a run are filed, a run without processes is resumed, a result that was not
 told is told, a pruned trial that still runs is stopped.
 """

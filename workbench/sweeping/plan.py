@@ -141,7 +141,7 @@ class SweepPlan:
 
 
 def direction_of(metric: str, requested: str | None) -> str:
-    """Say lower or higher, as given or as the name tells. Raises UsageError: neither says it."""
+    """Lower or higher, as requested or as the name says. Raises UsageError: neither says it."""
     direction = requested or better(metric)
     if direction is None:
         raise UsageError(

@@ -51,7 +51,7 @@ def checked(parameter: Parameter, reading: Reading, script: str) -> Parameter:
 
     Raises:
         UnknownNameError: the script has no such option.
-        UsageError: one of the values is none that the option takes.
+        UsageError: the option does not take one of the values.
     """
     option = _option(parameter.name, reading)
     if option is None:

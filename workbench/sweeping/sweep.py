@@ -28,7 +28,7 @@ from workbench.sweeping.study import Trials, optuna
 
 _CONTROLLER = "workbench.sweeping.controller"
 _GONE_SECONDS = 10.0  # one that came second hides the first for a moment
-_MOST_ASKED = 3
+_MAX_REQUESTS = 3
 
 
 class Sweep:
@@ -113,7 +113,7 @@ class Sweep:
             if self._files.is_served:
                 served_at = now
             elif now - served_at > _GONE_SECONDS:
-                if requests == _MOST_ASKED:
+                if requests == _MAX_REQUESTS:
                     raise WorkbenchError(
                         f"{self.name} is not stopped: the process that does it ends each time, see "
                         f"{self._files.log}. To stop its runs one by one: workbench stop RUN"

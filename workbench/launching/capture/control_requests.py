@@ -26,7 +26,7 @@ _LOOK_SECONDS = 0.5
 _UNHEARD_SECONDS = 10.0  # no one names a stop step: no one watches this run any more
 _SETTLE_SECONDS = 1.0
 _FLUSH_SECONDS = 0.3
-_NOTHING_KEPT = b'{"entries": null}'  # whether there were collectives is not known
+_NO_ENTRIES = b'{"entries": null}'  # whether there were collectives is not known
 _open_files: list[Any] = []  # faulthandler needs the file to stay open
 
 
@@ -199,7 +199,7 @@ class ControlRequests:
         names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
         content = max((self._ring.dump(name) for name in names), key=len)
         if b'"entries"' not in content and not (content and self._ring.keeps):
-            content = _NOTHING_KEPT  # that this thread runs is an answer, too
+            content = _NO_ENTRIES  # that this thread runs is an answer, too
         temporary = f"{self._trace}.tmp"
         with open(temporary, "wb") as file:
             file.write(content)

@@ -60,7 +60,7 @@ class CoreTime:
         return b""
 
     def look(self, now: float) -> bool:
-        """Take in what is new; whether there was a step. Called beside the training."""
+        """Take in what is new; whether there was a step. Not called by the training's thread."""
         if not self.looks:
             self._begin()
         self.looks.append((now, self._turns(), self._quota.throttled() if self._quota else 0))

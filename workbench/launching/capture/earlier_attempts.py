@@ -73,10 +73,10 @@ def _bring_back(folder: str, stream: str, attempt: int, step: int, *, keep: bool
             lines.write(data)
             left -= len(data)
         if not keep:
-            _keep_rest(path, file)
+            _keep_remainder(path, file)
 
 
-def _keep_rest(path: str, file: Any) -> None:
+def _keep_remainder(path: str, file: Any) -> None:
     """Leave in `path` what `file` has not read yet; no file where that is nothing."""
     temporary = f"{path}.tmp"
     with open(temporary, "wb") as output:

@@ -1,4 +1,4 @@
-"""Errors in a step of a script that may catch them and go on: this is all that tells of them."""
+"""Errors in a step of a script that may catch them and go on: the only record of them."""
 
 from __future__ import annotations
 

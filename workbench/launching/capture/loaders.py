@@ -139,7 +139,7 @@ def _epochs(seen: list[int | None]) -> dict[str, Any]:
 
 
 def sampling(loader: Any) -> tuple[Any, dict[str, Any]]:
-    """The innermost sampler of `loader`, and what is told of it."""
+    """The innermost sampler of `loader`, and what is known of it."""
     batches = getattr(loader, "batch_sampler", None)
     sharded = type(batches).__name__ in {"BatchSamplerShard", "SkipBatchSampler"}
     inner: Any = batches

@@ -1,6 +1,6 @@
 """Keeps the rendezvous of a run on one machine off the network. Standard library only.
 
-torch's TCPStore listens on every interface and asks nobody for a password: whoever reaches the port
+torch's TCPStore listens on every interface and asks for no password: anyone who reaches the port
 can end the training, or answer in a rank's name. It can be handed a socket that listens already,
 and gets one of 127.0.0.1 here whenever the store's own address is a loopback one. With several
 machines the address is another one, and nothing changes.

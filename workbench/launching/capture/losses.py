@@ -56,7 +56,7 @@ def _weighted(loss: Any, weight: Any) -> Any:
 def returned(args: tuple[Any, ...], kwargs: dict[str, Any], parameter: type[Any]) -> Any:
     """The loss of a call of ``autograd.grad`` for the gradients of parameters; None = no loss.
 
-    What goes on in a graph of its own (a penalty, an inner step that is learnt) is none.
+    What goes on in a graph of its own (a penalty, an inner step that is learnt) is not a loss.
     """
     arguments = {**dict(zip(_GRAD_ARGUMENTS, args, strict=False)), **kwargs}
     roots, leaves = _listed(arguments["outputs"]), _listed(arguments["inputs"])

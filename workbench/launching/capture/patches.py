@@ -302,11 +302,11 @@ def _patch_recipes_saves(recorder: Recorder, module: Any) -> None:
             return save(self, *args, **kwargs)
 
     @functools.wraps(due)
-    def due_or_asked(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def due_or_requested(self: Any, *args: Any, **kwargs: Any) -> Any:
         is_due = due(self, *args, **kwargs)  # the ranks ask each other: all of them have to
         return _take_request(recorder, "checkpoint") or is_due
 
-    saves.save, saves.due = watched, due_or_asked
+    saves.save, saves.due = watched, due_or_requested
 
 
 def _patch_recipes_questions(recorder: Recorder, module: Any) -> None:

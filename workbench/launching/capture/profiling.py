@@ -2,7 +2,7 @@
 
 The request names its first step, which lies ahead, so that all ranks trace the same ones without
 a word between them. The profiler warms up in the step before. Nothing is analysed here: the rank
-leaves its trace and the times of its steps, and whoever looks computes.
+leaves its trace and the times of its steps, and the reader computes.
 """
 
 from __future__ import annotations

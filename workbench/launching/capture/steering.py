@@ -2,8 +2,8 @@
 
 All ranks do it after the same step, or none does. A request names that step, which lies ahead. Each
 rank's listening thread answers whether it heard of it in time. At the boundary a rank waits for all
-these answers, and whoever has them first writes the decision, once for all: a hard link has one
-winner. A rank whose answer does not come has the request dropped by everybody.
+these answers, and the first to have them writes the decision, once for all: a hard link has one
+winner. A rank whose answer does not come has the request dropped by all.
 
 ``steering/NAME/``: ``request.json``, ``heard-R``, ``decision`` and ``result-R.json``, see `store`.
 ``control/steer`` has the names, one a line; it is of one attempt.

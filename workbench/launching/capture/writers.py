@@ -168,7 +168,7 @@ class LaterLines:
                 written += 1
             if writer.flush():
                 self._done = written
-            # From here on whoever comes with something sees that it has to wake us.
+            # From here on a caller with new lines sees that it has to wake us.
             self.idle = self._done == written == before
             self._attend()
             if not self.idle:

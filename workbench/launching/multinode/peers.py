@@ -173,7 +173,7 @@ class Peers:
             self._write("go")
 
     def hardware(self) -> Iterator[tuple[int, NodeDoc]]:
-        """What each other node told of its hardware."""
+        """What each other node reported of its hardware."""
         for node, seen in self._view.seen.items():
             if seen.heard:
                 yield node, cast("NodeDoc", seen.document)
@@ -183,7 +183,7 @@ class Peers:
         return self._view.facts(training=self._training)
 
     def rank_facts(self, rank: int, process: ProcessDoc | None) -> RankFacts:
-        """What its machine told of a rank."""
+        """What its machine reported of a rank."""
         return self._view.rank_facts(rank, process)
 
     def must_end(self, *, restarts: bool) -> bool:

@@ -75,7 +75,7 @@ def config_text(
 ) -> str:
     """The accelerate config file (YAML; every value is written as JSON, which YAML includes).
 
-    It has no mixed_precision, which Accelerate refuses beside a DeepSpeed file: a flag says it.
+    It has no mixed_precision, which Accelerate refuses with a DeepSpeed file: a flag sets it.
 
     Args:
         strategy: How the work is spread.

@@ -59,7 +59,7 @@ def check_accepted(paths: RunPaths, run: RunRecord) -> None:
     """
     if is_accepted(paths, run):
         return
-    starts = "\n".join(f"  {line}" for line in what_it_starts(run))
+    starts = "\n".join(f"  {line}" for line in started_commands(run))
     name = printable(run.run, max_line=_MOST)
     raise ForeignRunError(
         f"The record of {name} was not written by your workbench on this machine (it comes from "
@@ -90,10 +90,10 @@ def accept(paths: RunPaths) -> list[str]:
         write_json_atomic(paths.run, signed.document(), indent=2)
     except OSError as error:
         raise StoreError(f"{paths.run} cannot be written: {error}") from error
-    return what_it_starts(run)
+    return started_commands(run)
 
 
-def what_it_starts(run: RunRecord) -> list[str]:
+def started_commands(run: RunRecord) -> list[str]:
     """A line for the command of the record, and for each of its hooks."""
     lines = {"command": run.command, "in the folder": run.working_directory}
     lines |= {name: run.recovery.get(name) for name in _HOOKS} | {"copied to": run.mirror}

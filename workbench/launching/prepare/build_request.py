@@ -106,7 +106,7 @@ def _placed(
     script, recipe = target.path, target.recipe
     host = options.cluster or detect_host()
     if options.cluster is None:
-        host_price()  # a price that is none is refused before anything is paid for
+        host_price()  # an invalid price is refused before anything is paid for
     if options.cluster is None and not options.cpu:
         refuse_silent_driver()
     host, options = on_named(host, options)

@@ -110,7 +110,7 @@ def _unequal(trained: Any, described: Any) -> list[str]:
 
 
 def with_job(options: LaunchOptions) -> LaunchOptions:
-    """The options with the strategy and the machines of their job; what is given beside it counts.
+    """The options with the strategy and the machines of their job; what is given as well counts.
 
     Raises:
         UsageError: they are options of a strategy that the job does not have.

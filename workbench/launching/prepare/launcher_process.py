@@ -52,7 +52,7 @@ def inherited(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     return {key: value for key, value in variables.items() if key not in _FOREIGN}
 
 
-def shown_gpus(
+def with_visible_gpus(
     environment: Mapping[str, str], *, device: str, ranks: int, script: Path
 ) -> dict[str, str]:
     """The environment with the GPUs that the ranks are to see: a lone one the first of them.

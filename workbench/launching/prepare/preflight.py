@@ -47,7 +47,7 @@ def checked(request: Request) -> Request:
 
 
 def refuse_silent_driver() -> None:
-    """Without an answer of the driver a run would train on the CPU, without a word.
+    """Without an answer of the driver a run would silently train on the CPU.
 
     Raises:
         HostError: the driver hangs.

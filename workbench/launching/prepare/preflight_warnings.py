@@ -177,7 +177,7 @@ def _restarts(request: Request) -> Iterator[str]:
 
 
 def _messages(request: Request) -> Iterator[str]:
-    """Who would be told of this run, and is not, for Apprise is missing."""
+    """Targets that get no messages of this run because Apprise is missing."""
     if request.options.notify == (ALL,) and not is_installed() and (targets := read_targets()):
         yield (
             f"No messages will be sent to {', '.join(targets)}: Apprise is not installed here. "
@@ -201,11 +201,11 @@ def _memory(request: Request) -> Iterator[str]:
         card = predicted.card_bytes or 0
         yield (
             f"Each rank is predicted to need {format_bytes(predicted.on_card_bytes)} of a card of "
-            f"{format_bytes(card)}. {_what_helps(request)}"
+            f"{format_bytes(card)}. {_remedy(request)}"
         )
 
 
-def _what_helps(request: Request) -> str:
+def _remedy(request: Request) -> str:
     assert request.workload is not None
     chosen = switches_that_fit(request.workload, request.strategy, request.cluster)
     if not chosen:

@@ -20,8 +20,8 @@ from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.cpu_threads import CpuThreads, cpu_threads
 from workbench.launching.prepare.launcher_process import (
     SINGLE_PROCESS_VARIABLES,
-    shown_gpus,
     visible,
+    with_visible_gpus,
 )
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.own_wrapping import wants_launcher
@@ -261,7 +261,7 @@ class Request:
         seen = {name: os.environ[name] for name in CHOOSE_GPUS if name in os.environ}
         if self.device == "cuda":  # the other shell has its own
             variables = {**seen, **variables}
-        variables = shown_gpus(
+        variables = with_visible_gpus(
             variables, device=self.device, ranks=self.processes, script=self.script
         )
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]

@@ -36,7 +36,7 @@ class Basis:
         return ", ".join([self.source, *corrections, *self.calibration])
 
     def document(self) -> dict[str, Any]:
-        """Plain JSON form, beside that of the step time."""
+        """Plain JSON form, to go with that of the step time."""
         run_correction = self.correction
         return {
             "source": self.source,

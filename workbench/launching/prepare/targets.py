@@ -109,7 +109,7 @@ _WORTH_PRELOADING = {  # packages that take long to import, or import such a one
 
 
 def worth_preloading(path: Path) -> tuple[str, ...]:
-    """What the script imports, beside torch and accelerate, that a warm start should have."""
+    """What the script imports, besides torch and accelerate, that a warm start should have."""
     try:
         names = _imported(path)
     except (OSError, SyntaxError):

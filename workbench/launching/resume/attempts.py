@@ -186,7 +186,7 @@ class Attempts:
         return sentence
 
     def _replace(self, line: Mapping[str, Any]) -> None:
-        """Write the start of the present attempt anew; all other lines stay as they are."""
+        """Rewrite the start of the present attempt; all other lines stay as they are."""
         self._write_all()
         lines = self._paths.attempts.read_bytes().splitlines(keepends=True)
         for at in reversed(range(len(lines))):

@@ -20,14 +20,14 @@ from workbench.launching.resume.resume import (
     request_in_another_layout,
     with_described,
 )
-from workbench.launching.resume.run_options import given_changes
+from workbench.launching.resume.run_options import explicit_changes
 from workbench.launching.resume.settings import settings_of
 from workbench.launching.resume.starting_point import StartingPoint
 from workbench.launching.start.launch_spec import ResumeSpec
 from workbench.launching.start.start import begin, provenance
-from workbench.launching.steered import not_kept
+from workbench.launching.steered import dropped_note
 from workbench.provenance.differences import differences
-from workbench.recover.checkpoints import first_whole
+from workbench.recover.checkpoints import first_intact
 from workbench.recover.script_checkpoints import every_checkpoint, notes_on_passed
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
@@ -55,7 +55,7 @@ def rerun(paths: RunPaths, devices: Sequence[str] = ()) -> ResumedRun:
             "arguments": list(request.arguments),
         }
     again = begin(request, resume, rerun_of=run.run)
-    notes = (*request.warnings, *not_kept(paths))
+    notes = (*request.warnings, *dropped_note(paths))
     return _with_differences(ResumedRun(paths=again, notes=notes), run)
 
 
@@ -108,7 +108,7 @@ def _branch(
     drop: Sequence[str],
     changes: Mapping[str, Any],
 ) -> Continuation:
-    run, changed = startable_record(paths), given_changes(changes)
+    run, changed = startable_record(paths), explicit_changes(changes)
     words = changed_words(paths, run, with_described(run, arguments, changed), drop)
     return Continuation(paths, run, _start(paths, at), words, changed)
 
@@ -144,7 +144,7 @@ def _start(paths: RunPaths, at: int | None) -> StartingPoint:
     name = paths.directory.name
     listed = [saved for saved in every_checkpoint(paths) if saved.step is not None]
     fits = [saved for saved in listed if (saved.usable if at is None else saved.step == at)]
-    chosen, passed = first_whole(sorted(fits, key=lambda saved: bool(saved.doubt)))
+    chosen, passed = first_intact(sorted(fits, key=lambda saved: bool(saved.doubt)))
     if chosen is not None:
         notes = notes_on_passed(listed, chosen) if at is None else ()
         return StartingPoint(at=chosen, why=BY_HAND, notes=(*passed, *notes))

@@ -31,7 +31,7 @@ from workbench.launching.resume.resumable import (
 from workbench.launching.resume.run_limits import check_limits
 from workbench.launching.resume.run_options import (
     changed,
-    given_changes,
+    explicit_changes,
     options_of,
     stays_in_place,
 )
@@ -45,7 +45,7 @@ from workbench.launching.start.launch_spec import (
 )
 from workbench.launching.start.start import begin
 from workbench.launching.start.supervisor_process import spawn_supervisor
-from workbench.launching.steered import not_kept, replaced_by, still_counts
+from workbench.launching.steered import dropped_note, replaced_by, still_counts
 from workbench.observe.devices import held_by
 from workbench.recover.policy import Recovery
 from workbench.recover.resuming import checkpoint_in_arguments
@@ -59,7 +59,7 @@ from workbench.store.secrets import redact_environment
 from workbench.store.signatures import vouch
 from workbench.store.status import read_status
 
-_TAKEN_UP_SECONDS = 90.0  # longer than a supervisor waits for the one before it
+_START_SECONDS = 90.0  # longer than a supervisor waits for the one before it
 _OF_THE_CHECKPOINT = (
     *("layers", "hidden", "heads", "kv_heads", "head_dim", "mlp", "vocab", "tied"),
     *("lora_rank", "lora_targets", "quantization", "optimizer"),
@@ -131,7 +131,7 @@ def prepared(
         raise UsageError(f"{run.run} is still running. Stop it first: workbench stop {run.run}")
     if run.device == "cuda" and detect_host():
         refuse_silent_driver()
-    changes = given_changes(changes)
+    changes = explicit_changes(changes)
     arguments = with_described(run, arguments, changes)
     if checkpoint is None and stays_in_place(changes) and arguments is None and not drop:
         refuse_finished(paths, read_json(paths.exit) or {}, run)
@@ -230,8 +230,8 @@ def _spawned(
         spawn_supervisor(paths, spec)
     except OSError as error:
         raise StoreError(f"{paths.directory} cannot be written: {error}") from error
-    deadline = time.monotonic() + _TAKEN_UP_SECONDS
-    while not taken_up(paths, run, before):
+    deadline = time.monotonic() + _START_SECONDS
+    while not has_continued(paths, run, before):
         if time.monotonic() > deadline:
             raise WorkbenchError(
                 f"The supervisor of {run.run} did not start: the one before it still waits for "
@@ -284,7 +284,7 @@ def at_work(paths: RunPaths) -> tuple[int, object]:
     return int(state.get("attempt") or 0), state.get("supervisor")
 
 
-def taken_up(paths: RunPaths, run: RunRecord, before: tuple[int, object]) -> bool:
+def has_continued(paths: RunPaths, run: RunRecord, before: tuple[int, object]) -> bool:
     """Whether a supervisor since `before` continues with the run.
 
     One of several machines first waits for the others, without an attempt to report.
@@ -328,7 +328,7 @@ def in_another_layout(going_on: Continuation) -> ResumedRun:
         StoreError: the run store cannot be written.
     """
     request, resumed = request_in_another_layout(going_on)
-    notes = (*going_on.start.notes, *request.warnings, *not_kept(going_on.paths))
+    notes = (*going_on.start.notes, *request.warnings, *dropped_note(going_on.paths))
     return ResumedRun(paths=begin(request, resumed), notes=notes)
 
 

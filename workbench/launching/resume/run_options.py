@@ -119,8 +119,8 @@ def _environment(run: RunRecord) -> dict[str, str]:
     return {name: recorded_value(run, name, value) for name, value in variables.items()}
 
 
-def given_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes that are some; None leaves an option as it is.
+def explicit_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes that are not None; None leaves an option as it is.
 
     Raises:
         UsageError: one is unknown, or nothing that a resumed run can change.
@@ -184,7 +184,7 @@ def _recovery(before: Recovery, change: Recovery | Mapping[str, Any]) -> Recover
 
 
 def _resized(options: LaunchOptions, plain: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
-    """The strategy by its name for the new number of ranks, and what the old one had beside it."""
+    """The strategy by its name for the new number of ranks, and the old one's other options."""
     before = options.strategy
     assert isinstance(before, Strategy)
     nodes = int(plain.get("nodes", options.nodes))
@@ -195,11 +195,11 @@ def _resized(options: LaunchOptions, plain: Mapping[str, Any]) -> tuple[Strategy
     ranks = Strategy.ranks_of(requested) if count is None else nodes * count
     if ranks is None:
         ranks = max(nodes * (options.processes or 1), 2)
-    return Strategy.parse(requested, ranks), _beside_name(before)
+    return Strategy.parse(requested, ranks), _options_beyond_name(before)
 
 
-def _beside_name(strategy: Strategy) -> dict[str, Any]:
-    """The options, degrees apart, in which a strategy differs from the one of its name."""
+def _options_beyond_name(strategy: Strategy) -> dict[str, Any]:
+    """The options, except degrees, in which a strategy differs from the one of its name."""
     options = strategy.options_beside_name()
     return {name: value for name, value in options.items() if name not in _DEGREES}
 

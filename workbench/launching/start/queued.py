@@ -147,7 +147,7 @@ def start_queued(paths: RunPaths, devices: Sequence[str]) -> None:
 
 
 def _shell(paths: RunPaths) -> Shell:
-    """The environment that the run was filed from; this process's where no place tells of one."""
+    """The environment that the run was filed from; this process's where no place records one."""
     name, queue = paths.directory.name, QueueFiles(paths.directory.parent)
     entries = [entry for entry in queue.starting() if entry.run == name]
     return shell_of(entries[0]) if entries else Shell(variables=dict(os.environ))
@@ -158,7 +158,7 @@ def _again(run: str) -> str:
 
 
 def has_begun(paths: RunPaths) -> bool:
-    """Whether a supervisor has told of the run, or it has ended."""
+    """Whether a supervisor has reported the run, or it has ended."""
     return paths.state.exists() or paths.exit.exists()
 
 
@@ -211,7 +211,7 @@ def end_unstarted(paths: RunPaths, message: str, outcome: str) -> None:
 
 
 def _send_messages(paths: RunPaths) -> None:
-    """Tell of its end who is told of it: no supervisor does."""
+    """Send the messages of its end, which no supervisor sends."""
     run = read_run(paths)
     with contextlib.suppress(WorkbenchError):  # a target was removed since
         if run is not None and (targets := chosen(run.notify)):

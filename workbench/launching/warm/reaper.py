@@ -33,7 +33,7 @@ def fork_and_reap(connection: socket.socket, room: Room, markers: Mapping[str, s
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if not _still_wanted(connection):
+    if not _is_confirmed(connection):
         os._exit(0)
     room.show(markers, "workbench warm reaper")
     adopt_orphans(yes=True)
@@ -55,8 +55,8 @@ def fork_and_reap(connection: socket.socket, room: Room, markers: Mapping[str, s
         os._exit(0)
 
 
-def _still_wanted(connection: socket.socket) -> bool:
-    """Whether who asked still waits: one that gave up has started it cold, and may not have two."""
+def _is_confirmed(connection: socket.socket) -> bool:
+    """Whether the client still waits: one that gave up started it cold, and may not have two."""
     try:
         send(connection, {"ready": True})
         return connection.recv(1) == GO

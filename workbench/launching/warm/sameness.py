@@ -24,7 +24,7 @@ _INTEL = ("KMP_",)  # read by Intel's OpenMP alone, which most builds of torch l
 # A fork takes these over as a cold start would. PYTEST_CURRENT_TEST names the test that runs;
 # libraries ask only whether it is there. DeepSpeed sets PYTORCH_NVML_BASED_CUDA_CHECK in the
 # launcher, for its ranks; torch reads it each time that it looks for a GPU.
-_TAKEN_OVER = frozenset(
+_ADOPTED = frozenset(
     {
         *("PYTHONPATH", "PYTHONUNBUFFERED", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"),
         "PYTORCH_NVML_BASED_CUDA_CHECK",
@@ -39,7 +39,7 @@ THREADS = "OMP_NUM_THREADS"
 
 def is_startup(name: str) -> bool:
     """Whether a process reads the variable before a script could set it."""
-    if name in _TAKEN_OVER:
+    if name in _ADOPTED:
         return False
     return name == "LANG" or name.startswith((*_STARTUP, *(_INTEL if _has_intel() else ())))
 
@@ -115,7 +115,7 @@ def other_variable(
     for name in sorted({*environment, *own}):
         if name in ignored or environment.get(name) == own.get(name):
             continue
-        if is_startup(name) or (name in read and name not in _TAKEN_OVER):
+        if is_startup(name) or (name in read and name not in _ADOPTED):
             here, there = environment.get(name), own.get(name)
             return (
                 f"{name} is {_quoted(here)} here, and was {_quoted(there)} when the warm server "

@@ -6,7 +6,7 @@ CPU as on a GPU. What a storage was is known only at the end of the step (a grad
 parameter's `grad` has then), so the account keeps the storages and sums later.
 
 What lies in memory before the step begins is counted by what it is: parameters, buffers, gradients,
-optimizer states. A tensor that nobody made in the step and that a module reads all the same (a
+optimizer states. A tensor that was not made in the step and that a module reads all the same (a
 batch fetched ahead, a mask) counts as an input from where it is first read.
 """
 

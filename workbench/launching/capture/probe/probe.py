@@ -111,7 +111,7 @@ class Probe:
         """Whether this rank leaves now: it has measured, and no other rank waits for it.
 
         Of several ranks, which one script started, rank 0 is the one that counts. It names the
-        step after the one in which it was done. Whoever has made that step has met rank 0 in it,
+        step after the one in which it was done. A rank that made that step has met rank 0 in it,
         so they all know by then, and none begins another one without the others.
         """
         if (self._recorder.world_size or 1) == 1:
@@ -130,12 +130,12 @@ class Probe:
         """Note how long a step took; whether it was the last one.
 
         Threads of a step wait for one another, and burn the time of those cores that they have:
-        where no step was left alone, a few are made with one thread, whose waiting is its own.
+        where no step was undisturbed, a few are made with one thread, whose waiting is its own.
         """
         samples: list[float] = self._record["one_thread_seconds"]
         if torch.get_num_threads() == 1 and self._record["threads"] > 1:
             own = time.thread_time() - self._on_core
-            samples.append(max(own, seconds - waited))  # other threads may have waited beside it
+            samples.append(max(own, seconds - waited))  # other threads may have waited meanwhile
             return len(samples) >= _OF_ONE_THREAD or sum(samples) >= self._seconds
         times: list[float] = self._record["step_seconds"]
         times.append(seconds)

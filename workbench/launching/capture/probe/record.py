@@ -132,7 +132,7 @@ def states_of(optimizer: Optimizer) -> Iterator[torch.Tensor]:
 
 
 def imported_files(script: Any) -> dict[str, str]:
-    """The files that the script has imported and no one installed: path beside it -> hash.
+    """The files that the script has imported and that are not installed: relative path -> hash.
 
     Also those of another folder (a package beside it, ``PYTHONPATH``): a model is often there.
     """
