@@ -28,7 +28,7 @@ from workbench.launching.multinode.node_view import NodeView
 from workbench.launching.multinode.peers import Peers
 from workbench.launching.resume import resume as resume_module
 from workbench.launching.resume import starting_point
-from workbench.launching.resume.resume import at_work, resume, taken_up
+from workbench.launching.resume.resume import at_work, has_continued, resume
 from workbench.launching.resume.run_options import options_of
 from workbench.launching.start.launch_spec import check_not_redacted
 from workbench.launching.start.start import prepare
@@ -252,13 +252,13 @@ def test_the_last_port_is_followed_by_a_free_one(node_0: Callable[[], Peers]) ->
 def test_a_lead_that_cannot_begin_ends_the_run_for_all(agent: NodeAgent) -> None:
     paths = agent.paths
     write_json_atomic(paths.run, run_of(engine={"name": "slurm", "job_id": "7"}))
-    assert agent._end_told() is None
+    assert agent._exit_code_if_over() is None
     with pytest.raises(wb.UsageError, match="--address"):
         lead(paths, None, None, lambda _: None)
     status = wb.Run(paths).status
     assert (status.outcome, status.live) == ("failed", False)
     assert "Node 0 could not start the run: Node 0 is found by the others" in str(status.message)
-    assert agent._end_told() == 0
+    assert agent._exit_code_if_over() == 0
     before = paths.exit.read_text()
     with pytest.raises(wb.UsageError):
         lead(paths, None, None, lambda _: None)
@@ -318,12 +318,12 @@ def test_a_supervisor_that_waits_has_taken_up_a_run_of_several_machines(tmp_path
     me = processes.identify(os.getpid())
     write_json_atomic(paths.state, {"attempt": 3, "supervisor": None})
     before = at_work(paths)
-    assert not taken_up(paths, RunRecord.of(run_of()), before)
+    assert not has_continued(paths, RunRecord.of(run_of()), before)
     write_json_atomic(paths.state, {"attempt": 3, "supervisor": me})
-    assert taken_up(paths, RunRecord.of(run_of()), before)
-    assert not taken_up(paths, RunRecord.of(run_of(nodes=1)), before)
+    assert has_continued(paths, RunRecord.of(run_of()), before)
+    assert not has_continued(paths, RunRecord.of(run_of(nodes=1)), before)
     write_json_atomic(paths.state, {"attempt": 4, "supervisor": me})
-    assert taken_up(paths, RunRecord.of(run_of(nodes=1)), before)
+    assert has_continued(paths, RunRecord.of(run_of(nodes=1)), before)
 
 
 def test_another_layout_keeps_the_machines(

@@ -18,7 +18,7 @@ import workbench as wb
 from workbench.cli.cell import read_line
 from workbench.diagnose import frames
 from workbench.errors import UsageError
-from workbench.launching.cell.included_source import taken_source
+from workbench.launching.cell.included_source import included_source
 from workbench.launching.cell.missing import missing_names
 from workbench.launching.cell.script import as_words, cell_script, function_script, kept_script
 
@@ -169,7 +169,7 @@ def test_lines_of_the_script_are_the_cells(tmp_path: Path) -> None:
 def test_what_is_taken_along_defines_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["__main__"], "__file__", __file__, raising=False)
     values: dict[str, Any] = {}
-    exec(taken_source(["Net"], NOTEBOOK), values)
+    exec(included_source(["Net"], NOTEBOOK), values)
     assert values["Net"]().forward(3) == 48  # with its base, its function, a constant and a module
     assert "DATA" not in values
 

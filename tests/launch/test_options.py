@@ -21,7 +21,7 @@ from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.options import IN_PLACE, NAMES, LaunchOptions
 from workbench.launching.resume.run_options import (
     changed,
-    given_changes,
+    explicit_changes,
     options_of,
     stays_in_place,
 )
@@ -121,7 +121,7 @@ def test_what_is_not_changed_is_kept(
     run: RunPaths, change: dict[str, Any], options: dict[str, Any]
 ) -> None:
     about = read_record(run)
-    found, dropped = changed(about, options_of(run, about), given_changes(change))
+    found, dropped = changed(about, options_of(run, about), explicit_changes(change))
     assert not dropped
     assert isinstance(found.strategy, Strategy)
     assert found.strategy.options() | options == found.strategy.options()
@@ -169,7 +169,7 @@ def test_options_that_belong_together_are_kept_together(tmp_path: Path) -> None:
 
 def test_recovery_and_environment_change_in_part(run: RunPaths) -> None:
     about = read_record(run)
-    change = given_changes({"recovery": {"restarts": 5}, "environment": {"MORE": "1"}})
+    change = explicit_changes({"recovery": {"restarts": 5}, "environment": {"MORE": "1"}})
     assert stays_in_place(change)
     found, _ = changed(about, options_of(run, about), change)
     assert found.recovery == Recovery(restarts=5, grace_seconds=7.0, on_end=("true", "x y"))
@@ -180,12 +180,12 @@ def test_recovery_and_environment_change_in_part(run: RunPaths) -> None:
 
 
 def test_nothing_given_is_no_change() -> None:
-    assert given_changes(keywords(LaunchOptions, dict.fromkeys(flattened(LaunchOptions)))) == {}
-    assert given_changes(keywords(LaunchOptions, {"comm_hook": "none"})) == {
+    assert explicit_changes(keywords(LaunchOptions, dict.fromkeys(flattened(LaunchOptions)))) == {}
+    assert explicit_changes(keywords(LaunchOptions, {"comm_hook": "none"})) == {
         "options": {"comm_hook": None}
     }
     with pytest.raises(wb.UsageError, match="stays in its store"):
-        given_changes({"store": "there"})
+        explicit_changes({"store": "there"})
 
 
 def test_every_declared_default_is_one_that_is_allowed() -> None:

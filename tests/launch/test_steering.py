@@ -124,7 +124,7 @@ def test_names_of_requests_cannot_leave_their_folder(tmp_path: Path) -> None:
     recorder = SimpleNamespace(folder=str(tmp_path), rank=0, steps=0)
     heard = asked_of.Steering(recorder)
     heard.hear("../../etc /tmp/x 17-set 123456-set\n1234567-set")
-    assert heard._known == {"123456-set", "1234567-set"}
+    assert heard._seen_names == {"123456-set", "1234567-set"}
 
 
 def test_a_damaged_record_of_changes_starts_no_other_attempt_wrongly(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_a_change_survives_a_resume_and_is_told_where_it_does_not(start: Start) 
     last = 0.01 * (1 - 69 / 200) * change["factor"]
     assert first[70] == pytest.approx(last)
     assert first[saved.at + 1] == pytest.approx(0.01 * (1 - saved.at / 200) * change["factor"])
-    notes = steered.not_kept(RunPaths(run.directory))
+    notes = steered.dropped_note(RunPaths(run.directory))
     assert "lr=0.002" in notes[0]
 
 

@@ -69,7 +69,7 @@ def test_addresses_that_people_copy_are_understood(url: str, kept: str | None) -
     ],
 )
 def test_a_secret_in_the_path_is_not_shown(url: str, shown: str) -> None:
-    assert delivery.shown(delivery.understood(url)).rstrip("/") == shown
+    assert delivery.masked_address(delivery.understood(url)).rstrip("/") == shown
 
 
 @pytest.mark.parametrize("url", ["", "nonsense", "ftp://example.com/x", "slack://"])

@@ -19,7 +19,7 @@ from workbench.diagnose.facts import RankFacts
 from workbench.diagnose.hardware import GpuErrors
 from workbench.engines.jobs import environment_of
 from workbench.launching.prepare import preflight
-from workbench.launching.prepare.launcher_process import shown_gpus, visible
+from workbench.launching.prepare.launcher_process import visible, with_visible_gpus
 from workbench.launching.prepare.recorded_environment import is_applied
 from workbench.observe import doctor
 from workbench.observe.devices import read_devices
@@ -92,7 +92,7 @@ def test_a_run_shows_its_ranks_the_gpus_that_it_was_given(put: Put, tmp_path: Pa
     }
     script = tmp_path / "one.py"
     script.write_text("print(1)")
-    lone = shown_gpus(visible(("6", "2")), device="cuda", ranks=1, script=script)
+    lone = with_visible_gpus(visible(("6", "2")), device="cuda", ranks=1, script=script)
     assert (lone["HIP_VISIBLE_DEVICES"], lone["CUDA_VISIBLE_DEVICES"]) == ("0", "0")
 
 

@@ -22,7 +22,7 @@ from workbench.launching.supervise.restart import RestartController
 from workbench.launching.supervise.rollback import Rollbacks
 from workbench.launching.supervise.run_state import RunState
 from workbench.storage.push import push
-from workbench.storage.selection import wanted
+from workbench.storage.selection import chosen_checkpoints
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.status import Status
@@ -105,7 +105,7 @@ def test_what_lies_still_is_sent_while_the_run_trains(
         monkeypatch.setattr(f"workbench.{module}.read_status", lambda _: living)
     now = tmp_path / "out/ckpt_30.pt"
     os.utime(now, (time.time(), time.time()))
-    assert [one.step for one in wanted(run, "all")] == [20, 10]
+    assert [one.step for one in chosen_checkpoints(run, "all")] == [20, 10]
     record = json.loads(run.run.read_text()) | {"marker": "m", "name": "r"}
     run.run.write_text(json.dumps(record))
     sent = push(run, str(tmp_path / "volume"))

@@ -9,7 +9,7 @@ import pytest
 from workbench.errors import UsageError
 from workbench.recipes import recipes
 from workbench.recover.checkpoints import Checkpoint
-from workbench.recover.resuming import RESUME_VARIABLE, given_checkpoint, how_to_resume
+from workbench.recover.resuming import RESUME_VARIABLE, checkpoint_in_arguments, how_to_resume
 
 PLACE = "/runs/a/checkpoints/step-00000020"
 
@@ -113,8 +113,8 @@ OWN = "import argparse\np = argparse.ArgumentParser()\np.add_argument('--resume_
 def test_what_the_arguments_give_the_resume_option_themselves_stays(tmp_path, words):
     script = tmp_path / "train.py"
     script.write_text(OWN)
-    assert given_checkpoint(script, ["--steps", "9", *words]) == "mine"
-    assert given_checkpoint(script, ["--steps", "9"]) is None
-    found = how_to_resume(script, None, ["--steps", "9", *words], checkpoint(), given=True)
+    assert checkpoint_in_arguments(script, ["--steps", "9", *words]) == "mine"
+    assert checkpoint_in_arguments(script, ["--steps", "9"]) is None
+    found = how_to_resume(script, None, ["--steps", "9", *words], checkpoint(), in_arguments=True)
     assert found.arguments == ("--steps", "9", *words)
     assert found.environment == {}

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 import workbench as wb
 from workbench.cli.entry import app
 from workbench.errors import ForeignRunError, StoreError
-from workbench.launching.prepare.acceptance import check_accepted, what_it_starts
+from workbench.launching.prepare.acceptance import check_accepted, started_commands
 from workbench.launching.prepare.placement import Placement
 from workbench.launching.resume import resume
 from workbench.launching.start.start import prepare
@@ -41,7 +41,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The orders that a resume would have given a supervisor."""
     orders = list[dict[str, Any]]()
     monkeypatch.setattr(resume, "spawn_supervisor", lambda _paths, order: orders.append(order))
-    monkeypatch.setattr(resume, "taken_up", lambda *_: True)
+    monkeypatch.setattr(resume, "has_continued", lambda *_: True)
     return orders
 
 
@@ -182,7 +182,7 @@ def test_a_key_that_others_can_read_seals_nothing(tmp_path: Path, key: Path) -> 
 
 def test_what_a_record_says_cannot_act_on_the_terminal() -> None:
     words = ["\x1b]52;c;ZXZpbA==\x07evil\nworkbench: all is well", "x" * 10_000]
-    (line,) = what_it_starts(RunRecord(command=words))
+    (line,) = started_commands(RunRecord(command=words))
     assert "\x1b" not in line
     assert "\n" not in line
     assert len(line) < 2100

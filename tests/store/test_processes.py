@@ -56,7 +56,7 @@ def test_a_process_lives_until_its_last_thread_has_ended(tmp_path: Path) -> None
 
 
 def test_members_are_found_by_marker_by_keeper_and_by_descent() -> None:
-    """A reaper is no part of the run itself, nor is what descends through `besides`."""
+    """A reaper is no part of the run itself, nor is what descends through the excluded."""
     marker = uuid.uuid4().hex
     child = "import subprocess; subprocess.run(['sleep', '1000'], env={})"
     started = [
@@ -73,12 +73,12 @@ def test_members_are_found_by_marker_by_keeper_and_by_descent() -> None:
         (of_reaper,) = (one["pid"] for one in processes.descendants(reaper))
         (of_helper,) = (one["pid"] for one in processes.descendants(helper))
 
-        def members(*parents: int, besides: tuple[int, ...] = ()) -> set[int]:
-            return {one["pid"] for one in processes.members(marker, parents, besides)}
+        def members(*parents: int, excluded: tuple[int, ...] = ()) -> set[int]:
+            return {one["pid"] for one in processes.members(marker, parents, excluded)}
 
         assert members() == {marked, of_reaper}
         assert members(helper) == {marked, of_reaper, of_helper}
-        below_us = members(os.getpid(), besides=(helper,))
+        below_us = members(os.getpid(), excluded=(helper,))
         assert {marked, reaper, of_reaper} <= below_us
         assert not below_us & {helper, of_helper}
     finally:

@@ -57,7 +57,10 @@ def add(
     if as_json:
         print_json(_row(target))
         return
-    _say(f"{verb} {name}: {delivery.shown(target.url)} ({targets_path()}, readable by you alone).")
+    _say(
+        f"{verb} {name}: {delivery.masked_address(target.url)} ({targets_path()}, "
+        "readable by you alone)."
+    )
     _say(f"Try it: workbench notify test {name}")
 
 
@@ -75,7 +78,9 @@ def list_targets(*, as_json: JsonOption = False) -> None:
     for target in targets.values():
         sent = "none" if target.findings == "none" else f"{target.findings} and worse"
         table.add_row(
-            target.name, delivery.shown(target.url), sent.replace("error and worse", "error")
+            target.name,
+            delivery.masked_address(target.url),
+            sent.replace("error and worse", "error"),
         )
     console.print(table)
 
@@ -125,7 +130,7 @@ def _find(name: str, targets: dict[str, Target]) -> Target:
 def _row(target: Target) -> dict[str, str]:
     return {
         "name": target.name,
-        "address": delivery.shown(target.url),
+        "address": delivery.masked_address(target.url),
         "findings": target.findings,
     }
 

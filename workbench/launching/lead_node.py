@@ -18,7 +18,7 @@ from workbench.launching.multinode.agent import Say
 from workbench.launching.prepare.placement import Placement, check_address
 from workbench.launching.resume.attempts import Attempts
 from workbench.launching.resume.resumable import latest_words
-from workbench.launching.resume.resume import at_work, taken_up
+from workbench.launching.resume.resume import at_work, has_continued
 from workbench.launching.resume.starting_point import start_by_itself
 from workbench.launching.run import Run
 from workbench.launching.start.launch_spec import LaunchSpec, recorded_spec, resume_spec
@@ -33,7 +33,7 @@ from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.store.status import HEARTBEAT_FRESH_SECONDS, read_status
 
-_TAKEN_UP_SECONDS = 90.0
+_START_SECONDS = 90.0
 _LAST_SECONDS = 75.0  # a supervisor waits for its trackers after the run's end
 _WHY = "started again by the engine"
 
@@ -48,7 +48,7 @@ def lead(paths: RunPaths, address: str | None, port: int | None, say: Say) -> Ru
     try:
         _begin(paths, address, port, say)
     except Exception as error:
-        _tell_end(paths, error)
+        _write_failure(paths, error)
         raise
     return _stay(paths)
 
@@ -58,14 +58,14 @@ def _begin(paths: RunPaths, address: str | None, port: int | None, say: Say) -> 
     run = read_run(paths)
     if run is None:
         raise UsageError(f"{paths.run} cannot be read.")
-    _wait_for_the_one_before(paths)
+    _wait_for_previous(paths)
     if (read_json(paths.exit) or {}).get("outcome") == "succeeded":
         raise UsageError(f"{run.run} has finished; there is nothing to start.")
     run = _at(paths, run, address, port)
     spec, before = _spec(paths, run, say), at_work(paths)
     spawn_supervisor(paths, spec)
-    deadline = time.monotonic() + _TAKEN_UP_SECONDS
-    while not taken_up(paths, run, before):
+    deadline = time.monotonic() + _START_SECONDS
+    while not has_continued(paths, run, before):
         if time.monotonic() > deadline:
             raise WorkbenchError(
                 f"The supervisor of {run.run} did not start; {paths.supervisor_log} says why."
@@ -73,7 +73,7 @@ def _begin(paths: RunPaths, address: str | None, port: int | None, say: Say) -> 
         time.sleep(0.1)
 
 
-def _tell_end(paths: RunPaths, error: Exception) -> None:
+def _write_failure(paths: RunPaths, error: Exception) -> None:
     """The other machines wait for a run that does not begin: it has ended, for all to see."""
     at_work_now = paths.state.exists() and read_status(paths).live
     if at_work_now or paths.exit.exists() or not paths.run.exists():
@@ -92,7 +92,7 @@ def _tell_end(paths: RunPaths, error: Exception) -> None:
     guarded("exit.json", lambda: write_json_atomic(paths.exit, document, indent=2))
 
 
-def _wait_for_the_one_before(paths: RunPaths) -> None:
+def _wait_for_previous(paths: RunPaths) -> None:
     """A machine that was taken away cannot say that it is gone: its heartbeat has to grow old."""
     deadline = time.monotonic() + HEARTBEAT_FRESH_SECONDS + 15.0
     while paths.state.exists() and read_status(paths).live:

@@ -17,23 +17,23 @@ EXIT_RESERVE = "reserve-exit"
 """File in control/ that keeps an inode and the space for exit.json."""
 
 
-def guarded(what: str, write: Callable[[], object]) -> bool:
+def guarded(name: str, write: Callable[[], object]) -> bool:
     """Write; a full or read-only disk is logged, never fatal: training must not die of it."""
     try:
         write()
     except OSError as error:
-        log(f"cannot write {what}: {error}")
+        log(f"cannot write {name}: {error}")
         return False
     return True
 
 
 @contextlib.contextmanager
-def failure_logged(what: str) -> Generator[None]:
-    """No fault of ours in `what`, an upgrade under way included, may cost a run its exit.json."""
+def failure_logged(task: str) -> Generator[None]:
+    """No fault of ours in `task`, an upgrade under way included, may cost a run its exit.json."""
     try:
         yield
     except Exception:  # noqa: BLE001
-        log(f"{what} failed:\n{traceback.format_exc()}")
+        log(f"{task} failed:\n{traceback.format_exc()}")
 
 
 def log(text: str) -> None:

@@ -22,7 +22,7 @@ _DECISION_BYTES = 400
 
 
 _OPTIONS = {"lr": {"learning_rate", "max_lr", "peak_lr", "base_lr"}, "weight_decay": {"wd"}}
-"""Names under which scripts take a value of the optimizer, beside its own."""
+"""Other names under which scripts take a value of the optimizer."""
 
 
 def steered(paths: RunPaths, first_step: int) -> list[dict[str, Any]]:
@@ -44,7 +44,7 @@ def _set(paths: RunPaths) -> Iterator[tuple[str, dict[str, Any]]]:
         result = read_json(folder / "result-0.json") or {}
         if result.get("done") is not True or _decision(folder) != GO:
             continue
-        gone = _given_up(paths) if gone is None else gone
+        gone = _replaced_pairs(paths) if gone is None else gone
         for document in result.get("changes") or ():
             with contextlib.suppress(KeyError, TypeError, ValueError):  # a file that was damaged
                 change = Override.read(document).document()
@@ -52,8 +52,8 @@ def _set(paths: RunPaths) -> Iterator[tuple[str, dict[str, Any]]]:
                     yield folder.name, change
 
 
-def _given_up(paths: RunPaths) -> set[tuple[str, str]]:
-    """Requests and names in whose place a resume has given arguments."""
+def _replaced_pairs(paths: RunPaths) -> set[tuple[str, str]]:
+    """Requests and names that the arguments of a resume have replaced."""
     pairs = set[tuple[str, str]]()
     for line in read_attempts(paths):
         listed: Any = line.get("unset")
@@ -65,7 +65,7 @@ def _given_up(paths: RunPaths) -> set[tuple[str, str]]:
 
 
 def replaced_by(paths: RunPaths, words: Sequence[str]) -> list[list[str]]:
-    """Request and name of each change whose value these arguments of the script give anew."""
+    """Request and name of each change whose value these arguments of the script replace."""
     return [
         [request, change["name"]] for request, change in _set(paths) if _give(words, change["name"])
     ]
@@ -84,15 +84,17 @@ def _bare(word: str) -> str:
 def still_counts(paths: RunPaths, words: Sequence[str], first_step: int) -> tuple[str, ...]:
     """What a resume with new arguments says of values that were set, or lowered, on the way."""
     gone, name = {tuple(pair) for pair in replaced_by(paths, words)}, paths.directory.name
-    kept, left = list[str](), list[str]()
+    current, replaced = list[str](), list[str]()
     for request, change in _set(paths):
-        (left if (request, change["name"]) in gone else kept).append(_shown(change))
+        (replaced if (request, change["name"]) in gone else current).append(_change_text(change))
     notes = list[str]()
-    if left:
-        notes.append(f"The arguments replace what was set while {name} trained: {', '.join(left)}.")
-    if kept and words:
+    if replaced:
         notes.append(
-            f"What was set while {name} trained still counts: {', '.join(kept)}. Change it with "
+            f"The arguments replace what was set while {name} trained: {', '.join(replaced)}."
+        )
+    if current and words:
+        notes.append(
+            f"What was set while {name} trained still counts: {', '.join(current)}. Change it with "
             "workbench set."
         )
     lowered = rollback_environment(read_attempts(paths), first_step).get(RATE_VARIABLE)
@@ -101,7 +103,7 @@ def still_counts(paths: RunPaths, words: Sequence[str], first_step: int) -> tupl
     return tuple(notes)
 
 
-def _shown(change: Mapping[str, Any]) -> str:
+def _change_text(change: Mapping[str, Any]) -> str:
     return f"{change['name']}={change['value']:g} at step {change['first']:,}"
 
 
@@ -118,9 +120,9 @@ def steered_environment(paths: RunPaths, first_step: int) -> dict[str, str]:
     return {STEERED: json.dumps(changes)} if changes else {}
 
 
-def not_kept(paths: RunPaths) -> tuple[str, ...]:
-    """A sentence where a new run does not have the values that this one was given on its way."""
-    names = [_shown(change) for change in steered(paths, 0)]
+def dropped_note(paths: RunPaths) -> tuple[str, ...]:
+    """A sentence where a new run lacks the values that were set while this one trained."""
+    names = [_change_text(change) for change in steered(paths, 0)]
     if not names:
         return ()
     was = f"What was set while {paths.directory.name} trained is not kept: {', '.join(names)}."

@@ -1,7 +1,7 @@
 """Asks a living run for something at a step boundary, and waits for what came of it.
 
 What the ranks do with it: `capture.steering`. The boundary must lie so far ahead that every rank
-hears of it before; where one was too late, nobody acts, and it is asked again, further ahead.
+hears of it before; where one was too late, none acts, and the request is made again, further ahead.
 """
 
 from __future__ import annotations
@@ -72,17 +72,17 @@ class Answer:
     @property
     def sentence(self) -> str:
         """All of it but the figures of a look."""
-        what = " ".join((self.action, *self.arguments))
+        command = " ".join((self.action, *self.arguments))
         if self.done is None:
-            return f"{what}: all ranks know of it and do it after step {self.at:,}."
+            return f"{command}: all ranks know of it and do it after step {self.at:,}."
         if not self.done:
-            return f"{what}: nothing was changed. {self.why}"
+            return f"{command}: nothing was changed. {self.why}"
         changes = "; ".join(
             _change(change) for change in (self.ranks or ({},))[0].get("changes", ())
         )
         path = next((rank["path"] for rank in self.ranks if rank.get("path")), "")
         more = f" {changes}." if changes else f" It lies in {path}." if path else ""
-        return f"{what}: done on all ranks after step {self.at:,}.{more}"
+        return f"{command}: done on all ranks after step {self.at:,}.{more}"
 
 
 def _change(change: Mapping[str, Any]) -> str:
@@ -139,7 +139,7 @@ def ask(
         paths: The run.
         action: One of `ACTIONS`.
         words: What is asked, as it stands in the journal.
-        facts: What the ranks need to know besides.
+        facts: What else the ranks need to know.
         at: An optimizer step that lies ahead.
         wait: Until it is done, and not only until all ranks know of it.
         timeout: Seconds that are waited at most.

@@ -26,7 +26,7 @@ _STUCK_SECONDS = 60.0  # without a step, and without a sign of work, a graceful 
 _STEPS_OF_PATIENCE = 5  # where steps are long; and the time in which a hang is found:
 _ASKING_SECONDS = 30.0
 _AT_WORK_SECONDS = 3600.0  # without a step: an evaluation, or a loop that waits for something
-_TOLD_SECONDS = 30.0  # without a step: people are told what the stop waits for
+_NOTICE_SECONDS = 30.0  # without a step: people are told what the stop waits for
 _LEAVE_SECONDS = 60.0  # for the other ranks once one has left: a process may hang while it exits
 _LOOK_SECONDS = 5.0  # between two looks at what was read and written
 _MOVED_BYTES = 1 << 20  # between two looks: a checkpoint is being written, or uploaded
@@ -136,7 +136,7 @@ class StopLadder:
             return False
         return steps > self.stop_at + 2
 
-    def _one_has_left(self) -> bool:
+    def _has_rank_left(self) -> bool:
         with contextlib.suppress(OSError):
             ends = self._paths.metrics.glob("rank-*.end.json")
             return any(path.stat().st_mtime >= self._asked_at for path in ends)
@@ -208,7 +208,7 @@ class StopLadder:
         at_work = min(worked_at, begun + max(0.0, _AT_WORK_SECONDS - patience))
         if now - max(begun, at_work) > patience:
             return f"no step has ended for {format_seconds(now - begun)}"
-        if worked_at > begun and now - begun > _TOLD_SECONDS:
+        if worked_at > begun and now - begun > _NOTICE_SECONDS:
             self.note = (
                 f"Stopping at step {self.stop_at}: the ranks work, but end no step (an "
                 "evaluation?). The stop waits for that; `workbench stop --now` does not."
@@ -226,7 +226,7 @@ class StopLadder:
             self._moved = moved
         if now - max(reached_at, self._moved_at) > _SAVE_SECONDS:
             return f"nothing was written for {format_seconds(_SAVE_SECONDS)}, and no rank has left"
-        if self._left_at is None and self._one_has_left():
+        if self._left_at is None and self._has_rank_left():
             self._left_at = now
         if self._left_at is not None and now - max(self._left_at, self._moved_at) > _LEAVE_SECONDS:
             return "a rank has left, and the others do not"
@@ -262,19 +262,19 @@ def stop_message(stop_at: int | None, notice: str | None, stuck: Finding | None)
         return f"Stopping at step {stop_at}{why}."
     if stuck is None:
         return f"Stopping{why}."
-    who = "the ranks stand" if stuck.rank is None else f"rank {stuck.rank} stands"
+    subject = "the ranks stand" if stuck.rank is None else f"rank {stuck.rank} stands"
     at = f"at step {stuck.step} ({stuck.kind})"
-    return f"Stopping{why}: {who} {at}, so no further step and no checkpoint is waited for."
+    return f"Stopping{why}: {subject} {at}, so no further step and no checkpoint is waited for."
 
 
 def end_leftovers(
-    members: Callable[[], list[ProcessDoc]], besides: Collection[int] = ()
+    members: Callable[[], list[ProcessDoc]], excluded: Collection[int] = ()
 ) -> list[ProcessDoc]:
     """End every process of the run that outlived its launcher; returns those that would not die.
 
-    `members` lists those that live; children among `besides` are not collected.
+    `members` lists those that live; children among `excluded` are not collected.
     """
-    _reap(besides)
+    _reap(excluded)
     left = processes.wait_gone(members(), 0.5)
     for number, patience in ((signal.SIGTERM, 3.0), (signal.SIGKILL, 3.0)):
         if not left:
@@ -283,14 +283,14 @@ def end_leftovers(
             stopped = processes.is_stopped(process)
             processes.send_signal(process, signal.SIGKILL if stopped else number)
         processes.wait_gone(left, patience)
-        _reap(besides)
+        _reap(excluded)
         left = members()
     return left
 
 
-def _reap(besides: Collection[int]) -> None:
+def _reap(excluded: Collection[int]) -> None:
     """Collect orphans that came to us as their subreaper; not children that others wait for."""
     for process in processes.zombies(os.getpid()):
-        if process not in besides:
+        if process not in excluded:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(process, os.WNOHANG)

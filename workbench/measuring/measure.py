@@ -16,7 +16,7 @@ from workbench.describe.detection import detect_host
 from workbench.describe.measured import cpu_text
 from workbench.launching.launch import start
 from workbench.launching.prepare.build_request import request
-from workbench.launching.prepare.launcher_process import ALONE
+from workbench.launching.prepare.launcher_process import SINGLE_PROCESS_VARIABLES
 from workbench.launching.prepare.targets import resolve
 from workbench.launching.run import Run
 from workbench.measuring.batches import OtherBatch, other_batches, usual_value
@@ -185,8 +185,8 @@ class _Prober:
         )
         run = start(replace(wanted, part_of="measure"))
         self._await(run, what)
-        if _wants_launcher(run) and not ALONE.keys() & self._environment.keys():
-            self._environment |= ALONE
+        if _wants_launcher(run) and not SINGLE_PROCESS_VARIABLES.keys() & self._environment.keys():
+            self._environment |= SINGLE_PROCESS_VARIABLES
             return self.run(arguments, value, loader, what)
         place = run.directory / FOLDER / "rank-0.json"
         record, why = read_json_or_why(place, MAX_TRACE_BYTES)

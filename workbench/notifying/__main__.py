@@ -19,18 +19,18 @@ def main() -> int:
     begun = begin_following("workbench.notifying", "followed for messages", names)
     if begun is None:
         return 2
-    paths, wanted = begun[0], begun[1].split(",")
+    paths, target_names = begun[0], begun[1].split(",")
     try:
         targets = read_targets()
     except WorkbenchError as error:
         log(str(error))
         return 2
-    for name in sorted(set(wanted) - targets.keys()):
+    for name in sorted(set(target_names) - targets.keys()):
         log(f"{name}: there is no such target any longer")
-    known = [targets[name] for name in wanted if name in targets]
+    followed = [targets[name] for name in target_names if name in targets]
     place = Place(paths.logs / "notify.lock")
     try:
-        _follow(Follower(paths, known, delivery.send, log), RunWatch(paths), place)
+        _follow(Follower(paths, followed, delivery.send, log), RunWatch(paths), place)
     finally:
         place.leave()
     return 0

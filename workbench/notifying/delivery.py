@@ -16,7 +16,7 @@ from workbench.notifying.targets import Target, check_installed
 _TYPES = {"error": "failure", "warning": "warning", "note": "info"}
 _SECRET_PATHS = ("json", "xml", "form", "ntfy")
 """Services of which Apprise hides no path, and it is the secret: a webhook's, or a topic."""
-_SHOWN_LETTERS = 2  # of each part of such a path
+_VISIBLE_CHARACTERS = 2  # of each part of such a path
 _WEBHOOKS = {"https://": "jsons://", "http://": "json://"}  # Apprise's names for JSON by POST
 
 
@@ -35,7 +35,7 @@ def understood(url: str) -> str:
     )
 
 
-def shown(url: str) -> str:
+def masked_address(url: str) -> str:
     """The address without its secrets. Raises UsageError: Apprise, which knows them, is missing."""
     check_installed()
     service = _service(url)
@@ -48,7 +48,7 @@ def shown(url: str) -> str:
     host, slash, path = rest.partition("/")
     if getattr(service, "mode", None) == "cloud":  # ntfy.sh itself: topics, and no host before
         host, slash, path = "", "", rest
-    parts = [f"{part[:_SHOWN_LETTERS]}..." if part else "" for part in path.split("/")]
+    parts = [f"{part[:_VISIBLE_CHARACTERS]}..." if part else "" for part in path.split("/")]
     return f"{scheme}://{host}{slash}{'/'.join(parts)}"
 
 
@@ -64,7 +64,7 @@ def send(target: Target, message: Message) -> str | None:
     sender: Any = apprise.Apprise()
     if not sender.add(target.url):
         return "its address is not understood"
-    with _kept_log() as messages:
+    with _captured_log() as messages:
         took = sender.notify(
             title=message.title,
             body=message.body,
@@ -79,7 +79,7 @@ def send(target: Target, message: Message) -> str | None:
 
 
 @contextmanager
-def _kept_log() -> Generator[list[str]]:
+def _captured_log() -> Generator[list[str]]:
     """What Apprise logs in the meantime: the only place where it says why."""
     messages: list[str] = []
 
@@ -98,6 +98,6 @@ def _kept_log() -> Generator[list[str]]:
 def _service(url: str) -> Any:
     import apprise  # noqa: PLC0415  # as above
 
-    with _kept_log():
+    with _captured_log():
         factory: Any = apprise.Apprise
         return factory.instantiate(url)

@@ -75,20 +75,20 @@ class Follower:
         self._name = run.name or paths.directory.name
         self._boxes = [_Outbox(target=target) for target in targets]
         self._file = paths.directory / "notified.json"
-        kept = read_json(self._file) or {}
-        self._told: dict[str, float] = {
-            str(key): float(at) for key, at in dict(kept.get("findings") or {}).items()
+        saved = read_json(self._file) or {}
+        self._reported: dict[str, float] = {
+            str(key): float(at) for key, at in dict(saved.get("findings") or {}).items()
         }
-        self._restarts = int(kept.get("restarts") or 0)  # of the latest attempt that was told
+        self._restarts = int(saved.get("restarts") or 0)  # of the latest attempt that was reported
         self._attempts_size = -1
-        self._ended: Any = kept.get("ended_at")
+        self._ended: Any = saved.get("ended_at")
         self._over_since: float | None = None
-        self._kept_at: float | None = None
+        self._written_at: float | None = None
 
     def look(self, now: float, ticks: float | None = None) -> bool:
         """Take in what is new, send what is due; False when nothing more can come.
 
-        `now`: Unix seconds. `ticks`: seconds of a clock that nobody sets, for waits; None = `now`.
+        `now`: Unix seconds. `ticks`: monotonic seconds, for waits; None = `now`.
         """
         ticks = now if ticks is None else ticks
         end = read_json(self._paths.exit)
@@ -100,9 +100,9 @@ class Follower:
             how = about_end(self._name, self._paths.directory.name, outcome, summary)
             self._tell(how, first=True)  # a long message is cut at its end
             changed = True
-        old = self._kept_at is None or ticks - self._kept_at >= KEEP_SECONDS
-        if changed or (self._told and old):
-            self._kept_at = ticks
+        old = self._written_at is None or ticks - self._written_at >= KEEP_SECONDS
+        if changed or (self._reported and old):
+            self._written_at = ticks
             self._keep()
         for box in self._boxes:
             self._deliver(box, ticks, last=end is not None)
@@ -121,7 +121,7 @@ class Follower:
         """Leave the findings that could not be sent to the process that follows from now on."""
         left = [waiting for box in self._boxes for waiting in box.waiting]
         for finding in (finding for waiting in left for finding in waiting.findings):
-            self._told.pop(_key(finding), None)
+            self._reported.pop(_key(finding), None)
         self._keep()
         self._log(f"another process follows the run from here on; {len(left)} messages are unsent")
 
@@ -135,20 +135,20 @@ class Follower:
         fresh = [
             finding
             for finding in standing
-            if abs(now - self._told.get(_key(finding), now + never)) > AGAIN_SECONDS
+            if abs(now - self._reported.get(_key(finding), now + never)) > AGAIN_SECONDS
         ]
         for finding in standing:
-            self._told[_key(finding)] = now  # counted from when it was last seen to stand
+            self._reported[_key(finding)] = now  # counted from when it was last seen to stand
         for box in self._boxes:
             before = {
                 str(finding.replaced_by): finding.kind
                 for finding in replaced.values()
-                if _key(finding) in self._told and finding.id not in box.unsent
+                if _key(finding) in self._reported and finding.id not in box.unsent
             }
             self._withdraw(box, replaced)
-            wanted = [finding for finding in fresh if reaches(finding, box.target.findings)]
-            if wanted:
-                box.waiting.append(self._about(wanted, before))
+            matching = [finding for finding in fresh if reaches(finding, box.target.findings)]
+            if matching:
+                box.waiting.append(self._about(matching, before))
         return bool(fresh)
 
     def _about(self, findings: Sequence[Finding], before: Mapping[str, str]) -> _Waiting:
@@ -162,7 +162,7 @@ class Follower:
             if not gone:
                 continue
             for finding in gone:
-                self._told.pop(_key(finding), None)
+                self._reported.pop(_key(finding), None)
             left = [finding for finding in waiting.findings if finding not in gone]
             box.waiting[at : at + 1] = [self._about(left, {})] if left else []
 
@@ -174,18 +174,18 @@ class Follower:
             return False
         if size == self._attempts_size:
             return False
-        self._attempts_size, told, made = size, self._restarts, 0
+        self._attempts_size, reported, made = size, self._restarts, 0
         starts = read_starts(self._paths)
         by_hand = [at for at, start in enumerate(starts) if is_by_hand(start)]
         for start in filter(is_by_itself, starts[by_hand[-1] if by_hand else 0 :]):
             back = "rollback" in start
             made += not back
-            if start["attempt"] - 1 > told:
+            if start["attempt"] - 1 > reported:
                 allowed = Recovery.read((read_run(self._paths) or RunRecord()).recovery).restarts
                 run, why = self._paths.directory.name, str(start.get("why") or "")
                 self._tell(about_restart(self._name, run, 0 if back else made, allowed, why))
             self._restarts = max(self._restarts, start["attempt"] - 1)
-        return self._restarts > told
+        return self._restarts > reported
 
     def _tell(self, message: Message, *, first: bool = False) -> None:
         for box in self._boxes:
@@ -206,7 +206,7 @@ class Follower:
 
     def _keep(self) -> None:
         document: Mapping[str, Any] = {
-            "findings": self._told,
+            "findings": self._reported,
             "restarts": self._restarts,
             "ended_at": self._ended,
         }

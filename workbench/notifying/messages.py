@@ -29,7 +29,7 @@ class Message:
 
 
 def reaches(finding: Finding, least: Level) -> bool:
-    """Whether a target that wants `least` and worse is told of the finding."""
+    """Whether a target that wants `least` and worse gets the finding."""
     return least != "none" and _ORDER.index(finding.severity) <= _ORDER.index(least)
 
 

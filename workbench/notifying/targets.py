@@ -90,9 +90,9 @@ def _target(document: object) -> Target | None:
     """One entry of the file; None where it is of another version."""
     if not isinstance(document, Mapping):
         return None
-    given = cast("Mapping[str, Any]", document)
+    entry = cast("Mapping[str, Any]", document)
     try:
-        name, url, findings = (str(given[key]) for key in ("name", "url", "findings"))
+        name, url, findings = (str(entry[key]) for key in ("name", "url", "findings"))
         return Target(name=name, url=url, findings=level(findings))
     except (KeyError, UsageError):
         return None
@@ -105,8 +105,8 @@ def write_targets(targets: Mapping[str, Target]) -> Path:
     try:
         before = os.umask(0o077)
         try:
-            kept = {"targets": [asdict(target) for target in targets.values()]}
-            write_bytes_atomic(path, json.dumps(kept).encode(), hide=False)  # secrets are its use
+            data = {"targets": [asdict(target) for target in targets.values()]}
+            write_bytes_atomic(path, json.dumps(data).encode(), hide=False)  # secrets are its use
         finally:
             os.umask(before)
         path.chmod(0o600)
@@ -156,21 +156,21 @@ def chosen(names: Sequence[str]) -> list[str]:
         return []
     if list(names) == [ALL] and not is_installed():
         return []
-    known = read_targets()
-    wanted = list(known) if list(names) == [ALL] else list(dict.fromkeys(names))
-    for name in wanted:
+    targets = read_targets()
+    selected = list(targets) if list(names) == [ALL] else list(dict.fromkeys(names))
+    for name in selected:
         if name in {ALL, NONE}:
             raise UsageError(f"--notify {','.join(names)}: {name!r} stands alone, or give names.")
-        if name not in known:
-            if not known:
+        if name not in targets:
+            if not targets:
                 raise UsageError(
                     f"There is no target {name!r} to notify. Add it first: workbench notify add "
                     f"{name} URL"
                 )
-            raise UnknownNameError.near("target to notify", name, known)
-    if wanted:
+            raise UnknownNameError.near("target to notify", name, targets)
+    if selected:
         check_installed()
-    return wanted
+    return selected
 
 
 def is_installed() -> bool:

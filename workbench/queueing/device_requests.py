@@ -76,10 +76,11 @@ def free_at(devices: Sequence[Device], store: Path, now: float) -> dict[str, flo
     times: dict[str, float | None] = {}
     for device in devices:
         ends = [
-            _end_of(RunPaths(store / held.run)) if held.run else None for held in device.holders
+            _end_of(RunPaths(store / holder.run)) if holder.run else None
+            for holder in device.holders
         ]
-        known = [end for end in ends if end is not None]
-        times[device.key] = max([now, *known]) if len(known) == len(ends) else None
+        known_ends = [end for end in ends if end is not None]
+        times[device.key] = max([now, *known_ends]) if len(known_ends) == len(ends) else None
     return times
 
 

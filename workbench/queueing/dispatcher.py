@@ -135,7 +135,7 @@ class Host:
         """`clock`: seconds, whatever the host's date."""
         self._store, self._clock = store, clock
         self._missing: dict[str, float] = {}  # run -> since when its GPUs are not there
-        self._told = False  # whether the log says that the driver does not answer
+        self._is_silence_logged = False  # whether the log says that the driver does not answer
 
     def due(self, runs: Sequence[str]) -> list[Start]:
         """Which of them start now, and on which devices."""
@@ -143,8 +143,8 @@ class Host:
             return []
         devices = all_devices(self._store)
         records = [read_run(self._paths(run)) for run in runs]
-        known = [record for record in records if record is not None]
-        requests = [self._request(record, devices) for record in known]
+        readable = [record for record in records if record is not None]
+        requests = [self._request(record, devices) for record in readable]
         self._missing = {run: at for run, at in self._missing.items() if run in runs}
         names = {device.key: device.name for device in devices}
         return [
@@ -159,9 +159,9 @@ class Host:
             self._missing.pop(run.run, None)
             return request
         why = gpus_wait(request, run, devices)
-        if why and not self._told:
+        if why and not self._is_silence_logged:
             log(f"{run.run} waits: {why}")
-        self._told = bool(why)
+        self._is_silence_logged = bool(why)
         since = self._missing.setdefault(run.run, self._clock())
         if why:
             self._missing.pop(run.run)  # the time begins once the driver answers

@@ -52,26 +52,26 @@ def due(requests: Sequence[DeviceRequest], load: Mapping[str, int]) -> list[Star
     >>> due([small, big], {"0": 1, "1": 0})
     [Start(run='r1', devices=('1',))]
     """
-    load, kept, starts = dict(load), set[str](), list[Start]()
+    load, reserved, starts = dict(load), set[str](), list[Start]()
     for request in requests:
         if request.unknown:
-            kept |= set(request.allowed)
+            reserved |= set(request.allowed)
             continue
         if request.impossible:
             starts.append(Start(run=request.run, devices=()))
             continue
-        usable = [name for name in request.allowed if name not in kept]
+        usable = [name for name in request.allowed if name not in reserved]
         if request.share:
             usable.sort(key=lambda name: load[name])
         else:
             usable = [name for name in usable if not load[name]]
         if len(usable) < request.count:
-            kept |= set(request.allowed)
+            reserved |= set(request.allowed)
             continue
-        given = tuple(usable[: request.count])
-        for name in given:
+        devices = tuple(usable[: request.count])
+        for name in devices:
             load[name] += 1
-        starts.append(Start(run=request.run, devices=given))
+        starts.append(Start(run=request.run, devices=devices))
     return starts
 
 
@@ -103,10 +103,10 @@ def forecast(
     """
     free, turns = dict(free_at), list[Turn]()
     for number, request in enumerate(requests):
-        taken = sorted(request.allowed, key=lambda name: _late(free[name]))[: request.count]
+        devices = sorted(request.allowed, key=lambda name: _late(free[name]))[: request.count]
         times: list[float | None] = [
             now,
-            *([] if request.share else [free[name] for name in taken]),
+            *([] if request.share else [free[name] for name in devices]),
         ]
         times += [
             turn.start
@@ -119,7 +119,7 @@ def forecast(
         end = None if start is None or length is None else start + length
         turns.append(Turn(run=request.run, start=start, end=end))
         if not request.impossible:
-            for name in taken:  # others may hold it for longer
+            for name in devices:  # others may hold it for longer
                 later = (free[name], end) if request.share else (end,)
                 free[name] = None if None in later else max(map(_late, later))
     return turns

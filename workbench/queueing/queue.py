@@ -103,16 +103,16 @@ class Queue:
     def jobs(self) -> list[QueuedRun]:
         """The runs that wait, the next one first."""
         files, devices, now = self._files, all_devices(self._store.root), self._clock()
-        known = [(entry, True) for entry in files.starting()]
-        known += [(entry, False) for entry in files.waiting()]
-        records = {entry.run: read_run(self._store.find(entry.run)) for entry, _ in known
+        filed = [(entry, True) for entry in files.starting()]
+        filed += [(entry, False) for entry in files.waiting()]
+        records = {entry.run: read_run(self._store.find(entry.run)) for entry, _ in filed
                    if (self._store.root / entry.run / "run.json").exists()}  # fmt: skip
         runs = {run: record for run, record in records.items() if record is not None}
         requests = {run: device_request(record, devices) for run, record in runs.items()}
         seconds = {run: predicted_seconds(record) for run, record in runs.items()}
         free = free_at(devices, self._store.root, now)
         turns = {turn.run: turn for turn in forecast(list(requests.values()), seconds, free, now)}
-        listed = [(entry, starts) for entry, starts in known if entry.run in runs]
+        listed = [(entry, starts) for entry, starts in filed if entry.run in runs]
         return [
             QueuedRun(
                 run=entry.run,

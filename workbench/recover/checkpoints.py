@@ -133,12 +133,12 @@ def newest_intact(
     `checkpoints`: those to choose from; default those that the run knows of.
     """
     listed = list_checkpoints(paths) if checkpoints is None else checkpoints
-    return first_whole(
+    return first_intact(
         checkpoint for checkpoint in listed if not (checkpoint.abandoned or checkpoint.doubt)
     )
 
 
-def first_whole(checkpoints: Iterable[Checkpoint]) -> tuple[Checkpoint | None, list[str]]:
+def first_intact(checkpoints: Iterable[Checkpoint]) -> tuple[Checkpoint | None, list[str]]:
     """The first of which every byte is right, and a sentence per one passed over."""
     passed = list[str]()
     for checkpoint in checkpoints:
@@ -177,9 +177,9 @@ def _own(paths: RunPaths, folder: Path) -> Checkpoint:
     """A folder ``step-…`` of the run itself; its manifest knows better than a name."""
     step = checkpoint_files.step_of(folder)
     assert step is not None
-    kept = _kept(paths, folder, None)
-    if kept is not None:
-        manifest, place = kept
+    found = _find_manifest(paths, folder, None)
+    if found is not None:
+        manifest, place = found
         inside = _whole_number(manifest.get("step"))
         step = step if inside is None else inside
         return _with_manifest(
@@ -194,14 +194,14 @@ def _foreign(paths: RunPaths, folder: Path, line: dict[str, Any]) -> Checkpoint:
     """A checkpoint that the hook saw the script write, wherever it lies."""
     step, kind = _whole_number(line.get("step")) or 0, str(line.get("kind") or "accelerate")
     saved_at = _number(line.get("time"))
-    kept = _kept(paths, folder, saved_at)
-    if kept is not None:
-        return _with_manifest(folder, step, kind, *kept)
+    found = _find_manifest(paths, folder, saved_at)
+    if found is not None:
+        return _with_manifest(folder, step, kind, *found)
     size = _whole_number(line.get("world_size"))
     return _without_manifest(folder, step, kind, "", saved_at, size)
 
 
-def _kept(
+def _find_manifest(
     paths: RunPaths, folder: Path, saved_at: float | None
 ) -> tuple[dict[str, Any], Path] | None:
     """The manifest and its file: the checkpoint's own, or the one that the run keeps of it."""
@@ -217,7 +217,7 @@ def _kept(
 
 
 def _with_manifest(
-    folder: Path, step: int, kind: str, manifest: dict[str, Any], kept: Path
+    folder: Path, step: int, kind: str, manifest: dict[str, Any], manifest_file: Path
 ) -> Checkpoint:
     strategy = manifest.get("strategy")
     return Checkpoint(
@@ -228,7 +228,7 @@ def _with_manifest(
         saved_at=_number(manifest.get("saved_at")),
         sealed=True,
         problem=checkpoint_files.differs(folder, manifest, read=False),
-        manifest=kept,
+        manifest=manifest_file,
         loss=_number(manifest.get("loss")),
         world_size=_whole_number(manifest.get("world_size")),
         strategy=strategy if isinstance(strategy, str) else None,

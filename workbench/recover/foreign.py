@@ -60,8 +60,8 @@ def identify(path: Path) -> IdentifiedCheckpoint | None:
         names = {entry.name for entry in itertools.islice(path.iterdir(), _MAX_ENTRIES)}
     except OSError:
         return None
-    for known in _FOLDERS:
-        identified = known(path, names)
+    for identify_folder in _FOLDERS:
+        identified = identify_folder(path, names)
         if identified is not None:
             return identified
     return None
@@ -81,7 +81,9 @@ def candidates(folder: Path, limit: int = 200) -> Iterator[Path]:
             continue
         looked += 1
         names = {entry.name for entry in entries}
-        if any(known(place, names) for known in _FOLDERS[: -1 if depth else -2]):
+        if any(
+            identify_folder(place, names) for identify_folder in _FOLDERS[: -1 if depth else -2]
+        ):
             yield place  # weights beside the script are what it starts from
             continue
         files = [entry for entry in entries if entry.suffix in _SUFFIXES and entry.is_file()]
@@ -143,9 +145,9 @@ def _deepspeed(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     of_rank = [name for name in states if name.startswith("zero_pp_rank_")]  # ZeRO-3's weights
     optimizers = [name for name in names if name.endswith("_optim_states.pt")]
     problem = ""
-    for what, files in (("optimizer states", optimizers), ("weights", of_rank)):
+    for part, files in (("optimizer states", optimizers), ("weights", of_rank)):
         if ranks is not None and 0 < len(files) < ranks:
-            problem = f"{ranks - len(files)} of {ranks} files of {what} are missing"
+            problem = f"{ranks - len(files)} of {ranks} files of {part} are missing"
     step = count_of(_top(saved).get("global_steps"))
     return IdentifiedCheckpoint(kind="deepspeed", step=step, problem=problem, world_size=ranks)
 
@@ -284,8 +286,8 @@ def dcp_problem(folder: Path) -> str:
 
 def _of_dcp(folder: Path) -> int | None:
     table = dcp_places(folder)
-    for wanted in _wanted(list(table)):
-        place, offset, length = table[wanted]
+    for name in _step_names(list(table)):
+        place, offset, length = table[name]
         if Path(place).name != place or not 0 < length < 1 << 20:
             continue
         try:
@@ -300,7 +302,7 @@ def _of_dcp(folder: Path) -> int | None:
     return None
 
 
-def _wanted(names: list[str]) -> list[str]:
+def _step_names(names: list[str]) -> list[str]:
     """Names that may hold the number of steps: the optimizer's first, never the model's."""
 
     def worth(name: str) -> int | None:
@@ -339,8 +341,8 @@ def _torch(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     identified = [read for name in files if (read := _file(folder / name)) is not None]
     steps = [checkpoint.step for checkpoint in identified if checkpoint.step is not None]
     if not identified:
-        others = any(name.endswith(".safetensors") for name in names)
-        return IdentifiedCheckpoint(kind="torch", step=None) if others else None
+        has_weights = any(name.endswith(".safetensors") for name in names)
+        return IdentifiedCheckpoint(kind="torch", step=None) if has_weights else None
     return IdentifiedCheckpoint(kind=identified[0].kind, step=max(steps, default=None))
 
 

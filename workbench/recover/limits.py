@@ -76,20 +76,20 @@ def sentence(name: str, most: float) -> str:
     return f"Its limit of {limit.text(most)} was reached ({limit.flag})."
 
 
-def reached(given: Mapping[str, float | None], spent: RunSpending) -> str | None:
-    """The first of the `given` limits that a run has reached, as a sentence; None = none yet."""
+def reached(limits: Mapping[str, float | None], spent: RunSpending) -> str | None:
+    """The first of the `limits` that a run has reached, as a sentence; None = none yet."""
     for limit in LIMITS:
-        most = given[limit.name]
+        most = limits[limit.name]
         now = limit.spent(spent)
         if most is not None and now is not None and now >= most:
             return sentence(limit.name, most)
     return None
 
 
-def used_up(given: Mapping[str, float | None], spent: RunSpending, run: str) -> str:
+def used_up(limits: Mapping[str, float | None], spent: RunSpending, run: str) -> str:
     """Why a run cannot continue: a limit of the whole run is used up; "" = none is."""
     for limit in LIMITS:
-        most = given[limit.name]
+        most = limits[limit.name]
         now = limit.spent(spent)
         if limit.whole_run and most is not None and now is not None and now >= _NEARLY * most:
             more = float(f"{2 * now:.2g}")

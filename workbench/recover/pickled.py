@@ -109,7 +109,7 @@ def _read_zip(file: BinaryIO, counters: Collection[str]) -> Saved:
         for call in _tensors(value, counters)
         if (number := _zip_number(archive, prefix, call)) is not None
     }
-    return Saved(value=value, number=lambda given: _number(given, numbers))
+    return Saved(value=value, number=lambda tensor: _number(tensor, numbers))
 
 
 def _zip_number(archive: zipfile.ZipFile, prefix: str, tensor: Call) -> float | None:
@@ -127,11 +127,11 @@ def _read_legacy(file: BinaryIO) -> Saved:
     """Magic number, protocol and system, then the object; tensors' numbers are not looked up."""
     if read_pickle(file) != _LEGACY_MAGIC:
         file.seek(0)
-        return Saved(value=read_pickle(file), number=lambda given: _number(given, {}))
+        return Saved(value=read_pickle(file), number=lambda tensor: _number(tensor, {}))
     read_pickle(file)
     read_pickle(file)
     value = read_pickle(file)
-    return Saved(value=value, number=lambda given: _number(given, {}))
+    return Saved(value=value, number=lambda tensor: _number(tensor, {}))
 
 
 def _number(value: Any, numbers: Mapping[int, float]) -> float | None:
@@ -162,8 +162,8 @@ def _single(call: Call) -> tuple[str | None, str, int]:
     if not isinstance(stored, StorageReference) or not isinstance(offset, int) or shape not in _ONE:
         return None, "", 0
     kind = stored.about[1]
-    known = _NUMBERS.get(kind.name) if isinstance(kind, Symbol) else None
-    return known, str(stored.about[2]), offset if 0 <= offset < 1 << 16 else 0
+    code = _NUMBERS.get(kind.name) if isinstance(kind, Symbol) else None
+    return code, str(stored.about[2]), offset if 0 <= offset < 1 << 16 else 0
 
 
 def walk(value: Any, limit: int = 200_000) -> Iterator[tuple[tuple[Any, ...], Any]]:
@@ -283,9 +283,9 @@ class _Machine:
 
     def call(self, count: int) -> None:
         """Function and arguments become an inert call."""
-        function, *rest = self.stack[-count:]
+        function, *arguments = self.stack[-count:]
         del self.stack[-count:]
-        self.stack.append(Call(function, rest[0]))
+        self.stack.append(Call(function, arguments[0]))
 
     def build(self, state: Any) -> None:
         """A state onto the object on top."""

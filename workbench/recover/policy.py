@@ -190,9 +190,9 @@ class Recovery:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Recovery:
         """From run.json; what is missing or of another version is the default."""
-        known = {field.name for field in fields(cls)}
-        given = {name: value for name, value in document.items() if name in known}
+        names = {field.name for field in fields(cls)}
+        values = {name: value for name, value in document.items() if name in names}
         for name in ("on_idle", "on_end", "rollback_on"):
-            if name in given:
-                given[name] = tuple(str(word) for word in given[name])
-        return cls(**given)
+            if name in values:
+                values[name] = tuple(str(word) for word in values[name])
+        return cls(**values)

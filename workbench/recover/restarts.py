@@ -18,7 +18,7 @@ _USER_ERRORS = (
     (r"No space left on device|Disk quota exceeded|File too large", "a full disk"),
     (r"\b(FileNotFoundError|PermissionError|IsADirectoryError)\b", "a file that is not there"),
 )
-# Exceptions that speak of another process or machine: the error of a rank whose peer was lost.
+# Exceptions that concern another process or machine: the error of a rank whose peer was lost.
 _INFRASTRUCTURE = re.compile(
     r"connection|broken pipe|timed? ?out|gloo|nccl|distbackend|distnetwork|distsocket|socket|"
     r"unreachable|input/output error|\bECC\b|\bXid\b|device-side|unspecified launch failure|"
@@ -139,9 +139,9 @@ class Restarts:
             or (failure.exit_code is not None and failure.exit_code < 0)
             or (bool(error) and _INFRASTRUCTURE.search(error) is not None)
         )
-        for pattern, what in _USER_ERRORS:
+        for pattern, subject in _USER_ERRORS:
             if re.search(pattern, error or failure.message):
-                return f"No restart: {what} would fail again the same way."
+                return f"No restart: {subject} would fail again the same way."
         if infrastructure:
             return ""
         if failure.exit_code == _ARGUMENTS_EXIT_CODE and not failure.moved:

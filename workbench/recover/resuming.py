@@ -37,14 +37,14 @@ class Resumption:
     """Set for every rank."""
 
 
-def given_checkpoint(script: Path, arguments: Sequence[str]) -> str | None:
-    """What `arguments` themselves give the script's option to resume; None = nothing."""
-    known = script_options(script)
-    names = known.spellings(_resume_flag(known) or _FLAGS[0])
+def checkpoint_in_arguments(script: Path, arguments: Sequence[str]) -> str | None:
+    """The value of the script's option to resume in `arguments`; None = they do not have it."""
+    options = script_options(script)
+    names = options.spellings(_resume_flag(options) or _FLAGS[0])
     for word, after in zip(arguments, [*arguments, ""][1:], strict=True):
-        name, given, value = word.partition("=")
+        name, separator, value = word.partition("=")
         if name in names:
-            return value if given else after
+            return value if separator else after
     return None
 
 
@@ -54,11 +54,11 @@ def how_to_resume(
     arguments: Sequence[str],
     checkpoint: Checkpoint,
     *,
-    given: bool = False,
+    in_arguments: bool = False,
 ) -> Resumption:
     """The arguments and environment that make `script` continue from `checkpoint`.
 
-    `given`: the arguments say it themselves, as `given_checkpoint` finds it; they stay as they are.
+    `in_arguments`: the arguments name a checkpoint themselves, so they stay as they are.
 
     Raises:
         UsageError: the script has no way that is known for certain; the message has the command
@@ -79,12 +79,12 @@ def how_to_resume(
             )
         words = changed_arguments(arguments, ["--resume", place], known=script_options(script))
         return Resumption(arguments=tuple(words))
-    if given:
+    if in_arguments:
         return Resumption(arguments=tuple(arguments))
     if checkpoint.kind == "trainer" or uses_trainer(tree):
         return Resumption(arguments=tuple(arguments), environment={RESUME_VARIABLE: place})
-    known = script_options(script)
-    flag = _resume_flag(known)
+    options = script_options(script)
+    flag = _resume_flag(options)
     if flag is None:
         raise UsageError(
             f"{script.name} has no option that is known to resume from a checkpoint. If it has "
@@ -92,7 +92,7 @@ def how_to_resume(
             f"becomes {place}. If not, give it one that loads what it saves; from the beginning: "
             "workbench resume RUN --checkpoint none"
         )
-    return Resumption(arguments=tuple(changed_arguments(arguments, [flag, place], known=known)))
+    return Resumption(arguments=tuple(changed_arguments(arguments, [flag, place], known=options)))
 
 
 def _is_written(about: str) -> bool:
@@ -107,10 +107,10 @@ def _is_written(about: str) -> bool:
     )
 
 
-def _resume_flag(known: ScriptOptions) -> str | None:
+def _resume_flag(options: ScriptOptions) -> str | None:
     texts = {
         name
-        for option in known.options
+        for option in options.options
         if option.takes_text and not _is_written(option.help)
         for name in option.names
     }

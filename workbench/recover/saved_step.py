@@ -1,6 +1,6 @@
 """The run's step at which its script saved a checkpoint, where the run's own records tell it.
 
-A file's counters are the script's: an optimizer that was built anew counts from 0, two optimizers
+A file's counters are the script's: an optimizer that was rebuilt counts from 0, two optimizers
 count twice, and the number in a saved configuration is a plan. The ranks write down at which step a
 state was saved, and when.
 """

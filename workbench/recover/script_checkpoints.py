@@ -1,4 +1,4 @@
-"""Checkpoints that a script wrote its own way, where nobody saw it: found by their content.
+"""Checkpoints that a script wrote its own way, unseen by the hook: found by their content.
 
 They are looked for where the script works and in the folders that its arguments name, if they
 were written since the run began. The search is bounded; it opens tables of files, never their
@@ -28,17 +28,19 @@ _MOST_FILES = 20_000  # of one checkpoint that are measured
 
 def every_checkpoint(paths: RunPaths) -> list[Checkpoint]:
     """Those that the run knows of, and those that its script wrote its own way; newest first."""
-    known = list_checkpoints(paths)
-    return newest_first([*known, *script_checkpoints(paths, known)])
+    run_checkpoints = list_checkpoints(paths)
+    return newest_first([*run_checkpoints, *script_checkpoints(paths, run_checkpoints)])
 
 
-def states_of_script(paths: RunPaths, known: list[Checkpoint] | None = None) -> list[Checkpoint]:
+def states_of_script(
+    paths: RunPaths, run_checkpoints: list[Checkpoint] | None = None
+) -> list[Checkpoint]:
     """What the script wrote its own way and can go on from, newest first.
 
     Weights alone are a result, not a state to continue from.
     """
-    found = script_checkpoints(paths, known)
-    return newest_first(one for one in found if one.kind != "pretrained")
+    checkpoints = script_checkpoints(paths, run_checkpoints)
+    return newest_first(checkpoint for checkpoint in checkpoints if checkpoint.kind != "pretrained")
 
 
 def notes_on_passed(states: Iterable[Checkpoint], chosen: Checkpoint | None) -> list[str]:
@@ -59,19 +61,22 @@ def notes_on_passed(states: Iterable[Checkpoint], chosen: Checkpoint | None) -> 
     return notes[:_MOST_NOTES]
 
 
-def script_checkpoints(paths: RunPaths, known: list[Checkpoint] | None = None) -> list[Checkpoint]:
+def script_checkpoints(
+    paths: RunPaths, run_checkpoints: list[Checkpoint] | None = None
+) -> list[Checkpoint]:
     """Those that the script wrote its own way."""
     run = read_run(paths) or RunRecord()
     listed = [
-        checkpoint.path for checkpoint in (list_checkpoints(paths) if known is None else known)
+        checkpoint.path
+        for checkpoint in (list_checkpoints(paths) if run_checkpoints is None else run_checkpoints)
     ]
     owners = Owners(paths, run)
     search = _Search(paths, owners, run.created_at - 1.0, listed, given_up(paths))
     search.look(_written(paths, owners.places))
-    if any(saved.step is not None and not saved.doubt for saved in search.found.values()):
+    if any(saved.step is not None and not saved.doubt for saved in search.checkpoints.values()):
         search.elsewhere = "its arguments name another folder, which holds checkpoints"
     search.look(_written(paths, [Path(run.working_directory or "/nowhere")], skip_store=True))
-    return list(search.found.values())
+    return list(search.checkpoints.values())
 
 
 class _Search:
@@ -85,7 +90,7 @@ class _Search:
         listed: Sequence[Path],
         abandoned: Container[tuple[str, float | None]],
     ) -> None:
-        self.found: dict[Path, Checkpoint] = {}
+        self.checkpoints: dict[Path, Checkpoint] = {}
         self.elsewhere = ""  # why a state to continue from is in doubt where it lies
         self._saved_steps = SavedSteps(paths)
         self._owners, self._since, self._listed = owners, since, listed
@@ -99,12 +104,12 @@ class _Search:
                 path == folder or folder in path.parents or path in folder.parents
                 for folder in self._listed
             )
-            if path in self._seen or inside or len(self.found) >= _MOST:
+            if path in self._seen or inside or len(self.checkpoints) >= _MOST:
                 continue
             self._seen.add(path)
-            found = self._identified(path)
-            if found is not None:
-                self.found[path] = found
+            checkpoint = self._identified(path)
+            if checkpoint is not None:
+                self.checkpoints[path] = checkpoint
 
     def _identified(self, path: Path) -> Checkpoint | None:
         size, newest = contents.measure(path, _MOST_FILES)

@@ -70,8 +70,8 @@ class Sealer:
             if not checkpoint.sealed and key not in self._seen:
                 self._seen.add(key)
                 self._waiting.put(checkpoint)
-        known = {checkpoint.path for checkpoint in checkpoints}
-        unseen = [saved for saved in self._by_script if saved.path not in known]
+        listed = {checkpoint.path for checkpoint in checkpoints}
+        unseen = [saved for saved in self._by_script if saved.path not in listed]
         return newest_first([*checkpoints, *unseen])
 
     def stop(self, wait_seconds: float = 30.0) -> None:
@@ -98,11 +98,11 @@ class Sealer:
                 return self._waiting.get(timeout=wait)
 
     def _search(self) -> None:
-        """Look for states that the script saved its own way; what is torn or in doubt is none."""
+        """Look for states that the script saved its own way; without torn or doubtful ones."""
         begun = time.monotonic()
         try:
-            found = states_of_script(self._paths)
-            self._by_script = [saved for saved in found if not (saved.doubt or saved.problem)]
+            states = states_of_script(self._paths)
+            self._by_script = [saved for saved in states if not (saved.doubt or saved.problem)]
         except Exception as error:  # noqa: BLE001 - it goes on sealing
             with contextlib.suppress(Exception):
                 self._say(f"checkpoints of the script were not looked for: {error}")

@@ -21,7 +21,7 @@ class _Content:
     weights: frozenset[str]
     """Names of tensors that are not an optimizer's."""
     optimizer: bool
-    """Whether an optimizer's state stands in it beside other things."""
+    """Whether it holds an optimizer's state and other things."""
 
     @property
     def is_whole(self) -> bool:
@@ -41,11 +41,11 @@ def are_series(files: Sequence[Path]) -> bool:
     if len(files) > _MOST:
         return False
     contents = [_content(file) for file in files]
-    whole = [content for content in contents if content is not None and content.is_whole]
-    if len(whole) != 1:
-        return len(whole) > 1
+    complete = [content for content in contents if content is not None and content.is_whole]
+    if len(complete) != 1:
+        return len(complete) > 1
     return all(
-        content is None or (bool(content.weights) and content.weights <= whole[0].weights)
+        content is None or (bool(content.weights) and content.weights <= complete[0].weights)
         for content in contents
     )
 

@@ -68,29 +68,29 @@ def _condition(text: str) -> StopCondition:
     match = _STALLS.fullmatch(text) or _BOUND.fullmatch(text)
     if match is None:
         raise UsageError(f"--stop-when {text!r} cannot be read. Write it as {_FORMS}.")
-    given = match.groupdict()
-    number = given.get("bound") or given.get("least") or "0"
+    groups = match.groupdict()
+    number = groups.get("bound") or groups.get("least") or "0"
     try:
         bound = float(number)
     except ValueError:
         bound = math.nan
-    count = int(given["count"] or 1)
+    count = int(groups["count"] or 1)
     if not math.isfinite(bound) or not 1 <= count <= 1_000_000:
         raise UsageError(f"--stop-when {text!r}: give numbers, and a count of at least 1.")
-    sign = given.get("sign") or given.get("way") or better(given["name"])
+    sign = groups.get("sign") or groups.get("way") or better(groups["name"])
     if sign is None:
         raise UsageError(
-            f"--stop-when {text!r}: the name does not tell whether {given['name']} should fall or "
-            f"rise. Write '{given['name']} not lower for {count}' or '… not higher for {count}'."
+            f"--stop-when {text!r}: the name does not tell whether {groups['name']} should fall or "
+            f"rise. Write '{groups['name']} not lower for {count}' or '… not higher for {count}'."
         )
-    return StopCondition(text=text, name=given["name"], count=count, sign=sign, bound=bound)
+    return StopCondition(text=text, name=groups["name"], count=count, sign=sign, bound=bound)
 
 
 @dataclass(slots=True)
 class _Progress:
     """How far one condition is towards being true."""
 
-    shown: int = 0
+    streak: int = 0
     best: float | None = None
     best_step: int = 0
 
@@ -117,12 +117,12 @@ class StopWatch:
         progress = self._progress.setdefault(condition, _Progress())
         if condition.sign in _COMPARED:
             holds = _COMPARED[condition.sign](value, condition.bound)
-            progress.shown = progress.shown + 1 if holds and counts else 0
+            progress.streak = progress.streak + 1 if holds and counts else 0
         elif _improves(value, progress.best, condition):
-            progress.best, progress.best_step, progress.shown = value, step, 0
+            progress.best, progress.best_step, progress.streak = value, step, 0
         elif counts:
-            progress.shown += 1
-        if progress.shown >= condition.count:
+            progress.streak += 1
+        if progress.streak >= condition.count:
             self.reason = _sentence(condition, progress, value, step)
 
 
@@ -137,17 +137,17 @@ def _improves(value: float, best: float | None, condition: StopCondition) -> boo
 
 def _sentence(condition: StopCondition, progress: _Progress, value: float, step: int) -> str:
     if condition.sign in _COMPARED:
-        what = f"{condition.name} is {value:.4g} at step {step}"
+        reason = f"{condition.name} is {value:.4g} at step {step}"
         if condition.count > 1:
-            what = (
+            reason = (
                 f"{condition.name} was {condition.sign} {condition.bound:g} "
                 f"{condition.count} times in a row"
             )
     elif progress.best is None:
-        what = f"{condition.name} was not finite in {condition.count} values"
+        reason = f"{condition.name} was not finite in {condition.count} values"
     else:
-        what = (
+        reason = (
             f"{condition.name} has not become better than {progress.best:.4g} (step "
             f"{progress.best_step}) in {condition.count} values"
         )
-    return f"Stopped at step {step} because {what} (--stop-when)."
+    return f"Stopped at step {step} because {reason} (--stop-when)."

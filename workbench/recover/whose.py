@@ -72,8 +72,8 @@ def saver(paths: RunPaths, run: RunRecord) -> Saver:
     words, origins = list(run.arguments), {(run.resumed_from or {}).get("checkpoint")}
     spans = list[tuple[float, float]]()
     for line in read_attempts(paths):
-        given: Any = line.get("arguments")
-        words += [str(word) for word in given] if isinstance(given, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        latest: Any = line.get("arguments")
+        words += [str(word) for word in latest] if isinstance(latest, list) else []  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         origins.add(line.get("checkpoint"))
         at = line.get("time")
         if isinstance(at, int | float) and line.get("event") == "start":
@@ -95,7 +95,7 @@ def step_at(paths: RunPaths, at: float) -> int | None:
 
     Its lines are in the order of their times, so a few of them are read, however many there are.
     """
-    found: int | None = None
+    last_step: int | None = None
     try:
         with paths.rank_metrics(0).open("rb") as file:
             low, high = 0, file.seek(0, os.SEEK_END)
@@ -104,12 +104,12 @@ def step_at(paths: RunPaths, at: float) -> int | None:
                 row, begins = _row_after(file, middle)
                 step, time = row.get("step"), row.get("time")
                 if type(step) is int and isinstance(time, int | float) and time <= at:
-                    found, low = step, begins + 1
+                    last_step, low = step, begins + 1
                 else:
                     high = middle
     except OSError:
         return None
-    return found
+    return last_step
 
 
 def _row_after(file: BinaryIO, offset: int) -> tuple[dict[str, Any], int]:
@@ -159,21 +159,21 @@ class Owners:
         return self._own.named
 
     @cached_property
-    def _others(self) -> list[Saver]:
+    def _other_savers(self) -> list[Saver]:
         """Read when a checkpoint is found, which most runs of the store never need."""
-        found = list[Saver]()
+        savers = list[Saver]()
         try:
             entries = sorted(entry.name for entry in os.scandir(self._paths.directory.parent))
         except OSError:
-            return found
+            return savers
         for name in entries:
             other = RunPaths(self._paths.directory.parent / name)
             if name == self._own.name or not names.is_id(name) or other.directory.is_symlink():
                 continue
             run = read_run(other)
             if run is not None and run.rehearsal is None:
-                found.append(saver(other, run))
-        return found
+                savers.append(saver(other, run))
+        return savers
 
     def _by_step(self, other: Saver, step: int | None, saved_at: float) -> bool:
         """Whether the step tells: it is the one that the run had done then, and not the other's."""
@@ -189,7 +189,7 @@ class Owners:
             return ""
         own, depth = self._own.was_at_work(saved_at), self._own.depth(path)
         doubt = "" if own else f"it was written while {self._own.name} was not running"
-        for other in self._others:
+        for other in self._other_savers:
             if not other.reaches(path) or not other.was_at_work(saved_at):
                 continue
             closer = other.depth(path)

@@ -27,8 +27,8 @@ class Bill:
     def of(cls, cost: RunCost) -> Bill:
         """The prices of a plan's bill."""
         once = [cost.amounts[name] for name in (STOPPED, EGRESS)]
-        known = [usd for usd in once if usd is not None]
-        return cls(job=cost.job, after_usd=sum(known) if len(known) == len(once) else None)
+        amounts = [usd for usd in once if usd is not None]
+        return cls(job=cost.job, after_usd=sum(amounts) if len(amounts) == len(once) else None)
 
     @property
     def usd_per_machine_hour(self) -> float | None:

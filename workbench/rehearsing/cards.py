@@ -69,7 +69,7 @@ class Cards:
         return pod
 
     def errors(self, node: int, states: Mapping[int, str], at: float) -> list[GpuError]:
-        """What a machine's agent would have told of its driver's errors up to that moment."""
+        """What a machine's agent would have reported of its driver's errors until then."""
         first, count = node * self.machine.count, self.machine.count
         errors = [
             GpuError(index=gpu - first, xid=number)
@@ -156,7 +156,7 @@ class SimulatedDriver:
         new.write_text(f"{at:.3f}", encoding="ascii")
         new.replace(self._clock)
 
-    def rest(self) -> None:
+    def go_idle(self) -> None:
         """The GPUs are idle again."""
         self._idle.write(self._timeline)
 

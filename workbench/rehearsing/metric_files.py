@@ -99,7 +99,7 @@ class MetricFiles:
 
     def go_back(self, step: int, attempt: int) -> None:
         """Steps beyond `step` are done again: their lines are put away, as a real run does."""
-        kept = [lines for lines in self._waiting if lines[0] <= step]
+        remaining = [lines for lines in self._waiting if lines[0] <= step]
         lost = [lines for lines in self._waiting if lines[0] > step]
         if self._written > step:
             for rank in range(self.ranks):
@@ -109,4 +109,4 @@ class MetricFiles:
         if lost:
             with self.paths.metrics.joinpath(f"rank-0.lost.{attempt}").open("ab") as file:
                 file.write(b"".join(lines[0] for _, lines in lost))
-        self._waiting[:] = kept
+        self._waiting[:] = remaining

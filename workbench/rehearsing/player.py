@@ -183,8 +183,8 @@ class Player:
         if now - self._written < (_FAST_WRITE_SECONDS if self.speed is None else _WRITE_SECONDS):
             return
         self._written = now
-        known = self.journal.attempts
-        number = attempt or (known[-1]["attempt"] if known else 1)
+        attempts = self.journal.attempts
+        number = attempt or (attempts[-1]["attempt"] if attempts else 1)
         self.journal.state("running", number)
         if self.speed is not None:
             self.metrics.flush()

@@ -243,7 +243,7 @@ class _Clock:
             number = len(self.attempts) + 1
             attempt = Attempt(number=number, begin=at, first_step=step, why=why)
             self.attempts.append(attempt)
-            self._one(attempt)
+            self._run_attempt(attempt)
             if attempt.event is None or attempt.end > self.work.limit_seconds:
                 break
             at, why = attempt.end, attempt.message
@@ -252,7 +252,7 @@ class _Clock:
             lease.end = attempt.end
         return attempt.event is None
 
-    def _one(self, attempt: Attempt) -> None:
+    def _run_attempt(self, attempt: Attempt) -> None:
         """One attempt to its end: its steps done, or an event."""
         work, stop = self.work, self._next
         until = float("inf") if stop is None else max(stop.at, attempt.begin)
@@ -342,7 +342,7 @@ def schedule(work: Work, events: Iterable[Event], faults: Sequence[Event] = ()) 
     Args:
         work: What is to be done.
         events: Interruptions in the order of their times, with or without an end.
-        faults: What was asked for beside them; a throttled GPU slows the job for half an hour.
+        faults: What was asked for besides them; a throttled GPU slows the job for half an hour.
     """
     clock = _Clock(work, events, faults)
     finished = clock.play()

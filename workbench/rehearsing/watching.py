@@ -18,7 +18,7 @@ from workbench.store.files import append_line, write_bytes_atomic, write_json_at
 from workbench.store.findings import Finding, worst_first
 from workbench.store.schema import OF_THE_END, ExitDoc, SystemLine
 
-_TOLD = 20  # findings in the view
+_MAX_FINDINGS = 20  # findings in the view
 
 
 @final
@@ -32,8 +32,8 @@ class Watcher:
         self._diagnoser = self._new_diagnoser()
         self._past: list[Finding] = []
         self._present: list[Finding] = []
-        self._shown: Mapping[int, str] | None = None
-        self._kept: list[Finding] | None = None
+        self._shown_states: Mapping[int, str] | None = None
+        self._written_findings: list[Finding] | None = None
         self.usd: float | None = None
 
     def _new_diagnoser(self) -> Diagnoser:
@@ -49,8 +49,8 @@ class Watcher:
         """What stood then was of the attempt before."""
         now = round(self._journal.began + at, 3)
         old = [replace(finding, cleared_at=finding.cleared_at or now) for finding in self._present]
-        known = {finding.key: finding for finding in [*self._past, *old]}
-        self._past, self._present = list(known.values()), []
+        by_key = {finding.key: finding for finding in [*self._past, *old]}
+        self._past, self._present = list(by_key.values()), []
         self._diagnoser = self._new_diagnoser()
 
     def sample(self, at: float, states: Mapping[int, str]) -> None:
@@ -64,16 +64,16 @@ class Watcher:
             if node == 0:
                 self.builder.add_sample(line)
             else:
-                known = self._run.cluster["gpus"]
-                document: Any = {"host": f"machine-{node}", "gpus": known, "sample": line}
+                described_gpus = self._run.cluster["gpus"]
+                document: Any = {"host": f"machine-{node}", "gpus": described_gpus, "sample": line}
                 self.builder.add_node(node, document)
 
     def _driven(self, at: float, states: Mapping[int, str]) -> list[dict[str, Any]]:
         """The first machine's GPUs, as the simulated driver tells them."""
         assert self._driver is not None
-        if states != self._shown:
+        if states != self._shown_states:
             self._driver.show(self._cards.pod(0, states, at), at)
-            self._shown = dict(states)
+            self._shown_states = dict(states)
         self._driver.tick(at)
         return self._driver.sample()
 
@@ -117,7 +117,7 @@ class Watcher:
     def end(self, outcome: str) -> None:
         """The run is over."""
         if self._driver is not None:
-            self._driver.rest()
+            self._driver.go_idle()
         self._present = self._diagnoser.end(outcome, None)
 
     def write(self, at: float, phase: str, attempt: int, end: ExitDoc | None = None) -> None:
@@ -136,15 +136,15 @@ class Watcher:
                 **told_attempts(self._journal.attempts),
                 "checkpoints": list[Any](),
                 "throughput_upper_bound": False,
-                "findings": [finding.answer(name) for finding in self.findings[:_TOLD]],
+                "findings": [finding.answer(name) for finding in self.findings[:_MAX_FINDINGS]],
                 "ranks": {},
                 "usd_so_far": None if self.usd is None else round(self.usd, 2),
             }
         )
         write_bytes_atomic(self._paths.view, data)
-        if self.findings != self._kept:
-            self._kept = self.findings
-            findings = [finding.document() for finding in self._kept]
+        if self.findings != self._written_findings:
+            self._written_findings = self.findings
+            findings = [finding.document() for finding in self._written_findings]
             write_json_atomic(self._paths.findings, {"schema": 1, "findings": findings})
 
 

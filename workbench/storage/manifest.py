@@ -1,4 +1,4 @@
-"""What lies below ``URL/RUN``: pieces named by their SHA-256, and the manifest that tells of them.
+"""What lies below ``URL/RUN``: pieces named by their SHA-256, and the manifest that lists them.
 
 ``manifest.json`` is written last, in one step, so that a reader finds all of an earlier push or all
 of a later one. Pieces that neither of the two latest manifests names are removed; those that a
@@ -28,7 +28,7 @@ _MAX_FILES = 200_000
 _MAX_PATH = 1024
 _MAX_NAME = 200
 _DIGEST = re.compile(r"[0-9a-f]{64}")
-_NEVER_TAKEN = {"control"}  # requests to a supervisor, locks
+_NEVER_SENT = {"control"}  # requests to a supervisor, locks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,16 +159,16 @@ def _parsed(document: Any) -> RemoteRun:
     if not names.is_id(run):
         raise ValueError(f"{run[:80]!r} is not a run id")
     files = tuple(_file(file) for file in _list(document["files"]))
-    taken = {file.path for file in files}
-    if len(files) > _MAX_FILES or len({path.lower() for path in taken}) != len(files):
+    paths = {file.path for file in files}
+    if len(files) > _MAX_FILES or len({path.lower() for path in paths}) != len(files):
         raise ValueError("too many files, or one twice")
-    if any(str(parent) in taken for path in taken for parent in PurePosixPath(path).parents):
+    if any(str(parent) in paths for path in paths for parent in PurePosixPath(path).parents):
         raise ValueError("a file lies in a file")
     return RemoteRun(
         run=run,
         marker=_text(document["marker"]),
         pushed_at=float(document["pushed_at"]),
-        attempts=_whole(document["attempts"]),
+        attempts=_natural_number(document["attempts"]),
         live=bool(document["live"]),
         files=files,
         checkpoints=tuple(_checkpoint(checkpoint) for checkpoint in _list(document["checkpoints"])),
@@ -179,8 +179,10 @@ def _parsed(document: Any) -> RemoteRun:
 
 
 def _file(document: Any) -> RemoteFile:
-    pieces = tuple((_digest(digest), _whole(size)) for digest, size in _list(document["pieces"]))
-    size = _whole(document["bytes"])
+    pieces = tuple(
+        (_digest(digest), _natural_number(size)) for digest, size in _list(document["pieces"])
+    )
+    size = _natural_number(document["bytes"])
     if any(not 0 < piece <= MAX_PIECE_BYTES for _, piece in pieces) or size != sum(
         n for _, n in pieces
     ):
@@ -188,7 +190,7 @@ def _file(document: Any) -> RemoteFile:
     return RemoteFile(
         path=safe_path(_text(document["path"])),
         bytes=size,
-        mtime_ns=_whole(document["mtime_ns"]),
+        mtime_ns=_natural_number(document["mtime_ns"]),
         pieces=pieces,
     )
 
@@ -198,10 +200,10 @@ def _checkpoint(document: Any) -> RemoteCheckpoint:
     saved, manifest = document["saved_at"], document["manifest"]
     return RemoteCheckpoint(
         path=safe_path(_text(document["path"])),
-        step=None if step is None else _whole(step),
+        step=None if step is None else _natural_number(step),
         kind=_text(document["kind"]),
         saved_at=None if saved is None else float(saved),
-        world_size=None if world is None else _whole(world),
+        world_size=None if world is None else _natural_number(world),
         reported=bool(document["reported"]),
         manifest=None if manifest is None else safe_path(_text(manifest)),
     )
@@ -219,7 +221,7 @@ def safe_path(path: str) -> str:
         or any(part in {"", ".", ".."} or len(part.encode()) > _MAX_NAME for part in parts)
         or not path.isprintable()
         or "\\" in path
-        or parts[0] in _NEVER_TAKEN
+        or parts[0] in _NEVER_SENT
     )
     if wrong:
         raise ValueError(f"the path {path[:80]!r} is not allowed")
@@ -238,7 +240,7 @@ def _list(value: Any) -> list[Any]:
     return cast("list[Any]", value)
 
 
-def _whole(value: Any) -> int:
+def _natural_number(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 62:
         raise TypeError("a number is missing")
     return value

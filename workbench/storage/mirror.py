@@ -20,7 +20,7 @@ RETRY_SECONDS = (5.0, 15.0, 60.0)
 """Waits after failures, the last one again and again."""
 GIVE_UP_SECONDS = 900.0
 """After the end of a run: how long an address that does not answer is tried."""
-_TELL_SECONDS = 10.0
+_WRITE_SECONDS = 10.0
 Send = Callable[[Callable[[int, int, str], None]], PushResult]
 """Sends what is new; told how to say that it is still at it. Raises WorkbenchError."""
 
@@ -37,7 +37,7 @@ class Mirror:
         clock: Callable[[], float],
         wall: Callable[[], float],
     ) -> None:
-        """`clock`: seconds, of one that nobody sets, for waits. `wall`: Unix seconds, to tell."""
+        """`clock`: monotonic seconds, for waits. `wall`: Unix seconds, for the state file."""
         self._paths, self._send, self._log = paths, send, log
         self._clock, self._wall = clock, wall
         before = read_mirror(paths)
@@ -47,29 +47,29 @@ class Mirror:
         self._sent: object = None
         self._due, self._failures = clock(), 0
         self._over_since: float | None = None
-        self._tell()
+        self._write()
 
     def look(self, *, gone: bool = False) -> bool:
         """Send what is new if it is time; False when nothing more is to be done.
 
-        `gone`: the run's processes have ended without a word.
+        `gone`: the run's processes have ended without an end record.
         """
         now, over = self._clock(), gone or self._paths.exit.exists()
         self._over_since = (self._over_since or now) if over else None
-        what = self._what(over=over)
-        new = what != self._sent and not self._failures
+        content = self._content(over=over)
+        new = content != self._sent and not self._failures
         if now < self._due and not new:
-            self._tell_sometimes(now)
+            self._write_if_due(now)
             return True
-        done = self._push(what, final=over)
-        if done and over and what == self._what(over=over):
+        done = self._push(content, final=over)
+        if done and over and content == self._content(over=over):
             return False
         if self._over_since is None or now - self._over_since < GIVE_UP_SECONDS:
             return True
         self._log("gave up: the run has ended and the address does not take it")
         return False
 
-    def _what(self, *, over: bool) -> object:
+    def _content(self, *, over: bool) -> object:
         """Changes with each finished checkpoint and with the end of the run."""
         saved = [
             (str(checkpoint.path), checkpoint.saved_at)
@@ -78,13 +78,13 @@ class Mirror:
         ]
         return saved[:1], over, (read_json(self._paths.exit) or {}).get("ended_at")
 
-    def _push(self, what: object, *, final: bool) -> bool:
+    def _push(self, content: object, *, final: bool) -> bool:
         try:
-            pushed = self._send(lambda _done, _total, _path: self._tell_sometimes(self._clock()))
+            pushed = self._send(lambda _done, _total, _path: self._write_if_due(self._clock()))
         except (WorkbenchError, OSError) as error:
             self._failed(str(error))
             return False
-        self._sent, self._failures = what, 0
+        self._sent, self._failures = content, 0
         self._due = self._clock() + METRICS_SECONDS
         self._state = replace(
             self._state,
@@ -98,7 +98,7 @@ class Mirror:
         for note in pushed.notes:
             self._log(note)
         self._log(f"step {pushed.step}: {pushed.sent_bytes:,} bytes in {pushed.seconds:.1f} s")
-        self._tell()
+        self._write()
         return True
 
     def _failed(self, why: str) -> None:
@@ -108,14 +108,14 @@ class Mirror:
         since = self._state.failing_since or self._wall()
         self._state = replace(self._state, failing_since=since, error=why)
         self._log(f"not sent ({why}); next try in {self._due - now:g} s")
-        self._tell()
+        self._write()
 
-    def _tell_sometimes(self, now: float) -> None:
-        if now - self._told_at >= _TELL_SECONDS:
-            self._tell()
+    def _write_if_due(self, now: float) -> None:
+        if now - self._written_at >= _WRITE_SECONDS:
+            self._write()
 
-    def _tell(self) -> None:
-        self._told_at = self._clock()
+    def _write(self) -> None:
+        self._written_at = self._clock()
         self._state = replace(self._state, told_at=self._wall())
         with contextlib.suppress(OSError):  # a full disk: the copy matters more
             write_mirror(self._paths, self._state)

@@ -74,21 +74,21 @@ def read_mirror(paths: RunPaths) -> MirrorState | None:
     document = read_json(paths.directory / "mirror.json")
     if document is None:
         return None
-    known = {name: document.get(name) for name in MirrorState.__dataclass_fields__}
+    values = {name: document.get(name) for name in MirrorState.__dataclass_fields__}
 
     def number(name: str) -> float | None:
-        value = known[name]
+        value = values[name]
         return float(value) if isinstance(value, int | float) else None
 
-    step, error = known["last_step"], known["error"]
+    step, error = values["last_step"], values["error"]
     return MirrorState(
-        url=str(known["url"]),
+        url=str(values["url"]),
         last_good_at=number("last_good_at"),
         last_step=step if isinstance(step, int) else None,
         sent_bytes=int(number("sent_bytes") or 0),
         failing_since=number("failing_since"),
         error=error if isinstance(error, str) else None,
-        final=known["final"] is True,
+        final=values["final"] is True,
         told_at=number("told_at") or 0.0,
     )
 

@@ -165,9 +165,9 @@ def _here_already(paths: RunPaths, remote: Remote, run: RemoteRun) -> PullResult
     if same and run.attempts <= attempts_of(paths) and not _is_further(run, paths):
         note = f"{run.run} is in the store already and was not resumed elsewhere: it is kept."
         return _pulled(paths, remote, run, 0, [note])
-    what = "an older copy of it" if same else "another run of that name"
+    content = "an older copy of it" if same else "another run of that name"
     raise UsageError(
-        f"{paths.directory} holds {what}. Pull into another store (--store DIR), or remove that "
+        f"{paths.directory} holds {content}. Pull into another store (--store DIR), or remove that "
         f"one first: workbench delete {run.run}"
     )
 
@@ -185,7 +185,7 @@ def _is_further(run: RemoteRun, paths: RunPaths) -> bool:
         if checkpoint.step is not None
         and (checkpoint.reported or checkpoint.path.rpartition("/")[2].startswith("step-"))
     ]
-    here = [found.step for found in list_checkpoints(paths) if found.step is not None]
+    here = [saved.step for saved in list_checkpoints(paths) if saved.step is not None]
     return max(there, default=-1) > max(here, default=-1)
 
 
@@ -300,9 +300,9 @@ def _register(arrived: RunPaths, final: RunPaths, run: RemoteRun) -> None:
     """Make checkpoints that lay elsewhere known at the place that they have now."""
     for checkpoint in reversed(run.checkpoints):  # the latest word on each is the last
         place = final.directory / checkpoint.path
-        kept = arrived.directory / checkpoint.manifest if checkpoint.manifest else None
-        if kept is not None and kept.is_file():
-            kept.replace(arrived.manifests / manifest_path(final, place).name)
+        manifest = arrived.directory / checkpoint.manifest if checkpoint.manifest else None
+        if manifest is not None and manifest.is_file():
+            manifest.replace(arrived.manifests / manifest_path(final, place).name)
         if checkpoint.reported:
             append_line(arrived.saved, json.dumps(_saved_line(checkpoint, place)).encode())
 

@@ -28,12 +28,12 @@ from workbench.storage.manifest import (
 from workbench.storage.remote import Remote, RemoteObject
 from workbench.storage.selection import (
     LocalFile,
+    chosen_checkpoints,
     manifest_place,
     most_of,
     of_checkpoint,
     of_the_run,
     place_of,
-    wanted,
 )
 from workbench.store.files import open_file
 from workbench.store.layout import RunPaths
@@ -88,7 +88,7 @@ class _Push:
     """What the push before left there."""
     there: dict[str, int]
     """Bytes of each piece that lies there."""
-    known: dict[str, RemoteFile]
+    known_files: dict[str, RemoteFile]
     """Files of the push before, by path."""
     total: int
     tell: OnProgress
@@ -101,7 +101,7 @@ class _Push:
 
     def unchanged(self, file: LocalFile) -> RemoteFile | None:
         """What was sent of it, if it has the size and time that it had then."""
-        before = self.known.get(file.path)
+        before = self.known_files.get(file.path)
         about = file.place.lstat()
         now = (about.st_size, max(0, about.st_mtime_ns))
         if before is None or (before.bytes, before.mtime_ns) != now:
@@ -199,32 +199,34 @@ def push(
         sent += state.sent
         hashed = {file.path: file for file in pushed.files}  # not read a second time
         if _publish(remote, pushed, state.before):
-            return _told(pushed, remote, sent, names, notes, began)
+            return _push_result(pushed, remote, sent, names, notes, began)
     raise StorageError(f"{remote.url} changes while the run is sent: others push there. Try later.")
 
 
 def _sent(
     paths: RunPaths,
     remote: Remote,
-    asked: str | None,
+    requested: str | None,
     notes: list[str],
     tell: OnProgress | None,
     hashed: dict[str, RemoteFile],
 ) -> tuple[_Push, RemoteRun, list[str]]:
     """Send all pieces that are not there: the push, what to publish, names of its checkpoints.
 
-    `hashed`: files whose pieces are known from a moment ago, by path.
+    `hashed`: files whose pieces were hashed a moment ago, by path.
     """
     run = read_record(paths, ("run", "marker"))
     before, attempts = read_remote_run(remote), attempts_of(paths)
     _check_same(remote, before, run.marker, attempts)
-    which = asked or (before.which if before is not None and most_of(before.which) else "newest")
-    chosen = wanted(paths, which)
+    which = requested or (
+        before.which if before is not None and most_of(before.which) else "newest"
+    )
+    chosen = chosen_checkpoints(paths, which)
     state = _Push(
         remote=remote,
         before=before,
         there=remote.sizes(PIECES),
-        known={file.path: file for file in before.files} | hashed if before else hashed,
+        known_files={file.path: file for file in before.files} | hashed if before else hashed,
         total=sum(checkpoint.bytes for checkpoint in chosen[: most_of(which)]),
         tell=tell or (lambda _done, _total, _text: None),
     )
@@ -247,7 +249,7 @@ def _sent(
     return state, pushed, [checkpoint.name for checkpoint, _ in sent]
 
 
-def _told(
+def _push_result(
     pushed: RemoteRun, remote: Remote, sent: int, names: list[str], notes: list[str], began: float
 ) -> PushResult:
     return PushResult(
@@ -270,7 +272,7 @@ def _publish(remote: Remote, pushed: RemoteRun, before: RemoteRun | None) -> boo
     pieces are removed.
     """
     there = remote.objects(PIECES)
-    sizes = {digest: kept.bytes for digest, kept in there.items()}
+    sizes = {digest: stored.bytes for digest, stored in there.items()}
     pieces = (piece for file in pushed.files for piece in file.pieces)
     if any(sizes.get(digest) != size for digest, size in pieces):
         return False
@@ -290,11 +292,11 @@ def _left_behind(there: dict[str, RemoteObject]) -> set[str]:
 
     By the address's own clock: the newest piece tells how late it is there at least.
     """
-    known = {digest: kept.written_at for digest, kept in there.items()}
-    newest = max((at for at in known.values() if at is not None), default=0.0)
+    written_at = {digest: stored.written_at for digest, stored in there.items()}
+    newest = max((at for at in written_at.values() if at is not None), default=0.0)
     return {
         digest
-        for digest, at in known.items()
+        for digest, at in written_at.items()
         if at is not None and newest - at > _UNDER_WAY_SECONDS
     }
 
@@ -317,25 +319,25 @@ def _check_same(remote: Remote, before: RemoteRun | None, marker: str, attempts:
 
 def _files(state: _Push, paths: RunPaths, notes: list[str]) -> Iterator[RemoteFile]:
     """All but checkpoints; a file that goes while it is looked at is left out."""
-    taken = set[str]()
+    used_names = set[str]()
     for file in of_the_run(paths):
-        if _unfit([file], taken):
+        if _unfit([file], used_names):
             notes.append(f"{file.path!a} is left out: its name cannot be kept there.")
             continue
         with contextlib.suppress(FileNotFoundError):
             yield state.file(file)
 
 
-def _unfit(files: list[LocalFile], taken: set[str]) -> str:
-    """Why a reader would refuse these names beside those `taken`; "" = it would not."""
+def _unfit(files: list[LocalFile], used_names: set[str]) -> str:
+    """Why a reader would refuse these names after the `used_names`; "" = it would not."""
     for file in files:
         try:
             name = safe_path(file.path).lower()
         except ValueError:
             name = ""
-        if not name or name in taken:
+        if not name or name in used_names:
             return f"the name {file.path!a} cannot be kept there"
-        taken.add(name)
+        used_names.add(name)
     return ""
 
 
@@ -353,8 +355,10 @@ def _checkpoints(
             break
         try:
             local = of_checkpoint(paths, checkpoint)
-            known = local and all(map(state.unchanged, local))
-            problem = "" if known else checked(checkpoint, partial(state.say, 0, checkpoint.name))
+            is_unchanged = local and all(map(state.unchanged, local))
+            problem = (
+                "" if is_unchanged else checked(checkpoint, partial(state.say, 0, checkpoint.name))
+            )
             problem = problem or _unfit(local, set())
             if not problem:
                 files = [state.file(file) for file in local]

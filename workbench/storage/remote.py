@@ -83,12 +83,12 @@ def checked_address(url: str) -> str:
     if match is None:
         return str(Path(url).expanduser().absolute())
     if match[1].lower() not in _PACKAGES:
-        known = ", ".join(f"{name}://" for name in ("s3", "gs", "az", "https", "file"))
+        schemes = ", ".join(f"{name}://" for name in ("s3", "gs", "az", "https", "file"))
         raise UsageError(
-            f"{hide_known(url)!r} is not an address that can be used. Known: {known} and folders."
+            f"{hide_known(url)!r} is not an address that can be used. Known: {schemes} and folders."
         )
-    rest = url[match.end() :]
-    if "@" in rest.partition("/")[0] or "?" in rest or hide_known(url) != url:
+    location = url[match.end() :]
+    if "@" in location.partition("/")[0] or "?" in location or hide_known(url) != url:
         raise UsageError(
             "The address holds credentials or a query, which would be kept in records. Give the "
             "address alone; set credentials in the environment (AWS_ACCESS_KEY_ID and "
@@ -207,7 +207,7 @@ class Remote:
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Bytes of each object below `folder`, by its name there; {} where there is none."""
-        return {name: kept.bytes for name, kept in self.objects(folder).items()}
+        return {name: stored.bytes for name, stored in self.objects(folder).items()}
 
     def objects(self, folder: str) -> dict[str, RemoteObject]:
         """Each object below `folder`, by its name there; {} where there is none."""
@@ -258,7 +258,7 @@ class Remote:
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}"
 
-    def _try(self, what: str, name: str, call: Callable[[], _T]) -> _T:
+    def _try(self, action: str, name: str, call: Callable[[], _T]) -> _T:
         """Call until it works; `RETRY_SECONDS` and some chance between."""
         for wait in (*RETRY_SECONDS, None):
             try:
@@ -269,19 +269,19 @@ class Remote:
                 if wait is None or _is_final(error):
                     if _is_refused(error):  # the next one reads the credentials, perhaps renewed
                         type(self._files).clear_instance_cache()
-                    raise StorageError(self._sentence(what, name, error)) from error
+                    raise StorageError(self._sentence(action, name, error)) from error
                 self._pause(wait * random.uniform(0.75, 1.25))  # noqa: S311  (spreads the load)
         raise AssertionError
 
-    def _sentence(self, what: str, name: str, error: Exception) -> str:
+    def _sentence(self, action: str, name: str, error: Exception) -> str:
         why = hide_known(f"{error}".strip() or type(error).__name__)[:300]
         where = f"{self.url}/{name}"
         if _is_refused(error):
             return (
-                f"{where} cannot be {_PAST[what]}: access is refused ({why}). Check that the "
+                f"{where} cannot be {_PAST[action]}: access is refused ({why}). Check that the "
                 "credentials in the environment may use it."
             )
-        return f"{where} cannot be {_PAST[what]}: {why}."
+        return f"{where} cannot be {_PAST[action]}: {why}."
 
 
 _PAST = {"read": "read", "write": "written", "list": "listed"}

@@ -1,4 +1,4 @@
-"""Which files of a run are sent: all that tells of it, its code, and the checkpoints asked for."""
+"""Which files of a run are sent: its records, its code, and the checkpoints asked for."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class LocalFile:
     """The one that it is part of."""
 
 
-def wanted(paths: RunPaths, which: str) -> list[Checkpoint]:
+def chosen_checkpoints(paths: RunPaths, which: str) -> list[Checkpoint]:
     """The checkpoints that `which` asks for, newest first; none is read yet.
 
     Args:
@@ -105,9 +105,9 @@ def of_checkpoint(paths: RunPaths, checkpoint: Checkpoint) -> list[LocalFile]:
         )
         for path in _plain_files(checkpoint.path)
     ]
-    kept = manifest_place(checkpoint)
-    if kept is not None and checkpoint.manifest is not None:
-        files.append(LocalFile(path=kept, place=checkpoint.manifest, checkpoint=checkpoint))
+    destination = manifest_place(checkpoint)
+    if destination is not None and checkpoint.manifest is not None:
+        files.append(LocalFile(path=destination, place=checkpoint.manifest, checkpoint=checkpoint))
     return files
 
 
@@ -121,10 +121,10 @@ def place_of(paths: RunPaths, checkpoint: Checkpoint) -> str:
 
 def manifest_place(checkpoint: Checkpoint) -> str | None:
     """Where its manifest is sent, if that does not lie inside of it."""
-    kept = checkpoint.manifest
-    if kept is None or kept.is_relative_to(checkpoint.path):
+    manifest = checkpoint.manifest
+    if manifest is None or manifest.is_relative_to(checkpoint.path):
         return None
-    return f"checkpoints/.manifests/{kept.name}"
+    return f"checkpoints/.manifests/{manifest.name}"
 
 
 def _code(paths: RunPaths) -> Iterator[LocalFile]:

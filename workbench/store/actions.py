@@ -13,7 +13,7 @@ from workbench.store.journal_schema import ActionLine
 from workbench.store.layout import RunPaths
 from workbench.store.secrets import redact_arguments
 
-_READ_BYTES, _SHOWN, _TEXT, _MARKS = 100_000, 50, 80, 20
+_READ_BYTES, _MAX_ACTIONS, _TEXT, _MARKS = 100_000, 50, 80, 20
 
 
 def record_action(
@@ -37,7 +37,7 @@ def read_actions(paths: RunPaths) -> list[dict[str, Any]]:
     """The latest lines of the journal that are whole (`journal_schema.ActionLine`), in order."""
     lines = read_tail(paths.actions, _READ_BYTES).splitlines()
     read = [parse_line(line.encode())[0] for line in lines]
-    return [action for action in read if action is not None][-_SHOWN:]
+    return [action for action in read if action is not None][-_MAX_ACTIONS:]
 
 
 def outcome(line: Mapping[str, Any]) -> str:

@@ -30,9 +30,9 @@ def cut_after(path: Path, step: int, lost: Path) -> int:
             begin = max(0, cut - _BLOCK_BYTES)
             file.seek(begin)
             tail = file.read(cut - begin) + tail
-            kept = _kept_bytes(tail, step, from_start=begin == 0)
-            if kept is not None:
-                cut, tail = begin + kept, tail[kept:]
+            kept_size = _kept_bytes(tail, step, from_start=begin == 0)
+            if kept_size is not None:
+                cut, tail = begin + kept_size, tail[kept_size:]
                 break
             cut = begin
         if tail:

@@ -1,4 +1,4 @@
-"""Processes that outlive who starts them, and how at most one of a kind is at work."""
+"""Processes that outlive the one that starts them, and how at most one of a kind is at work."""
 
 from __future__ import annotations
 

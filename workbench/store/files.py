@@ -303,7 +303,7 @@ class LineReader:
         self.skipped = 0
         self.at_end = False  # whether the last read reached what was written so far
         self._offset = offset
-        self._rest = b""
+        self._partial_line = b""
         self._discarding = False
 
     def read(self) -> list[dict[str, Any]]:
@@ -319,21 +319,21 @@ class LineReader:
         if not data:
             return []
         self._offset += len(data)
-        lines = (self._rest + data).split(b"\n")
-        self._rest = lines.pop()
+        lines = (self._partial_line + data).split(b"\n")
+        self._partial_line = lines.pop()
         if self._discarding and lines:
             self._discarding = False
             lines.pop(0)
-        if len(self._rest) > MAX_LINE_BYTES:
-            self._rest = b""
+        if len(self._partial_line) > MAX_LINE_BYTES:
+            self._partial_line = b""
             self.skipped += not self._discarding
             self._discarding = True
         return self._parse_all([line for line in lines if line])
 
     def read_unfinished(self) -> list[dict[str, Any]]:
         """The last line where only its newline is missing: of a file that no one writes to."""
-        rest, self._rest = self._rest, b""
-        document, is_whole = parse_line(rest)
+        line, self._partial_line = self._partial_line, b""
+        document, is_whole = parse_line(line)
         return [document] if document is not None and is_whole else []
 
     def _parse_all(self, lines: list[bytes]) -> list[dict[str, Any]]:

@@ -22,7 +22,7 @@ _OF_A_RUN = "adopt|attach|checkpoints|diagnose|doctor|logs|metrics|profile|rerun
 _COMMAND = re.compile(
     rf"workbench ({_OF_A_RUN})\b((?: (?:--[a-z-]+|[\w.-]*\d[\w-]*|last|RUN)(?!\w))*)"
 )
-_WHOLE = re.compile(r"workbench (?:node|push) .+")  # these end the sentence
+_FULL_COMMAND = re.compile(r"workbench (?:node|push) .+")  # these end the sentence
 EXIT_HANG = "exit-hang"
 """The training is over, and a process does not end."""
 CERTAIN_HANGS = frozenset({"stopped-rank", EXIT_HANG})
@@ -82,14 +82,14 @@ class Finding:
 
     def next_command(self, run: str) -> str:
         """The command that `next` names, with the run's id; else the one that shows more."""
-        command = _WHOLE.search(self.next)
+        command = _FULL_COMMAND.search(self.next)
         if command is not None:
             return command[0]
         named = _COMMAND.search(self.next)
         if named is not None:
-            verb, rest = named[1], re.sub(r" (last|RUN)\b", "", named[2])
-            about = "" if verb == "doctor" or run in rest else f" {run}"
-            return f"workbench {verb}{about}{rest}"
+            verb, arguments = named[1], re.sub(r" (last|RUN)\b", "", named[2])
+            about = "" if verb == "doctor" or run in arguments else f" {run}"
+            return f"workbench {verb}{about}{arguments}"
         where = "" if self.rank is None else f" --rank {self.rank}"
         return f"workbench logs {run}{where} --tail 40"
 
@@ -106,17 +106,17 @@ class Finding:
         """The finding that a file holds; None where it is not one."""
         if not isinstance(document, Mapping):
             return None
-        given = cast("Mapping[str, Any]", document)
-        known = {field.name: given[field.name] for field in fields(cls) if field.name in given}
+        mapping = cast("Mapping[str, Any]", document)
+        values = {field.name: mapping[field.name] for field in fields(cls) if field.name in mapping}
         if not all(
-            isinstance(known.get(name), str) for name in ("kind", "evidence", "cause", "next")
+            isinstance(values.get(name), str) for name in ("kind", "evidence", "cause", "next")
         ):
             return None
-        if _number(known.get("confidence")) is None:
+        if _number(values.get("confidence")) is None:
             return None
-        if known.get("severity") not in SEVERITIES:
-            known["severity"] = "warning"
-        return cls(**known)
+        if values.get("severity") not in SEVERITIES:
+            values["severity"] = "warning"
+        return cls(**values)
 
 
 def is_for_good(finding: Finding) -> bool:

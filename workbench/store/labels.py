@@ -75,7 +75,7 @@ def change_labels(
     if note is not None and len(note) > MAX_NOTE:
         raise UsageError(f"The note has {len(note)} characters; at most {MAX_NOTE} are kept.")
     try:
-        with _alone(paths):
+        with _locked(paths):
             now = read_labels(paths)
             tags = (set(now.tags) | set(add)) - set(remove)
             if len(tags) > MAX_TAGS:
@@ -110,7 +110,7 @@ def check_tag(tag: str) -> str:
 
 
 @contextlib.contextmanager
-def _alone(paths: RunPaths) -> Generator[None]:
+def _locked(paths: RunPaths) -> Generator[None]:
     """Hold the run directory, so that of two changes at once none is lost."""
     handle = os.open(paths.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:

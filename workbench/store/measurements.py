@@ -255,19 +255,19 @@ def _latest(store: Store, script: Path) -> Measurement:
         raise UsageError(f"There is no script {str(script)!r} here. Give its path.")
     content, own = content_hash(script), script.resolve()
     every = [read(path) for path in (store.root / FOLDER).glob("*.json")]
-    known = [
+    of_script = [
         measurement
         for measurement in every
         if measurement is not None and Path(measurement.script).resolve() == own
     ]
     fresh = [
         measurement
-        for measurement in known
+        for measurement in of_script
         if measurement.content == content and _imports_as_before(own, measurement)
     ]
     if fresh:
         return max(fresh, key=lambda measurement: measurement.measured_at)
-    why = "has changed since it was measured" if known else "has not been measured"
+    why = "has changed since it was measured" if of_script else "has not been measured"
     raise UsageError(f"{script} {why}. Next: workbench measure {shlex.quote(str(script))}")
 
 

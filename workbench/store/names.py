@@ -78,7 +78,7 @@ def is_id(text: str) -> bool:
     return _ID.fullmatch(text) is not None and ".." not in text
 
 
-def check_local(path: str | os.PathLike[str], what: str) -> str:
+def check_local(path: str | os.PathLike[str], subject: str) -> str:
     """`path` as text, if it is one of a mounted file system.
 
     Raises:
@@ -90,13 +90,13 @@ def check_local(path: str | os.PathLike[str], what: str) -> str:
     text = os.fspath(path)
     if _SCHEME.match(text):
         raise UsageError(
-            f"{what} {text!r} is an address of an object store, which is not supported. Give a "
+            f"{subject} {text!r} is an address of an object store, which is not supported. Give a "
             "folder, for example of a mounted network volume or bucket."
         )
     return text
 
 
-def check_folder(path: Path, what: str, error: type[WorkbenchError]) -> Path:
+def check_folder(path: Path, subject: str, error: type[WorkbenchError]) -> Path:
     """`path`, if it is a folder or may become one.
 
     Raises:
@@ -104,5 +104,5 @@ def check_folder(path: Path, what: str, error: type[WorkbenchError]) -> Path:
     """
     there = next((place for place in (path, *path.parents) if os.path.lexists(place)), path)
     if there.is_file():  # a link to nowhere, or what may not be looked at, says so when it is used
-        raise error(f"{what} {path} must be a folder, and {there} is a file. Give another one.")
+        raise error(f"{subject} {path} must be a folder, and {there} is a file. Give another one.")
     return path

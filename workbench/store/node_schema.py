@@ -31,7 +31,7 @@ class NodeDoc(TypedDict):
     address: str | None  # by which it reaches node 0
     boot_id: str
     agent: ProcessDoc | None
-    beat: int  # counts up; who reads it needs no clock in common
+    beat: int  # counts up; a reader needs no common clock
     heartbeat: float
     phase: Literal["waiting", "ready", "running", "ended", "refused", "left"]
     attempt: int  # that the phase is of; 0 = none yet

@@ -1,4 +1,4 @@
-"""Whose run it is. Every command that acts on a run asks here first; reading asks nobody.
+"""Whose run it is. Every command that acts on a run asks here first; reading needs no permission.
 
 A run directory says what to start (command, environment, hooks), which processes to signal, and
 where to write. Whoever can write there could otherwise act with the rights of the next user who
@@ -124,8 +124,8 @@ def foreign_folder(folder: Path) -> str | None:
     return None
 
 
-def check_own_folder(folder: Path, what: str) -> None:
-    """Refuse a queue or sweep (`what`) whose files, which say what is started, others could write.
+def check_own_folder(folder: Path, kind: str) -> None:
+    """Refuse a queue or sweep (`kind`) whose files, which say what is started, others could write.
 
     Raises:
         ForeignRunError: it is not this user's alone.
@@ -133,7 +133,7 @@ def check_own_folder(folder: Path, what: str) -> None:
     reason = foreign_folder(folder)
     if reason is not None:
         raise ForeignRunError(
-            f"{user_name(os.geteuid())} cannot use the {what} {folder}: {reason}. Use a store of "
+            f"{user_name(os.geteuid())} cannot use the {kind} {folder}: {reason}. Use a store of "
             "your own: --store DIR."
         )
 
@@ -148,11 +148,11 @@ def user_name(uid: int) -> str:
 
 def in_trusted_store(path: Path) -> bool:
     """Whether it lies in a store that `TRUSTED_VARIABLE` names."""
-    given = [part for part in os.environ.get(TRUSTED_VARIABLE, "").split(os.pathsep) if part]
+    roots = [part for part in os.environ.get(TRUSTED_VARIABLE, "").split(os.pathsep) if part]
     place = os.path.realpath(path)
     return any(
         os.path.commonpath([place, os.path.realpath(root)]) == os.path.realpath(root)
-        for root in given
+        for root in roots
     )
 
 

@@ -145,12 +145,12 @@ def variable(pid: int, name: str) -> str | None:
 
 def command_lines(word: str) -> list[list[str]]:
     """Command lines of this user's living processes that hold the word."""
-    found = list[list[str]]()
+    commands = list[list[str]]()
     for pid in _all_pids():
         line = _read(f"/proc/{pid}/cmdline", _MAX_ENVIRONMENT).split(b"\0")
         if word.encode() in line and _is_own(pid) and _living([pid]):
-            found.append([part.decode(errors="replace") for part in line[:-1]])
-    return found
+            commands.append([part.decode(errors="replace") for part in line[:-1]])
+    return commands
 
 
 def watched_directories() -> set[Path]:
@@ -185,17 +185,17 @@ def _markers_of(pid: int, marker: str, directory: Path | None) -> list[str]:
     return bears if bears and not _is_of_a_copy(_value(lines, DIRECTORY), directory) else []
 
 
-def _is_of_a_copy(shown: bytes | None, directory: Path | None) -> bool:
-    """Whether `shown` is another directory than the run's; one that was moved is the same."""
-    if shown is None or directory is None or shown == os.fsencode(directory):
+def _is_of_a_copy(recorded: bytes | None, directory: Path | None) -> bool:
+    """Whether `recorded` is another directory than the run's; one that was moved is the same."""
+    if recorded is None or directory is None or recorded == os.fsencode(directory):
         return False
-    return not _is_same(shown, directory)
+    return not _is_same(recorded, directory)
 
 
-def _is_same(shown: bytes, directory: Path) -> bool:
+def _is_same(recorded: bytes, directory: Path) -> bool:
     """Also when one of the two is not there: it was moved."""
     try:
-        return Path(os.fsdecode(shown)).samefile(directory)
+        return Path(os.fsdecode(recorded)).samefile(directory)
     except OSError:
         return True
 
@@ -218,8 +218,8 @@ def is_alive_for(process: ProcessDoc | None, directory: Path) -> bool:
 
 def find_marked(marker: str, directory: Path | None = None) -> list[ProcessDoc]:
     """All living processes whose environment holds this run's marker, except the caller's own."""
-    others = [pid for pid in _all_pids() if pid != os.getpid()] if marker else []
-    return _living(pid for pid in others if MARKER in _markers_of(pid, marker, directory))
+    other_pids = [pid for pid in _all_pids() if pid != os.getpid()] if marker else []
+    return _living(pid for pid in other_pids if MARKER in _markers_of(pid, marker, directory))
 
 
 def _all_pids() -> list[int]:
@@ -231,8 +231,8 @@ def _living(pids: Iterable[int]) -> list[ProcessDoc]:
     return [process for process in identified if is_alive(process)]
 
 
-def descendants(*roots: int, besides: Collection[int] = ()) -> list[ProcessDoc]:
-    """Children of `roots`, theirs, and so on, whatever session they moved to; not `besides`."""
+def descendants(*roots: int, excluded: Collection[int] = ()) -> list[ProcessDoc]:
+    """Children of `roots`, theirs, and so on, in whatever session, without the `excluded`."""
     children: dict[int, list[int]] = {}
     for pid in _all_pids():
         if (fields := stat_fields(pid)) is not None:
@@ -241,7 +241,7 @@ def descendants(*roots: int, besides: Collection[int] = ()) -> list[ProcessDoc]:
     queue = [pid for root in roots for pid in children.get(root, [])]
     while queue:
         pid = queue.pop()
-        if pid not in besides and pid not in pids:
+        if pid not in excluded and pid not in pids:
             pids[pid] = None
             queue += children.get(pid, [])
     return _living(pids)
@@ -260,16 +260,16 @@ def zombies(parent: int) -> list[int]:
 def members(
     marker: str,
     parents: Collection[int] = (),
-    besides: Collection[int] = (),
+    excluded: Collection[int] = (),
     *,
     directory: Path | None = None,
 ) -> list[ProcessDoc]:
     """Processes of a run: those with its marker, and all that descend from one of `parents`.
 
-    The parents of a warm launcher are found by themselves. What descends through one of `besides`
-    only (a tracker, a hook) is no part of the run.
+    The parents of a warm launcher are found by themselves. What descends only through one of
+    `excluded` (a tracker, a hook) is no part of the run.
     """
-    return MemberScan(marker, directory).look(parents, besides)
+    return MemberScan(marker, directory).look(parents, excluded)
 
 
 class MemberScan:
@@ -293,7 +293,7 @@ class MemberScan:
         self._reapers = set[int]()
 
     def look(
-        self, parents: Collection[int] = (), besides: Collection[int] = ()
+        self, parents: Collection[int] = (), excluded: Collection[int] = ()
     ) -> list[ProcessDoc]:
         """The members at this moment; the arguments are those of `members`."""
         if time.monotonic() >= self._forget_at:
@@ -317,7 +317,7 @@ class MemberScan:
         while queue:
             process = queue.pop()
             pid = process["pid"]
-            if pid not in besides and self._below.get(pid) != process:
+            if pid not in excluded and self._below.get(pid) != process:
                 self._below[pid] = process
                 queue += children.get(pid, ())
         self._reapers &= pids

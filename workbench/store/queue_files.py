@@ -6,7 +6,7 @@ file                       content
 ``waiting/RUN.json``       :class:`QueueEntry`: the run waits for its devices
 ``starting/RUN.json``      the same file, renamed: the dispatcher starts this run
 ``settings.json``          :class:`QueueSettings`
-``dispatcher.json``        who starts what is next (`schema.ProcessDoc`); gone = nobody
+``dispatcher.json``        who starts what is next (`schema.ProcessDoc`); gone = no process
 ``dispatcher.lock``        held (flock) by the one dispatcher
 ``dispatcher.log``         what it did and why
 ``lock``                   held (flock) for each change, and while a launch chooses devices
@@ -118,10 +118,10 @@ class QueueFiles:
     @property
     def settings(self) -> QueueSettings:
         """What is set; the defaults where nothing is."""
-        given = read_json(self.folder / "settings.json") or {}
-        slots = given.get("slots")
+        document = read_json(self.folder / "settings.json") or {}
+        slots = document.get("slots")
         sound = type(slots) is int and 1 <= slots <= 4096
-        return QueueSettings(paused=given.get("paused") is True, slots=slots if sound else None)
+        return QueueSettings(paused=document.get("paused") is True, slots=slots if sound else None)
 
     def set(self, **changes: Any) -> QueueSettings:
         """Change a setting; call it under the lock."""
@@ -172,7 +172,7 @@ class QueueFiles:
 
 
 _FOLDERS = ("waiting", "starting")
-_KNOWN = {known.name: known.type for known in fields(QueueEntry)}
+_FIELD_TYPES = {declared.name: declared.type for declared in fields(QueueEntry)}
 
 
 def _read_entry(path: Path) -> QueueEntry | None:
@@ -186,12 +186,12 @@ def _read_entry(path: Path) -> QueueEntry | None:
         "str": (str,),
         "dict[str, Any]": (dict,),
     }
-    kept: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: document[name]
-        for name, kind in _KNOWN.items()
+        for name, kind in _FIELD_TYPES.items()
         if type(document.get(name)) in kinds[str(kind)]
     }
-    return QueueEntry(**kept)
+    return QueueEntry(**values)
 
 
 def _written(path: Path, document: object) -> None:

@@ -80,7 +80,7 @@ class RankStart:
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> RankStart:
         """The record of a document that `shapes.fit` has checked."""
-        return cls(**_known(cls, document))
+        return cls(**_field_values(cls, document))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,9 +117,9 @@ class RankEnd:
         >>> RankEnd.of({"ok": True, "steps": None, "of_a_later_version": 1}).steps
         0
         """
-        return cls(**_known(cls, document))
+        return cls(**_field_values(cls, document))
 
 
-def _known(kind: type[RankStart | RankEnd], document: Mapping[str, Any]) -> dict[str, Any]:
+def _field_values(kind: type[RankStart | RankEnd], document: Mapping[str, Any]) -> dict[str, Any]:
     names = [field.name for field in fields(kind)]
     return {name: document[name] for name in names if document.get(name) is not None}

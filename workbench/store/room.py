@@ -35,13 +35,13 @@ def shortage(
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether an error, or the one behind it, tells of a full disk or a used up quota.
+    """Whether an error, or the one behind it, means a full disk or a used up quota.
 
     >>> is_full(OSError(errno.ENOSPC, "No space left on device")), is_full(OSError("gone"))
     (True, False)
     """
-    known = (error, error.__cause__)
-    return any(isinstance(cause, OSError) and cause.errno in _FULL for cause in known)
+    causes = (error, error.__cause__)
+    return any(isinstance(cause, OSError) and cause.errno in _FULL for cause in causes)
 
 
 def nearest_existing(folder: Path) -> Path:

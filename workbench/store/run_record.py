@@ -219,8 +219,8 @@ class RunRecord:
         >>> RunRecord.of({"run": "a", "nodes": None, "of_a_later_version": 1}).nodes
         1
         """
-        known = {name: document[name] for name in _NAMES if document.get(name) is not None}
-        return cls(**known, as_read=document)
+        values = {name: document[name] for name in _NAMES if document.get(name) is not None}
+        return cls(**values, as_read=document)
 
     @property
     def is_helper(self) -> bool:

@@ -43,8 +43,8 @@ class Store:
         if root is None:
             self.root = default_root()
         else:
-            given = os.path.expanduser(names.check_local(root, "The store"))  # noqa: PTH111  (raises)
-            self.root = Path(given).absolute()
+            path = os.path.expanduser(names.check_local(root, "The store"))  # noqa: PTH111  (raises)
+            self.root = Path(path).absolute()
         names.check_folder(self.root, "The store", StoreError)
 
     def __repr__(self) -> str:
@@ -107,16 +107,16 @@ class Store:
             return []
         except OSError as error:
             raise self._cannot_be_read(error) from error
-        found: list[tuple[int, str]] = []
+        dated: list[tuple[int, str]] = []
         for entry in listed:
             try:
                 if entry.is_dir(follow_symlinks=False):
-                    found.append((entry.stat(follow_symlinks=False).st_ctime_ns, entry.name))
+                    dated.append((entry.stat(follow_symlinks=False).st_ctime_ns, entry.name))
             except FileNotFoundError:  # deleted since it was listed
                 continue
             except OSError as error:
                 raise self._cannot_be_read(error) from error
-        return found
+        return dated
 
     def _cannot_be_read(self, error: OSError) -> StoreError:
         return StoreError(f"The run store {self.root} cannot be read: {error}")
@@ -163,21 +163,21 @@ class Store:
             _refuse_link(self.root / run)
         if names.is_id(run) and run != LAST and self._is_run(run):  # older versions let one be so
             return RunPaths(self.root / run)
-        known = self.ids()
-        if run == LAST and known:
-            own = (run_id for run_id in known if not self._is_helper(run_id))
-            return RunPaths(self.root / next(own, known[0]))
-        if run == LAST or not known:
+        ids = self.ids()
+        if run == LAST and ids:
+            own = (run_id for run_id in ids if not self._is_helper(run_id))
+            return RunPaths(self.root / next(own, ids[0]))
+        if run == LAST or not ids:
             raise RunNotFoundError(
                 f"No runs in {self.root} yet. Start one: workbench launch gpt (or --store DIR)."
             )
-        fits = [run_id for run_id in known if run and run_id.startswith(run)] or [
-            run_id for run_id in known if self._name(run_id) == run
+        fits = [run_id for run_id in ids if run and run_id.startswith(run)] or [
+            run_id for run_id in ids if self._name(run_id) == run
         ]
         if len(fits) > 1:
             raise UsageError(f"{run!r} fits {len(fits)} runs: {', '.join(fits[:6])}. Give the id.")
         if not fits:
-            near = UnknownNameError.near("run", run, known[:50])
+            near = UnknownNameError.near("run", run, ids[:50])
             raise RunNotFoundError(f"{near} Store: {self.root}.")
         return RunPaths(self.root / fits[0])
 

@@ -62,7 +62,7 @@ SHAPES = re.compile(
     # user:password@ of an address, up to the last @; a port before a path is none.
     r"|(?<=://)[^\s/:@\"'<>]{0,128}:(?!\d+(?:[/?#]|$))[^\s\"'<>]{1,256}(?=@[\w.\[])"
     r"|(?<=://)[A-Za-z0-9_~.-]{20,256}(?=@)"
-    # Whoever has such an address can post to it.
+    # Anyone who has such an address can post to it.
     r"|(?<=hooks\.slack\.com/)[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+"
     r"|(?<=[Bb]earer )[A-Za-z0-9._~+/-]{16,}=*"
     r"|-----BEGIN[A-Z ]* PRIVATE KEY-----.*?(?:-----END[A-Z ]* PRIVATE KEY-----|$)",
@@ -228,17 +228,17 @@ def hide_failure(document: dict[str, Any], arguments: Iterable[str]) -> dict[str
     return _hide_in(document, known_values(), quoted=True)
 
 
-def _hide_in(value: Any, known: frozenset[str], *, quoted: bool = False) -> Any:
+def _hide_in(value: Any, secret_texts: frozenset[str], *, quoted: bool = False) -> Any:
     """A document of JSON, with the secrets of its texts hidden."""
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
-        return {name: _hide_in(item, known, quoted=quoted) for name, item in items}
+        return {name: _hide_in(item, secret_texts, quoted=quoted) for name, item in items}
     if isinstance(value, list | tuple):
         members = cast("Iterable[Any]", value)
-        return [_hide_in(member, known, quoted=quoted) for member in members]
+        return [_hide_in(member, secret_texts, quoted=quoted) for member in members]
     if not isinstance(value, str):
         return value
-    hidden = hide(value, known)
+    hidden = hide(value, secret_texts)
     return _QUOTED.sub(_hide_quoted, hidden) if quoted else hidden
 
 
@@ -274,7 +274,7 @@ def redact_arguments(arguments: Iterable[str]) -> list[str]:
     >>> redact_arguments(["--token", "X", "--lr=1", "wandb.api_key=Y", "--pad_token", "<pad>"])
     ['--token', '[redacted]', '--lr=1', 'wandb.api_key=[redacted]', '--pad_token', '<pad>']
     """
-    known = values_of(os.environ)
+    secret_texts = values_of(os.environ)
     result: list[str] = []
     before = ""
     for argument in arguments:
@@ -283,7 +283,7 @@ def redact_arguments(arguments: Iterable[str]) -> list[str]:
         elif COMMIT & set(re.split(r"[^a-z]+", (before + argument.partition("=")[0]).lower())):
             result.append(argument)
         else:
-            result.append(_redact_inside(argument, known))
+            result.append(_redact_inside(argument, secret_texts))
         before = argument if argument.startswith("-") and "=" not in argument else ""
     return result
 
@@ -296,8 +296,8 @@ def secret_values(arguments: Iterable[str]) -> list[str]:
         if redacted == HIDDEN:
             values.append(plain)
         elif plain != redacted:
-            kept = [re.escape(part) for part in redacted.split(HIDDEN)]
-            match = re.fullmatch("(.+?)".join(kept), plain, re.DOTALL)
+            visible_parts = [re.escape(part) for part in redacted.split(HIDDEN)]
+            match = re.fullmatch("(.+?)".join(visible_parts), plain, re.DOTALL)
             values += match.groups() if match is not None else ()
     return values
 
@@ -311,7 +311,7 @@ def _is_secret_value(option: str, value: str) -> bool:
     return is_secret(option, value)
 
 
-def _redact_inside(argument: str, known: frozenset[str]) -> str:
+def _redact_inside(argument: str, secret_texts: frozenset[str]) -> str:
     """One argument without the secrets in it: JSON by its keys, other text by its named values."""
     if argument.lstrip()[:1] in {"{", "["}:
         try:
@@ -319,24 +319,24 @@ def _redact_inside(argument: str, known: frozenset[str]) -> str:
         except (ValueError, RecursionError):
             document = None
         if document is not None:
-            redacted = _redact_json(document, known)
+            redacted = _redact_json(document, secret_texts)
             return argument if redacted == document else json.dumps(redacted)
-    return _NAMED.sub(_hide_named, hide(argument, known))
+    return _NAMED.sub(_hide_named, hide(argument, secret_texts))
 
 
-def _redact_json(value: Any, known: frozenset[str]) -> Any:
+def _redact_json(value: Any, secret_texts: frozenset[str]) -> Any:
     if isinstance(value, dict):
         items = cast("dict[str, Any]", value).items()
-        return {name: _redact_member(name, item, known) for name, item in items}
+        return {name: _redact_member(name, item, secret_texts) for name, item in items}
     if isinstance(value, list):
-        return [_redact_json(item, known) for item in cast("list[Any]", value)]
-    return _redact_inside(value, known) if isinstance(value, str) else value
+        return [_redact_json(item, secret_texts) for item in cast("list[Any]", value)]
+    return _redact_inside(value, secret_texts) if isinstance(value, str) else value
 
 
-def _redact_member(name: str, value: Any, known: frozenset[str]) -> Any:
+def _redact_member(name: str, value: Any, secret_texts: frozenset[str]) -> Any:
     if isinstance(value, str | int) and not isinstance(value, bool) and is_secret(name, str(value)):
         return HIDDEN
-    return _redact_json(value, known)
+    return _redact_json(value, secret_texts)
 
 
 def _hide_named(match: re.Match[str]) -> str:
@@ -349,8 +349,8 @@ def _hide_named(match: re.Match[str]) -> str:
 
 def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """Hide the values of secret variables and secret shapes."""
-    known = values_of(os.environ) | values_of(environment)
+    secret_texts = values_of(os.environ) | values_of(environment)
     return {
-        name: HIDDEN if is_secret_name(name) else _redact_inside(value, known)
+        name: HIDDEN if is_secret_name(name) else _redact_inside(value, secret_texts)
         for name, value in environment.items()
     }

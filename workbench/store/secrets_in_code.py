@@ -92,7 +92,7 @@ def lines_with_secrets(text: str) -> list[int]:
 
 def _changed(text: str) -> Iterator[tuple[int, int, str]]:
     """Begin, end and new text of each literal and comment that holds a secret."""
-    known = sorted(known_values(), key=len, reverse=True)
+    secret_texts = sorted(known_values(), key=len, reverse=True)
     with_wandb = "wandb" in text.lower()
     for match in _LITERALS.finditer(text):
         group = next(kind for kind in ("comment", "long", "short") if match[kind] is not None)
@@ -108,7 +108,7 @@ def _changed(text: str) -> Iterator[tuple[int, int, str]]:
         prefix = (match["prefix"] or match["prefix1"] or "").lower()
         pieces = _HOLES.split(content) if "f" in prefix else [content]
         hidden = "".join(
-            piece if number % 2 else _hide_text(piece, known, drawn_hash=drawn_hash)
+            piece if number % 2 else _hide_text(piece, secret_texts, drawn_hash=drawn_hash)
             for number, piece in enumerate(pieces)
         )
         if hidden != content:
@@ -148,9 +148,9 @@ def _may_be_key(line: str, *, with_wandb: bool) -> bool:
     return not words & COMMIT and (with_wandb or bool(words & {"key", "login", "token"}))
 
 
-def _hide_text(text: str, known: list[str], *, drawn_hash: bool) -> str:
+def _hide_text(text: str, secret_texts: list[str], *, drawn_hash: bool) -> str:
     """Text of a literal or a comment."""
-    for value in known:
+    for value in secret_texts:
         text = text.replace(value, HIDDEN)
     text = SHAPES.sub(_hide_shape, text)
     text = QUERY.sub(partial(_hide_named, named=QUERY_NAMES), text)

@@ -181,9 +181,9 @@ def _typed_dict(kind: Any) -> tuple[dict[str, Any], frozenset[str]]:
 def _fit_keys(document: dict[str, Any], hints: dict[str, Any]) -> dict[str, Any]:
     fitted: dict[str, Any] = {}
     for key, value in document.items():
-        kept = _fitter(hints[key])(value) if key in hints else value
-        if kept is not _DROPPED and (key not in hints or _in_range(key, kept)):
-            fitted[key] = kept
+        fitted_value = _fitter(hints[key])(value) if key in hints else value
+        if fitted_value is not _DROPPED and (key not in hints or _in_range(key, fitted_value)):
+            fitted[key] = fitted_value
     return fitted
 
 

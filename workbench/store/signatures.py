@@ -1,7 +1,7 @@
 """Values of a record (run.json) that this user's own workbench wrote, proved by a key of theirs.
 
 A record is a file, and a run directory may be a download whose files belong to whoever unpacked
-it. The key lies outside of every store, so nobody who makes a run directory elsewhere can vouch for
+it. The key lies outside of every store, so no one who makes a run directory elsewhere can vouch for
 what is in it. Where the key is lost (a new machine), the record is as good as a foreign one.
 """
 

@@ -95,9 +95,11 @@ def of_trainer(trainer: Preset | None, script: str = "") -> StackCalibration:
     """The stack of a trainer, without measurements; None = what every job assumes of a script."""
     if trainer is None:
         return StackCalibration(trainer=DEFAULT, script=script)
-    known = trainer.is_named or trainer.is_imported
+    is_identified = trainer.is_named or trainer.is_imported
     return StackCalibration(
-        trainer=trainer.trainer.name, release=trainer.release, script="" if known else script
+        trainer=trainer.trainer.name,
+        release=trainer.release,
+        script="" if is_identified else script,
     )
 
 
@@ -113,8 +115,8 @@ def calibrated(job: Job, name: str = ALL, store: str | os.PathLike[str] | None =
         UnknownNameError: there is no such measurement.
         UsageError: it stands beside the predictions of another version.
     """
-    known = of_stack(store, job.trainer, name)
-    return replace(job, workload=replace(job.workload, calibration=known))
+    calibration = of_stack(store, job.trainer, name)
+    return replace(job, workload=replace(job.workload, calibration=calibration))
 
 
 def _named(every: list[StackMeasurement], name: str) -> StackMeasurement:

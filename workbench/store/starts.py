@@ -20,9 +20,9 @@ def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
     while lines := reader.read() or reader.read_unfinished():
         for line in lines:
             with contextlib.suppress(KeyError, TypeError, ValueError):
-                known = {"attempt": int(line["attempt"]), "time": float(line["time"])}
+                numbers = {"attempt": int(line["attempt"]), "time": float(line["time"])}
                 if line["event"] in {"start", "end"}:
-                    attempts.append({**line, **known})
+                    attempts.append({**line, **numbers})
     return attempts
 
 

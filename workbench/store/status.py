@@ -95,8 +95,10 @@ def _read_end(paths: RunPaths) -> Status | None:
     if ended is None:
         return _unreadable(paths.exit.name, why)
     outcome = str(ended.get("outcome", ""))
-    known = re.fullmatch(r"[a-z][a-z-]{0,19}", outcome)  # also one of a later version
-    return Status(state="ended", outcome=outcome if known else None, message=ended.get("message"))
+    is_valid = re.fullmatch(r"[a-z][a-z-]{0,19}", outcome)  # also one of a later version
+    return Status(
+        state="ended", outcome=outcome if is_valid else None, message=ended.get("message")
+    )
 
 
 def _unreadable(name: str, why: str | None) -> Status | None:

@@ -44,18 +44,18 @@ class Place:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether a newer process waits for it."""
+        """Whether a newer process waits for the place."""
         with contextlib.suppress(OSError):
             return os.pread(self._handle, _BYTES, 0) != self._own
         return False
 
     def leave(self) -> None:
-        """Give it to who waits."""
+        """Release it for the process that waits."""
         os.close(self._handle)
 
 
 class RunWatch:
-    """Paces who follows a run, and looks now and then whether its processes are gone."""
+    """Paces a process that follows a run, and checks now and then whether the run's are gone."""
 
     def __init__(self, paths: RunPaths) -> None:
         self._paths = paths
@@ -83,8 +83,8 @@ def begin_following(module: str, act: str, to: str) -> tuple[RunPaths, str] | No
     parser = argparse.ArgumentParser(prog=f"python -m {module}")
     parser.add_argument("run_directory", type=Path)
     parser.add_argument("--to", required=True, help=to)
-    given = parser.parse_args()
-    paths = RunPaths(given.run_directory.expanduser().absolute())
+    options = parser.parse_args()
+    paths = RunPaths(options.run_directory.expanduser().absolute())
     with contextlib.suppress(OSError):
         os.nice(_NICE)
     try:
@@ -92,4 +92,4 @@ def begin_following(module: str, act: str, to: str) -> tuple[RunPaths, str] | No
     except WorkbenchError as error:
         log(str(error))
         return None
-    return paths, given.to
+    return paths, options.to

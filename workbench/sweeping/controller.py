@@ -3,7 +3,7 @@
     python -P -m workbench.sweeping.controller STORE SWEEP
 
 It may be killed at any point, with everything else: values are in Optuna's journal before a run is
-made of them, a run's record says whose trial it is, and a result is told once. Whoever comes next
+made of them, a run's record says whose trial it is, and a result is told once. The next controller
 goes on: values without a run are filed, a run without processes is resumed, a result that was not
 told is told, a pruned trial that still runs is stopped.
 """
@@ -285,8 +285,8 @@ def main() -> None:
     try:
         serve(files, make, lambda: time.sleep(_LOOK_SECONDS))
     except Exception as error:
-        known = isinstance(error, WorkbenchError)
-        files.tell_end("failed", str(error) if known else repr(error), time.time())
+        is_expected = isinstance(error, WorkbenchError)
+        files.tell_end("failed", str(error) if is_expected else repr(error), time.time())
         raise  # into the log
 
 

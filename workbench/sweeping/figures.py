@@ -104,7 +104,7 @@ def _between(scale: list[tuple[float, str]], share: float) -> str:
     low, high = (scale[0][1], scale[1][1]) if share < 0.5 else (scale[1][1], scale[2][1])
     part = 2 * share if share < 0.5 else 2 * share - 1
     ends = [[int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in (low, high)]
-    mixed = [round(one + part * (other - one)) for one, other in zip(*ends, strict=True)]
+    mixed = [round(first + part * (second - first)) for first, second in zip(*ends, strict=True)]
     return f"rgb({mixed[0]}, {mixed[1]}, {mixed[2]})"
 
 

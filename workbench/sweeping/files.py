@@ -166,21 +166,21 @@ def problem(files: SweepFiles) -> str:
 
 def find_sweep(root: Path, name: str) -> SweepFiles:
     """The sweep of that name or unique prefix, or the newest for "last". Raises UsageError."""
-    known = every_sweep(root)
-    if not known:
+    sweeps = every_sweep(root)
+    if not sweeps:
         raise UsageError(
             f"No sweeps in {root} yet. Start one: workbench sweep gpt --grid lr=1e-4,3e-4"
         )
     fits = (
-        [sweep_files for sweep_files in known if not problem(sweep_files)][:1]
+        [sweep_files for sweep_files in sweeps if not problem(sweep_files)][:1]
         if name == "last"
-        else [sweep_files for sweep_files in known if sweep_files.name == name]
+        else [sweep_files for sweep_files in sweeps if sweep_files.name == name]
     )
     fits = fits or [
-        sweep_files for sweep_files in known if name and sweep_files.name.startswith(name)
+        sweep_files for sweep_files in sweeps if name and sweep_files.name.startswith(name)
     ]
     if len(fits) > 1:
         raise UsageError(f"{name!r} fits {', '.join(fit.name for fit in fits)}. Give the name.")
     if not fits:
-        raise UnknownNameError.near("sweep", name, [sweep_files.name for sweep_files in known])
+        raise UnknownNameError.near("sweep", name, [sweep_files.name for sweep_files in sweeps])
     return fits[0]

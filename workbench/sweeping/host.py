@@ -57,7 +57,7 @@ class Host:
         self._files, self._plan = files, plan
         self._store = Store(files.root)
         self._record = startable_record(files.template)
-        self._known: dict[int, RunPaths] = {}
+        self._runs: dict[int, RunPaths] = {}
         self._reading = read_script(resolve(target_of(self._record)))
 
     @property
@@ -81,7 +81,7 @@ class Host:
             "trial": number,
             "values": dict(values),
         }
-        self._known[number] = file(self._request(number, values), about)
+        self._runs[number] = file(self._request(number, values), about)
 
     def _request(self, number: int, values: Mapping[str, str]) -> Request:
         run, paths = self._record, self._files.template
@@ -141,14 +141,14 @@ class Host:
     def _paths(self, number: int) -> RunPaths:
         run = self._find(number)
         if run is None:
-            raise UnknownNameError.near("trial", str(number), map(str, self._known))
+            raise UnknownNameError.near("trial", str(number), map(str, self._runs))
         return run
 
     def _find(self, number: int) -> RunPaths | None:
-        if number not in self._known:
+        if number not in self._runs:
             runs = runs_of(self._store, self._plan, [number])
-            self._known |= runs
-        return self._known.get(number)
+            self._runs |= runs
+        return self._runs.get(number)
 
 
 def room_for(record: RunRecord, store: Path) -> int:

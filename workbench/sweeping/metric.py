@@ -79,8 +79,8 @@ def measured(paths: RunPaths, metric: str) -> MeasuredMetric:
             return _points(curve.step, curve.loss, smooth=True)
         if _ends_broken(paths):
             return _points(curve.step, curve.loss, smooth=True, end=float("nan"))
-        known = [loss is not None for loss in curve.loss]  # steps without a loss are no NaN here
-        steps, losses = compress(curve.step, known), compress(curve.loss, known)
+        has_loss = [loss is not None for loss in curve.loss]  # steps without a loss are no NaN here
+        steps, losses = compress(curve.step, has_loss), compress(curve.loss, has_loss)
         return _points(tuple(steps), tuple(losses), smooth=True)
     return MeasuredMetric(logged=tuple(entry.name for entry in series))
 
@@ -100,10 +100,10 @@ def _points(
     smooth: bool,
     end: float | None = None,
 ) -> MeasuredMetric:
-    known = [(at, value) for at, value in zip(steps, values, strict=True) if at is not None]
+    points = [(at, value) for at, value in zip(steps, values, strict=True) if at is not None]
     return MeasuredMetric(
-        steps=[at for at, _ in known],
-        values=[float("nan") if value is None else value for _, value in known],
+        steps=[at for at, _ in points],
+        values=[float("nan") if value is None else value for _, value in points],
         smooth=smooth,
-        end=end if known else None,
+        end=end if points else None,
     )

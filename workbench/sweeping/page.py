@@ -48,8 +48,8 @@ def write_page(sweep: Sweep, path: Path) -> None:
     title = html.escape(f"Sweep {sweep.name}")
     head = f'<meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
     code = f"<script>{plotly_script()}</script>".encode() if drawn else b""
-    start, rest = f"<!doctype html><html lang=en>{head}", f"{''.join(parts)}</html>\n"
-    page = hide_bytes(start.encode()) + code + hide_bytes(rest.encode())
+    start, body = f"<!doctype html><html lang=en>{head}", f"{''.join(parts)}</html>\n"
+    page = hide_bytes(start.encode()) + code + hide_bytes(body.encode())
     try:
         write_bytes_atomic(path, page, hide=False)  # plotly.js has what looks like a key
     except OSError as error:

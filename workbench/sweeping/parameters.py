@@ -68,22 +68,22 @@ class Parameter:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Parameter:
         """From its plain form."""
-        given: dict[str, Any] = {**document, "values": tuple(document["values"])}
-        return cls(**given)
+        values: dict[str, Any] = {**document, "values": tuple(document["values"])}
+        return cls(**values)
 
 
-def grid_parameter(name: str, given: object) -> Parameter:
+def grid_parameter(name: str, spec: object) -> Parameter:
     """A parameter whose values are tried in every combination: ``1e-4,3e-4`` or a sequence.
 
     Raises:
         UsageError: there is no value, or one comes twice.
     """
-    values = _listed(given)
+    values = _listed(spec)
     _check_listed("--grid", name, values, least=1)
     return Parameter(name=name, option=f"--{name}", tried=True, values=values)
 
 
-def random_parameter(name: str, given: object) -> Parameter:
+def random_parameter(name: str, spec: object) -> Parameter:
     """A parameter that is drawn: ``0:0.1``, ``1e-5:1e-3:log``, ``2:8:int``, ``a,b`` or a sequence.
 
     >>> str(random_parameter("lr", "1e-5:1e-3:log")), str(random_parameter("opt", ["adamw", "sgd"]))
@@ -92,8 +92,8 @@ def random_parameter(name: str, given: object) -> Parameter:
     Raises:
         UsageError: it is neither a range nor a list.
     """
-    pair = isinstance(given, tuple)
-    text = ":".join(map(str, cast("Sequence[Any]", given))) if pair else given
+    pair = isinstance(spec, tuple)
+    text = ":".join(map(str, cast("Sequence[Any]", spec))) if pair else spec
     if not isinstance(text, str) or ":" not in text:
         values = _listed(text)
         _check_listed("--random", name, values, least=2)
@@ -130,12 +130,12 @@ def _range_problem(low: str, high: str, marks: Sequence[str]) -> str:
     return next((text for text, is_so in problems.items() if is_so), "")
 
 
-def _listed(given: object) -> tuple[str, ...]:
-    if isinstance(given, str):
-        return tuple(part.strip() for part in given.split(",") if part.strip())
-    if isinstance(given, Sequence):
-        return tuple(map(str, cast("Sequence[object]", given)))
-    return (str(given),)
+def _listed(spec: object) -> tuple[str, ...]:
+    if isinstance(spec, str):
+        return tuple(part.strip() for part in spec.split(",") if part.strip())
+    if isinstance(spec, Sequence):
+        return tuple(map(str, cast("Sequence[object]", spec)))
+    return (str(spec),)
 
 
 def _check_listed(flag: str, name: str, values: Sequence[str], *, least: int) -> None:
@@ -185,5 +185,5 @@ def combinations(parameters: Sequence[Parameter]) -> list[dict[str, Value]]:
 
 def texts_of(parameters: Sequence[Parameter], values: Mapping[str, Value]) -> dict[str, str]:
     """The values of a trial as the script's options take them."""
-    known = {parameter.name: parameter for parameter in parameters}
-    return {name: known[name].text_of(value) for name, value in values.items() if name in known}
+    by_name = {parameter.name: parameter for parameter in parameters}
+    return {name: by_name[name].text_of(value) for name, value in values.items() if name in by_name}

@@ -117,11 +117,11 @@ class SweepPlan:
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> SweepPlan:
         """From its plain form; what a later version added is left out."""
-        known: dict[str, Any] = {
+        values: dict[str, Any] = {
             field.name: document[field.name] for field in fields(cls) if field.name in document
         }
-        known["parameters"] = tuple(map(Parameter.read, document["parameters"]))
-        return cls(**known)
+        values["parameters"] = tuple(map(Parameter.read, document["parameters"]))
+        return cls(**values)
 
     def looks(self, until: int) -> list[int]:
         """Steps of the looks up to `until`.
@@ -140,9 +140,9 @@ class SweepPlan:
         return looks_at
 
 
-def direction_of(metric: str, given: str | None) -> str:
-    """Say lower or higher, as given or as the name tells. Raises UsageError: neither says it."""
-    direction = given or better(metric)
+def direction_of(metric: str, requested: str | None) -> str:
+    """Lower or higher, as requested or as the name says. Raises UsageError: neither says it."""
+    direction = requested or better(metric)
     if direction is None:
         raise UsageError(
             f"Whether a lower or a higher {metric} is better, its name does not tell. Say it: "

@@ -89,8 +89,8 @@ def prepare_sweep(
         HostError: Optuna, torch or accelerate is missing here.
     """
     optuna()
-    what = resolve(target)
-    reading, label = read_script(what), what.recipe or what.path.name
+    resolved = resolve(target)
+    reading, label = read_script(resolved), resolved.recipe or resolved.path.name
     parameters = _parameters(chosen)
     parameters = tuple(checked(parameter, reading, label) for parameter in parameters)
     _check_once(parameters)
@@ -101,9 +101,9 @@ def prepare_sweep(
     trials, notes = _count(chosen, parameters)
     if not reading.complete:
         notes.append(f"Whether {label} takes these options was not checked: {reading.note}")
-    notes += filter(None, [overwriting_note(what)])
+    notes += filter(None, [overwriting_note(resolved)])
     plan = SweepPlan(
-        name=check_name(options.name or f"{what.name}-sweep"),
+        name=check_name(options.name or f"{resolved.name}-sweep"),
         id=uuid.uuid4().hex,
         parameters=parameters,
         trials=trials,
@@ -121,8 +121,8 @@ def prepare_sweep(
     )
 
     def request(values: dict[str, str]) -> Request:
-        given = with_values(words, values, parameters, reading)
-        return build_request(target, given, options)
+        trial_arguments = with_values(words, values, parameters, reading)
+        return build_request(target, trial_arguments, options)
 
     requests = [request(values) for values in _samples(plan)]
     room = chosen.parallel or _room(requests[0])
@@ -138,8 +138,8 @@ def prepare_sweep(
 
 
 def _parameters(chosen: SweepOptions) -> tuple[Parameter, ...]:
-    tried = [grid_parameter(name, given) for name, given in chosen.grid.items()]
-    drawn = [random_parameter(name, given) for name, given in chosen.random.items()]
+    tried = [grid_parameter(name, spec) for name, spec in chosen.grid.items()]
+    drawn = [random_parameter(name, spec) for name, spec in chosen.random.items()]
     if not tried and not drawn:
         raise UsageError(
             "Say what is varied: --grid lr=1e-4,3e-4 tries each value, --random wd=0:0.1 draws."
@@ -202,9 +202,9 @@ def _room(request: Request) -> int:
 
 
 def _predicted(plan: SweepPlan, requests: Sequence[Request], room: int) -> Prediction:
-    known = [request.predicted_hours for request in requests]
-    hours = [value for value in known if value is not None]
-    total = mean(hours) * plan.trials if hours and len(hours) == len(known) else None
+    predictions = [request.predicted_hours for request in requests]
+    hours = [value for value in predictions if value is not None]
+    total = mean(hours) * plan.trials if hours and len(hours) == len(predictions) else None
     rate = requests[0].usd_per_hour
     return Prediction(
         trial_hours_low=min(hours) if total is not None else None,

@@ -64,10 +64,10 @@ class TrialTotals:
     """Sum of their bills; None = no price is known."""
 
 
-def rows(store: Store, plan: SweepPlan, known: Sequence[Trial]) -> list[TrialRow]:
+def rows(store: Store, plan: SweepPlan, trials: Sequence[Trial]) -> list[TrialRow]:
     """A row for each trial, in their order."""
-    runs = runs_of(store, plan, [trial.number for trial in known])
-    return [_row(trial, runs.get(trial.number)) for trial in known]
+    runs = runs_of(store, plan, [trial.number for trial in trials])
+    return [_row(trial, runs.get(trial.number)) for trial in trials]
 
 
 def _row(trial: Trial, paths: RunPaths | None) -> TrialRow:

@@ -51,13 +51,13 @@ def checked(parameter: Parameter, reading: Reading, script: str) -> Parameter:
 
     Raises:
         UnknownNameError: the script has no such option.
-        UsageError: one of the values is none that the option takes.
+        UsageError: the option does not take one of the values.
     """
     option = _option(parameter.name, reading)
     if option is None:
         if reading.complete:
-            known = [option.name.lstrip("-") for option in reading.known.options]
-            raise UnknownNameError.near(f"option of {script}", parameter.name, known)
+            option_names = [option.name.lstrip("-") for option in reading.known.options]
+            raise UnknownNameError.near(f"option of {script}", parameter.name, option_names)
         return parameter
     is_integer = option.kind == "integer" and not parameter.values
     if is_integer and not (parameter.low.is_integer() and parameter.high.is_integer()):
@@ -98,8 +98,10 @@ def with_values(
     reading: Reading,
 ) -> list[str]:
     """The script's arguments with a trial's values. Raises UsageError: one cannot be put there."""
-    text, known = shlex.join(arguments), reading.known
-    options = {parameter.name: known.by_name.get(parameter.option) for parameter in parameters}
+    text, script_options = shlex.join(arguments), reading.known
+    options = {
+        parameter.name: script_options.by_name.get(parameter.option) for parameter in parameters
+    }
     written = {parameter.name: parameter.option for parameter in parameters}
     unknown: list[str] = []
     for name, value in values.items():
@@ -107,7 +109,7 @@ def with_values(
         if option is None:
             unknown += [f"{written[name]}={value}"] if value[:1] == "-" else [written[name], value]
         elif option.is_switch:
-            text = with_value(text, known, option.name, switch_of(value) is True)
+            text = with_value(text, script_options, option.name, switch_of(value) is True)
         else:
-            text = with_value(text, known, option.name, value)
+            text = with_value(text, script_options, option.name, value)
     return [*shlex.split(text), *unknown]

@@ -83,10 +83,10 @@ class Trials:
 
     def every(self) -> list[Trial]:
         """All trials whose values were drawn, in their order."""
-        known = [trial for trial in self._frozen() if trial.state.name in _STATES]
-        return [self._trial(trial) for trial in known if self._whole(trial)]
+        trials = [trial for trial in self._frozen() if trial.state.name in _STATES]
+        return [self._trial(trial) for trial in trials if self._is_complete(trial)]
 
-    def one(self, number: int) -> Trial:
+    def get(self, number: int) -> Trial:
         """A trial by its number."""
         return self._trial(self._frozen()[number])
 
@@ -95,9 +95,13 @@ class Trials:
 
         What is asked for again after a kill continues with the same trial.
         """
-        kept, plan = self._frozen(), self._plan
-        half = [trial for trial in kept if trial.state.name == "RUNNING" and not self._whole(trial)]
-        started = [trial for trial in kept if trial.state.name != "WAITING"]
+        frozen, plan = self._frozen(), self._plan
+        half = [
+            trial
+            for trial in frozen
+            if trial.state.name == "RUNNING" and not self._is_complete(trial)
+        ]
+        started = [trial for trial in frozen if trial.state.name != "WAITING"]
         if not half and len(started) >= plan.trials:
             return None
         number = half[0].number if half else len(started)
@@ -109,12 +113,12 @@ class Trials:
             trial = self.study.ask()
         for name, distribution in self._distributions().items():
             trial._suggest(name, distribution)  # noqa: SLF001  (as `ask` does; kept values stay)
-        return self.one(trial.number)
+        return self.get(trial.number)
 
     def look(self, number: int, step: int, value: float) -> bool:
         """Keep the metric of a trial at a look; whether it falls behind."""
-        kept = self._frozen()[number]
-        trial = self._optuna.trial.Trial(self.study, kept._trial_id)  # noqa: SLF001
+        frozen = self._frozen()[number]
+        trial = self._optuna.trial.Trial(self.study, frozen._trial_id)  # noqa: SLF001
         trial.report(value, step)
         return bool(trial.should_prune())
 
@@ -124,26 +128,26 @@ class Trials:
 
     def end(self, number: int, state: str, why: str) -> None:
         """Keep that a trial was pruned, or failed, and why."""
-        kept = self._frozen()[number]
-        self.study._storage.set_trial_user_attr(kept._trial_id, _WHY, why)  # noqa: SLF001
+        frozen = self._frozen()[number]
+        self.study._storage.set_trial_user_attr(frozen._trial_id, _WHY, why)  # noqa: SLF001
         name = next(name for name, ours in _STATES.items() if ours == state)
         self.study.tell(number, state=self._optuna.trial.TrialState[name])
 
     def _frozen(self) -> list[Any]:
         return self.study.get_trials(deepcopy=False)
 
-    def _trial(self, kept: Any) -> Trial:
+    def _trial(self, frozen: Any) -> Trial:
         return Trial(
-            number=kept.number,
-            state=_STATES[kept.state.name],
-            values=texts_of(self._plan.parameters, kept.params),
-            value=kept.value,
-            looks=dict(kept.intermediate_values),
-            why=str(kept.user_attrs.get(_WHY, "")),
+            number=frozen.number,
+            state=_STATES[frozen.state.name],
+            values=texts_of(self._plan.parameters, frozen.params),
+            value=frozen.value,
+            looks=dict(frozen.intermediate_values),
+            why=str(frozen.user_attrs.get(_WHY, "")),
         )
 
-    def _whole(self, kept: Any) -> bool:
-        return all(parameter.name in kept.params for parameter in self._plan.parameters)
+    def _is_complete(self, frozen: Any) -> bool:
+        return all(parameter.name in frozen.params for parameter in self._plan.parameters)
 
     def _enqueue(self, number: int) -> None:
         """The next combination of the grid, where one is not yet in the journal.

@@ -28,7 +28,7 @@ from workbench.sweeping.study import Trials, optuna
 
 _CONTROLLER = "workbench.sweeping.controller"
 _GONE_SECONDS = 10.0  # one that came second hides the first for a moment
-_MOST_ASKED = 3
+_MAX_REQUESTS = 3
 
 
 class Sweep:
@@ -113,7 +113,7 @@ class Sweep:
             if self._files.is_served:
                 served_at = now
             elif now - served_at > _GONE_SECONDS:
-                if requests == _MOST_ASKED:
+                if requests == _MAX_REQUESTS:
                     raise WorkbenchError(
                         f"{self.name} is not stopped: the process that does it ends each time, see "
                         f"{self._files.log}. To stop its runs one by one: workbench stop RUN"
@@ -244,10 +244,10 @@ def sweep(
     """
     names = set(SweepOptions.__dataclass_fields__)
     own = {name: options.pop(name) for name in list(options) if name in names}
-    for name, given in (("grid", grid), ("random", random)):
-        if not isinstance(given or {}, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
-            shown = '{"lr": [1e-4, 3e-4]}' if name == "grid" else '{"lr": "1e-5:1e-3:log"}'
-            raise UsageError(f"{name} maps options to values, as {shown}, not {given!r}.")
+    for name, mapping in (("grid", grid), ("random", random)):
+        if not isinstance(mapping or {}, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+            example = '{"lr": [1e-4, 3e-4]}' if name == "grid" else '{"lr": "1e-5:1e-3:log"}'
+            raise UsageError(f"{name} maps options to values, as {example}, not {mapping!r}.")
     chosen = SweepOptions(grid=grid or {}, random=random or {}, **own)
     launching = LaunchOptions.from_keywords(options)
     prepared = prepare_sweep(os.fspath(target), as_script_words(arguments), chosen, launching)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from workbench.errors import UnknownNameError, UsageError
-from workbench.recover.checkpoints import Checkpoint, first_whole, verify
+from workbench.recover.checkpoints import Checkpoint, first_intact, verify
 from workbench.recover.foreign import read_object
 from workbench.recover.script_checkpoints import (
     every_checkpoint,
@@ -158,12 +158,12 @@ def _chosen(paths: RunPaths, name: str | None, step: int | None) -> tuple[Checkp
                 or "none"
             )
             raise UsageError(f"{paths.directory.name} has no checkpoint of step {step}: {steps}.")
-        whole, passed = first_whole(fits)
+        whole, passed = first_intact(fits)
         return (_checked(paths, fits[0]) if whole is None else whole), passed
     usable, passed = [checkpoint for checkpoint in known if checkpoint.usable], list[str]()
     while usable:
         chosen = _newest(usable)
-        whole, sentences = first_whole([chosen])
+        whole, sentences = first_intact([chosen])
         if whole is not None:
             states = [one for one in known if one.by_script and one.kind != "pretrained"]
             return whole, [*passed, *notes_on_passed(states, whole)]

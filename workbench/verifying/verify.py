@@ -18,7 +18,7 @@ from workbench.describe.option_limits import check_declared
 from workbench.errors import UsageError
 from workbench.launching.launch import start
 from workbench.launching.prepare.build_request import request
-from workbench.launching.prepare.launcher_process import ALONE
+from workbench.launching.prepare.launcher_process import SINGLE_PROCESS_VARIABLES
 from workbench.launching.prepare.targets import resolve
 from workbench.launching.run import Run
 from workbench.measuring.batches import declared_option
@@ -269,7 +269,7 @@ class _Bench:
             warm=True,
             name=f"verify-{Path(self.script.split()[-1]).stem}",
             store=self.store,
-            environment=variables | (ALONE if ranks == 1 else {}),
+            environment=variables | (SINGLE_PROCESS_VARIABLES if ranks == 1 else {}),
         )
         run = start(replace(wanted, part_of="verify"))
         self.runs.append(what)

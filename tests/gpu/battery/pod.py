@@ -121,7 +121,7 @@ def readings(setup: Setup) -> Report:
             equals=_HELD_BYTES,
         ),
     ]
-    driver.rest()
+    driver.go_idle()
     return Report(measured=measured, checks=tuple(checks))
 
 

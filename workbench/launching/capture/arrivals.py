@@ -25,7 +25,7 @@ from .core_time import CoreTime
 from .flight_recorder import SIZE_VARIABLES, FlightRecorder
 from .writers import write_json
 
-_KEPT = 2048  # calls; the file has 40 kB at most
+_MAX_CALLS = 2048  # calls; the file has 40 kB at most
 _RING = "512"  # entries of torch's ring; its 2000 cost 30 ms to read
 _LEAST_SECONDS = 1.0
 _SHARE = 1 / 300
@@ -47,7 +47,9 @@ class Arrivals:
     def __init__(self, folder: str, rank: int, ring: FlightRecorder) -> None:
         self._ring = ring
         self._path = os.path.join(folder, "metrics", f"rank-{rank}.arrivals.json")
-        self._calls: collections.deque[tuple[str, int, int, int]] = collections.deque(maxlen=_KEPT)
+        self._calls: collections.deque[tuple[str, int, int, int]] = collections.deque(
+            maxlen=_MAX_CALLS
+        )
         self._seen = -1
         self._seconds = _LEAST_SECONDS
         self._due = self._cost = 0.0
@@ -131,11 +133,13 @@ def _differences(steps: list[tuple[int, ...]]) -> list[list[int]]:
 def _call(entry: dict[str, Any]) -> tuple[str, int, int, int]:
     """Group, number, whether ranks wait in it, and when it was entered.
 
-    Sums of flat buffers (DDP's buckets, gradients of FSDP) continue beside the backward pass.
+    Sums of flat buffers (DDP's buckets, gradients of FSDP) overlap with the backward pass.
     """
     sizes = entry["input_sizes"]
     name = entry["profiling_name"].partition(":")[2]
     flat = len(sizes) == 1 and len(sizes[0]) == 1 and sizes[0][0] > 1
-    beside = flat and name.lstrip("_").startswith(("all_reduce", "allreduce", "reduce_scatter"))
+    is_overlapped = flat and name.lstrip("_").startswith(
+        ("all_reduce", "allreduce", "reduce_scatter")
+    )
     number = entry["collective_seq_id"]
-    return str(entry["process_group"][0]), number, int(not beside), entry["time_created_ns"]
+    return str(entry["process_group"][0]), number, int(not is_overlapped), entry["time_created_ns"]

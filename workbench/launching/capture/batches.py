@@ -37,8 +37,8 @@ def measure(batch: Any, *, fingerprint: bool) -> Batch:
 
 def batch_of_tokens(tokens: Any) -> Batch:
     """The batch of a step whose tokens the script itself logs."""
-    known = isinstance(tokens, int | float) and 0 < tokens < math.inf
-    return Batch(int(tokens)) if known else NOTHING
+    is_count = isinstance(tokens, int | float) and 0 < tokens < math.inf
+    return Batch(int(tokens)) if is_count else NOTHING
 
 
 def together(batch: Batch, other: Batch) -> Batch:
@@ -51,8 +51,8 @@ def together(batch: Batch, other: Batch) -> Batch:
     return Batch(_sum(batch.tokens, other.tokens), _sum(batch.samples, other.samples), mark)
 
 
-def _sum(one: int | None, other: int | None) -> int | None:
-    return other if one is None else one if other is None else one + other
+def _sum(first: int | None, second: int | None) -> int | None:
+    return second if first is None else first if second is None else first + second
 
 
 def _tensors(value: Any, depth: int = _MAX_DEPTH) -> Iterator[Any]:
@@ -111,11 +111,11 @@ def data_mark(data: Any) -> int | None:
             tensors = (data,)
         if type(tensors) is not tuple:
             return None
-        held = cast("tuple[Any, ...]", tensors)[0]  # what there is not raises, below as here
-        if type(held) in _PLAIN and type(held[0]) in _NUMBERS:
-            return zlib.crc32(_ends(held).encode())
-        first = _fingerprint([held[0], held[-1]])
-        return None if first is None else zlib.crc32(b"%d" % len(held), first)
+        rows = cast("tuple[Any, ...]", tensors)[0]  # IndexError if empty, here and below
+        if type(rows) in _PLAIN and type(rows[0]) in _NUMBERS:
+            return zlib.crc32(_ends(rows).encode())
+        first = _fingerprint([rows[0], rows[-1]])
+        return None if first is None else zlib.crc32(b"%d" % len(rows), first)
     except Exception:
         return None
 

@@ -10,14 +10,14 @@ from typing import Any
 
 
 class CompiledStep:
-    """Tells of a compiled step that has ended since the last look."""
+    """Reports a compiled step that has ended since the last look."""
 
     def __init__(self) -> None:
         self.optimizer: Any = None  # set by the compiled code itself
         self.tell: Any = None  # called with the optimizer, outside of compiled code
 
     def look(self) -> None:
-        """Tell of the step, if there was one."""
+        """Report the step, if there was one."""
         optimizer = self.optimizer
         if optimizer is not None:
             self.optimizer = None

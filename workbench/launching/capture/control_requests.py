@@ -26,8 +26,8 @@ _LOOK_SECONDS = 0.5
 _UNHEARD_SECONDS = 10.0  # no one names a stop step: no one watches this run any more
 _SETTLE_SECONDS = 1.0
 _FLUSH_SECONDS = 0.3
-_NOTHING_KEPT = b'{"entries": null}'  # whether there were collectives is not known
-_kept: list[Any] = []  # faulthandler needs the file to stay open
+_NO_ENTRIES = b'{"entries": null}'  # whether there were collectives is not known
+_open_files: list[Any] = []  # faulthandler needs the file to stay open
 
 
 class ControlRequests:
@@ -61,7 +61,7 @@ class ControlRequests:
         """Set up the signals and the thread, in the main thread."""
         with contextlib.suppress(OSError, ValueError, RuntimeError):
             file = open(self._stack, "a", encoding="utf-8")  # noqa: SIM115 - stays open
-            _kept.append(file)
+            _open_files.append(file)
             faulthandler.register(STACK_SIGNAL, file=file, all_threads=True, chain=False)
         if self._recorder is not None and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             with contextlib.suppress(OSError, ValueError):
@@ -188,8 +188,8 @@ class ControlRequests:
         call, and reads frames that are half made: of Python 3.11 one in 1,800 such looks at a
         thread that runs Python is a crash.
         """
-        if _kept and not self._replaced():
-            faulthandler.dump_traceback(file=_kept[-1], all_threads=True)
+        if _open_files and not self._replaced():
+            faulthandler.dump_traceback(file=_open_files[-1], all_threads=True)
 
     def _write_trace(self) -> None:
         """The latest collectives, as torch's flight recorder has them (gloo and NCCL)."""
@@ -199,7 +199,7 @@ class ControlRequests:
         names = ("_dump_fr_trace_json", "_dump_nccl_trace_json")
         content = max((self._ring.dump(name) for name in names), key=len)
         if b'"entries"' not in content and not (content and self._ring.keeps):
-            content = _NOTHING_KEPT  # that this thread runs is an answer, too
+            content = _NO_ENTRIES  # that this thread runs is an answer, too
         temporary = f"{self._trace}.tmp"
         with open(temporary, "wb") as file:
             file.write(content)

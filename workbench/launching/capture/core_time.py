@@ -12,7 +12,7 @@ import contextlib
 import os
 import threading
 
-_KEPT = 512  # steps
+_MAX_STEPS = 512  # steps
 _LOOKS = 64
 _OWN = "/proc/thread-self/schedstat"  # seconds on a core, seconds waited for one (ns), turns
 _GROUPS = ("/sys/fs/cgroup", "/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct")
@@ -23,12 +23,12 @@ class CoreTime:
 
     def __init__(self) -> None:
         self.on = False  # whether there are other ranks; the caller asks, as each call costs
-        self.steps: collections.deque[tuple[int, ...]] = collections.deque(maxlen=_KEPT)
+        self.steps: collections.deque[tuple[int, ...]] = collections.deque(maxlen=_MAX_STEPS)
         """Step, then microseconds on a core and waited for one, at the entry of its backward pass,
         of its optimizer and at its end; since the thread began."""
         self.looks: collections.deque[tuple[float, int, int]] = collections.deque(maxlen=_LOOKS)
         self._new: collections.deque[tuple[int, bytes, bytes, bytes]] = collections.deque(
-            maxlen=_KEPT
+            maxlen=_MAX_STEPS
         )
         self._entered = self._optimizing = b""
         self._own: int | None = None
@@ -60,7 +60,7 @@ class CoreTime:
         return b""
 
     def look(self, now: float) -> bool:
-        """Take in what is new; whether there was a step. Called beside the training."""
+        """Take in what is new; whether there was a step. Not called by the training's thread."""
         if not self.looks:
             self._begin()
         self.looks.append((now, self._turns(), self._quota.throttled() if self._quota else 0))

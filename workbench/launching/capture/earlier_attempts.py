@@ -58,8 +58,8 @@ def _bring_back(folder: str, stream: str, attempt: int, step: int, *, keep: bool
 
     Of the attempt that saved the state, or the latest one before that wrote such lines.
     """
-    known = [name for name in os.listdir(folder) if name.rpartition(".lost.")[0] == stream]
-    latest = max((name for name in known if _attempt(name) <= attempt), key=_attempt, default=None)
+    names = [name for name in os.listdir(folder) if name.rpartition(".lost.")[0] == stream]
+    latest = max((name for name in names if _attempt(name) <= attempt), key=_attempt, default=None)
     if latest is None:
         return
     path = os.path.join(folder, latest)
@@ -73,15 +73,15 @@ def _bring_back(folder: str, stream: str, attempt: int, step: int, *, keep: bool
             lines.write(data)
             left -= len(data)
         if not keep:
-            _keep_rest(path, file)
+            _keep_remainder(path, file)
 
 
-def _keep_rest(path: str, file: Any) -> None:
+def _keep_remainder(path: str, file: Any) -> None:
     """Leave in `path` what `file` has not read yet; no file where that is nothing."""
     temporary = f"{path}.tmp"
-    with open(temporary, "wb") as rest:
-        shutil.copyfileobj(file, rest)
-        size = rest.tell()
+    with open(temporary, "wb") as output:
+        shutil.copyfileobj(file, output)
+        size = output.tell()
     os.replace(temporary, path)
     if not size:
         os.unlink(path)

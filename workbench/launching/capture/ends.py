@@ -22,7 +22,8 @@ from .starts import first_step, start_file
 from .writers import current_rss_peak, write_json
 
 _REPORTS = ("ProcessRaisedException: ", "ProcessExitedException: ")  # of torch.multiprocessing
-ALONE = "WORKBENCH_ALONE"  # set by the only rank of a run for the processes that it starts
+# Set by the only rank of a run for the processes that it starts.
+SINGLE_RANK_VARIABLE = "WORKBENCH_ALONE"
 _TEXTS = ("exception", "traceback", "chain", "frame")  # of an end record
 _child_exit_codes: dict[int, int] = {}
 
@@ -91,7 +92,7 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
         _look_at_children(folder)
         trained = recorder is not None and recorder.steps > first_step()
         codes = {"child_exit_codes": _child_exit_codes} if _child_exit_codes else {}
-        extra = {} if trained else _told_by_children(path, end)
+        extra = {} if trained else _child_record(path, end)
         _write_end(path, {**end, **extra, **codes})
 
     sys.excepthook = on_exception
@@ -135,7 +136,7 @@ def _write_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:
 
 
 def _of_recorder(recorder: Recorder) -> dict[str, Any]:
-    """What the end record says beside the exception."""
+    """What the end record holds besides the exception."""
     stopped = recorder.stopped_at
     return {
         "steps": recorder.steps,
@@ -161,7 +162,7 @@ def _write_end(path: str, end: Mapping[str, object]) -> None:
 
 def _look_at_children(folder: str) -> None:
     """How the ranks ended that this process started by `subprocess` and has not waited for."""
-    if ALONE not in os.environ:
+    if SINGLE_RANK_VARIABLE not in os.environ:
         return
     with contextlib.suppress(OSError, ValueError, KeyError):
         for rank in itertools.count(1):
@@ -175,8 +176,8 @@ def _look_at_children(folder: str) -> None:
                     _child_exit_codes.setdefault(pid, code)
 
 
-def _told_by_children(path: str, end: Mapping[str, object]) -> dict[str, Any]:
-    """The record of the process of this one that trained as this rank.
+def _child_record(path: str, end: Mapping[str, object]) -> dict[str, Any]:
+    """The record of the child process that trained as this rank.
 
     An exception that this process raised itself counts more than that record.
     """

@@ -21,11 +21,11 @@ def patch(recorder: Recorder, module: Any) -> None:
 
     @functools.wraps(construct)
     def init(self: Any, *args: Any, **kwargs: Any) -> None:
-        recorder.held += 1  # ZeRO steps once to make its states
+        recorder.engine_depth += 1  # ZeRO steps once to make its states
         try:
             construct(self, *args, **kwargs)
         finally:
-            recorder.held -= 1
+            recorder.engine_depth -= 1
         recorder.models.add(self.module)
 
     owner.__init__ = init
@@ -52,11 +52,11 @@ def _observed_step(recorder: Recorder, function: Any) -> Any:
         before, rate = _counts(self), _rate(self)
         if recorder.looks is not None and self.is_gradient_accumulation_boundary():
             recorder.looks.finish()
-        recorder.held += 1
+        recorder.engine_depth += 1
         try:
             result = function(self, *args, **kwargs)
         finally:
-            recorder.held -= 1
+            recorder.engine_depth -= 1
         after = _counts(self)
         if after[0] > before[0] and after[1] == before[1]:
             norm = getattr(self, "_global_grad_norm", None)

@@ -133,8 +133,8 @@ def _message(value: BaseException) -> str:
     text = str(value)
     own = text.partition("Traceback (most recent call last):")[0].rstrip()
     lines = own.splitlines()
-    kept = lines[:-1] if lines and lines[-1].endswith("Original") else lines
-    return "\n".join(line for line in kept if line.strip())[:1000]
+    message_lines = lines[:-1] if lines and lines[-1].endswith("Original") else lines
+    return "\n".join(line for line in message_lines if line.strip())[:1000]
 
 
 def _lines(value: BaseException, frames: Any) -> tuple[Any, ...]:

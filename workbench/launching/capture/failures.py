@@ -1,4 +1,4 @@
-"""Errors in a step of a script that may catch them and go on: this is all that tells of them."""
+"""Errors in a step of a script that may catch them and go on: the only record of them."""
 
 from __future__ import annotations
 
@@ -18,5 +18,5 @@ def note(recorder: Any, place: str, error: Exception) -> None:
             setattr(error, _SEEN, True)
         before = recorder.facts.get("failed_passes") or {"first_step": recorder.steps + 1}
         count, text = before.get("count", 0) + 1, f"{type(error).__name__}: {error}"[:_LETTERS]
-        told = {**before, "count": count, "error": text, "place": place}
-        recorder.note(failed_passes=told)
+        summary = {**before, "count": count, "error": text, "place": place}
+        recorder.note(failed_passes=summary)

@@ -56,7 +56,7 @@ def install() -> None:
             _watch_spawned(os.environ["WORKBENCH_RUN_DIR"])
         return
     if int(os.environ.get("WORLD_SIZE") or "1") == 1:
-        os.environ[ends.ALONE] = "1"
+        os.environ[ends.SINGLE_RANK_VARIABLE] = "1"
         patches.when_imported(ends.watch_children())
     os.environ[CLAIM] = str(os.getpid())
     folder, code = os.environ["WORKBENCH_RUN_DIR"], _code()
@@ -82,7 +82,7 @@ def _watch_spawned(folder: str) -> None:
     """A process that a rank started: one of the only rank is recorded as a rank once it trains."""
     if os.environ.get("WORKBENCH_CAPTURE", "full") != "full":
         return
-    if not os.environ.get(ends.ALONE):
+    if not os.environ.get(ends.SINGLE_RANK_VARIABLE):
         patches.when_imported(spawned.watch_group(folder, int(os.environ[CLAIM])))
         return
 
@@ -136,5 +136,5 @@ def _program(words: list[str]) -> tuple[str, str]:
 
 def _code() -> dict[str, object]:
     kind, name = _program(list(getattr(sys, "orig_argv", sys.argv)))
-    script, module = (name if kind == wanted else None for wanted in ("script", "-m"))
+    script, module = (name if kind == expected else None for expected in ("script", "-m"))
     return code_facts(script, module)

@@ -26,9 +26,11 @@ def _observed(recorder: Recorder, fit: Callable[..., Any]) -> Callable[..., Any]
     @functools.wraps(fit)
     def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
         try:
-            given = kwargs.get("callbacks")
-            if len(args) <= _CALLBACKS_AT and (given is None or isinstance(given, (list, tuple))):
-                kwargs["callbacks"] = [*(given or ()), _callback(recorder)]
+            callbacks = kwargs.get("callbacks")
+            if len(args) <= _CALLBACKS_AT and (
+                callbacks is None or isinstance(callbacks, (list, tuple))
+            ):
+                kwargs["callbacks"] = [*(callbacks or ()), _callback(recorder)]
         except Exception:
             return fit(self, *args, **kwargs)
         return fit(self, *args, **kwargs)
@@ -75,8 +77,8 @@ def _callback(recorder: Recorder) -> Any:
                     # Steps run several at a time (steps_per_execution) share their mean.
                     loss = (total - self._total) / max(1, count - self._batches)
                     self._total, self._batches = total, count
-                if recorder.steps == self._steps:  # else an optimizer of torch told it
-                    recorder.told(loss)  # most backends do not tell of their backward pass
+                if recorder.steps == self._steps:  # else an optimizer of torch was seen
+                    recorder.report_loss(loss)  # most backends show no backward pass
                     recorder.step(_rate(self.model.optimizer))
                 _obey_stop(recorder, self.model)
                 self._steps = recorder.steps

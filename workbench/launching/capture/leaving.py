@@ -56,12 +56,12 @@ def let_gloo_rest() -> None:
 
 def _gloo_threads() -> list[tuple[bytes, bytes]]:
     """The state of each, and how often it came to a core."""
-    found: list[tuple[bytes, bytes]] = []
+    states: list[tuple[bytes, bytes]] = []
     with contextlib.suppress(OSError), os.scandir("/proc/self/task") as threads:
         for thread in threads:
             with open(f"{thread.path}/stat", "rb") as file:
-                name, _, rest = file.read().partition(b"(")[2].rpartition(b")")
+                name, _, fields = file.read().partition(b"(")[2].rpartition(b")")
             if name == _GLOO:
                 with open(f"{thread.path}/schedstat", "rb") as file:
-                    found.append((rest.split()[0], file.read().split()[2]))
-    return found
+                    states.append((fields.split()[0], file.read().split()[2]))
+    return states

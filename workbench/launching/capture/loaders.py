@@ -25,8 +25,8 @@ from .skipping import SkippedData
 
 _MAX_AHEAD = 4096  # batches fetched and not yet trained on
 _FIRST_MARKED, _MARKED_EVERY = 4, 32  # steps whose batches get a fingerprint
-_MAX_TOLD = 8  # loaders whose sampling is noted
-_TOLD = 3  # iterations after which a loader's sampling is known
+_MAX_NOTED = 8  # loaders whose sampling is noted
+_SAMPLED_ITERATIONS = 3  # iterations after which a loader's sampling is known
 
 
 class _Feed:
@@ -66,7 +66,7 @@ class Loaders:
         iterator._workbench_feed = feed  # noqa: SLF001 - the iterator knows its loader no longer
         feed.batches.clear()
         feed.collates = bool(getattr(loader, "_auto_collation", True))
-        if len(feed.epochs) < _TOLD:
+        if len(feed.epochs) < _SAMPLED_ITERATIONS:
             sampler, feed.about = sampling(loader)
             feed.epochs.append(getattr(sampler, "epoch", None))
             if feed.trains:
@@ -91,7 +91,7 @@ class Loaders:
             self._used = together(self._used, feed.batches.popleft())
         if not feed.trains:
             feed.trains = True
-            if not any(_alike(feed, other) for other in self._training[:_MAX_TOLD]):
+            if not any(_alike(feed, other) for other in self._training[:_MAX_NOTED]):
                 self._training.append(feed)
             self._note_samplers()
 
@@ -114,7 +114,7 @@ class Loaders:
 
     def _note_samplers(self) -> None:
         """Note how the loaders that train do sample."""
-        feeds = self._training[:_MAX_TOLD]
+        feeds = self._training[:_MAX_NOTED]
         samplers = [{**feed.about, **_epochs(feed.epochs)} for feed in feeds]
         if samplers != self._noted:
             self._noted = samplers
@@ -133,13 +133,13 @@ def _is_marked(step: int) -> bool:
 
 def _epochs(seen: list[int | None]) -> dict[str, Any]:
     """Whether ``set_epoch`` was called between iterations; None before the second one."""
-    known = [epoch for epoch in seen if epoch is not None]
-    set_epoch = len(set(known)) == len(known) if len(known) > 1 else None
+    epochs = [epoch for epoch in seen if epoch is not None]
+    set_epoch = len(set(epochs)) == len(epochs) if len(epochs) > 1 else None
     return {"iterations": len(seen), "set_epoch": set_epoch}
 
 
 def sampling(loader: Any) -> tuple[Any, dict[str, Any]]:
-    """The innermost sampler of `loader`, and what is told of it."""
+    """The innermost sampler of `loader`, and what is known of it."""
     batches = getattr(loader, "batch_sampler", None)
     sharded = type(batches).__name__ in {"BatchSamplerShard", "SkipBatchSampler"}
     inner: Any = batches

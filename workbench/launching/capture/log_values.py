@@ -1,4 +1,4 @@
-"""``workbench.log``: what a script tells of itself, in one line. Standard library only.
+"""``workbench.log``: what a script reports of itself, in one line. Standard library only.
 
 Outside a run it does nothing, so the line may stay in the script for good.
 """
@@ -27,8 +27,8 @@ def log(
 
     Each call appends one line to ``metrics/rank-N.said.jsonl``. Numbers stay numbers (a tensor's or
     an array's single value is read, which waits for its device), everything else becomes text.
-    In a script whose optimizer steps the workbench cannot see (JAX, TensorFlow, a loop of one's
-    own), a call with ``loss=`` is a step: it shows in the charts and takes part in stopping.
+    In a script whose optimizer steps the workbench cannot see (JAX, TensorFlow, its own
+    loop), a call with ``loss=`` is a step: it shows in the charts and takes part in stopping.
     A call with the texts ``prompt=`` and ``answer=`` is a sample: shown step by step. An answer
     ``samples/NAME.png`` is a picture that the script has written there, in the run's directory.
 
@@ -45,8 +45,8 @@ def log(
     if not folder:
         return
     try:
-        given = {**(mapping or {}), **values}
-        plain = {str(name): _plain(value) for name, value in given.items()}
+        named_values = {**(mapping or {}), **values}
+        plain = {str(name): _plain(value) for name, value in named_values.items()}
         leave = _write(folder, None if step is None else int(step), plain)
     except Exception:
         return

@@ -156,8 +156,8 @@ def patch_method_log(recorder: Any, owner: Any, names: tuple[str, ...], *, lead:
 
 
 def _first(_owner: Any, values: Any = None, *_: Any, **more: Any) -> Values:
-    given = values if values is not None else next(iter(more.values()), None)
-    return given if isinstance(given, Mapping) else {}  # pyright: ignore[reportUnknownVariableType]
+    logged = values if values is not None else next(iter(more.values()), None)
+    return logged if isinstance(logged, Mapping) else {}  # pyright: ignore[reportUnknownVariableType]
 
 
 def patch_wandb(recorder: Any, module: Any) -> None:

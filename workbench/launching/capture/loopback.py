@@ -1,6 +1,6 @@
 """Keeps the rendezvous of a run on one machine off the network. Standard library only.
 
-torch's TCPStore listens on every interface and asks nobody for a password: whoever reaches the port
+torch's TCPStore listens on every interface and asks for no password: anyone who reaches the port
 can end the training, or answer in a rank's name. It can be handed a socket that listens already,
 and gets one of 127.0.0.1 here whenever the store's own address is a loopback one. With several
 machines the address is another one, and nothing changes.
@@ -41,14 +41,14 @@ def keep_local(distributed: Any) -> None:
             if handle is None:
                 base(self, host_name, port, world_size, is_master, *rest, **more)
                 return
-            given = functools.partial(base, self, host_name, port, world_size, is_master, *rest)
+            construct = functools.partial(base, self, host_name, port, world_size, is_master, *rest)
             try:
-                given(master_listen_fd=handle, **more)
+                construct(master_listen_fd=handle, **more)
             except NotImplementedError:  # torch 2.7: only the store without libuv can take it
-                given(master_listen_fd=handle, **{**more, "use_libuv": False})
+                construct(master_listen_fd=handle, **{**more, "use_libuv": False})
             except TypeError:  # a torch that cannot take it
                 os.close(handle)
-                given(**more)
+                construct(**more)
 
     TCPStore.__module__ = store.__module__
     distributed.TCPStore = TCPStore

@@ -56,11 +56,15 @@ def _weighted(loss: Any, weight: Any) -> Any:
 def returned(args: tuple[Any, ...], kwargs: dict[str, Any], parameter: type[Any]) -> Any:
     """The loss of a call of ``autograd.grad`` for the gradients of parameters; None = no loss.
 
-    What goes on in a graph of its own (a penalty, an inner step that is learnt) is none.
+    What goes on in a graph of its own (a penalty, an inner step that is learnt) is not a loss.
     """
-    given = {**dict(zip(_GRAD_ARGUMENTS, args, strict=False)), **kwargs}
-    roots, leaves = _listed(given["outputs"]), _listed(given["inputs"])
-    if given.get("create_graph") or given.get("grad_outputs") is not None or len(roots) != 1:
+    arguments = {**dict(zip(_GRAD_ARGUMENTS, args, strict=False)), **kwargs}
+    roots, leaves = _listed(arguments["outputs"]), _listed(arguments["inputs"])
+    if (
+        arguments.get("create_graph")
+        or arguments.get("grad_outputs") is not None
+        or len(roots) != 1
+    ):
         return None
     return unscaled(roots[0]) if all(isinstance(leaf, parameter) for leaf in leaves) else None
 
@@ -114,11 +118,11 @@ def _factor(node: Any, depth: int) -> tuple[float, int]:
         summed = _summed(node, kind)
         return float(summed or 1), summed
     parts = [_factor(before, depth - 1) for before in trained]
-    whole, summed = sum(abs(part) for part, _ in parts), max(count for _, count in parts)
+    product, summed = sum(abs(part) for part, _ in parts), max(count for _, count in parts)
     if scales and node.metadata.get(_SCALE) is None:
         number = node._saved_other if node.next_functions[0][0] else node._saved_self  # noqa: SLF001
-        whole *= abs(float(number)) ** (1 if kind == "Mul" else -1)
-    return whole, summed
+        product *= abs(float(number)) ** (1 if kind == "Mul" else -1)
+    return product, summed
 
 
 def _summed(node: Any, kind: str) -> int:

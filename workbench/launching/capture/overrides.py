@@ -3,7 +3,7 @@
 Script and scheduler keep their own: a value is replaced just before an optimizer's step and put
 back after it. So a schedule goes on under a changed learning rate, which is a multiple of it or,
 where it is to be held, constant; and what a checkpoint has of optimizer and scheduler is the
-script's own. Whoever resumes from it tells the change again (``WORKBENCH_STEERED``).
+script's own. A resume from it repeats the change (``WORKBENCH_STEERED``).
 """
 
 from __future__ import annotations

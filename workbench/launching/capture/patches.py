@@ -270,7 +270,7 @@ def _patch_group(recorder: Recorder, module: Any) -> None:
 
     @functools.wraps(create)
     def init_process_group(*args: Any, **kwargs: Any) -> Any:
-        forked = os.getpid() != recorder.owner and not os.environ.get(ends.ALONE)
+        forked = os.getpid() != recorder.owner and not os.environ.get(ends.SINGLE_RANK_VARIABLE)
         waits = (
             spawned.waiting(recorder.folder, recorder.owner) if forked else contextlib.nullcontext()
         )
@@ -302,20 +302,20 @@ def _patch_recipes_saves(recorder: Recorder, module: Any) -> None:
             return save(self, *args, **kwargs)
 
     @functools.wraps(due)
-    def due_or_asked(self: Any, *args: Any, **kwargs: Any) -> Any:
+    def due_or_requested(self: Any, *args: Any, **kwargs: Any) -> Any:
         is_due = due(self, *args, **kwargs)  # the ranks ask each other: all of them have to
-        return _asked(recorder, "checkpoint") or is_due
+        return _take_request(recorder, "checkpoint") or is_due
 
-    saves.save, saves.due = watched, due_or_asked
+    saves.save, saves.due = watched, due_or_requested
 
 
 def _patch_recipes_questions(recorder: Recorder, module: Any) -> None:
     """Our recipes ask whether someone wants something now; see recipes/live_requests.py."""
     if hasattr(module, "asked_to"):
-        module.asked_to = functools.partial(_asked, recorder)
+        module.asked_to = functools.partial(_take_request, recorder)
 
 
-def _asked(recorder: Recorder, action: str) -> bool:
+def _take_request(recorder: Recorder, action: str) -> bool:
     """Whether someone asked for `action` after this step; the loop that calls does it now."""
     if recorder.steering is None or (request := recorder.steering.take(action)) is None:
         return False

@@ -107,11 +107,11 @@ def patch_deepspeed(recorder: Recorder, outermost: Outermost, module: Any) -> No
             entered, skipped = time.time(), getattr(self, "skipped_steps", None)
             if first:
                 recorder.pulse.beat(BACKWARD, recorder.steps)
-            recorder.held += 1
+            recorder.engine_depth += 1
             try:
                 loss = function(self, *args, **kwargs)
             finally:
-                recorder.held -= 1
+                recorder.engine_depth -= 1
         if (
             first and getattr(self, "skipped_steps", None) == skipped
         ):  # fp16: an overflow is no step

@@ -2,7 +2,7 @@
 
 The request names its first step, which lies ahead, so that all ranks trace the same ones without
 a word between them. The profiler warms up in the step before. Nothing is analysed here: the rank
-leaves its trace and the times of its steps, and whoever looks computes.
+leaves its trace and the times of its steps, and the reader computes.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ def from_environment(recorder: Recorder) -> None:
 
 def ask(recorder: Recorder, text: str) -> None:
     """Take a request: ``{"from": first step, "steps": count, "memory": bool, "shapes": bool}``."""
-    wanted = json.loads(text)
-    first, steps = int(wanted["from"]), int(wanted["steps"])
+    request = json.loads(text)
+    first, steps = int(request["from"]), int(request["steps"])
     if first < 2 or not 1 <= steps <= MAX_STEPS:
         return
     tracer = Tracer(
         recorder,
         first,
         steps,
-        memory=bool(wanted.get("memory")),
-        shapes=bool(wanted.get("shapes")),
+        memory=bool(request.get("memory")),
+        shapes=bool(request.get("shapes")),
     )
     if tracer.answered():  # a request left over from an attempt before this one
         return

@@ -60,5 +60,5 @@ class Pulse:
             os.pwrite(self._file, content, 0)
         except (OSError, struct.error):
             return
-        # Of two threads the later one may have written the older beat: the next flush mends it.
+        # Of two threads the later one may have written the older beat: the next flush corrects it.
         self._written = beats

@@ -52,7 +52,7 @@ class Recorder:
         self.tracer: Any = None  # profiling.Tracer while a trace is asked for
         self._not_steered()
         self.obeys_stops = True
-        self.held = 0  # an engine's step is under way: what it does inside is no step of its own
+        self.engine_depth = 0  # above 0 inside an engine's step, which counts as a whole
         self.stopped_at: int | None = None
         self.nothing_left = False  # the checkpoint that it was resumed from is the last one
         self.checkpoint: str | None = None
@@ -79,7 +79,7 @@ class Recorder:
         self._forward_at: float | None = None
         self._between: float = 0.0  # seconds since the step's end that were no waiting for data
         self._outside: float = 0.0  # of these, seconds outside steps
-        self._told: Batch | None = None  # what a step held, where the script tells its steps itself
+        self._batch: Batch | None = None  # of a step that the script reports itself
         self.has_gradient = False  # the parameter that is watched had one after the backward pass
         self.has_optimizer = False  # one of torch was made
         self.turns = Turns()
@@ -156,8 +156,8 @@ class Recorder:
                 self.nonfinite.loss(value)
             self._losses.append(value)
 
-    def told(self, loss: Any) -> None:
-        """The step's loss, as who trains tells it; a backward pass of torch's was seen or not."""
+    def report_loss(self, loss: Any) -> None:
+        """Take the step's loss as the script or its framework reports it."""
         if self._backward_at is None:
             self.backward(loss)
         elif loss is not None:
@@ -200,14 +200,14 @@ class Recorder:
         Of several that have one, `turns` tells whose steps are the script's steps.
         """
         self._losses.in_step = self._losses.evaluated = False
-        if self.held or os.getpid() != self.owner:
+        if self.engine_depth or os.getpid() != self.owner:
             return
         entered = self._backward_at or self._begun_by_hand(optimizer)
         if entered is None:
             self._optimizer_at = None  # of one that steps after the step's end
             return
-        if self._told is not None and optimizer is not None:  # told just before its first backward
-            self._told = self._backward_at = None
+        if self._batch is not None and optimizer is not None:  # reported before its backward pass
+            self._batch = self._backward_at = None
             self._losses.clear()
             return
         losses = list(self._losses) or self._losses.assigned(self.steps)
@@ -235,7 +235,7 @@ class Recorder:
     def _begun_by_hand(self, optimizer: Any) -> float | None:
         """When a step without a backward pass began, if the script sets gradients itself."""
         began = self._optimizer_at  # None: the outer one of two calls inside each other
-        if began is None or self._told is not None or not self.turns.without_backward(optimizer):
+        if began is None or self._batch is not None or not self.turns.without_backward(optimizer):
             return None
         if self.loaders is not None:
             self.loaders.used()
@@ -259,8 +259,8 @@ class Recorder:
         now = time.perf_counter()
         previous = self._previous_end
         waited, batch = (None, NOTHING) if self.loaders is None else self.loaders.take()
-        told = self._told
-        batch = batch if told is None or told is NOTHING else told
+        script_batch = self._batch
+        batch = batch if script_batch is None or script_batch is NOTHING else script_batch
         if waited is None and previous is not None and self._forward_at is not None:
             waited = self._forward_at - previous - self._between  # NaN after an evaluation
         seconds = None if previous is None else now - previous - self._outside
@@ -303,14 +303,14 @@ class Recorder:
     def logged_step(self, step: int | None, values: dict[str, Any]) -> bool:
         """A step that the script tells itself, where no optimizer's was seen; whether it is one."""
         seen = self._previous_end is not None or (self._backward_at and self.has_optimizer)
-        if self._told is None and seen:
+        if self._batch is None and seen:
             return False
-        self._told = batch_of_tokens(values.get("tokens"))
+        self._batch = batch_of_tokens(values.get("tokens"))
         if self.reader is None:
             self.reader = Numbers()
         if step is not None and step > self.steps:
             self.steps = step - 1
-        self.told(values["loss"])
+        self.report_loss(values["loss"])
         self.grad_norm(values.get("grad_norm"))
         rate = values.get("lr")
         self.step(float(rate) if isinstance(rate, int | float) else None)
@@ -378,10 +378,10 @@ class Recorder:
         if self._stop_at is None and now >= self._next_stop_poll:
             self._next_stop_poll = now + _STOP_POLL_SECONDS
             with contextlib.suppress(OSError, ValueError), open(self._stop_file) as file:
-                wanted = int(file.read())
+                step = int(file.read())
                 # A step that lies behind was chosen from old news: the others may have run past
                 # it too. The supervisor sees that no one stops and names a later one.
-                self._stop_at = wanted if wanted >= self.steps else None
+                self._stop_at = step if step >= self.steps else None
         return self._stop_at is not None and self.steps >= self._stop_at
 
     def group_ready(self, world_size: int, backend: str) -> None:

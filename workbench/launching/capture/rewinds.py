@@ -111,23 +111,23 @@ class Rewinds:
 
         None also for a training of its own that starts from a saved state.
         """
-        known = list(self._known_states()) if loaded or made else []
+        states = list(self._known_states()) if loaded or made else []
         for optimizer in (*loaded, *made):
             weights, updates = fingerprint(self._torch, optimizer)
-            for step, saved_weights, saved_updates in reversed(known):
+            for step, saved_weights, saved_updates in reversed(states):
                 if weights != saved_weights or weights is None:
                     continue
                 if updates == saved_updates or (restarted and updates is None):
-                    told = restarted or any(optimizer is one for one in loaded)
-                    return step if told or not self._branches_off(step, weights) else None
+                    is_resumed = restarted or any(optimizer is candidate for candidate in loaded)
+                    return step if is_resumed or not self._branches_off(step, weights) else None
         return None
 
     def _go_on(self, optimizers: list[Any]) -> None:
         """Count on from the state that an earlier attempt saved, if one of them has it."""
-        known = list(earlier_attempts.states(self._folder)) if optimizers else []
+        states = list(earlier_attempts.states(self._folder)) if optimizers else []
         for optimizer in optimizers:
             weights, updates = fingerprint(self._torch, optimizer)
-            for attempt, line in known if weights is not None else ():
+            for attempt, line in states if weights is not None else ():
                 same = line.get("weights") == weights and updates in {None, line.get("updates")}
                 step = line.get("step")
                 if same and type(step) is int and step > self._began_at:

@@ -23,10 +23,10 @@ class SkippedData:
         files = recipe_file("skipped_data") if "WORKBENCH_SKIP_DATA" in os.environ else None
         self._ranges: list[tuple[int, int]] = files.skipped_ranges() if files else []
         self._data_step: Any = getattr(files, "data_step", None)
-        self._known: list[dict[str, Any]] = []
+        self._loaders: list[dict[str, Any]] = []
         with contextlib.suppress(ValueError):
-            self._known = json.loads(os.environ.get("WORKBENCH_SKIP_LOADER", "[]"))
-        self._given = self._dropped = 0
+            self._loaders = json.loads(os.environ.get("WORKBENCH_SKIP_LOADER", "[]"))
+        self._delivered = self._dropped = 0
 
     def __bool__(self) -> bool:
         """Whether there is anything to leave out."""
@@ -37,16 +37,16 @@ class SkippedData:
         each = self._batches_a_step(feed)
         if not each:
             return
-        step = first_step() + self._given // each
-        wanted = (self._data_step(step, self._ranges) - step) * each
-        while self._dropped < wanted:
+        step = first_step() + self._delivered // each
+        to_drop = (self._data_step(step, self._ranges) - step) * each
+        while self._dropped < to_drop:
             fetch(iterator)
             self._dropped += 1
-        self._given += 1
+        self._delivered += 1
 
     def _batches_a_step(self, feed: Any) -> int:
         """Of the loader that trains; 0 for any other."""
-        for entry in self._known:
+        for entry in self._loaders:
             if all(entry.get(name) == feed.about.get(name) for name in _ABOUT):
                 return int(entry.get("batches_a_step") or 1)
         return 0

@@ -91,7 +91,7 @@ def join_fork(recorder: Recorder, module: Any, code: Mapping[str, Any]) -> None:
     """This process is a fork of the only rank and has joined a group: it has a rank of its own."""
     parent, folder, rank = recorder.owner, recorder.folder, int(module.get_rank())
     if (
-        not os.environ.get(ends.ALONE)
+        not os.environ.get(ends.SINGLE_RANK_VARIABLE)
         or recorder.steps > first_step()
         or not _claimed(folder, rank, parent)
     ):

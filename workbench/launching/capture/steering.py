@@ -2,8 +2,8 @@
 
 All ranks do it after the same step, or none does. A request names that step, which lies ahead. Each
 rank's listening thread answers whether it heard of it in time. At the boundary a rank waits for all
-these answers, and whoever has them first writes the decision, once for all: a hard link has one
-winner. A rank whose answer does not come has the request dropped by everybody.
+these answers, and the first to have them writes the decision, once for all: a hard link has one
+winner. A rank whose answer does not come has the request dropped by all.
 
 ``steering/NAME/``: ``request.json``, ``heard-R``, ``decision`` and ``result-R.json``, see `store`.
 ``control/steer`` has the names, one a line; it is of one attempt.
@@ -102,9 +102,9 @@ class Steering:
 
     def __init__(self, recorder: Any) -> None:
         self._recorder = recorder
-        self._known: set[str] = set()
+        self._seen_names: set[str] = set()
         self._waiting: list[RankRequest] = []
-        self._wanted: dict[
+        self._pending: dict[
             str, RankRequest
         ] = {}  # a save or an evaluation that the loop is to make
         self._setting: list[tuple[RankRequest, list[Override]]] = []
@@ -112,8 +112,8 @@ class Steering:
     def hear(self, names: str) -> None:
         """Take in the requests that are named and new."""
         for name in names.split():
-            if name not in self._known and _NAME.fullmatch(name):
-                self._known.add(name)
+            if name not in self._seen_names and _NAME.fullmatch(name):
+                self._seen_names.add(name)
                 with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
                     self._take_in(os.path.join(self._recorder.folder, FOLDER, name))
 
@@ -164,15 +164,17 @@ class Steering:
 
             begin(self._recorder, request)
         else:
-            self._wanted[request.action] = request
+            self._pending[request.action] = request
 
     def _set(self, request: RankRequest) -> None:
         lead = self._recorder.lead()
-        known = changeable(lead)
+        settings = changeable(lead)
         values = {str(name): float(value) for name, value in request.document["values"].items()}
-        unknown = sorted(set(values) - set(known))
+        unknown = sorted(set(values) - set(settings))
         if unknown:
-            has = f"It has {', '.join(known)}." if known else "No optimizer of torch was seen."
+            has = (
+                f"It has {', '.join(settings)}." if settings else "No optimizer of torch was seen."
+            )
             request.result(done=False, why=f"The optimizer has no value {unknown[0]!r}. {has}")
             return
         hold = bool(request.document.get("hold"))
@@ -201,12 +203,12 @@ class Steering:
 
     def take(self, action: str) -> RankRequest | None:
         """Whether a loop that can do it does `action` now; it then calls `RankRequest.result`."""
-        return self._wanted.pop(action, None)
+        return self._pending.pop(action, None)
 
     def before_backward(self) -> None:
         """No loop took what was asked: Accelerate saves; of other scripts no one knows how."""
-        for action in list(self._wanted):
-            request = self._wanted.pop(action)
+        for action in list(self._pending):
+            request = self._pending.pop(action)
             if action == "checkpoint" and self._recorder.accelerator is not None:
                 from .graceful_stop import save_now  # noqa: PLC0415  (which imports the recorder)
 
@@ -220,7 +222,7 @@ class Steering:
     def end(self) -> None:
         """The rank ends: what still waits is not done."""
         looks = self._recorder.looks
-        left = [*self._waiting, *self._wanted.values(), *(setting[0] for setting in self._setting)]
+        left = [*self._waiting, *self._pending.values(), *(setting[0] for setting in self._setting)]
         left += [] if looks is None else [looks.request]
         for request in left:
             request.result(done=False, why=f"the run ended at step {self._recorder.steps}")

@@ -42,8 +42,8 @@ class StepRecord(NamedTuple):
             line["data_seconds"] = round(self.data_seconds, 6)
         if self.batch is not NOTHING:
             tokens, samples, fingerprint = self.batch
-            known = {"tokens": tokens, "samples": samples, "batch": fingerprint}
-            line.update((name, value) for name, value in known.items() if value is not None)
+            batch_values = {"tokens": tokens, "samples": samples, "batch": fingerprint}
+            line.update((name, value) for name, value in batch_values.items() if value is not None)
         line["backward_at"] = round(self.backward_at, 6)
         if self.optimizer_at is not None:
             line["optimizer_at"] = round(self.optimizer_at, 6)

@@ -32,21 +32,21 @@ def begin(recorder: Any, request: RankRequest) -> None:
     for root in _roots():  # the largest first: it has the name, where several have it
         for name, module in _named(root):
             named.setdefault(name, module)
-    wanted = str(request.document.get("module") or "")
-    if not wanted:
+    pattern = str(request.document.get("module") or "")
+    if not pattern:
         listed = [[name, type(module).__name__] for name, module in named.items()]
         request.result(done=True, modules=listed[:_MOST_NAMES], more=len(listed) - _MOST_NAMES)
         return
     modules = {
         name: value
         for name, value in named.items()
-        if name == wanted or ("*" in wanted and fnmatch.fnmatchcase(name, wanted))
+        if name == pattern or ("*" in pattern and fnmatch.fnmatchcase(name, pattern))
     }
     if not modules:
-        near = difflib.get_close_matches(wanted, named, n=3, cutoff=0.3)
-        hint = f" Nearest: {', '.join(near)}" if near and "*" not in wanted else ""
+        near = difflib.get_close_matches(pattern, named, n=3, cutoff=0.3)
+        hint = f" Nearest: {', '.join(near)}" if near and "*" not in pattern else ""
         hint = f"{hint}. Without a module the names are listed."
-        request.result(done=False, why=f"The model has no module {wanted!r}{hint}")
+        request.result(done=False, why=f"The model has no module {pattern!r}{hint}")
         return
     kinds = [kind for kind in KINDS if kind in request.document.get("kinds", KINDS)]
     recorder.looks = TensorLooks(recorder, request, modules, kinds)
@@ -174,8 +174,8 @@ def _roots() -> list[Any]:
     alive: list[Any] = [
         module for module in gc.get_objects() if issubclass(type(module), module_type)
     ]
-    held = {id(child) for module in alive for child in _children(module).values()}
-    roots = [module for module in alive if id(module) not in held]
+    child_ids = {id(child) for module in alive for child in _children(module).values()}
+    roots = [module for module in alive if id(module) not in child_ids]
     sized = [(sum(p.numel() for p in root.parameters() if p.requires_grad), root) for root in roots]
     sized = [
         (size, _unwrapped(module))

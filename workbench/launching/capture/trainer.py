@@ -83,7 +83,7 @@ def _stop_at_the_end(recorder: Recorder, trainer: Any) -> None:
 
 
 def _logged(_trainer: Any, logs: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
-    """What Trainer logs beside the columns that every step has."""
+    """What Trainer logs besides the columns that every step has."""
     return {name: value for name, value in logs.items() if name not in _OF_EVERY_STEP}
 
 

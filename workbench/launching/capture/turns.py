@@ -37,8 +37,8 @@ class Turn(NamedTuple):
 
     def record(self, step: int, seconds: float | None) -> StepRecord:
         """The step as number `step`, without what was consumed and waited for."""
-        known = (step, self.time, seconds, None, NOTHING, self.backward_at, self.optimizer_at)
-        return StepRecord(*known, 0.0, 0.0, 0.0, self.lr, None)
+        fields = (step, self.time, seconds, None, NOTHING, self.backward_at, self.optimizer_at)
+        return StepRecord(*fields, 0.0, 0.0, 0.0, self.lr, None)
 
 
 COUNTS: tuple[list[Turn], int] = ([], 0)
@@ -124,8 +124,8 @@ class Turns:
     def _follow(self, optimizer: Any) -> None:
         self._first = weakref.ref(optimizer)
         self._since = []
-        kept = (one for one in _parameters(optimizer) if one.grad is not None)
-        parameter = next(kept, None)
+        with_gradient = (weight for weight in _parameters(optimizer) if weight.grad is not None)
+        parameter = next(with_gradient, None)
         moved = parameter is None or any(hasattr(parameter, name) for name in _MOVED)
         self.watched = None if moved else weakref.ref(parameter)
 

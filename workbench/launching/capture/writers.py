@@ -80,12 +80,12 @@ class LineWriter:
             while self._pending:
                 some = list(itertools.islice(self._pending, _LINES_AT_ONCE))
                 data = b"".join(some)
-                rest = data[os.write(self._file, data) :]
+                unwritten = data[os.write(self._file, data) :]
                 for _ in some:
                     self._pending.popleft()
-                self._torn = bool(rest)
-                if rest:
-                    self._pending.appendleft(rest)
+                self._torn = bool(unwritten)
+                if unwritten:
+                    self._pending.appendleft(unwritten)
         return not self._pending
 
     def _open(self) -> int:
@@ -168,7 +168,7 @@ class LaterLines:
                 written += 1
             if writer.flush():
                 self._done = written
-            # From here on whoever comes with something sees that it has to wake us.
+            # From here on a caller with new lines sees that it has to wake us.
             self.idle = self._done == written == before
             self._attend()
             if not self.idle:

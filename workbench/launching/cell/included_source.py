@@ -20,7 +20,7 @@ NEW_PROCESS = "each rank is a new process"
 _DEEPEST = 200  # names that one source may draw in
 
 
-def taken_source(names: list[str], namespace: Mapping[str, Any]) -> str:
+def included_source(names: list[str], namespace: Mapping[str, Any]) -> str:
     """Source that defines `names` as `namespace` has them, with what they need of it.
 
     Raises:
@@ -29,8 +29,8 @@ def taken_source(names: list[str], namespace: Mapping[str, Any]) -> str:
     """
     for name in names:
         if name not in namespace:
-            known = [name for name in namespace if not name.startswith("_")]
-            raise UnknownNameError.near("name in the notebook", name, known)
+            public_names = [name for name in namespace if not name.startswith("_")]
+            raise UnknownNameError.near("name in the notebook", name, public_names)
     imports, bodies = list[str](), dict[str, str]()
     waiting = [(name, "") for name in names]
     done = set[str]()
@@ -162,10 +162,13 @@ def _in_order(bodies: Mapping[str, str], namespace: Mapping[str, Any]) -> list[s
         kind = isinstance(namespace[name], FunctionType | type)
         return (int(kind), len(needed))
 
-    placed, rest = list[str](), sorted(bodies, key=place)
-    while rest:  # what a definition reads at once must stand before it
-        ready = next((n for n in rest if not _read_at_once(bodies[n]) & set(rest) - {n}), rest[0])
-        rest.remove(ready)
+    placed, remaining = list[str](), sorted(bodies, key=place)
+    while remaining:  # what a definition reads at once must stand before it
+        ready = next(
+            (n for n in remaining if not _read_at_once(bodies[n]) & set(remaining) - {n}),
+            remaining[0],
+        )
+        remaining.remove(ready)
         placed.append(bodies[ready])
     return placed
 

@@ -17,26 +17,28 @@ _ALWAYS = {
 _NOTEBOOK_ONLY = ("%", "!", "?")
 
 
-def parsed(source: str, shown: str) -> ast.Module:
-    """The tree of `source`, which errors call `shown`.
+def parsed(source: str, title: str) -> ast.Module:
+    """The tree of `source`, which errors call `title`.
 
     Raises:
         UsageError: it is not plain Python, which is all that a rank understands.
     """
     try:
-        tree = parse_python(source, shown)
-        compile(source, shown, "exec")
+        tree = parse_python(source, title)
+        compile(source, title, "exec")
     except (SyntaxError, ValueError, RecursionError) as error:
         line = getattr(error, "lineno", None) or 1
         text = (source.splitlines()[line - 1 : line] or [""])[0].strip()
-        what = getattr(error, "msg", None) or str(error)
+        problem = getattr(error, "msg", None) or str(error)
         if text.startswith(_NOTEBOOK_ONLY) or text.endswith("?"):
-            what = "IPython's own syntax; each rank is plain Python. Put it into a cell of its own"
-        raise UsageError(f"{shown}, line {line}: `{text}`: {what}.") from error
+            problem = (
+                "IPython's own syntax; each rank is plain Python. Put it into a cell of its own"
+            )
+        raise UsageError(f"{title}, line {line}: `{text}`: {problem}.") from error
     return tree
 
 
-def missing_names(source: str, shown: str = "<source>") -> dict[str, int]:
+def missing_names(source: str, title: str = "<source>") -> dict[str, int]:
     r"""The global names that `source` reads and never defines, each with its first line.
 
     With ``from x import *`` in it nothing is known to be missing.
@@ -47,12 +49,12 @@ def missing_names(source: str, shown: str = "<source>") -> dict[str, int]:
     >>> missing_names("import os\ndef f(x):\n    return os.sep + x + y\n")
     {'y': 3}
     """
-    tree = parsed(source, shown)
+    tree = parsed(source, title)
     if any(
         isinstance(node, ast.ImportFrom) and node.names[0].name == "*" for node in ast.walk(tree)
     ):
         return {}
-    top = symtable.symtable(source, shown, "exec")
+    top = symtable.symtable(source, title, "exec")
     tables = _all_tables(top)
     defined = {symbol.get_name() for symbol in top.get_symbols() if _is_bound(symbol)}
     defined |= _named_in_passing(tree)

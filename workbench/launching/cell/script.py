@@ -18,9 +18,9 @@ from typing import Any
 from workbench.errors import UsageError
 from workbench.launching.cell.included_source import (
     NEW_PROCESS,
+    included_source,
     is_importable,
     source_of,
-    taken_source,
 )
 from workbench.launching.cell.missing import missing_names, parsed
 from workbench.store.layout import CELL_FOLDER
@@ -28,7 +28,7 @@ from workbench.store.layout import CELL_FOLDER
 _MARK = "# %%train"
 _PRELUDE = "import os, sys; sys.path.insert(0, os.getcwd())"
 _NAN = "float('nan')"  # as a word; no Python literal is NaN, and 1e999 is infinite
-_TAKEN = "notebook_source"
+_INCLUDED_MODULE = "notebook_source"
 _STAGED = ".cells"
 _NOTEBOOK_OWN = {"get_ipython", "display", "In", "Out", "_", "__", "___"}
 
@@ -70,23 +70,23 @@ def cell_script(
     Raises:
         UsageError: it is not plain Python, or uses a name that a new process does not have.
     """
-    shown = f"cell [{number}]"
+    title = f"cell [{number}]"
     body = f"\n{source}"
-    tree = parsed(body, shown)
-    lacking = {name: line for name, line in missing_names(body, shown).items()
+    tree = parsed(body, title)
+    lacking = {name: line for name, line in missing_names(body, title).items()
                if name not in include}  # fmt: skip
     if lacking:
         raise UsageError("\n".join(_sentence(n, line, namespace) for n, line in lacking.items()))
-    taken = taken_source(list(include), namespace) if include else ""
-    first = [_prelude(), f"from {_TAKEN} import {', '.join(include)}" if include else ""]
+    included = included_source(list(include), namespace) if include else ""
+    first = [_prelude(), f"from {_INCLUDED_MODULE} import {', '.join(include)}" if include else ""]
     lines = re.split(r"\r\n|\r|\n", body.rstrip("\r\n"))  # as Python has its lines
     for node in tree.body:  # has to be a file's first statement
         if isinstance(node, ast.ImportFrom) and node.module == "__future__":
             first.insert(0, ast.unparse(node))
             for at in range(node.lineno - 1, node.end_lineno or node.lineno):
                 lines[at] = ""
-    lines[0] = "; ".join(filter(None, first)) + f"  {_MARK} {shown}"
-    return _write(root, f"cell_{number}", "\n".join(lines) + "\n", taken)
+    lines[0] = "; ".join(filter(None, first)) + f"  {_MARK} {title}"
+    return _write(root, f"cell_{number}", "\n".join(lines) + "\n", included)
 
 
 def _sentence(name: str, line: int, namespace: Mapping[str, Any]) -> str:
@@ -117,11 +117,11 @@ def function_script(root: Path, function: Callable[..., object]) -> Path:
             f"{function!r} is not a plain function: give a def, a script's path or a recipe's name."
         )
     name, home = function.__name__, function.__module__
-    taken = ""
+    included = ""
     if not is_importable(function):
         source_of(function)
-        taken = taken_source([name], {**function.__globals__, name: function})
-        home = _TAKEN
+        included = included_source([name], {**function.__globals__, name: function})
+        home = _INCLUDED_MODULE
     text = (
         f"{_prelude()}  {_MARK} {name}\n"
         "import ast\n\n"
@@ -136,7 +136,7 @@ def function_script(root: Path, function: Callable[..., object]) -> Path:
         'if __name__ == "__main__":\n'
         f"    {name}(*map(read, sys.argv[1:]))\n"
     )
-    return _write(root, name, text, taken)
+    return _write(root, name, text, included)
 
 
 def as_words(arguments: Sequence[Any]) -> list[str]:
@@ -146,8 +146,8 @@ def as_words(arguments: Sequence[Any]) -> list[str]:
         UsageError: one of them cannot be written as a Python literal.
     """
     words = list[str]()
-    for given in arguments:
-        value = _plain(given)
+    for argument in arguments:
+        value = _plain(argument)
         if isinstance(value, float) and not math.isfinite(value):
             words.append(_NAN if math.isnan(value) else f"{'-' * (value < 0)}1e999")
             continue
@@ -182,14 +182,14 @@ def _is_literal(text: str) -> bool:
     return True
 
 
-def _write(root: Path, name: str, text: str, taken: str) -> Path:
+def _write(root: Path, name: str, text: str, included: str) -> Path:
     (root / _STAGED).mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(dir=root / _STAGED)) / CELL_FOLDER
     folder.mkdir()
     path = folder / f"{re.sub(r'[^A-Za-z0-9_]', '', name)}.py"
     path.write_text(text, encoding="utf-8")
-    if taken:
-        (folder / f"{_TAKEN}.py").write_text(taken, encoding="utf-8")
+    if included:
+        (folder / f"{_INCLUDED_MODULE}.py").write_text(included, encoding="utf-8")
     return path
 
 

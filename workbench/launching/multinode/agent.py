@@ -53,7 +53,7 @@ from workbench.store.run_record import RunRecord
 from workbench.store.schema import SCHEMA_VERSION, ProcessDoc, SystemLine
 
 TICK_SECONDS = 0.33
-TELL_SECONDS = 1.0
+REPORT_SECONDS = 1.0
 SILENCE_SECONDS = 900.0  # nothing heard of node 0 for so long, and nothing of ours at work
 PATIENCE_SECONDS = 20.0  # for what ends by itself
 _PR_SET_CHILD_SUBREAPER = 36
@@ -83,7 +83,7 @@ class NodeAgent:
         self._reachability = ReachabilityWatch()
         self._heard: tuple[object, float] = (None, time.monotonic())
         self._ended_before = _end_of(paths)
-        self._tell_due = 0.0
+        self._report_due = 0.0
         self._noticed = False
         self._stop_at: int | None = None
         self._lock: int | None = None
@@ -142,7 +142,7 @@ class NodeAgent:
 
         Node 0 may see the new file late, but reads this machine's own again each time.
         """
-        self._noticed, self._tell_due = True, 0.0
+        self._noticed, self._report_due = True, 0.0
         guarded("preempt", (self.paths.control / "preempt").touch)
 
     def _follow(self) -> int:
@@ -151,10 +151,10 @@ class NodeAgent:
             if order is not None and "phase" in order:
                 self._obey(order)
             self._look_at_launcher()
-            if time.monotonic() >= self._tell_due:
-                self._tell_due = time.monotonic() + TELL_SECONDS
+            if time.monotonic() >= self._report_due:
+                self._report_due = time.monotonic() + REPORT_SECONDS
                 self._report()
-                end = self._end_told()
+                end = self._exit_code_if_over()
                 if end is not None:
                     return end
             time.sleep(TICK_SECONDS)
@@ -238,7 +238,7 @@ class NodeAgent:
             self._exit_code = self._child.poll()
         self._child, self._launcher, self._left = None, None, len(left)
 
-    def _end_told(self) -> int | None:
+    def _exit_code_if_over(self) -> int | None:
         """The exit code when there is nothing to wait for any more."""
         end = _end_of(self.paths)
         if end is not None and end != self._ended_before and self._phase != "running":
@@ -303,8 +303,8 @@ class NodeAgent:
         if now < self._sample_due:
             return self._sampled
         self._sample_due = now + sample_pause(now - self._began)
-        known = (rank.get("process") for rank in ranks.values())
-        line = self._host.sample(process for process in known if process is not None)
+        rank_processes = (rank.get("process") for rank in ranks.values())
+        line = self._host.sample(process for process in rank_processes if process is not None)
         if self._gpus is not None:
             line["gpus"] = [sample.document() for sample in self._gpus.sample()]
         self._system.write(json.dumps(line, separators=(",", ":")).encode() + b"\n")
@@ -345,9 +345,9 @@ def _take_lock(paths: RunPaths, node: int) -> int:
     if lock is None:
         before: dict[str, Any] = read_json(paths.node(node)) or {}
         agent: dict[str, Any] = before.get("agent") or {}
-        who = f"on {before.get('host')}, process {agent.get('pid')}"
+        holder = f"on {before.get('host')}, process {agent.get('pid')}"
         raise UsageError(
-            f"Node {node} of {paths.directory.name} has an agent already ({who}). Give this "
+            f"Node {node} of {paths.directory.name} has an agent already ({holder}). Give this "
             "machine another --rank, or end that one first."
         )
     return lock

@@ -122,5 +122,5 @@ def _check_here(folder: str, script: str) -> None:
 def _python_path(environment: Mapping[str, str]) -> str:
     """The hook of this installation in place of node 0's, then what follows it."""
     first, _, rest = environment.get("PYTHONPATH", "").partition(os.pathsep)
-    kept = rest if Path(first).name == SITE_FOLDER.name else os.pathsep.join([first, rest])
-    return os.pathsep.join(filter(None, [str(SITE_FOLDER), kept.strip(os.pathsep)]))
+    user_path = rest if Path(first).name == SITE_FOLDER.name else os.pathsep.join([first, rest])
+    return os.pathsep.join(filter(None, [str(SITE_FOLDER), user_path.strip(os.pathsep)]))

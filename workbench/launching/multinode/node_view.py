@@ -61,18 +61,18 @@ def _document(facts: RankFacts, process: ProcessDoc) -> NodeRank:
 def reported_facts(
     paths: RunPaths, rank: int, process: ProcessDoc | None, report: NodeRank | None, age: float
 ) -> RankFacts:
-    """The facts of a rank on another machine, which told of it `age` seconds ago."""
+    """The facts of a rank on another machine, which reported it `age` seconds ago."""
     ended = paths.rank_end(rank).exists()
     if report is None or process is None or report.get("process") != process:
         return RankFacts(process=process, alive=process is not None and not ended, ended=ended)
     names = ("process_state", "rss_bytes", "swapped_bytes", "own_bytes", "cpu_seconds")
-    known = {name: report.get(name) for name in names}
+    figures = {name: report.get(name) for name in names}
     return RankFacts(
         process=process,
         alive=bool(report.get("alive")),
         pulse=_pulse(report, age),
         ended=ended,
-        **known,  # pyright: ignore[reportArgumentType]
+        **figures,  # pyright: ignore[reportArgumentType]
     )
 
 
@@ -137,7 +137,7 @@ class NodeView:
                 self.mute.discard(node)
 
     def begin(self) -> None:
-        """An attempt begins: whoever is there now must stay."""
+        """An attempt begins: every node that is there now must stay."""
         self.mute = set()
         for seen in self.seen.values():
             seen.agent, seen.ended_at = seen.document.get("agent"), None
@@ -150,7 +150,7 @@ class NodeView:
         return seen.document.get("phase") == "ready" and seen.document.get("attempt") == attempt
 
     def has_ended(self, node: int, attempt: int) -> bool:
-        """Whether nothing of that attempt is at work there, as far as it told."""
+        """Whether nothing of that attempt is at work there, as far as it reported."""
         seen = self.seen.get(node)
         if seen is None or seen.document.get("attempt") != attempt:
             return True
@@ -200,7 +200,7 @@ class NodeView:
         )
 
     def rank_facts(self, rank: int, process: ProcessDoc | None) -> RankFacts:
-        """What its machine told of a rank."""
+        """What its machine reported of a rank."""
         seen = self.seen.get(rank // len(ranks_of(0, self._run)))
         report = None if seen is None else seen.document.get("ranks", {}).get(str(rank))
         age = 0.0 if seen is None else seen.silent_seconds

@@ -69,7 +69,7 @@ class Peers:
         return self._order.get("phase") == "go"
 
     @property
-    def _others(self) -> range:
+    def _other_nodes(self) -> range:
         return range(1, self._view.count)
 
     def gather(self, spec: LaunchSpec, attempt: int, first_step: int) -> LaunchSpec:
@@ -82,8 +82,10 @@ class Peers:
         address = launcher[launcher.index("--main_process_ip") + 1]
         first = int(launcher[launcher.index("--main_process_port") + 1])
         # Each attempt has its own port: what is left of the one before cannot disturb it.
-        wanted = first + attempt - 1
-        port = self._beacon.light(address, [wanted] if first and wanted <= _LAST_PORT else [])
+        attempt_port = first + attempt - 1
+        port = self._beacon.light(
+            address, [attempt_port] if first and attempt_port <= _LAST_PORT else []
+        )
         usual = _WAIT_SECONDS if attempt == 1 else _RETURN_SECONDS
         self._patience = float(os.environ.get(WAIT_VARIABLE) or usual)
         self._gathered_at, self._lost_at, self.ending = time.monotonic(), None, None
@@ -110,7 +112,7 @@ class Peers:
         `beat` is called with what is waited for, about once a second.
         """
         beat_due = 0.0
-        while not all(self._view.is_ready(node, self._attempt) for node in self._others):
+        while not all(self._view.is_ready(node, self._attempt) for node in self._other_nodes):
             waited = time.monotonic() - self._gathered_at
             if waited > self._patience:
                 command = rules.node_command(self._paths.directory, self._first())
@@ -135,7 +137,7 @@ class Peers:
         self._write("go")
 
     def _first(self) -> int:
-        ready = (node for node in self._others if not self._view.is_ready(node, self._attempt))
+        ready = (node for node in self._other_nodes if not self._view.is_ready(node, self._attempt))
         return next(ready, 1)
 
     def _waiting(self, left: float) -> str:
@@ -171,7 +173,7 @@ class Peers:
             self._write("go")
 
     def hardware(self) -> Iterator[tuple[int, NodeDoc]]:
-        """What each other node told of its hardware."""
+        """What each other node reported of its hardware."""
         for node, seen in self._view.seen.items():
             if seen.heard:
                 yield node, cast("NodeDoc", seen.document)
@@ -181,7 +183,7 @@ class Peers:
         return self._view.facts(training=self._training)
 
     def rank_facts(self, rank: int, process: ProcessDoc | None) -> RankFacts:
-        """What its machine told of a rank."""
+        """What its machine reported of a rank."""
         return self._view.rank_facts(rank, process)
 
     def must_end(self, *, restarts: bool) -> bool:
@@ -237,7 +239,7 @@ class Peers:
 
     def _unanswered(self) -> list[int]:
         self._view.look()
-        return [node for node in self._others if not self._view.has_ended(node, self._attempt)]
+        return [node for node in self._other_nodes if not self._view.has_ended(node, self._attempt)]
 
     def culprit(self) -> Finding | None:
         """The machine because of which an attempt failed whose ranks know none of their own."""

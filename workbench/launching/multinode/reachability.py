@@ -102,7 +102,7 @@ class Beacon:
     def _bind(listener: socket.socket, address: str, port: int) -> None:
         try:
             listener.bind((address, port))
-        except OSError:  # an address that a router or a cloud translates is none of our own
+        except OSError:  # an address that a router or a cloud translates is not one of our own
             if not _is_own(address):
                 listener.bind(("", port))
             else:

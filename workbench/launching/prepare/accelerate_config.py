@@ -50,7 +50,7 @@ class FsdpKey:
 
     def written(self, value: Any) -> Any:
         """The value as the file has it."""
-        return next((word for word, meant in self.words.items() if meant == value), value)
+        return next((word for word, meaning in self.words.items() if meaning == value), value)
 
 
 FSDP_KEYS = {"meta_init": FsdpKey(key="fsdp_cpu_ram_efficient_loading", absent=True)}
@@ -75,7 +75,7 @@ def config_text(
 ) -> str:
     """The accelerate config file (YAML; every value is written as JSON, which YAML includes).
 
-    It has no mixed_precision, which Accelerate refuses beside a DeepSpeed file: a flag says it.
+    It has no mixed_precision, which Accelerate refuses with a DeepSpeed file: a flag sets it.
 
     Args:
         strategy: How the work is spread.
@@ -87,10 +87,10 @@ def config_text(
         nodes: Equal machines; each gets its rank from the command line.
     """
     check_supported(strategy, splits, device)
-    who = backend(strategy, splits)
+    backend_name = backend(strategy, splits)
     values: dict[str, object] = {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": _distributed_type(strategy, who),
+        "distributed_type": _distributed_type(strategy, backend_name),
         "num_machines": nodes,
         "num_processes": strategy.world_size,
         "machine_rank": 0,
@@ -98,14 +98,14 @@ def config_text(
         "same_network": True,
         "use_cpu": False,  # CPU ranks come from the environment, see above
     }
-    if who == "deepspeed":
+    if backend_name == "deepspeed":
         path = str(folder / DEEPSPEED_NAME) if folder else DEEPSPEED_NAME
         values["deepspeed_config"] = {"deepspeed_config_file": path, "zero3_init_flag": False}
         if nodes > 1:  # its default starts the other machines itself, over pdsh
             values["deepspeed_config"] |= {"deepspeed_multinode_launcher": "standard"}
     if values["distributed_type"] == "FSDP":
         values["fsdp_config"] = _fsdp(strategy, wrap)
-    if who == "mesh" or (who == "fsdp" and strategy.dp_replicate > 1):
+    if backend_name == "mesh" or (backend_name == "fsdp" and strategy.dp_replicate > 1):
         values["parallelism_config"] = _mesh(strategy)
     text = "".join(f"{key}: {json.dumps(value)}\n" for key, value in values.items())
     wraps = wrap or strategy.fsdp.wrap_min_parameters
@@ -114,10 +114,10 @@ def config_text(
     return _NOTE + text if device == "cpu" else text
 
 
-def _distributed_type(strategy: Strategy, who: Backend) -> str:
-    if who in {"fsdp", "deepspeed"}:
-        return who.upper()
-    if who == "mesh" and strategy.shard_ranks > 1:  # its context parallelism wants FSDP2 too
+def _distributed_type(strategy: Strategy, kind: Backend) -> str:
+    if kind in {"fsdp", "deepspeed"}:
+        return kind.upper()
+    if kind == "mesh" and strategy.shard_ranks > 1:  # its context parallelism wants FSDP2 too
         return "FSDP"
     return "MULTI_GPU" if strategy.world_size > 1 else "NO"
 

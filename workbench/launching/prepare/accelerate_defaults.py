@@ -31,37 +31,37 @@ _TRIPLES = "ACCELERATE_FP8_OVERRIDE_"
 """Three variables of one flag, whose default is off: not carried over."""
 
 
-def open_settings(given: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Accelerate's variables beside `given` that count here, and a sentence on where each is from.
+def open_settings(variables: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """Accelerate's other variables that count here, and a sentence on where each is from.
 
-    First counts what is given, then this process's environment, then the user's file of
+    `variables` come first, then this process's environment, then the user's file of
     ``accelerate config``.
 
     Raises:
         UsageError: a variable asks for a number format that Accelerate does not have.
     """
-    path = _config_path({**os.environ, **given})
-    taken, sentences = dict[str, str](), list[str]()
+    path = _config_path({**os.environ, **variables})
+    chosen, sentences = dict[str, str](), list[str]()
     for name in _GROUPS:
-        said = given.get(name) or os.environ.get(name)
-        if said and not _is_known(name, said):
+        word = variables.get(name) or os.environ.get(name)
+        if word and not _is_known(name, word):
             raise UsageError(
-                f"{name} is {said!r}. Accelerate knows {', '.join(_PRECISIONS)}: set one of them."
+                f"{name} is {word!r}. Accelerate knows {', '.join(_PRECISIONS)}: set one of them."
             )
-        if given.get(name):
+        if variables.get(name):
             continue
         settings, source = _group(name, os.environ), "this environment"
         if not settings and path.is_file():  # Accelerate would refuse another format: not here
             settings, source = _group(name, _configured(path)), f"accelerate config: {path}"
         value = settings.get(name, "no")
         if value.lower() != "no" and _is_known(name, value):
-            taken |= settings
-            what = name.removeprefix("ACCELERATE_").lower()
+            chosen |= settings
+            title = name.removeprefix("ACCELERATE_").lower()
             sentences.append(
-                f"Accelerate is told {what} {value} ({source}). It counts where the script names "
+                f"Accelerate is told {title} {value} ({source}). It counts where the script names "
                 f"none. For another: --env {name}=no."
             )
-    return taken, sentences
+    return chosen, sentences
 
 
 def launcher_flags(environment: Mapping[str, str]) -> list[str]:

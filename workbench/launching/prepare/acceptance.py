@@ -24,7 +24,15 @@ from workbench.store.run_record import RunRecord
 from workbench.store.signatures import can_vouch, is_vouched, key_path, vouch
 
 _SEAL = "what it starts"  # has blanks, so no variable has this name
-_SEALED = ("script", "module", "recipe", "arguments", "working_directory", "recovery", "trackers")
+_SIGNED = (
+    "script",
+    "module",
+    "recipe",
+    "arguments",
+    "working_directory",
+    "recovery",
+    "trackers",
+)
 _HOOKS = ("on_end", "on_idle")
 _MOST = 2000  # characters of a line: a record may hold any
 
@@ -51,7 +59,7 @@ def check_accepted(paths: RunPaths, run: RunRecord) -> None:
     """
     if is_accepted(paths, run):
         return
-    starts = "\n".join(f"  {line}" for line in what_it_starts(run))
+    starts = "\n".join(f"  {line}" for line in started_commands(run))
     name = printable(run.run, max_line=_MOST)
     raise ForeignRunError(
         f"The record of {name} was not written by your workbench on this machine (it comes from "
@@ -82,10 +90,10 @@ def accept(paths: RunPaths) -> list[str]:
         write_json_atomic(paths.run, signed.document(), indent=2)
     except OSError as error:
         raise StoreError(f"{paths.run} cannot be written: {error}") from error
-    return what_it_starts(run)
+    return started_commands(run)
 
 
-def what_it_starts(run: RunRecord) -> list[str]:
+def started_commands(run: RunRecord) -> list[str]:
     """A line for the command of the record, and for each of its hooks."""
     lines = {"command": run.command, "in the folder": run.working_directory}
     lines |= {name: run.recovery.get(name) for name in _HOOKS} | {"copied to": run.mirror}
@@ -93,8 +101,8 @@ def what_it_starts(run: RunRecord) -> list[str]:
 
 
 def _line(words: Any) -> str:
-    given = cast("list[Any]", words) if isinstance(words, list) else [words]
-    text = shlex.join(str(word) for word in given)
+    parts = cast("list[Any]", words) if isinstance(words, list) else [words]
+    text = shlex.join(str(word) for word in parts)
     return printable(text.replace("\n", "\\n"), max_line=_MOST)
 
 
@@ -102,5 +110,5 @@ def _signed_text(run: RunRecord) -> str:
     """One text for all that decides what is started; not where its machines find each other."""
     document = run.document()  # what a record of an earlier version lacks is not in its seal
     command = without_placement(run.command) if "command" in document else None
-    signed = [command, *(document.get(name) for name in _SEALED)]
+    signed = [command, *(document.get(name) for name in _SIGNED)]
     return json.dumps([*signed, run.mirror] if run.mirror else signed, sort_keys=True)

@@ -84,29 +84,29 @@ def build_request(
             f"{target!r}."
         )
     options = with_job(options)
-    check_beside(options)
-    words, what = as_script_words(arguments), resolve(os.fspath(target))
-    options, notes = _settled(what, options)
-    built = checked(with_prediction(on_unused(_placed(what, words, options, folder))))
+    check_options(options)
+    words, resolved = as_script_words(arguments), resolve(os.fspath(target))
+    options, notes = _settled(resolved, options)
+    built = checked(with_prediction(on_unused(_placed(resolved, words, options, folder))))
     return replace(built, warnings=(*notes, *built.warnings))
 
 
-def _settled(what: Target, options: LaunchOptions) -> tuple[LaunchOptions, list[str]]:
+def _settled(target: Target, options: LaunchOptions) -> tuple[LaunchOptions, list[str]]:
     """The options with what a script of the user's leaves to Accelerate, and where that is from."""
-    if what.recipe is not None:
+    if target.recipe is not None:
         return options, []
     settings, notes = open_settings(options.environment)
     return replace(options, environment={**settings, **options.environment}), notes
 
 
 def _placed(
-    what: Target, arguments: Sequence[str], options: LaunchOptions, folder: Path | None
+    target: Target, arguments: Sequence[str], options: LaunchOptions, folder: Path | None
 ) -> Request:
     """What is started, and how it is spread over this host, or this and its equals."""
-    script, recipe = what.path, what.recipe
+    script, recipe = target.path, target.recipe
     host = options.cluster or detect_host()
     if options.cluster is None:
-        host_price()  # a price that is none is refused before anything is paid for
+        host_price()  # an invalid price is refused before anything is paid for
     if options.cluster is None and not options.cpu:
         refuse_silent_driver()
     host, options = on_named(host, options)
@@ -115,11 +115,11 @@ def _placed(
     address = check_nodes(options.nodes, options.address)
     check_no_secret(arguments, cluster.nodes)
     device = "cpu" if options.cpu or not cluster.gpus else "cuda"
-    given, count = _in_one_process(what, options)
-    given = _usual(script, recipe, count) if given is None else given
-    if count is None and options.devices and (given is None or _any_ranks(given)):
+    requested, count = _in_one_process(target, options)
+    requested = _usual(script, recipe, count) if requested is None else requested
+    if count is None and options.devices and (requested is None or _any_ranks(requested)):
         count = len(options.devices)
-    chosen = _strategy(given, count, device, cluster).with_options(**options.options)
+    chosen = _strategy(requested, count, device, cluster).with_options(**options.options)
     cluster = waiting_share(cluster, chosen.world_size // cluster.nodes, script, options)
     _require_libraries()
     layout = tuple(_layout(script, chosen, recipe, device, arguments))
@@ -127,9 +127,9 @@ def _placed(
         arguments = [*recipe_arguments(recipe, options.job.workload), *arguments]
     name = options.name
     return Request(
-        name=names.check_name(default_name(what.name, chosen) if name is None else name),
+        name=names.check_name(default_name(target.name, chosen) if name is None else name),
         script=script,
-        module=what.module,
+        module=target.module,
         arguments=(*layout, *arguments),
         layout_arguments=layout,
         recipe=recipe,
@@ -159,15 +159,15 @@ def check_no_secret(arguments: Sequence[str], nodes: int) -> None:
     """
     hidden = redact_arguments(arguments)
     if nodes > 1 and hidden != list(arguments):
-        shown = next(word for word, old in zip(hidden, arguments, strict=True) if word != old)
+        masked = next(word for word, old in zip(hidden, arguments, strict=True) if word != old)
         raise UsageError(
-            f"The arguments hold a secret ({shown}), which the other machines would have to read "
+            f"The arguments hold a secret ({masked}), which the other machines would have to read "
             "from a file of the run. Put it into an environment variable of each machine."
         )
 
 
-def check_beside(options: LaunchOptions) -> None:
-    """Refuse variables, trackers and targets of messages that are none.
+def check_options(options: LaunchOptions) -> None:
+    """Refuse variables, trackers and message targets that are not valid.
 
     Raises:
         UsageError: one of them is wrong.
@@ -221,36 +221,36 @@ def _check_recovery(recovery: Recovery) -> None:
 def _usual(script: Path, recipe: str | None, processes: int | None) -> str | None:
     """The strategy of a script that only one can be right for; None = DDP, or one process."""
     if recipe is not None:
-        alone = recipes.find(recipe).alone
-        return alone[0] if alone and processes != 1 else None
+        axes = recipes.find(recipe).alone
+        return axes[0] if axes and processes != 1 else None
     return "single" if spreads_itself(script) else None
 
 
 def _in_one_process(
-    what: Target, options: LaunchOptions
+    target: Target, options: LaunchOptions
 ) -> tuple[str | Strategy | None, int | None]:
     """Strategy and processes as asked for; of a script that starts its ranks itself one process.
 
     Each launched process would start as many, and they would meet on one port.
     """
-    given = options.strategy, options.processes
-    starter = None if what.recipe else rank_starter(what.path)
+    requested = options.strategy, options.processes
+    starter = None if target.recipe else rank_starter(target.path)
     if starter is None or options.nodes > 1:
-        return given
-    return given if starter.follows_launcher and given != (None, None) else ("single", 1)
+        return requested
+    return requested if starter.follows_launcher and requested != (None, None) else ("single", 1)
 
 
-def _check_alone(recipe: str, strategy: Strategy) -> None:
+def _check_single_axis(recipe: str, strategy: Strategy) -> None:
     """Refuse a strategy that a recipe of one idea would not follow."""
-    alone = recipes.find(recipe).alone
-    if not alone:
+    axes = recipes.find(recipe).alone
+    if not axes:
         return
     spread = [axis for axis in DEGREES if getattr(strategy, axis) > 1]
-    followed = not spread or (set(spread) <= set(alone) and alone[0] in spread)
+    followed = not spread or (set(spread) <= set(axes) and axes[0] in spread)
     if not followed or strategy.zero_stage:
         raise UsageError(
-            f"The recipe {recipe} spreads by {alone[0]} and nothing else, so {strategy.name!r} "
-            f"would not be what runs. Use --strategy {alone[0]}, or the recipe gpt."
+            f"The recipe {recipe} spreads by {axes[0]} and nothing else, so {strategy.name!r} "
+            f"would not be what runs. Use --strategy {axes[0]}, or the recipe gpt."
         )
 
 
@@ -267,30 +267,30 @@ def _layout(
             )
         return []
     splits = recipes.find(recipe).splits
-    _check_alone(recipe, strategy)
+    _check_single_axis(recipe, strategy)
     accelerate_config.check_supported(strategy, splits, device)
     check_arguments(arguments)
     return layout_flags(strategy) if splits else []
 
 
 def _strategy(
-    given: str | Strategy | None, processes: int | None, device: str, cluster: Cluster
+    requested: str | Strategy | None, processes: int | None, device: str, cluster: Cluster
 ) -> Strategy:
     """The strategy asked for, with as many ranks as asked for and as there can be."""
     nodes = cluster.nodes
-    if isinstance(given, Strategy):
-        check_shares(given.name, given.world_size, nodes)
-        _process_count(processes or given.world_size // nodes, None, device, cluster)
-        if processes is not None and processes * nodes != given.world_size:
+    if isinstance(requested, Strategy):
+        check_shares(requested.name, requested.world_size, nodes)
+        _process_count(processes or requested.world_size // nodes, None, device, cluster)
+        if processes is not None and processes * nodes != requested.world_size:
             raise UsageError(
-                f"The strategy has {given.world_size} ranks, but {processes * nodes} processes "
+                f"The strategy has {requested.world_size} ranks, but {processes * nodes} processes "
                 "were asked for. Leave one of them out."
             )
-        return given
-    count = nodes * _process_count(processes, given, device, cluster)
-    if given is None:
-        given = "ddp" if count > 1 else "single"
-    return Strategy.parse(given, count)
+        return requested
+    count = nodes * _process_count(processes, requested, device, cluster)
+    if requested is None:
+        requested = "ddp" if count > 1 else "single"
+    return Strategy.parse(requested, count)
 
 
 def _any_ranks(strategy: str | Strategy) -> bool:

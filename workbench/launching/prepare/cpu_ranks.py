@@ -56,19 +56,19 @@ def act_as_accelerator() -> None:
     setattr(PartialState, "_prepare_backend", prepare_backend)  # noqa: B010  (a private name)
     begin: Any = vars(PartialState)["__init__"]
 
-    def whatever_is_asked(self: Any, cpu: bool = False, **options: Any) -> None:  # noqa: ARG001, FBT001, FBT002
+    def init(self: Any, cpu: bool = False, **options: Any) -> None:  # noqa: ARG001, FBT001, FBT002
         begin(self, cpu=False, **options)
 
-    setattr(PartialState, "__init__", whatever_is_asked)  # noqa: B010
+    setattr(PartialState, "__init__", init)  # noqa: B010
     begin_all: Any = vars(accelerate_state.AcceleratorState)["__init__"]
 
-    def all_of_it(self: Any, *arguments: Any, **options: Any) -> None:
+    def init_accelerator_state(self: Any, *arguments: Any, **options: Any) -> None:
         os.environ.pop("ACCELERATE_USE_CPU", None)  # a script may set it again
         begin_all(
             self, *arguments, **{**options, "cpu": False}
         )  # given by name, as Accelerator does
 
-    setattr(accelerate_state.AcceleratorState, "__init__", all_of_it)  # noqa: B010
+    setattr(accelerate_state.AcceleratorState, "__init__", init_accelerator_state)  # noqa: B010
     construct = fsdp.CPUOffloadPolicy.__init__
 
     def without_pinning(self: Any, pin_memory: bool = False) -> None:  # noqa: FBT001, FBT002

@@ -41,9 +41,10 @@ def cpu_threads(
     >>> cpu_threads({}, cores=8, ranks=2, device="cpu", offload=False).document()
     {'value': 4, 'source': '8 cores over 2 ranks'}
     """
-    given = environment.get(VARIABLE, "").partition(",")[0].strip()  # "4,2" is one a nesting level
-    if given.isdecimal() and int(given) > 0:
-        return CpuThreads(value=int(given), source=f"{VARIABLE} of the environment")
+    # "4,2" is one number for each nesting level.
+    setting = environment.get(VARIABLE, "").partition(",")[0].strip()
+    if setting.isdecimal() and int(setting) > 0:
+        return CpuThreads(value=int(setting), source=f"{VARIABLE} of the environment")
     cores = cores or 1
     if ranks == 1:
         return CpuThreads(value=cores, source="all cores, one rank")

@@ -52,13 +52,13 @@ def recipe_arguments(recipe: str, workload: Workload) -> list[str]:
         "--optimizer": workload.optimizer,
         "--lora-rank": workload.lora_rank,
     }
-    known = flags_of(recipe)
-    if "--layers" not in known:
+    flags = flags_of(recipe)
+    if "--layers" not in flags:
         values["--size"] = model.layers
     if workload.lora_rank:
         values["--lora-targets"] = ",".join(workload.lora_targets)
-    words = [part for flag, value in values.items() if flag in known for part in (flag, str(value))]
-    return words + ["--qlora"] * (workload.quantization == "nf4" and "--qlora" in known)
+    words = [part for flag, value in values.items() if flag in flags for part in (flag, str(value))]
+    return words + ["--qlora"] * (workload.quantization == "nf4" and "--qlora" in flags)
 
 
 @functools.cache
@@ -101,16 +101,16 @@ def _unequal(trained: Any, described: Any) -> list[str]:
     """The fields in which two described values differ, those of inner values too."""
     differences: list[str] = []
     for field in fields(trained):
-        value, wanted = getattr(trained, field.name), getattr(described, field.name)
-        if is_dataclass(value) and type(value) is type(wanted):
-            differences += _unequal(value, wanted)
-        elif field.name != "calibration" and value != wanted:
-            differences.append(f"{field.name.replace('_', ' ')} {value}, not {wanted}")
+        value, expected = getattr(trained, field.name), getattr(described, field.name)
+        if is_dataclass(value) and type(value) is type(expected):
+            differences += _unequal(value, expected)
+        elif field.name != "calibration" and value != expected:
+            differences.append(f"{field.name.replace('_', ' ')} {value}, not {expected}")
     return differences
 
 
 def with_job(options: LaunchOptions) -> LaunchOptions:
-    """The options with the strategy and the machines of their job; what is given beside it counts.
+    """The options with the strategy and the machines of their job; what is given as well counts.
 
     Raises:
         UsageError: they are options of a strategy that the job does not have.
@@ -146,14 +146,14 @@ def on_this_host(options: LaunchOptions, host: Cluster) -> Cluster:
     return replace(host, usd_per_hour=price, network=cluster.network, link=cluster.link)
 
 
-def missing_gpus(wanted: Cluster, host: Cluster) -> str:
+def missing_gpus(cluster: Cluster, host: Cluster) -> str:
     """What a host lacks of one machine of a cluster, in one sentence; "" = nothing."""
-    kind = wanted.accelerator.id if wanted.accelerator else wanted.gpus[0].name
-    needs = f"the job needs {len(wanted.gpus)} x {kind}"
+    kind = cluster.accelerator.id if cluster.accelerator else cluster.gpus[0].name
+    needs = f"the job needs {len(cluster.gpus)} x {kind}"
     if not host.gpus:
         return f"This host has no GPU; {needs}."
     have = host.accelerator.id if host.accelerator else host.gpus[0].name
-    if len(host.gpus) >= len(wanted.gpus) and have == kind:
+    if len(host.gpus) >= len(cluster.gpus) and have == kind:
         return ""
     return f"This host has {len(host.gpus)} x {have}; {needs}."
 

@@ -43,10 +43,10 @@ def on_named(host: Cluster, options: LaunchOptions) -> tuple[Cluster, LaunchOpti
         if len(options.devices) > 1:
             raise UsageError("CUDA shows a process one slice of a GPU (MIG). Name one device.")
     names = _numbers(options.devices, host, _slots(options), cuda=cuda)
-    count, given = options.processes, len(names)
-    if count is not None and cuda and count not in {given, 1}:
+    count, named = options.processes, len(names)
+    if count is not None and cuda and count not in {named, 1}:
         raise UsageError(
-            f"--devices names {given} GPU{'s' * (given > 1)} for {count} processes. Name as many "
+            f"--devices names {named} GPU{'s' * (named > 1)} for {count} processes. Name as many "
             "as there are processes on this machine, or change --nproc."
         )
     options = replace(options, devices=names)
@@ -73,10 +73,10 @@ def placed(request: Request) -> Request:
         return request
     seen = [gpu.device_name for gpu in request.cluster.gpus]
     count = gpus_of(request.processes_here, request.script, len(seen))
-    held = {device.name for device in devices if device.runs}
-    if not held & set(seen[:count]):
+    held_names = {device.name for device in devices if device.runs}
+    if not held_names & set(seen[:count]):
         return request
-    free = [name for name in seen if name not in held]
+    free = [name for name in seen if name not in held_names]
     if len(free) < count:
         _refuse_held(seen[:count], devices)
     return on_devices(request, free[:count])
@@ -111,8 +111,8 @@ def gpus_of(ranks: int, script: Path, seen: int) -> int:
 
 def drives_all_gpus(request: Request) -> bool:
     """Whether one process of it drives all GPUs that it sees, and not the first of them alone."""
-    alone = request.device == "cuda" and request.processes_here == 1
-    return alone and takes_several(request.script)
+    is_single_process = request.device == "cuda" and request.processes_here == 1
+    return is_single_process and takes_several(request.script)
 
 
 def waiting_share(cluster: Cluster, ranks: int, script: Path, options: LaunchOptions) -> Cluster:
@@ -158,7 +158,7 @@ def check_free(paths: RunPaths, run: RunRecord) -> None:
         return
     cuda = run.device == "cuda"
     devices = read_devices(paths.directory.parent, cuda=cuda, besides=paths.directory.name)
-    if cuda and run.devices and not devices:  # it had some, so this is no word on what there is
+    if cuda and run.devices and not devices:  # it had some, so the driver does not answer
         raise _no_answer(run.run)
     gone = [name for name in run.devices if name not in {device.name for device in devices}]
     if gone:
@@ -170,11 +170,11 @@ def check_free(paths: RunPaths, run: RunRecord) -> None:
     _refuse_held(names, devices)
 
 
-def _no_answer(what: str) -> HostError:
+def _no_answer(subject: str) -> HostError:
     """That a driver which told some GPUs before tells none: no word on who holds them."""
     return HostError(
         driver_silence()
-        or f"The GPU driver does not answer, so {what} cannot have its GPUs: see nvidia-smi."
+        or f"The GPU driver does not answer, so {subject} cannot have its GPUs: see nvidia-smi."
     )
 
 
@@ -185,8 +185,10 @@ def assigned(run: RunRecord, names: Sequence[str]) -> RunRecord:
         return again
     recorded: list[dict[str, Any]] = run.cluster.get("gpus") or []
     seen = [asdict(gpu) for gpu in device_gpus()]
-    known = {device_name(gpu.get("index"), gpu.get("uuid")): gpu for gpu in [*seen, *recorded]}
-    gpus = [known[name] for name in names if name in known]
+    gpus_by_name = {
+        device_name(gpu.get("index"), gpu.get("uuid")): gpu for gpu in [*seen, *recorded]
+    }
+    gpus = [gpus_by_name[name] for name in names if name in gpus_by_name]
     return replace(
         again, cluster={**run.cluster, "gpus": gpus}, environment=run.environment | visible(names)
     )
@@ -197,19 +199,23 @@ def _slots(options: LaunchOptions) -> int:
     return slot_count(QueueFiles(store.root).settings.slots)
 
 
-def _numbers(given: Sequence[str], host: Cluster, slots: int, *, cuda: bool) -> tuple[str, ...]:
+def _numbers(words: Sequence[str], host: Cluster, slots: int, *, cuda: bool) -> tuple[str, ...]:
     """The names by number, in the order given."""
-    known = [gpu.device_name for gpu in host.gpus] if cuda else [str(slot) for slot in range(slots)]
-    what = "GPU" if cuda else "slot of cores"
+    valid_names = (
+        [gpu.device_name for gpu in host.gpus] if cuda else [str(slot) for slot in range(slots)]
+    )
+    kind = "GPU" if cuda else "slot of cores"
     names = list[str]()
-    for word in given:
+    for word in words:
         name = _by_uuid(word, host) if cuda and not word.isdecimal() else word
-        if name not in known:
-            there = ", ".join(known[:_MOST_NAMED]) + (" …" if len(known) > _MOST_NAMED else "")
+        if name not in valid_names:
+            there = ", ".join(valid_names[:_MOST_NAMED]) + (
+                " …" if len(valid_names) > _MOST_NAMED else ""
+            )
             more = "" if cuda else " Another number of slots: workbench queue slots N."
-            raise UsageError(f"This host has no {what} {word!r}, but {there}.{more}")
+            raise UsageError(f"This host has no {kind} {word!r}, but {there}.{more}")
         if name in names:
-            raise UsageError(f"--devices {','.join(given)}: {word} is named twice. Name it once.")
+            raise UsageError(f"--devices {','.join(words)}: {word} is named twice. Name it once.")
         names.append(name)
     return tuple(names)
 
@@ -234,19 +240,19 @@ def _narrowed(host: Cluster, names: Sequence[str], slots: int, *, cuda: bool) ->
 
 def _refuse_held(names: Sequence[str], devices: Sequence[Device]) -> None:
     by_name = {device.name: device for device in devices}
-    held = [by_name[name] for name in names if name in by_name and by_name[name].runs]
-    if not held:
+    held_devices = [by_name[name] for name in names if name in by_name and by_name[name].runs]
+    if not held_devices:
         return
     free = [device.name for device in devices if not device.runs]
-    who = "; ".join(
+    holders = "; ".join(
         f"{device.title} is held by {', '.join(holder.text for holder in device.runs)}"
-        for device in held
+        for device in held_devices
     )
-    first = held[0].runs[0]
+    first = held_devices[0].runs[0]
     wait = f"wait for it (workbench attach {first.run}), " if first.run else "wait for it, "
     count = len(names)
     other = f"use free ones (--devices {','.join(free[:count])}), " if len(free) >= count else ""
     raise UsageError(
-        f"{who}. To start this run, {wait}{other}file it in the queue (--queue), or "
+        f"{holders}. To start this run, {wait}{other}file it in the queue (--queue), or "
         "share what is held (--share)."
     )

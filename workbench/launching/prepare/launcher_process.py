@@ -32,7 +32,7 @@ _FOREIGN = frozenset(
 LOADERS = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONHOME")
 """They make Python load what someone else wrote: a supervisor does not inherit them."""
 
-ALONE = {
+SINGLE_PROCESS_VARIABLES = {
     "RANK": "0",
     "LOCAL_RANK": "0",
     "WORLD_SIZE": "1",
@@ -48,11 +48,11 @@ _HIP = "HIP_VISIBLE_DEVICES"
 
 def inherited(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """An environment (None = this process's) without what it says of someone else's ranks."""
-    given = os.environ if environment is None else environment
-    return {key: value for key, value in given.items() if key not in _FOREIGN}
+    variables = os.environ if environment is None else environment
+    return {key: value for key, value in variables.items() if key not in _FOREIGN}
 
 
-def shown_gpus(
+def with_visible_gpus(
     environment: Mapping[str, str], *, device: str, ranks: int, script: Path
 ) -> dict[str, str]:
     """The environment with the GPUs that the ranks are to see: a lone one the first of them.
@@ -73,8 +73,8 @@ def visible(devices: Sequence[str]) -> dict[str, str]:
     """
     if vendor() == AMD:
         places = ",".join(map(str, range(len(devices))))
-        shown = {_HIP: places, "CUDA_VISIBLE_DEVICES": places}
-        return {"ROCR_VISIBLE_DEVICES": ",".join(devices), **shown}
+        hip_variables = {_HIP: places, "CUDA_VISIBLE_DEVICES": places}
+        return {"ROCR_VISIBLE_DEVICES": ",".join(devices), **hip_variables}
     return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": ",".join(devices)}
 
 

@@ -92,14 +92,14 @@ def _data_parallel(strategy: Strategy) -> list[str]:
     flags += ["--bucket-views"] if strategy.ddp.bucket_views else []
     flags += ["--static-graph"] if strategy.ddp.static_graph else []
     flags += ["--find-unused"] if strategy.ddp.find_unused else []
-    who = backend(strategy, _OURS)
-    if who == "ddp":
+    backend_name = backend(strategy, _OURS)
+    if backend_name == "ddp":
         if strategy.reduce_bucket is not None:
             flags += ["--bucket-elements", str(strategy.reduce_bucket)]
         flags += ["--zero-optimizer"] if strategy.engine == "torch" else []
-    if who != "fsdp" and strategy.recompute != "none":  # FSDP's is set from outside
+    if backend_name != "fsdp" and strategy.recompute != "none":  # FSDP's is set from outside
         flags += ["--recompute", strategy.recompute]
-    if who in {"ddp", "fsdp"} and strategy.sync_every_micro_batch is not None:
+    if backend_name in {"ddp", "fsdp"} and strategy.sync_every_micro_batch is not None:
         when = "micro-batch" if strategy.sync_every_micro_batch else "step"
         flags += ["--sync-gradients", when]
     return flags

@@ -26,17 +26,17 @@ def check_limits_known(
     Raises:
         UsageError: the price is unknown, or this machine tells no energy.
     """
-    known = usd_per_hour is not None and 0 <= usd_per_hour < math.inf
-    if recovery.max_usd is not None and not known:
+    is_price_known = usd_per_hour is not None and 0 <= usd_per_hour < math.inf
+    if recovery.max_usd is not None and not is_price_known:
         raise UsageError(
             f"--max-usd {recovery.max_usd:g} needs the price of this machine, which is unknown. "
             "Set it, in dollars per hour: WORKBENCH_USD_PER_HOUR=2.50 in front of the command, or "
             "os.environ['WORKBENCH_USD_PER_HOUR'] = '2.50' in a notebook."
         )
     if recovery.max_kwh is not None and not _tells_energy(device, cluster):
-        what = "No GPU here tells its power or energy" if device == "cuda" else _NO_RAPL
+        reason = "No GPU here tells its power or energy" if device == "cuda" else _NO_RAPL
         raise UsageError(
-            f"--max-kwh {recovery.max_kwh:g} needs energy that can be measured. {what}. "
+            f"--max-kwh {recovery.max_kwh:g} needs energy that can be measured. {reason}. "
             "Limit the time instead: --max-hours."
         )
 

@@ -26,24 +26,24 @@ def of_own_model(request: Request, recipe: str, shape: Mapping[str, Any]) -> Job
     trainer = recipes.find(recipe).trainer
     if trainer is None or shape["model"] is None:
         return None
-    given: dict[str, Any] = {
+    options: dict[str, Any] = {
         name: shape[name]
         for name in ("seq_len", "micro_batch", "accumulate", "precision", "optimizer")
     }
-    given |= {"low_precision_weights": False, "strategy": request.strategy, "trainer": trainer}
-    given["variable_length"] = not shape["packing"]  # a batch is as long as its longest example
+    options |= {"low_precision_weights": False, "strategy": request.strategy, "trainer": trainer}
+    options["variable_length"] = not shape["packing"]  # a batch is as long as its longest example
     if shape["objective"] == "dpo":  # a pair is two sequences of one forward; see `with_pairs`
-        given |= {"micro_batch": 2 * shape["micro_batch"], "loss": "chunked"}
+        options |= {"micro_batch": 2 * shape["micro_batch"], "loss": "chunked"}
     if shape["lora_rank"]:
-        given |= {name: shape[name] for name in ("lora_rank", "lora_targets", "quantization")}
+        options |= {name: shape[name] for name in ("lora_rank", "lora_targets", "quantization")}
     nodes = request.cluster.nodes
-    given |= {"nodes": nodes, "gpus": request.strategy.world_size // nodes}
+    options |= {"nodes": nodes, "gpus": request.strategy.world_size // nodes}
     if request.device == "cpu":
-        given["cpu"] = True
+        options["cpu"] = True
     elif request.cluster.accelerator is not None:
-        given["gpu"] = request.cluster.accelerator.id
+        options["gpu"] = request.cluster.accelerator.id
     try:
-        return Job.from_options(shape["model"], given, typed=())
+        return Job.from_options(shape["model"], options, typed=())
     except UsageError:
         named_as_folder = shape["model"].startswith((".", "/", "~"))
         if named_as_folder or Path(shape["model"]).is_dir():

@@ -37,7 +37,7 @@ def wants_launcher(path: Path) -> bool:
     One that asks whether there are any (``os.environ.get("RANK")``) does without.
     """
     nodes = _own_nodes(path)
-    taken = {id(node.slice) for node in nodes if isinstance(node, ast.Subscript)}
+    subscript_ids = {id(node.slice) for node in nodes if isinstance(node, ast.Subscript)}
     constants = (node for node in nodes if isinstance(node, ast.Constant))
     named = [node for node in constants if node.value in LAUNCHERS_OWN]
     called = [node.func for node in nodes if isinstance(node, ast.Call)]
@@ -46,7 +46,7 @@ def wants_launcher(path: Path) -> bool:
         or (isinstance(function, ast.Name) and function.id == "init_process_group")
         for function in called
     )
-    return begins and all(id(node) in taken for node in named)
+    return begins and all(id(node) in subscript_ids for node in named)
 
 
 def _own_nodes(path: Path) -> list[ast.AST]:

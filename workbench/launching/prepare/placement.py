@@ -195,9 +195,9 @@ def _ipv4_of(name: str) -> str | None:
 
 
 def _with_ipv6(own: str) -> str | None:
-    wanted = ipaddress.ip_address(own.partition("%")[0]).packed.hex()
+    hex_address = ipaddress.ip_address(own.partition("%")[0]).packed.hex()
     try:
         lines = _IPV6_ADDRESSES.read_text().splitlines()
     except OSError:
         return None
-    return next((line.split()[-1] for line in lines if line.startswith(wanted)), None)
+    return next((line.split()[-1] for line in lines if line.startswith(hex_address)), None)

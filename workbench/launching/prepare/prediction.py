@@ -95,8 +95,8 @@ def _of_script(request: Request) -> Request:
         trainer = replace(trainer, is_imported=True)
     if job is not None:
         return replace(request, workload=job.workload, trainer=trainer)
-    known = measurements.find(request.store, request.script, request.arguments)
-    return replace(request, workload=known and known.workload, trainer=trainer)
+    measured = measurements.find(request.store, request.script, request.arguments)
+    return replace(request, workload=measured and measured.workload, trainer=trainer)
 
 
 def _of_arguments(request: Request) -> Job | None:
@@ -107,15 +107,15 @@ def _of_arguments(request: Request) -> Job | None:
     if request.trainer is None:
         return None
     cluster, nodes = request.cluster, request.cluster.nodes
-    given: dict[str, Any] = {"nodes": nodes, "gpus": request.strategy.world_size // nodes}
+    options: dict[str, Any] = {"nodes": nodes, "gpus": request.strategy.world_size // nodes}
     if request.device == "cpu":
-        given["cpu"] = True
+        options["cpu"] = True
     elif cluster.accelerator is not None:
-        given["gpu"] = cluster.accelerator.id
+        options["gpu"] = cluster.accelerator.id
     if request.strategy.name not in {"single", "ddp"}:
-        given["strategy"] = request.strategy
+        options["strategy"] = request.strategy
     try:
-        job = job_of(read_command_line(request.arguments, request.trainer.text), given)
+        job = job_of(read_command_line(request.arguments, request.trainer.text), options)
     except (UsageError, HostError):
         return None
     trainer = None if job.trainer is None else replace(job.trainer, is_imported=True)
@@ -175,11 +175,11 @@ def _of_recipe(request: Request, recipe: str) -> Request:
         steps_total=steps,
         seconds_total=None if shape["minutes"] is None else 60.0 * shape["minutes"],
         checkpoint_every=shape["checkpoint_every"],
-        checkpoints_kept=_kept(shape["keep_last"], shape["keep_best"]),
+        checkpoints_kept=_kept_count(shape["keep_last"], shape["keep_best"]),
     )
 
 
-def _kept(last: int | None, best: int | None) -> int | None:
+def _kept_count(last: int | None, best: int | None) -> int | None:
     """How many checkpoints stay; the newest always does. None = all."""
     return None if last is None and best is None else max(1, last or 0) + (best or 0)
 
@@ -213,9 +213,11 @@ def _with_imports(predicted: Estimate, request: Request) -> Estimate:
         return predicted
     build = " under torch's CUDA build" if cuda else ""
     note = f"context of a CPU rank{build}: {size >> 20} MiB, not measured on this host"
-    kept = tuple(
+    assumptions = tuple(
         assumption
         for assumption in predicted.assumptions
         if "context of a CPU rank" not in assumption
     )
-    return replace(predicted, parts={**predicted.parts, CONTEXT: size}, assumptions=(*kept, note))
+    return replace(
+        predicted, parts={**predicted.parts, CONTEXT: size}, assumptions=(*assumptions, note)
+    )

@@ -47,7 +47,7 @@ def checked(request: Request) -> Request:
 
 
 def refuse_silent_driver() -> None:
-    """Without an answer of the driver a run would train on the CPU, without a word.
+    """Without an answer of the driver a run would silently train on the CPU.
 
     Raises:
         HostError: the driver hangs.
@@ -114,13 +114,13 @@ def _check_precision(request: Request) -> None:
             raise UsageError(reason)
     if request.device != "cpu" or request.precision != "fp16":
         return
-    who = backend(request.strategy, request.splits)
-    if who not in {"fsdp", "deepspeed"}:
+    backend_name = backend(request.strategy, request.splits)
+    if backend_name not in {"fsdp", "deepspeed"}:
         raise UsageError(
             "On a CPU Accelerate trains in fp32 when it is asked for fp16. Use --precision bf16 or "
             "fp32 here; fp16 needs a GPU."
         )
-    if who == "deepspeed":
+    if backend_name == "deepspeed":
         raise UsageError(
             "DeepSpeed says of most processors 'Type fp16 is not supported on your device'. Use "
             "--precision bf16 or fp32 here."
@@ -161,7 +161,7 @@ def _check_port(port: int) -> None:
         raise UsageError(f"The port must be between 0 (a free one) and 65535, not {port}.")
     if port == 0:
         return
-    problem = _taken(port)
+    problem = _listen_problem(port)
     if problem is not None:
         raise UsageError(
             f"Port {port} cannot be used for the ranks' rendezvous: {problem}. "
@@ -169,7 +169,7 @@ def _check_port(port: int) -> None:
         )
 
 
-def _taken(port: int) -> str | None:
+def _listen_problem(port: int) -> str | None:
     """Why `port` cannot be listened at; None = it can."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -182,5 +182,5 @@ def _taken(port: int) -> str | None:
 
 def usual_port() -> int:
     """What other machines are told where no port was asked for: torch's, or the next free one."""
-    free = (port for port in range(USUAL_PORT, USUAL_PORT + 100) if _taken(port) is None)
+    free = (port for port in range(USUAL_PORT, USUAL_PORT + 100) if _listen_problem(port) is None)
     return next(free, USUAL_PORT)

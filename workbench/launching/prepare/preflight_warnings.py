@@ -56,7 +56,7 @@ def warnings(request: Request) -> Iterator[str]:
         _messages,
         _memory,
         _offload,
-        _held,
+        _gpus_in_use,
         _health,
         _silent,
         _disk,
@@ -110,16 +110,16 @@ def _arguments(request: Request) -> Iterator[str]:
     reading, name = read_source(request.script), request.script.name
     if not reading.complete or b"parse_known_args" in request.script.read_bytes():
         return
-    for given in given_in(shlex.join(request.arguments), reading.known):
-        if given.option is not None and given.values:
-            problem = problem_of(given.option, " ".join(given.values))
+    for argument in given_in(shlex.join(request.arguments), reading.known):
+        if argument.option is not None and argument.values:
+            problem = problem_of(argument.option, " ".join(argument.values))
             if problem:
                 yield f"{name}: {problem}"
-        elif given.spelling.startswith("--") and given.option is None:
+        elif argument.spelling.startswith("--") and argument.option is None:
             names = [option.name for option in reading.known.options]
             more = f" and {len(names) - _OPTIONS} more" if len(names) > _OPTIONS else ""
-            shown = ", ".join(names[:_OPTIONS]) or "none"
-            yield f"{name} has no option {given.spelling} in its source. It has {shown}{more}."
+            listed = ", ".join(names[:_OPTIONS]) or "none"
+            yield f"{name} has no option {argument.spelling} in its source. It has {listed}{more}."
 
 
 def _own_script(request: Request) -> Iterator[str]:
@@ -157,8 +157,8 @@ def _own_ranks(request: Request) -> Iterator[str]:
             "its own, and they meet on one port. Launch it on one machine."
         )
         return
-    wanted = request.options.processes or 1
-    instead = f", not as {wanted}" if wanted > 1 else ""
+    processes = request.options.processes or 1
+    instead = f", not as {processes}" if processes > 1 else ""
     yield (
         f"{text}, so it is launched as one process{instead}. How many ranks it starts is its own "
         "affair; they are observed, each under its own rank."
@@ -177,7 +177,7 @@ def _restarts(request: Request) -> Iterator[str]:
 
 
 def _messages(request: Request) -> Iterator[str]:
-    """Who would be told of this run, and is not, for Apprise is missing."""
+    """Targets that get no messages of this run because Apprise is missing."""
     if request.options.notify == (ALL,) and not is_installed() and (targets := read_targets()):
         yield (
             f"No messages will be sent to {', '.join(targets)}: Apprise is not installed here. "
@@ -201,11 +201,11 @@ def _memory(request: Request) -> Iterator[str]:
         card = predicted.card_bytes or 0
         yield (
             f"Each rank is predicted to need {format_bytes(predicted.on_card_bytes)} of a card of "
-            f"{format_bytes(card)}. {_what_helps(request)}"
+            f"{format_bytes(card)}. {_remedy(request)}"
         )
 
 
-def _what_helps(request: Request) -> str:
+def _remedy(request: Request) -> str:
     assert request.workload is not None
     chosen = switches_that_fit(request.workload, request.strategy, request.cluster)
     if not chosen:
@@ -225,13 +225,13 @@ def _offload(request: Request) -> Iterator[str]:
         )
 
 
-def _held(request: Request) -> Iterator[str]:
+def _gpus_in_use(request: Request) -> Iterator[str]:
     """GPUs of the run on which someone else's memory lies."""
     if request.device == "cpu":
         return
     for holder in gpu_holders(_used_gpus(request)):
         if holder.memory_bytes >= IN_USE_BYTES:
-            yield _held_sentence(holder, request)
+            yield _in_use_sentence(holder, request)
 
 
 def _health(request: Request) -> Iterator[str]:
@@ -273,12 +273,12 @@ def _silent(request: Request) -> Iterator[str]:
         )
 
 
-def _held_sentence(holder: GpuHolder, request: Request) -> str:
-    who = ", ".join(f"{name} (pid {pid})" for pid, name in holder.processes)
+def _in_use_sentence(holder: GpuHolder, request: Request) -> str:
+    holders = ", ".join(f"{name} (pid {pid})" for pid, name in holder.processes)
     free = holder.total_bytes - holder.memory_bytes
     text = (
         f"GPU {holder.index}: {format_bytes(holder.memory_bytes)} are held by "
-        f"{who or 'a process of another container'}; {format_bytes(free)} are free."
+        f"{holders or 'a process of another container'}; {format_bytes(free)} are free."
     )
     if request.predicted is not None and request.predicted.total_bytes > free:
         return f"{text} This run needs {format_bytes(request.predicted.total_bytes)}: end it first."
@@ -303,16 +303,16 @@ def _disk(request: Request) -> Iterator[str]:
             f"One checkpoint takes about {format_bytes(size)}, but {format_bytes(free)} are free "
             f"below {folder}. Free some, use --store on a larger disk, or --checkpoint-every 0."
         )
-    count, kept = (request.steps_total or 0) // every, request.checkpoints_kept
-    at_once = count if kept is None else min(count, kept + 1)  # an old one goes after a new one
+    count, keep = (request.steps_total or 0) // every, request.checkpoints_kept
+    at_once = count if keep is None else min(count, keep + 1)  # an old one goes after a new one
     if at_once * size > free:
-        what = f"{count} checkpoints of about {format_bytes(size)} are planned"
+        text = f"{count} checkpoints of about {format_bytes(size)} are planned"
         helps = "Checkpoint less often, keep fewer"
         if at_once < count:
-            what = f"{at_once} checkpoints of about {format_bytes(size)} will be kept at a time"
+            text = f"{at_once} checkpoints of about {format_bytes(size)} will be kept at a time"
             helps = "Keep fewer"
         yield (
-            f"{what}; {format_bytes(free)} are free below {folder}. {helps}, or use a larger disk."
+            f"{text}; {format_bytes(free)} are free below {folder}. {helps}, or use a larger disk."
         )
 
 

@@ -80,9 +80,9 @@ def rank_starter(path: Path) -> RankStarter | None:
         isinstance(node, ast.Constant) and node.value in LAUNCHERS_OWN and id(node) not in written
         for node in nodes
     )
-    known = _imported(nodes)
+    imports = _imported(nodes)
     calls = [node for node in nodes if isinstance(node, ast.Call)]
-    called = [(_full_name(node.func, known), node) for node in calls]
+    called = [(_full_name(node.func, imports), node) for node in calls]
     name = next((_CALLS[name] for name, _ in called if name in _CALLS), None)
     if name is None and any(name == f"{_TORCH}.Process" for name, _ in called):
         forms = any(ast.unparse(call.func).endswith("init_process_group") for call in calls)
@@ -93,21 +93,23 @@ def rank_starter(path: Path) -> RankStarter | None:
 
 def _imported(nodes: list[ast.AST]) -> dict[str, str]:
     """Names of the script -> what they stand for: ``mp`` -> ``torch.multiprocessing``."""
-    known: dict[str, str] = {}
+    imports: dict[str, str] = {}
     for node in nodes:
         if isinstance(node, ast.Import):
             for name in node.names:
                 first = name.name.partition(".")[0]
-                known[name.asname or first] = name.name if name.asname else first
+                imports[name.asname or first] = name.name if name.asname else first
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            known |= {name.asname or name.name: f"{node.module}.{name.name}" for name in node.names}
-    return known
+            imports |= {
+                name.asname or name.name: f"{node.module}.{name.name}" for name in node.names
+            }
+    return imports
 
 
-def _full_name(called: ast.expr, known: dict[str, str]) -> str:
+def _full_name(called: ast.expr, imports: dict[str, str]) -> str:
     """What is called, by the name it was imported from: ``torch.multiprocessing.spawn``."""
     first, dot, rest = ast.unparse(called).partition(".")
-    return f"{known.get(first, first)}{dot}{rest}"
+    return f"{imports.get(first, first)}{dot}{rest}"
 
 
 def _commands(called: list[tuple[str, ast.Call]], nodes: list[ast.AST]) -> Iterator[str]:
@@ -120,9 +122,11 @@ def _commands(called: list[tuple[str, ast.Call]], nodes: list[ast.AST]) -> Itera
     for name, call in called:
         if name not in _SHELL:
             continue
-        given = [*call.args, *(keyword.value for keyword in call.keywords)]
-        words = {node.id for part in given for node in ast.walk(part) if isinstance(node, ast.Name)}
-        parts = [*given, *(value for word in words for value in values.get(word, ()))]
+        arguments = [*call.args, *(keyword.value for keyword in call.keywords)]
+        words = {
+            node.id for part in arguments for node in ast.walk(part) if isinstance(node, ast.Name)
+        }
+        parts = [*arguments, *(value for word in words for value in values.get(word, ()))]
         yield from filter(None, (_launcher_in(part) for part in parts))
 
 

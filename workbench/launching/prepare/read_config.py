@@ -43,8 +43,8 @@ _STATE_DICTS = {
     "1": "full",
 }
 _WRAPS = {"TRANSFORMER_BASED_WRAP": "class", "SIZE_BASED_WRAP": "size", "NO_WRAP": "none"}
-# What every file has, and what says nothing as long as it is this.
-_SAID = (
+# Keys that every file has, and keys that say nothing while they have these values.
+_EXPECTED_KEYS = (
     *("compute_environment", "num_machines", "machine_rank", "use_cpu", "same_network"),
     *("rdzv_backend", "main_training_function"),
 )
@@ -88,25 +88,25 @@ def _read_accelerate(
 ) -> tuple[Strategy, dict[str, Any]]:
     top = Reader(path, values)
     kind: str = top.choice("distributed_type", _KINDS)
-    given = top.values.get("num_processes")
-    if (given is None or given == -1) and kind == "NO":
+    recorded = top.values.get("num_processes")
+    if (recorded is None or recorded == -1) and kind == "NO":
         top.values["num_processes"] = 1
     count = processes or top.number("num_processes")
     if count is None:
         raise top.wrong("num_processes", "the number of ranks")
-    top.known |= {*_SAID, "num_processes"}
+    top.known |= {*_EXPECTED_KEYS, "num_processes"}
     top.known |= {key for key, value in _TRIVIAL.items() if top.values.get(key) == value}
     sections = {key: top.part(f"{key}_config") for key in ("fsdp", "deepspeed", "parallelism")}
     if kind == "DEEPSPEED":
-        strategy, kept = _read_zero_section(sections["deepspeed"], count)
+        strategy, unknown_keys = _read_zero_section(sections["deepspeed"], count)
     else:
         machines = top.number("num_machines") or 1
         degrees = _degrees(sections["parallelism"], count, sharded=kind == "FSDP")
         options = _fsdp(sections["fsdp"], degrees, machines) if kind == "FSDP" else {}
-        strategy, kept = _named(degrees, options, sharded=kind == "FSDP"), {}
+        strategy, unknown_keys = _named(degrees, options, sharded=kind == "FSDP"), {}
     for part in (top, *sections.values()):
-        kept |= dict(part.unknown())
-    return strategy, kept
+        unknown_keys |= dict(part.unknown())
+    return strategy, unknown_keys
 
 
 def _degrees(mesh: Reader, count: int, *, sharded: bool) -> dict[str, Any]:
@@ -154,12 +154,12 @@ def _fsdp(section: Reader, degrees: dict[str, Any], machines: int) -> dict[str, 
         section.flag("fsdp_activation_checkpointing_offload")
     )
     for option, fsdp_key in FSDP_KEYS.items():
-        given = (
+        chosen = (
             section.choice(fsdp_key.key, fsdp_key.words)
             if fsdp_key.words
             else section.flag(fsdp_key.key)
         )
-        options[option] = fsdp_key.absent if given is None else given
+        options[option] = fsdp_key.absent if chosen is None else chosen
     if str(section.values.get("fsdp_state_dict_type")) not in {"LOCAL_STATE_DICT", "2"}:
         kind = section.choice("fsdp_state_dict_type", _STATE_DICTS)
         options["state_dict"] = kind or ("full" if old else "sharded")
@@ -216,9 +216,9 @@ def _read_zero_section(section: Reader, count: int) -> tuple[Strategy, dict[str,
     name = section.take("deepspeed_config_file")
     if name is not None:
         file = section.path.parent / str(name)
-        strategy, kept = _read_deepspeed(file, load(file), count)
+        strategy, unknown_keys = _read_deepspeed(file, load(file), count)
         prefix = f"{section.prefix}deepspeed_config_file."
-        return strategy, {prefix + key: value for key, value in kept.items()}
+        return strategy, {prefix + key: value for key, value in unknown_keys.items()}
     stage = section.choice("zero_stage", _STAGES) if "zero_stage" in section.values else 2
     devices = {
         part: section.choice(f"offload_{key}_device", _DEVICES)
@@ -275,10 +275,10 @@ def _read_deepspeed(
             parts.append(inner)
         else:
             top.known.discard(precision)
-    kept: dict[str, Any] = {}
+    unknown_keys: dict[str, Any] = {}
     for reader in parts:
-        kept |= dict(reader.unknown())
-    return _zero(stage, count, devices, options if stage else {}), kept
+        unknown_keys |= dict(reader.unknown())
+    return _zero(stage, count, devices, options if stage else {}), unknown_keys
 
 
 _BATCH = (

@@ -99,12 +99,12 @@ def _own_hook(recorded: str) -> str:
     return f"{SITE_FOLDER}{separator}{rest}" if _is_hook(first) else recorded
 
 
-def with_hook(given: Mapping[str, str]) -> dict[str, str]:
+def with_hook(variables: Mapping[str, str]) -> dict[str, str]:
     """Variables that a resume gives; the hook stays before a PYTHONPATH, as at a launch."""
-    path = given.get("PYTHONPATH")
+    path = variables.get("PYTHONPATH")
     if path is None:
-        return dict(given)
-    return {**given, "PYTHONPATH": os.pathsep.join(filter(None, [str(SITE_FOLDER), path]))}
+        return dict(variables)
+    return {**variables, "PYTHONPATH": os.pathsep.join(filter(None, [str(SITE_FOLDER), path]))}
 
 
 def _is_hook(entry: str) -> bool:

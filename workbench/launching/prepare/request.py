@@ -18,7 +18,11 @@ from workbench.estimate.timing import StepTime
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.cpu_threads import CpuThreads, cpu_threads
-from workbench.launching.prepare.launcher_process import ALONE, shown_gpus, visible
+from workbench.launching.prepare.launcher_process import (
+    SINGLE_PROCESS_VARIABLES,
+    visible,
+    with_visible_gpus,
+)
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.own_wrapping import wants_launcher
 from workbench.launching.prepare.placement import NAMES, Placement, interface_towards
@@ -159,14 +163,14 @@ class Request:
 
     def prediction(self) -> dict[str, Any] | None:
         """What run.json keeps as predicted: memory, time and bill, each only where it is known."""
-        known: dict[str, Any] = {}
+        parts: dict[str, Any] = {}
         if self.predicted is not None:
-            known["memory"] = self.predicted.document()
+            parts["memory"] = self.predicted.document()
         if self.predicted_time is not None and self.predicted_basis is not None:
-            known["time"] = {**self.predicted_time.document(), **self.predicted_basis.document()}
+            parts["time"] = {**self.predicted_time.document(), **self.predicted_basis.document()}
         if self.predicted_usd is not None:
-            known["usd"] = self.predicted_usd
-        return known or None
+            parts["usd"] = self.predicted_usd
+        return parts or None
 
     @property
     def threads(self) -> CpuThreads:
@@ -235,9 +239,9 @@ class Request:
         # The machine's own choice counts.
         values |= {name: os.environ[name] for name in named if self.nodes > 1 or name in values}
         values["PYTHONUNBUFFERED"] = "1"
-        alone = self.processes == self.nodes == 1 and self.recipe is None
-        if alone and rank_starter(self.script) is None and wants_launcher(self.script):
-            values |= ALONE
+        is_single = self.processes == self.nodes == 1 and self.recipe is None
+        if is_single and rank_starter(self.script) is None and wants_launcher(self.script):
+            values |= SINGLE_PROCESS_VARIABLES
         if self.device == "cuda" and self.options.devices:
             values |= visible(self.options.devices)
         if hooked:
@@ -257,7 +261,7 @@ class Request:
         seen = {name: os.environ[name] for name in CHOOSE_GPUS if name in os.environ}
         if self.device == "cuda":  # the other shell has its own
             variables = {**seen, **variables}
-        variables = shown_gpus(
+        variables = with_visible_gpus(
             variables, device=self.device, ranks=self.processes, script=self.script
         )
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]

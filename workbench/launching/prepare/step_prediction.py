@@ -32,16 +32,16 @@ class Basis:
     """What measured runs of its stack say, where no correction is known."""
 
     def __str__(self) -> str:
-        known = () if self.correction is None else (str(self.correction),)
-        return ", ".join([self.source, *known, *self.calibration])
+        corrections = () if self.correction is None else (str(self.correction),)
+        return ", ".join([self.source, *corrections, *self.calibration])
 
     def document(self) -> dict[str, Any]:
-        """Plain JSON form, beside that of the step time."""
-        known = self.correction
+        """Plain JSON form, to go with that of the step time."""
+        run_correction = self.correction
         return {
             "source": self.source,
             "host_key": self.host_key,
-            "correction": None if known is None else asdict(known),
+            "correction": None if run_correction is None else asdict(run_correction),
             "calibration": list(self.calibration),
         }
 
@@ -63,13 +63,13 @@ def predict(
         return None  # a calibration of a CPU knows the ranks of one machine
     here = replace(cluster, gpus=(), accelerator=None) if cpu else cluster
     key = calibrations.host_key(cluster, cpu=cpu)
-    kept = calibrations.read_calibration(store.root, key)
-    measured = read_measured(kept)
+    calibration = calibrations.read_calibration(store.root, key)
+    measured = read_measured(calibration)
     lines = calibrations.read_corrections(store.root, key)
-    known = correction(lines, device=device, strategy=strategy.name)
+    run_correction = correction(lines, device=device, strategy=strategy.name)
     plain = replace(workload, calibration=None)
     try:
-        step = predict_step(workload if known is None else plain, strategy, here, measured)
+        step = predict_step(workload if run_correction is None else plain, strategy, here, measured)
     except UsageError:
         return None  # whatever has no prediction may run all the same
     if step is None or not step.step_seconds > 0:
@@ -77,20 +77,20 @@ def predict(
     source = measured.source if measured is not None and measured.fits(here) else CATALOG
     if cpu and workload.model.measured is not None:
         source = f"a measured step: {workload.model.measured.source}"
-    if cpu and known is None:
+    if cpu and run_correction is None:
         step = calibrated(step, workload, "cpu")
     says = sentences_of(step.assumptions)
-    basis = Basis(source=source, host_key=key, correction=known, calibration=says)
-    return (step if known is None else corrected(step, known)), basis
+    basis = Basis(source=source, host_key=key, correction=run_correction, calibration=says)
+    return (step if run_correction is None else corrected(step, run_correction)), basis
 
 
-def corrected(step: StepTime, known: Correction) -> StepTime:
+def corrected(step: StepTime, run_correction: Correction) -> StepTime:
     """The step time times the median of earlier runs' ratios, with their spread as its range."""
-    low, high = known.range()
+    low, high = run_correction.range()
     return replace(
         step,
-        parts={name: seconds * known.factor for name, seconds in step.parts.items()},
+        parts={name: seconds * run_correction.factor for name, seconds in step.parts.items()},
         low=low,
         high=high,
-        assumptions=(*step.assumptions, str(known)),
+        assumptions=(*step.assumptions, str(run_correction)),
     )

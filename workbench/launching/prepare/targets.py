@@ -43,18 +43,18 @@ def resolve(target: str) -> Target:
     Raises:
         UsageError: there is no such thing here, or Python could not read it.
     """
-    known = recipes.recipes()
+    recipes_by_name = recipes.recipes()
     path = Path(target).expanduser()
     if target.startswith(MODULE):
         return _module(target.removeprefix(MODULE).strip())
-    if target in known and not path.is_file():
-        return Target(path=known[target].path, recipe=target)
+    if target in recipes_by_name and not path.is_file():
+        return Target(path=recipes_by_name[target].path, recipe=target)
     if target in recipes.SCRIPTS and not path.is_file():
         return Target(path=recipes.SCRIPTS[target])
     if path.is_dir():
         raise UsageError(f"{target!r} is a folder. Give the training script in it.")
     if not path.is_file():
-        raise UsageError(_no_such_script(path, sorted([*known, *recipes.SCRIPTS])))
+        raise UsageError(_no_such_script(path, sorted([*recipes_by_name, *recipes.SCRIPTS])))
     _check_python(path)
     return Target(path=path.absolute())
 
@@ -70,8 +70,8 @@ def as_script_words(arguments: Sequence[Any]) -> list[str]:
     """
     is_text = isinstance(arguments, str)
     if is_text or not all(isinstance(word, str | int | float | Path) for word in arguments):
-        shown = arguments.split() if is_text else ["--lr", "3e-4"]
-        raise UsageError(f"The arguments are a list of words, as {shown!r}, not {arguments!r}.")
+        example = arguments.split() if is_text else ["--lr", "3e-4"]
+        raise UsageError(f"The arguments are a list of words, as {example!r}, not {arguments!r}.")
     return [str(word) for word in arguments]
 
 
@@ -109,7 +109,7 @@ _WORTH_PRELOADING = {  # packages that take long to import, or import such a one
 
 
 def worth_preloading(path: Path) -> tuple[str, ...]:
-    """What the script imports, beside torch and accelerate, that a warm start should have."""
+    """What the script imports, besides torch and accelerate, that a warm start should have."""
     try:
         names = _imported(path)
     except (OSError, SyntaxError):
@@ -141,16 +141,18 @@ def takes_all_gpus(path: Path) -> bool:
     starts its ranks itself gives each of them one.
     """
     source = path.read_bytes()
-    alone = b"device_map" in source or b"DataParallel(" in source
-    return alone or spreads_itself(path) or rank_starter(path) is not None
+    splits_model = b"device_map" in source or b"DataParallel(" in source
+    return splits_model or spreads_itself(path) or rank_starter(path) is not None
 
 
-def _no_such_script(path: Path, known: list[str]) -> str:
+def _no_such_script(path: Path, recipe_names: list[str]) -> str:
     folder = path.parent
     there = [entry.name for entry in folder.glob("*.py")] if folder.is_dir() else []
-    near = difflib.get_close_matches(path.name, [*there, *known], n=3, cutoff=0.5)
+    near = difflib.get_close_matches(path.name, [*there, *recipe_names], n=3, cutoff=0.5)
     hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return f"No script {str(path)!r} in {folder.absolute()}.{hint} Recipes: {', '.join(known)}."
+    return (
+        f"No script {str(path)!r} in {folder.absolute()}.{hint} Recipes: {', '.join(recipe_names)}."
+    )
 
 
 def _check_python(path: Path) -> None:

@@ -39,11 +39,11 @@ class Attempts:
         self._paths = paths
         self._unwritten: list[bytes] = []
         self._watching = False
-        self._asked: tuple[float, float] | None = None  # when, and the same in monotonic seconds
+        self._asked_clock: tuple[float, float] | None = None  # `asked_at`, and its monotonic time
         self.lines = read_attempts(paths)
         self._ended = read_json(paths.exit) or {}  # gone by the time that the next one begins
         self._least = _attempts_elsewhere(paths)
-        self._told, self._told_lines = told_attempts(self.lines), len(self.lines)
+        self._summary, self._summary_lines = told_attempts(self.lines), len(self.lines)
 
     @property
     def number(self) -> int:
@@ -90,11 +90,11 @@ class Attempts:
 
     @property
     def seconds_since_asked(self) -> float:
-        """Since `asked_at`, by a clock that nobody sets as soon as it was read once."""
+        """Since `asked_at`, by the monotonic clock once it was read."""
         asked_at = self.asked_at
-        if self._asked is None or self._asked[0] != asked_at:
-            self._asked = asked_at, time.monotonic() - max(0.0, time.time() - asked_at)
-        return time.monotonic() - self._asked[1]
+        if self._asked_clock is None or self._asked_clock[0] != asked_at:
+            self._asked_clock = asked_at, time.monotonic() - max(0.0, time.time() - asked_at)
+        return time.monotonic() - self._asked_clock[1]
 
     @property
     def seconds_of_present(self) -> float:
@@ -102,11 +102,11 @@ class Attempts:
         last = self.lines[-1] if self.lines else None
         return max(0.0, time.time() - last["time"]) if last and last["event"] == "start" else 0.0
 
-    def told(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """What the view has of them: see `workbench.observe.work_clock.told_attempts`."""
-        if self._told_lines != len(self.lines):
-            self._told, self._told_lines = told_attempts(self.lines), len(self.lines)
-        return self._told
+        if self._summary_lines != len(self.lines):
+            self._summary, self._summary_lines = told_attempts(self.lines), len(self.lines)
+        return self._summary
 
     def take_over(self) -> None:
         """Before the next attempt is waited for: what was asked of an earlier supervisor is done.
@@ -166,30 +166,32 @@ class Attempts:
         is in use again.
         """
         line = self.lines[-1] if self.number > 1 and self.lines else {}
-        told = map(read_json, self._paths.metrics.glob("rank-*.start.json"))
-        steps = [(start or {}).get("attempt_first_step") for start in told] if line else []
+        starts = map(read_json, self._paths.metrics.glob("rank-*.start.json"))
+        steps = [(start or {}).get("attempt_first_step") for start in starts] if line else []
         step = max((step for step in steps if type(step) is int), default=0)
         if line.get("event") != "start" or step <= self.first_step:
             return None
         every = _every_checkpoint(self._paths)
-        known = {(str(saved.path), saved.saved_at): saved.step for saved in every}
+        steps_by_checkpoint = {(str(saved.path), saved.saved_at): saved.step for saved in every}
         line["first_step"] = step
         line["given_up"] = [
-            pair for pair in line.get("given_up", ()) if (known.get(tuple(pair)) or 0) > step
+            pair
+            for pair in line.get("given_up", ())
+            if (steps_by_checkpoint.get(tuple(pair)) or 0) > step
         ]
-        self._told_lines = -1
+        self._summary_lines = -1
         guarded("attempts.jsonl", lambda: self._replace(line))
         sentence = f"The script loaded a checkpoint of its own, of step {step}."
         log(sentence)
         return sentence
 
     def _replace(self, line: Mapping[str, Any]) -> None:
-        """Write the start of the present attempt anew; all other lines stay as they are."""
+        """Rewrite the start of the present attempt; all other lines stay as they are."""
         self._write_all()
         lines = self._paths.attempts.read_bytes().splitlines(keepends=True)
         for at in reversed(range(len(lines))):
-            known = parse_line(lines[at])[0] or {}
-            if (known.get("attempt"), known.get("event")) == (line["attempt"], "start"):
+            entry = parse_line(lines[at])[0] or {}
+            if (entry.get("attempt"), entry.get("event")) == (line["attempt"], "start"):
                 lines[at] = json.dumps(line).encode() + b"\n"
                 write_bytes_atomic(self._paths.attempts, b"".join(lines))
                 return
@@ -274,8 +276,8 @@ def furthest(paths: RunPaths) -> int:
 def _attempts_elsewhere(paths: RunPaths) -> int:
     """How many attempts state.json and the records put away of earlier ones report."""
     number = (read_json(paths.state) or {}).get("attempt")
-    kept = [path.suffix[1:] for path in paths.metrics.glob("rank-0.start.json.*")]
-    numbers = [int(number) + 1 for number in kept if number.isdecimal()]
+    suffixes = [path.suffix[1:] for path in paths.metrics.glob("rank-0.start.json.*")]
+    numbers = [int(number) + 1 for number in suffixes if number.isdecimal()]
     return max([number if type(number) is int else 0, *numbers])
 
 

@@ -20,14 +20,14 @@ from workbench.launching.resume.resume import (
     request_in_another_layout,
     with_described,
 )
-from workbench.launching.resume.run_options import given_changes
+from workbench.launching.resume.run_options import explicit_changes
 from workbench.launching.resume.settings import settings_of
 from workbench.launching.resume.starting_point import StartingPoint
 from workbench.launching.start.launch_spec import ResumeSpec
 from workbench.launching.start.start import begin, provenance
-from workbench.launching.steered import not_kept
+from workbench.launching.steered import dropped_note
 from workbench.provenance.differences import differences
-from workbench.recover.checkpoints import first_whole
+from workbench.recover.checkpoints import first_intact
 from workbench.recover.script_checkpoints import every_checkpoint, notes_on_passed
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
@@ -55,7 +55,7 @@ def rerun(paths: RunPaths, devices: Sequence[str] = ()) -> ResumedRun:
             "arguments": list(request.arguments),
         }
     again = begin(request, resume, rerun_of=run.run)
-    notes = (*request.warnings, *not_kept(paths))
+    notes = (*request.warnings, *dropped_note(paths))
     return _with_differences(ResumedRun(paths=again, notes=notes), run)
 
 
@@ -108,9 +108,9 @@ def _branch(
     drop: Sequence[str],
     changes: Mapping[str, Any],
 ) -> Continuation:
-    run, given = startable_record(paths), given_changes(changes)
-    words = changed_words(paths, run, with_described(run, arguments, given), drop)
-    return Continuation(paths, run, _start(paths, at), words, given)
+    run, changed = startable_record(paths), explicit_changes(changes)
+    words = changed_words(paths, run, with_described(run, arguments, changed), drop)
+    return Continuation(paths, run, _start(paths, at), words, changed)
 
 
 def _differs_now(run: RunRecord, request: Request) -> list[dict[str, Any]]:
@@ -134,8 +134,8 @@ def _again(paths: RunPaths, devices: Sequence[str]) -> tuple[RunRecord, Request]
 
 def recorded_variables(run: RunRecord) -> dict[str, str]:
     """Those that tuned the training and that a record may set."""
-    given = (run.provenance or {}).get("environment", {})
-    applied = {name: value for name, value in given.items() if is_applied(name)}
+    variables = (run.provenance or {}).get("environment", {})
+    applied = {name: value for name, value in variables.items() if is_applied(name)}
     return {name: value for name, value in applied.items() if HIDDEN not in value}
 
 
@@ -144,20 +144,20 @@ def _start(paths: RunPaths, at: int | None) -> StartingPoint:
     name = paths.directory.name
     listed = [saved for saved in every_checkpoint(paths) if saved.step is not None]
     fits = [saved for saved in listed if (saved.usable if at is None else saved.step == at)]
-    chosen, passed = first_whole(sorted(fits, key=lambda saved: bool(saved.doubt)))
+    chosen, passed = first_intact(sorted(fits, key=lambda saved: bool(saved.doubt)))
     if chosen is not None:
         notes = notes_on_passed(listed, chosen) if at is None else ()
         return StartingPoint(at=chosen, why=BY_HAND, notes=(*passed, *notes))
     usable = [saved for saved in listed if not saved.problem and saved.step != at]
-    others = sorted(saved.step or 0 for saved in usable)[:20]
+    other_steps = sorted(saved.step or 0 for saved in usable)[:20]
     sentences = "".join(f" {sentence}" for sentence in passed)
-    if at is None or not others:
+    if at is None or not other_steps:
         raise UsageError(
             f"{name} has no checkpoint to begin from.{sentences} Recipes save with "
             "--checkpoint-every N. To start it again from the beginning: workbench rerun "
             f"{name}"
         )
-    steps = ", ".join(map(str, others))
+    steps = ", ".join(map(str, other_steps))
     raise UsageError(
         f"{name} has no whole checkpoint of step {at}.{sentences} There are those of: {steps}."
     )

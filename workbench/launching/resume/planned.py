@@ -9,7 +9,7 @@ from typing import Any
 from workbench.launching.prepare.placement import recorded_for_ranks
 from workbench.launching.resume.resume import next_spec, prepared, request_in_another_layout
 from workbench.launching.resume.run_options import stays_in_place
-from workbench.launching.steered import not_kept, still_counts
+from workbench.launching.steered import dropped_note, still_counts
 from workbench.store.layout import RunPaths
 
 
@@ -61,7 +61,7 @@ def planned_resume(
     else:
         request, resumed = request_in_another_layout(going_on)
         command, files = list(request.command), request.config_files
-        notes = (*start.notes, *request.warnings, *not_kept(paths))
+        notes = (*start.notes, *request.warnings, *dropped_note(paths))
     return PlannedResume(
         same_run=same_run,
         step=resumed["step"],

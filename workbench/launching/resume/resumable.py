@@ -60,8 +60,8 @@ def resumption(paths: RunPaths, end: Mapping[str, Any] | None = None) -> ResumeO
         return ResumeOffer(str(error), "")
     except Exception as error:  # noqa: BLE001  (see above)
         return ResumeOffer(f"It cannot be resumed: {error!r}", "")
-    what = "Go on with" if start.at is not None else "Start again from the beginning with"
-    return ResumeOffer("", f"{what}: workbench resume {paths.directory.name}")
+    action = "Go on with" if start.at is not None else "Start again from the beginning with"
+    return ResumeOffer("", f"{action}: workbench resume {paths.directory.name}")
 
 
 def startable_record(paths: RunPaths) -> RunRecord:
@@ -105,9 +105,9 @@ def refuse_finished(paths: RunPaths, ended: Mapping[str, Any], run: RunRecord) -
 
 def latest_words(paths: RunPaths, run: RunRecord) -> list[str]:
     """The arguments of the latest attempt that was given others, which may be none at all."""
-    given = [
+    changed_arguments = [
         attempt["arguments"]
         for attempt in read_attempts(paths)
         if isinstance(attempt.get("arguments"), list)
     ]
-    return [str(word) for word in (given[-1] if given else run.arguments)]
+    return [str(word) for word in (changed_arguments[-1] if changed_arguments else run.arguments)]

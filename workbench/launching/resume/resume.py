@@ -12,7 +12,7 @@ from workbench import recipes
 from workbench.describe.detection import detect_host
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.acceptance import seal
-from workbench.launching.prepare.build_request import build_request, check_beside, check_no_secret
+from workbench.launching.prepare.build_request import build_request, check_no_secret, check_options
 from workbench.launching.prepare.described import recipe_arguments
 from workbench.launching.prepare.devices import assigned, check_free, on_named
 from workbench.launching.prepare.layout_flags import check_arguments
@@ -31,7 +31,7 @@ from workbench.launching.resume.resumable import (
 from workbench.launching.resume.run_limits import check_limits
 from workbench.launching.resume.run_options import (
     changed,
-    given_changes,
+    explicit_changes,
     options_of,
     stays_in_place,
 )
@@ -45,10 +45,10 @@ from workbench.launching.start.launch_spec import (
 )
 from workbench.launching.start.start import begin
 from workbench.launching.start.supervisor_process import spawn_supervisor
-from workbench.launching.steered import not_kept, replaced_by, still_counts
+from workbench.launching.steered import dropped_note, replaced_by, still_counts
 from workbench.observe.devices import held_by
 from workbench.recover.policy import Recovery
-from workbench.recover.resuming import given_checkpoint
+from workbench.recover.resuming import checkpoint_in_arguments
 from workbench.script_options.arguments import changed_arguments
 from workbench.script_options.from_source import script_options
 from workbench.store.files import read_json, write_json_atomic
@@ -59,7 +59,7 @@ from workbench.store.secrets import redact_environment
 from workbench.store.signatures import vouch
 from workbench.store.status import read_status
 
-_TAKEN_UP_SECONDS = 90.0  # longer than a supervisor waits for the one before it
+_START_SECONDS = 90.0  # longer than a supervisor waits for the one before it
 _OF_THE_CHECKPOINT = (
     *("layers", "hidden", "heads", "kv_heads", "head_dim", "mlp", "vocab", "tied"),
     *("lora_rank", "lora_targets", "quantization", "optimizer"),
@@ -131,7 +131,7 @@ def prepared(
         raise UsageError(f"{run.run} is still running. Stop it first: workbench stop {run.run}")
     if run.device == "cuda" and detect_host():
         refuse_silent_driver()
-    changes = given_changes(changes)
+    changes = explicit_changes(changes)
     arguments = with_described(run, arguments, changes)
     if checkpoint is None and stays_in_place(changes) and arguments is None and not drop:
         refuse_finished(paths, read_json(paths.exit) or {}, run)
@@ -160,13 +160,15 @@ def _starting_point(
     read: bool,
 ) -> StartingPoint:
     """As named; else by the arguments, where these give the script's own option to resume."""
-    given = given_checkpoint(Path(run.script), arguments)
-    if checkpoint is None and given:
-        named = Path(run.working_directory, given).expanduser()
+    script_checkpoint = checkpoint_in_arguments(Path(run.script), arguments)
+    if checkpoint is None and script_checkpoint:
+        named = Path(run.working_directory, script_checkpoint).expanduser()
         checkpoint = (
             str(named) if named.exists() else None
         )  # "latest" and the like are the script's
-    return replace(starting_point(paths, checkpoint, read=read), given=given is not None)
+    return replace(
+        starting_point(paths, checkpoint, read=read), in_arguments=script_checkpoint is not None
+    )
 
 
 def _in_place(going_on: Continuation) -> ResumedRun:
@@ -199,11 +201,13 @@ def next_spec(going_on: Continuation) -> tuple[RunRecord, LaunchSpec]:
             arguments=words,
         )
     check_limits(paths, run)
-    given = changes.get("environment", {})  # a secret among them is not in run.json
-    others = {name: value for name, value in run.environment.items() if name not in given}
-    base = recorded_spec(replace(run, environment=others), words)
-    base["environment"] |= with_hook(given)
-    resumed = resume_spec(words, run, start.at, start.why, given=start.given)
+    new_variables = changes.get("environment", {})  # a secret among them is not in run.json
+    remaining = {
+        name: value for name, value in run.environment.items() if name not in new_variables
+    }
+    base = recorded_spec(replace(run, environment=remaining), words)
+    base["environment"] |= with_hook(new_variables)
+    resumed = resume_spec(words, run, start.at, start.why, in_arguments=start.in_arguments)
     resumed["told"] = differs
     unset = replaced_by(paths, start.typed)
     if unset:
@@ -226,8 +230,8 @@ def _spawned(
         spawn_supervisor(paths, spec)
     except OSError as error:
         raise StoreError(f"{paths.directory} cannot be written: {error}") from error
-    deadline = time.monotonic() + _TAKEN_UP_SECONDS
-    while not taken_up(paths, run, before):
+    deadline = time.monotonic() + _START_SECONDS
+    while not has_continued(paths, run, before):
         if time.monotonic() > deadline:
             raise WorkbenchError(
                 f"The supervisor of {run.run} did not start: the one before it still waits for "
@@ -251,9 +255,9 @@ def changed_words(
     before = latest_words(paths, run)
     if not arguments and not drop:
         return before
-    known = script_options(Path(run.script))
+    options = script_options(Path(run.script))
     layout = run.layout_arguments
-    after = [*layout, *changed_arguments(before[len(layout) :], arguments or (), drop, known)]
+    after = [*layout, *changed_arguments(before[len(layout) :], arguments or (), drop, options)]
     if run.recipe is not None:
         check_arguments(after[len(layout) :])
         was, now = (recipes.shape(words, recipe=run.recipe) for words in (before, after))
@@ -280,7 +284,7 @@ def at_work(paths: RunPaths) -> tuple[int, object]:
     return int(state.get("attempt") or 0), state.get("supervisor")
 
 
-def taken_up(paths: RunPaths, run: RunRecord, before: tuple[int, object]) -> bool:
+def has_continued(paths: RunPaths, run: RunRecord, before: tuple[int, object]) -> bool:
     """Whether a supervisor since `before` continues with the run.
 
     One of several machines first waits for the others, without an attempt to report.
@@ -294,15 +298,15 @@ def _changed_run(paths: RunPaths, run: RunRecord, changes: Mapping[str, Any]) ->
     options, _ = changed(run, options_of(paths, run), changes)
     if "devices" in changes:
         _, options = on_named(detect_host(), options)
-    check_beside(options)
+    check_options(options)
     recorded = options.document()
     recorded["extra_environment"] = redact_environment(recorded["extra_environment"])
     names = [name for name in (*changes, "extra_environment") if name in recorded]
     again = replace(run, **{name: recorded[name] for name in names})
     if "environment" in changes:
-        given = redact_environment(changes["environment"])
-        started = with_hook(given)
-        proofs = vouch(replace(run, vouched=vouch(run, given)), started)
+        redacted = redact_environment(changes["environment"])
+        started = with_hook(redacted)
+        proofs = vouch(replace(run, vouched=vouch(run, redacted)), started)
         again = replace(again, vouched=proofs, environment=run.environment | started)
     if "capture" in changes:
         hook = capture_variable(capture=options.capture)
@@ -324,7 +328,7 @@ def in_another_layout(going_on: Continuation) -> ResumedRun:
         StoreError: the run store cannot be written.
     """
     request, resumed = request_in_another_layout(going_on)
-    notes = (*going_on.start.notes, *request.warnings, *not_kept(going_on.paths))
+    notes = (*going_on.start.notes, *request.warnings, *dropped_note(going_on.paths))
     return ResumedRun(paths=begin(request, resumed), notes=notes)
 
 
@@ -335,7 +339,7 @@ def request_in_another_layout(going_on: Continuation) -> tuple[Request, ResumeSp
     check_not_redacted(run, words)
     own = list(words[len(run.layout_arguments) :])
     options, dropped = changed(run, options_of(paths, run), changes)
-    resumed = resume_spec(own, run, start.at, start.why, given=start.given)
+    resumed = resume_spec(own, run, start.at, start.why, in_arguments=start.in_arguments)
     variables = {**options.environment, **resumed.get("environment", {})}
     request = build_request(
         target_of(run),

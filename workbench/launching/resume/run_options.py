@@ -20,7 +20,7 @@ from workbench.errors import UsageError
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare.build_request import default_name
 from workbench.launching.prepare.described import with_job
-from workbench.launching.prepare.launcher_process import ALONE
+from workbench.launching.prepare.launcher_process import SINGLE_PROCESS_VARIABLES
 from workbench.launching.prepare.options import FIXED, IN_PLACE, LaunchOptions, check_names
 from workbench.launching.prepare.placement import NAMES as INTERFACES
 from workbench.launching.prepare.preflight import USUAL_PORT
@@ -34,7 +34,7 @@ from workbench.store.runs import Store
 _DEGREES = {"name", *DEGREES, "zero_stage"}
 _OURS = {
     *("ACCELERATE_USE_CPU", "CUDA_VISIBLE_DEVICES", "PYTHONUNBUFFERED", "WORKBENCH_CAPTURE"),
-    *("WORKBENCH_RUN_DIR", MARKER, *INTERFACES, *ALONE),
+    *("WORKBENCH_RUN_DIR", MARKER, *INTERFACES, *SINGLE_PROCESS_VARIABLES),
 }
 """Variables that a launch sets by itself."""
 _MOST_DROPPED = 6  # options looked at together when some of them have to go
@@ -99,28 +99,28 @@ def _port(run: RunRecord) -> int:
     """The port at which the machines were to meet; 0 = none was given."""
     flag, words = "--main_process_port", run.command
     # The launcher's comes first; a script may have such an option, too.
-    given = words[words.index(flag) + 1] if flag in words[:-1] else ""
-    port = int(given) if given.isdecimal() else 0
+    port_text = words[words.index(flag) + 1] if flag in words[:-1] else ""
+    port = int(port_text) if port_text.isdecimal() else 0
     return 0 if 0 <= port - USUAL_PORT < 100 else port  # which of these is free now is to be seen
 
 
 def _environment(run: RunRecord) -> dict[str, str]:
     """The variables that were given for the run."""
-    given = run.extra_environment
-    if given is None:
-        given = {name: value for name, value in run.environment.items() if name not in _OURS}
-        search = [part for part in given.get("PYTHONPATH", "").split(os.pathsep) if part]
-        others = [part for part in search if Path(part) != SITE_FOLDER]
+    variables = run.extra_environment
+    if variables is None:
+        variables = {name: value for name, value in run.environment.items() if name not in _OURS}
+        search = [part for part in variables.get("PYTHONPATH", "").split(os.pathsep) if part]
+        remaining = [part for part in search if Path(part) != SITE_FOLDER]
         inherited = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        if not others or others == inherited:
-            given.pop("PYTHONPATH", None)
+        if not remaining or remaining == inherited:
+            variables.pop("PYTHONPATH", None)
         else:
-            given["PYTHONPATH"] = os.pathsep.join(others)
-    return {name: recorded_value(run, name, value) for name, value in given.items()}
+            variables["PYTHONPATH"] = os.pathsep.join(remaining)
+    return {name: recorded_value(run, name, value) for name, value in variables.items()}
 
 
-def given_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
-    """The changes that are some; None leaves an option as it is.
+def explicit_changes(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The changes that are not None; None leaves an option as it is.
 
     Raises:
         UsageError: one is unknown, or nothing that a resumed run can change.
@@ -151,22 +151,22 @@ def changed(
     plain: dict[str, Any] = {name: value for name, value in changes.items() if name not in _MERGED}
     if job is not None:
         made = with_job(LaunchOptions(job=job))
-        given = {"strategy": made.strategy, "nodes": made.nodes, "cpu": made.cpu}
-        plain = given | plain | {"job": job if run.recipe is None else None}
+        job_values = {"strategy": made.strategy, "nodes": made.nodes, "cpu": made.cpu}
+        plain = job_values | plain | {"job": job if run.recipe is None else None}
     if "environment" in changes:
         plain["environment"] = {**options.environment, **changes["environment"]}
     if "recovery" in changes:
         plain["recovery"] = _recovery(options.recovery, changes["recovery"])
     if "strategy" not in plain and "nodes" not in plain and "processes" not in plain:
         assert isinstance(options.strategy, Strategy)
-        base, kept = options.strategy, dict[str, Any]()
+        base, carried = options.strategy, dict[str, Any]()
     else:
-        base, kept = _resized(options, plain)
+        base, carried = _resized(options, plain)
     explicit = dict(changes.get("options") or {})
     splits = None if run.recipe is None else recipes.find(run.recipe).splits
-    kept = {name: value for name, value in kept.items() if name not in explicit}
+    carried = {name: value for name, value in carried.items() if name not in explicit}
     device = "cpu" if plain.get("cpu", options.cpu) else "cuda"
-    strategy, dropped = _with_kept(base.with_options(**explicit), kept, splits, device)
+    strategy, dropped = _with_carried(base.with_options(**explicit), carried, splits, device)
     nodes = plain.get("nodes", options.nodes)
     plain |= {"strategy": strategy, "processes": max(1, strategy.world_size // nodes)}
     if plain["processes"] != options.processes:  # as many devices as ranks
@@ -184,40 +184,42 @@ def _recovery(before: Recovery, change: Recovery | Mapping[str, Any]) -> Recover
 
 
 def _resized(options: LaunchOptions, plain: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
-    """The strategy by its name for the new number of ranks, and what the old one had beside it."""
+    """The strategy by its name for the new number of ranks, and the old one's other options."""
     before = options.strategy
     assert isinstance(before, Strategy)
     nodes = int(plain.get("nodes", options.nodes))
-    given = plain.get("strategy", before.name)
-    if isinstance(given, Strategy):
-        return given, {}
+    requested = plain.get("strategy", before.name)
+    if isinstance(requested, Strategy):
+        return requested, {}
     count: int | None = plain.get("processes")
-    ranks = Strategy.ranks_of(given) if count is None else nodes * count
+    ranks = Strategy.ranks_of(requested) if count is None else nodes * count
     if ranks is None:
         ranks = max(nodes * (options.processes or 1), 2)
-    return Strategy.parse(given, ranks), _beside_name(before)
+    return Strategy.parse(requested, ranks), _options_beyond_name(before)
 
 
-def _beside_name(strategy: Strategy) -> dict[str, Any]:
-    """The options, degrees apart, in which a strategy differs from the one of its name."""
+def _options_beyond_name(strategy: Strategy) -> dict[str, Any]:
+    """The options, except degrees, in which a strategy differs from the one of its name."""
     options = strategy.options_beside_name()
     return {name: value for name, value in options.items() if name not in _DEGREES}
 
 
-def _with_kept(
-    base: Strategy, kept: Mapping[str, Any], splits: frozenset[str] | None, device: str
+def _with_carried(
+    base: Strategy, carried: Mapping[str, Any], splits: frozenset[str] | None, device: str
 ) -> tuple[Strategy, list[str]]:
-    """`base` with as many of the `kept` options as it can have, and why the others are dropped.
+    """`base` with as many of the `carried` options as it can have, and why the others are dropped.
 
     Raises:
         UsageError: not even `base` can be launched.
     """
     check_supported(base, splits, device)
-    for names in _largest_first(list(kept)):
-        strategy = base.with_options(**{name: kept[name] for name in names})
+    for names in _largest_first(list(carried)):
+        strategy = base.with_options(**{name: carried[name] for name in names})
         if not _problem(strategy, splits, device):
-            gone = [name for name in kept if name not in names]
-            return strategy, [_dropped(strategy, name, kept[name], splits, device) for name in gone]
+            gone = [name for name in carried if name not in names]
+            return strategy, [
+                _dropped(strategy, name, carried[name], splits, device) for name in gone
+            ]
     return base, []
 
 
@@ -240,6 +242,6 @@ def _problem(strategy: Strategy, splits: frozenset[str] | None, device: str) -> 
 def _dropped(
     strategy: Strategy, name: str, value: Any, splits: frozenset[str] | None, device: str
 ) -> str:
-    shown = ",".join(value) if isinstance(value, tuple) else str(value)  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
+    text = ",".join(value) if isinstance(value, tuple) else str(value)  # pyright: ignore[reportUnknownArgumentType,reportUnknownVariableType]
     problem = _problem(strategy.with_options(**{name: value}), splits, device)
-    return f"--{name.replace('_', '-')} {shown} is dropped for {strategy.name}: {problem}"
+    return f"--{name.replace('_', '-')} {text} is dropped for {strategy.name}: {problem}"

@@ -41,7 +41,7 @@ class StartingPoint:
     """For the record of attempts."""
     notes: tuple[str, ...] = ()
     """What someone should know of it."""
-    given: bool = False
+    in_arguments: bool = False
     """Whether the arguments given now tell the script itself."""
     typed: tuple[str, ...] = ()
     """The arguments that are given or dropped now."""
@@ -62,18 +62,18 @@ def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> S
         return _beginning("")
     if name is not None:
         return _at(paths, _named(paths, name))
-    known = list_checkpoints(paths)
-    own, passed = _newest(paths, known, read=read)
+    checkpoints = list_checkpoints(paths)
+    own, passed = _newest(paths, checkpoints, read=read)
     if own is not None:
         return _at(paths, own, passed)
-    others = states_of_script(paths, known)
-    stepped = [checkpoint for checkpoint in others if checkpoint.step is not None]
+    script_states = states_of_script(paths, checkpoints)
+    stepped = [checkpoint for checkpoint in script_states if checkpoint.step is not None]
     newest, more = _newest(paths, stepped, read=read)
     if newest is not None:
-        return _at(paths, newest, [*passed, *more, *notes_on_passed(others, newest)])
-    if others:
-        raise UsageError(_none_by_itself(paths, others))
-    if known:
+        return _at(paths, newest, [*passed, *more, *notes_on_passed(script_states, newest)])
+    if script_states:
+        raise UsageError(_none_by_itself(paths, script_states))
+    if checkpoints:
         raise UsageError(
             f"{paths.directory.name} has no whole checkpoint. {' '.join(passed)} To start again "
             f"from the beginning: workbench resume {paths.directory.name} --checkpoint {BEGINNING}"
@@ -100,11 +100,11 @@ def start_by_itself(
 def _newest_by_itself(
     paths: RunPaths, run: RunRecord, arguments: Sequence[str]
 ) -> tuple[Checkpoint | None, list[str]]:
-    known = list_checkpoints(paths)
-    own, passed = newest_intact(paths, known)
+    checkpoints = list_checkpoints(paths)
+    own, passed = newest_intact(paths, checkpoints)
     if own is not None:
         return own, passed
-    states = states_of_script(paths, known)
+    states = states_of_script(paths, checkpoints)
     newest, more = newest_intact(paths, [state for state in states if state.step is not None])
     passed += [*more, *notes_on_passed(states, newest)]
     if newest is None:
@@ -116,9 +116,12 @@ def _newest_by_itself(
     return newest, passed
 
 
-def _none_by_itself(paths: RunPaths, others: Sequence[Checkpoint]) -> str:
+def _none_by_itself(paths: RunPaths, states: Sequence[Checkpoint]) -> str:
     """Why none of these checkpoints is taken without being named."""
-    name, doubtful = paths.directory.name, next((saved for saved in others if saved.doubt), None)
+    name, doubtful = (
+        paths.directory.name,
+        next((saved for saved in states if saved.doubt), None),
+    )
     why = f"No checkpoint of {name} says its step, so none is taken by itself"
     if doubtful is not None:
         why = (
@@ -126,7 +129,7 @@ def _none_by_itself(paths: RunPaths, others: Sequence[Checkpoint]) -> str:
             f"{doubtful.doubt})"
         )
     return (
-        f"{why}: {', '.join(str(checkpoint.path) for checkpoint in others[:5])}. Name one: "
+        f"{why}: {', '.join(str(checkpoint.path) for checkpoint in states[:5])}. Name one: "
         f"workbench resume {name} --checkpoint PATH; or --checkpoint {BEGINNING} starts from the "
         "beginning."
     )
@@ -184,11 +187,11 @@ def _named(paths: RunPaths, name: str) -> Checkpoint:
         )
     problem = verify(fits[0])
     if problem:
-        others = [
+        other_names = [
             checkpoint.name
             for checkpoint in checkpoints
             if checkpoint is not fits[0] and not checkpoint.problem
         ]
-        hint = f" Others: {', '.join(others[:5])}." if others else ""
+        hint = f" Others: {', '.join(other_names[:5])}." if other_names else ""
         raise UsageError(f"The checkpoint {name} cannot be used: {problem}.{hint}")
     return fits[0]

@@ -68,13 +68,14 @@ def shell_of(entry: QueueEntry) -> Shell:
     if not _is_own(text, entry.shell.get("proof")):
         note = "It is not known that you filed its environment: it has that of the queue's shell."
         return Shell(variables=dict(os.environ), note=note)
-    known = {name: os.environ[name] for name in proofs if name in os.environ}
+    own_secrets = {name: os.environ[name] for name in proofs if name in os.environ}
     other = [
         name
         for name, proof in proofs.items()
-        if name not in known or not _is_own(_secret_text(entry.run, name, known[name]), proof)
+        if name not in own_secrets
+        or not _is_own(_secret_text(entry.run, name, own_secrets[name]), proof)
     ]
-    return Shell(variables={**variables, **known}, note=_note(other))
+    return Shell(variables={**variables, **own_secrets}, note=_note(other))
 
 
 def _texts(document: object) -> dict[str, str]:

@@ -76,8 +76,8 @@ def recorded_spec(run: RunRecord, arguments: Sequence[str] | None = None) -> Lau
     """
     arguments = list(run.arguments if arguments is None else arguments)
     check_not_redacted(run, arguments)
-    given = run.environment.items()
-    environment = {name: recorded_value(run, name, value) for name, value in given}
+    variables = run.environment.items()
+    environment = {name: recorded_value(run, name, value) for name, value in variables}
     folder = Path(run.working_directory)
     spec = make_spec(run.command, run.arguments, environment, folder, warm_server(run))
     return {**spec, "arguments": arguments}
@@ -131,11 +131,11 @@ def resume_spec(
     checkpoint: Checkpoint | None,
     why: str,
     *,
-    given: bool = False,
+    in_arguments: bool = False,
 ) -> ResumeSpec:
     """How an attempt with these arguments continues; ``{checkpoint}`` in them becomes its path.
 
-    `given`: see `how_to_resume`.
+    `in_arguments`: see `how_to_resume`.
 
     Raises:
         UsageError: the script offers no way to resume that is known.
@@ -154,7 +154,9 @@ def resume_spec(
             "arguments": list(arguments),
         }
     assert checkpoint.step is not None
-    way = how_to_resume(Path(run.script), run.recipe, arguments, checkpoint, given=given)
+    way = how_to_resume(
+        Path(run.script), run.recipe, arguments, checkpoint, in_arguments=in_arguments
+    )
     return {
         "step": checkpoint.step,
         "checkpoint": str(checkpoint.path),

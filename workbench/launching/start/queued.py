@@ -55,11 +55,11 @@ def file(request: Request, sweep: SweepDoc | None = None) -> RunPaths:
     """
     _refuse_secrets(request)
     queue, now = QueueFiles(request.store.root), time.time()
-    kept = tuning_variables(os.environ)  # also where the run is started again from elsewhere
-    kept.pop("PYTHONPATH", None)  # a launch's own anyway
-    environment = {**secrets.redact_environment(kept), **request.options.environment}
-    shown = {name: value for name, value in environment.items() if value != secrets.HIDDEN}
-    options = replace(request.options, environment=shown)
+    variables = tuning_variables(os.environ)  # also where the run is started again from elsewhere
+    variables.pop("PYTHONPATH", None)  # a launch's own anyway
+    environment = {**secrets.redact_environment(variables), **request.options.environment}
+    visible = {name: value for name, value in environment.items() if value != secrets.HIDDEN}
+    options = replace(request.options, environment=visible)
     with queue.locked():
         if note := secrets_elsewhere(queue):
             warnings.warn(note, stacklevel=2)
@@ -96,9 +96,9 @@ def file_again(paths: RunPaths, priority: int) -> bool:
 
 
 def _refuse_secrets(request: Request) -> None:
-    given = dict(request.options.environment)
-    hidden = [name for name, value in secrets.redact_environment(given).items()
-              if value != given[name]]  # fmt: skip
+    variables = dict(request.options.environment)
+    hidden = [name for name, value in secrets.redact_environment(variables).items()
+              if value != variables[name]]  # fmt: skip
     words = list(request.arguments)
     secret_words = [word for word in secrets.redact_arguments(words) if secrets.HIDDEN in word]
     if hidden or secret_words:
@@ -132,9 +132,9 @@ def start_queued(paths: RunPaths, devices: Sequence[str]) -> None:
     check_own(paths, "started")
     run = read_record(paths)
     check_accepted(paths, run)
-    for what, path in (("script", run.script), ("folder", run.working_directory)):
+    for kind, path in (("script", run.script), ("folder", run.working_directory)):
         if not Path(path).exists():
-            raise UsageError(f"Its {what} {path} is gone. Put it back, then: {_again(run.run)}")
+            raise UsageError(f"Its {kind} {path} is gone. Put it back, then: {_again(run.run)}")
     run, shell = assigned(run, devices), _shell(paths)
     run = replace(run, warnings=[*run.warnings, *filter(None, [shell.note])])
     spec = recorded_spec(run)
@@ -147,7 +147,7 @@ def start_queued(paths: RunPaths, devices: Sequence[str]) -> None:
 
 
 def _shell(paths: RunPaths) -> Shell:
-    """The environment that the run was filed from; this process's where no place tells of one."""
+    """The environment that the run was filed from; this process's where no place records one."""
     name, queue = paths.directory.name, QueueFiles(paths.directory.parent)
     entries = [entry for entry in queue.starting() if entry.run == name]
     return shell_of(entries[0]) if entries else Shell(variables=dict(os.environ))
@@ -158,7 +158,7 @@ def _again(run: str) -> str:
 
 
 def has_begun(paths: RunPaths) -> bool:
-    """Whether a supervisor has told of the run, or it has ended."""
+    """Whether a supervisor has reported the run, or it has ended."""
     return paths.state.exists() or paths.exit.exists()
 
 
@@ -211,7 +211,7 @@ def end_unstarted(paths: RunPaths, message: str, outcome: str) -> None:
 
 
 def _send_messages(paths: RunPaths) -> None:
-    """Tell of its end who is told of it: no supervisor does."""
+    """Send the messages of its end, which no supervisor sends."""
     run = read_run(paths)
     with contextlib.suppress(WorkbenchError):  # a target was removed since
         if run is not None and (targets := chosen(run.notify)):

@@ -131,12 +131,12 @@ def _check_room(store: Path) -> None:
 
 def provenance(request: Request, keep: Path | None) -> ProvenanceDoc:
     """The record's part about what is started; changes and copies are written into `keep`."""
-    given = {**os.environ, **request.options.environment}
+    variables = {**os.environ, **request.options.environment}
     return record_provenance(
         request.script,
         request.arguments,
         request.working_directory,
-        secrets.redact_environment(tuning_variables(given)),
+        secrets.redact_environment(tuning_variables(variables)),
         ours=request.recipe is not None,
         keep=keep,
     ).document()

@@ -29,26 +29,26 @@ def spawn_supervisor(
     paths: RunPaths,
     spec: LaunchSpec | None,
     *,
-    beside: int | None = None,
+    supervisor_pid: int | None = None,
     shell: Mapping[str, str] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a watcher with its supervisor; with no spec it adopts. Returns without waiting.
 
-    `beside`: pid of a supervisor that is at work and has lost its watcher; the new one watches it.
+    `supervisor_pid`: a supervisor that has lost its watcher; the new watcher takes it over.
     `shell`: the environment that it inherits; None = this process's.
 
     Raises:
         OSError: the run directory cannot be written.
     """
-    if spec is not None and beside is None:
+    if spec is not None and supervisor_pid is None:
         _start_warm_server(spec, shell)
     command = [*SAFE_PYTHON, "-m", WATCHER, str(paths.directory)]
     if spec is None:
         command.append("--adopt")
-    if beside is not None:
-        command += ["--beside", str(beside)]
-    given = os.environ if shell is None else shell
-    environment = {name: value for name, value in given.items() if name not in LOADERS}
+    if supervisor_pid is not None:
+        command += ["--beside", str(supervisor_pid)]
+    inherited = os.environ if shell is None else shell
+    environment = {name: value for name, value in inherited.items() if name not in LOADERS}
     order = None if spec is None else json.dumps(spec).encode()
     return start_detached(command, paths.supervisor_log, environment, order)
 

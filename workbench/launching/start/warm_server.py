@@ -40,8 +40,8 @@ def fitting_kind(
     The launcher is started by a supervisor, which inherits the variables of `shell` (None = this
     process's), but not those that make Python load something.
     """
-    kept = {name: value for name, value in inherited(shell).items() if name not in LOADERS}
-    return client.server_kind({**kept, **environment}, warm["threads"], warm["modules"])
+    variables = {name: value for name, value in inherited(shell).items() if name not in LOADERS}
+    return client.server_kind({**variables, **environment}, warm["threads"], warm["modules"])
 
 
 def warm_part(
@@ -59,7 +59,7 @@ def warm_part(
     usable = [
         name
         for name in dict.fromkeys(names)
-        if _may_preload(name, device) and not _is_beside(script, name)
+        if _may_preload(name, device) and not _is_local_module(script, name)
     ]
     return {"threads": threads, "modules": usable}
 
@@ -76,7 +76,7 @@ def _may_preload(module: str, device: str) -> bool:
     return find_spec(package) is not None
 
 
-def _is_beside(script: Path, module: str) -> bool:
+def _is_local_module(script: Path, module: str) -> bool:
     """Whether the script would import a module of its own by this name (`datasets` often is)."""
     own = script.parent / module.partition(".")[0]
     return own.is_dir() or own.with_suffix(".py").is_file()

@@ -119,12 +119,12 @@ def _await_end(
 ) -> bool:
     """Whether it ended in time; a run that no one watches, or no longer, is ended from here."""
     deadline = time.monotonic() + timeout
-    shown = ""
+    last_message = ""
     while (status := read_status(paths)).live:
-        message = (status.state == "stopping" and status.message) or shown
-        if on_message and message != shown:
-            shown = message
-            on_message(shown)
+        message = (status.state == "stopping" and status.message) or last_message
+        if on_message and message != last_message:
+            last_message = message
+            on_message(last_message)
         left = deadline - time.monotonic()
         unwatched = status.state == "unsupervised"
         if unwatched and _stop_here(paths, now=now, timeout=max(1.0, left)):
@@ -211,8 +211,8 @@ def _steps(paths: RunPaths, run: RunRecord) -> int:
 
 
 def _step_seconds(rows: Sequence[Mapping[str, Any]]) -> float | None:
-    known = [row["step_seconds"] for row in rows if isinstance(row.get("step_seconds"), float)]
-    return median(known) if known else None
+    seconds = [row["step_seconds"] for row in rows if isinstance(row.get("step_seconds"), float)]
+    return median(seconds) if seconds else None
 
 
 def _since_step(rows: Sequence[Mapping[str, Any]]) -> float | None:
@@ -281,7 +281,7 @@ def _close_view(paths: RunPaths, end: ExitDoc, attempts: Attempts, steps: int) -
         **{name: end[name] for name in OF_THE_END},
         "eta_seconds": None,
         "steps": max(steps, int(view.get("steps") or 0)),
-        **attempts.told(),
+        **attempts.summary(),
         "seq": int(view.get("seq") or 0) + 1,
         "written_at": round(time.time(), 3),
     }

@@ -97,8 +97,8 @@ class RunMonitor:
     @property
     def since_step(self) -> float | None:
         """Seconds since the last step that was read ended; None = unknown."""
-        known = None if self._stepped_at is None else time.time() - self._stepped_at
-        return known if known is not None and known >= 0 else None
+        elapsed = None if self._stepped_at is None else time.time() - self._stepped_at
+        return elapsed if elapsed is not None and elapsed >= 0 else None
 
     @property
     def first_step(self) -> int:
@@ -114,7 +114,9 @@ class RunMonitor:
     def standstill(self) -> Finding | None:
         """The finding that the ranks hang for good, while it stands."""
         standing = (finding for finding in self.findings if finding.cleared_at is None)
-        return next((one for one in standing if one.kind == EXIT_HANG or is_for_good(one)), None)
+        return next(
+            (hang for hang in standing if hang.kind == EXIT_HANG or is_for_good(hang)), None
+        )
 
     def read(self) -> None:
         """Take in new metric lines."""
@@ -166,7 +168,7 @@ class RunMonitor:
             self.sample()
             self._look_at_ranks()
             self.diagnose()
-            if self._readers.due(self._shown()):
+            if self._readers.due(self._visible_state()):
                 self.write_view()
         except Exception:  # noqa: BLE001
             log(f"watching failed, going on:\n{traceback.format_exc()}")
@@ -236,7 +238,7 @@ class RunMonitor:
         """Replace view.json; `phase`: what state.json says, where that is not the attempt's."""
         self._keep_view(self._now(None), phase or self.phase)
 
-    def _shown(self) -> object:
+    def _visible_state(self) -> object:
         """What a change of is in the view at once, whether or not anyone was reading it."""
         return (
             *(self.phase, self._state.message, self._attempts.number, self._state.world_size),
@@ -257,7 +259,7 @@ class RunMonitor:
             "world_size": self._state.world_size,
             "restarts": self._state.restarts,
             "attempt": self._attempts.number,
-            **self._attempts.told(),
+            **self._attempts.summary(),
             "checkpoints": [saved.document() for saved in self._checkpoints[:_CHECKPOINTS]],
             "findings": [
                 finding.answer(self._paths.directory.name) for finding in self.findings[:_FINDINGS]
@@ -269,7 +271,7 @@ class RunMonitor:
     def _keep_view(self, now: dict[str, Any], phase: str) -> None:
         data = self._builder.encoded(now, phase=phase)
         if guarded("view.json", lambda: write_bytes_atomic(self._paths.view, data)):
-            self._readers.written(self._shown())
+            self._readers.written(self._visible_state())
 
     def judge(self, exit_code: int | None) -> Verdict:
         """Read to the end and tell how the attempt ended."""
@@ -336,8 +338,8 @@ class RunMonitor:
         self._write_report(end)
         self._keep_view(now, "ended")
         deadline = time.monotonic() + _EXIT_RETRY_SECONDS
-        kept = self._paths.control / EXIT_RESERVE
-        while not guarded("exit.json", lambda: write_json_reserved(kept, self._paths.exit, end)):
+        reserve = self._paths.control / EXIT_RESERVE
+        while not guarded("exit.json", lambda: write_json_reserved(reserve, self._paths.exit, end)):
             if time.monotonic() > deadline:
                 return
             time.sleep(2)

@@ -102,9 +102,9 @@ def _ends_of_spawned(paths: RunPaths, ranks: int) -> dict[int, RankEnd]:
 
 
 def _stopped(paths: RunPaths, ends: dict[int, RankEnd | None], reason: str, steps: int) -> Verdict:
-    known = [end for end in ends.values() if end and end.stopped_at is not None]
+    stopped_ends = [end for end in ends.values() if end and end.stopped_at is not None]
     broken = next(((rank, end) for rank, end in ends.items() if end and not end.ok), None)
-    if known and broken is not None:
+    if stopped_ends and broken is not None:
         cause = f"Saving the checkpoint of the stop failed on rank {broken[0]}"
         error = str(broken[1].exception)
         failed = Failed(
@@ -112,11 +112,11 @@ def _stopped(paths: RunPaths, ends: dict[int, RankEnd | None], reason: str, step
         )
         return replace(verdict_of(finding(paths, failed, steps)), outcome=reason)
     why = "Pre-empted" if reason == "preempted" else "Stopped as asked"
-    if not known:
+    if not stopped_ends:
         return Verdict(outcome=reason, message=f"{why} after step {steps}, without a checkpoint.")
-    saved = known[0].checkpoint
+    saved = stopped_ends[0].checkpoint
     where = f"checkpoint {saved}" if saved else "the script offers no checkpoint to the workbench"
-    return Verdict(outcome=reason, message=f"{why} at step {known[0].stopped_at}; {where}.")
+    return Verdict(outcome=reason, message=f"{why} at step {stopped_ends[0].stopped_at}; {where}.")
 
 
 def _finished(

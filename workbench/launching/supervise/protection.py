@@ -93,7 +93,7 @@ class WatcherLink:
 
         log("the watcher is gone: starting another one")
         try:
-            self._child = spawn_supervisor(self._paths, spec, beside=os.getpid())
+            self._child = spawn_supervisor(self._paths, spec, supervisor_pid=os.getpid())
         except OSError as error:
             log(f"no watcher could be started: {error}")
             return None

@@ -92,9 +92,9 @@ class RankProcesses:
             return
         starts = [read_json(state.paths.rank_start(rank)) for rank in state.ranks]
         sizes = [start.get("group_world_size") for start in starts if start]
-        known = [size for size in sizes if isinstance(size, int)]
+        known_sizes = [size for size in sizes if isinstance(size, int)]
         if any(start and start.get("spawned") for start in starts):  # as many as it wants
-            state.world_size = max(known, default=None)
+            state.world_size = max(known_sizes, default=None)
             if state.world_size is not None:
                 count = state.world_size
                 state.group = f"The script started its {count} rank{'s' * (count > 1)} itself."
@@ -102,10 +102,12 @@ class RankProcesses:
             return
         expected = state.world_size_asked
         late = (seconds_since_first_step or 0) > WORLD_CHECK_SECONDS
-        if (known and max(known) == expected) or (expected == 1 and starts and not known):
+        if (known_sizes and max(known_sizes) == expected) or (
+            expected == 1 and starts and not known_sizes
+        ):
             state.world_size = expected
-        elif len(known) == expected or late:
-            state.world_size = max(known, default=1)
+        elif len(known_sizes) == expected or late:
+            state.world_size = max(known_sizes, default=1)
             if state.world_size != expected:
                 state.message = state.group = (
                     f"{expected} processes were asked for, but the script formed a group of "

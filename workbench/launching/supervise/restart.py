@@ -122,7 +122,7 @@ class RestartController:
         self, monitor: RunMonitor, verdict: Verdict, exit_code: int | None
     ) -> LaunchSpec | None:
         state = self._state
-        if self._rollbacks.wanted is not None and not state.ladder.active:
+        if self._rollbacks.instability is not None and not state.ladder.active:
             spec = self._rollbacks.spec()
             if spec is not None:
                 state.attempts.end(last_step=monitor.steps, message=verdict.message)
@@ -209,7 +209,7 @@ class RestartController:
 
     def judge_ended(self, monitor: RunMonitor) -> Verdict | None:
         """The verdict on an attempt that was ended by this controller; None if it was not."""
-        unstable = self._rollbacks.wanted
+        unstable = self._rollbacks.instability
         if unstable is not None:
             finding = unstable.finding
             message = f"Ended after step {monitor.steps}: {finding.evidence}"

@@ -44,7 +44,7 @@ class Rollbacks:
         self._refused_at: tuple[int, str, int] | None = None
 
     @property
-    def wanted(self) -> Instability | None:
+    def instability(self) -> Instability | None:
         """What the present attempt is ended for; None = nothing."""
         return None if self._planned is None else self._planned.why
 
@@ -83,10 +83,10 @@ class Rollbacks:
                 return newest, passed
         return None, passed
 
-    def _newest_of(self, known: list[Checkpoint]) -> tuple[Checkpoint | None, list[str]]:
+    def _newest_of(self, checkpoints: list[Checkpoint]) -> tuple[Checkpoint | None, list[str]]:
         """Every byte is read: on a thread, so that the heartbeat continues."""
         with ThreadPoolExecutor(1, thread_name_prefix="verify") as pool:
-            newest = pool.submit(newest_intact, self._state.paths, known)
+            newest = pool.submit(newest_intact, self._state.paths, checkpoints)
             while not wait([newest], timeout=_BEAT_SECONDS).done:
                 self._state.write("running")
             return newest.result()
@@ -109,7 +109,7 @@ class Rollbacks:
             "then": way,
             "loaders": loaders or [],
         }
-        why = f"Rolled back: {planned.why.finding.evidence} {_told(rollback)}"
+        why = f"Rolled back: {planned.why.finding.evidence} {_retry_sentence(rollback)}"
         log(why)
         try:
             spec = from_checkpoint(state.base_spec(), state.run, planned.checkpoint, why)
@@ -121,7 +121,7 @@ class Rollbacks:
         return {**spec, "resume": {**resume, "rollback": rollback}}
 
 
-def _told(rollback: RollbackDoc) -> str:
+def _retry_sentence(rollback: RollbackDoc) -> str:
     first, last = rollback["step"] + 1, rollback["last_step"]
     if rollback["then"] == "lower-lr":
         return f"Steps {first} to {last} are done again with half the learning rate."

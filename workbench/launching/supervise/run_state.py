@@ -181,9 +181,9 @@ class RunState:
 
     def base_spec(self) -> LaunchSpec:
         """What the next attempt repeats. Raises UsageError: run.json lacks a secret of it."""
-        known = self.spec or self.spec_before
-        if known is not None:
-            return known
+        spec = self.spec or self.spec_before
+        if spec is not None:
+            return spec
         from workbench.launching.resume.resumable import latest_words  # noqa: PLC0415  (seldom needed)
         from workbench.launching.start.launch_spec import recorded_spec  # noqa: PLC0415
 
@@ -213,7 +213,7 @@ class RunState:
     def _members_by(self, scan: processes.MemberScan) -> list[ProcessDoc]:
         watcher = self.watcher.parent
         parents = [os.getpid()] if watcher is None else [os.getpid(), watcher]
-        return scan.look(parents, besides={*self.sidecars.pids, os.getpid()})
+        return scan.look(parents, excluded={*self.sidecars.pids, os.getpid()})
 
     def write(self, phase: str) -> None:
         """Heartbeat. A disk that refuses is tried again with the next one."""

@@ -37,7 +37,7 @@ _FLUSH_SECONDS = 60.0  # one that has not told the end by then is left to itself
 class _Follower:
     """A process that follows the run to its end."""
 
-    what: str
+    title: str
     command: Sequence[str]
     log: str
     process: subprocess.Popen[bytes] | None
@@ -79,8 +79,8 @@ class Sidecars:
         if targets:
             self._follow("messages", follow_messages(self._paths, targets), "notify.log")
 
-    def _follow(self, what: str, command: Sequence[str], name: str) -> None:
-        follower = _Follower(what, command, name, self._spawn(what, command, name))
+    def _follow(self, title: str, command: Sequence[str], name: str) -> None:
+        follower = _Follower(title, command, name, self._spawn(title, command, name))
         self._followers.append(follower)
 
     def bring_back(self, now: float) -> None:
@@ -89,13 +89,13 @@ class Sidecars:
             code = None if follower.process is None else follower.process.poll()
             if code is not None and code < 0 and now >= follower.due:
                 follower.due = now + _AGAIN_SECONDS
-                log(f"{follower.what} was ended by signal {-code}")
-                again = self._spawn(follower.what, follower.command, follower.log)
+                log(f"{follower.title} was ended by signal {-code}")
+                again = self._spawn(follower.title, follower.command, follower.log)
                 follower.process = again or follower.process
 
     def adopt_children_of(self, watcher: int) -> None:
         """Know those again that an earlier supervisor started: its death made them `watcher`'s."""
-        for process in processes.descendants(watcher, besides={os.getpid()}):
+        for process in processes.descendants(watcher, excluded={os.getpid()}):
             if processes.has_variable(process["pid"], _MARK, self._paths.directory.name):
                 self.pids.add(process["pid"])
 
@@ -138,7 +138,7 @@ class Sidecars:
         self._spawn(name, command, "hooks.log")
 
     def _spawn(
-        self, what: str, command: Sequence[str], name: str
+        self, title: str, command: Sequence[str], name: str
     ) -> subprocess.Popen[bytes] | None:
         environment = {key: value for key, value in os.environ.items() if key != MARKER}
         environment[_MARK] = self._paths.directory.name
@@ -160,7 +160,7 @@ class Sidecars:
                 set_oom_score(process.pid, self._oom_score)
             started.append(process)
             self.pids.add(process.pid)
-            log(f"{what}: started {shlex.join(command)} as process {process.pid}")
+            log(f"{title}: started {shlex.join(command)} as process {process.pid}")
 
-        guarded(what, spawn)
+        guarded(title, spawn)
         return started[0] if started else None

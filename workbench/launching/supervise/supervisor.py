@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from workbench.launching.log import guarded, log
 from workbench.launching.prepare import launcher_process
-from workbench.launching.prepare.launcher_process import Launcher, inherited, shown_gpus
+from workbench.launching.prepare.launcher_process import Launcher, inherited, with_visible_gpus
 from workbench.launching.prepare.placement import recorded_for_ranks
 from workbench.launching.steered import steered_environment
 from workbench.launching.stop_ladder import end_leftovers, stop_message
@@ -113,7 +113,7 @@ class Supervisor:
         return launcher_process.start(
             [*spec["launcher"], *recorded_for_ranks(run, arguments)],
             folder=spec["working_directory"],
-            environment=shown_gpus(
+            environment=with_visible_gpus(
                 environment,
                 device=run.device,
                 ranks=self.state.world_size_asked,

@@ -98,16 +98,16 @@ def inherited_signals() -> tuple[tuple[int, ...], tuple[int, ...]]:
 def search_path(order: Order, base: Sequence[str]) -> list[str]:
     """``sys.path`` of a cold start; `base` is what Python adds to PYTHONPATH."""
     before = order.environment.get("PYTHONPATH", "").split(os.pathsep)
-    given = [os.path.abspath(os.path.join(order.folder, path)) for path in before if path]
-    return [first_folder(order), *dict.fromkeys([*given, *base])]
+    python_path = [os.path.abspath(os.path.join(order.folder, path)) for path in before if path]
+    return [first_folder(order), *dict.fromkeys([*python_path, *base])]
 
 
 def first_folder(order: Order) -> str:
     """Where a cold start looks first: beside the script, or in the working directory."""
-    what = order.program
-    if what is None or what.kind == "module":
+    target = order.program
+    if target is None or target.kind == "module":
         return order.folder
-    return os.path.dirname(os.path.realpath(os.path.join(order.folder, what.name)))
+    return os.path.dirname(os.path.realpath(os.path.join(order.folder, target.name)))
 
 
 def become(
@@ -177,14 +177,14 @@ def _reset_signals(order: Order) -> None:
 
 
 def _reset_modules(order: Order, base: Sequence[str]) -> None:
-    what = order.program
-    assert what is not None
+    target = order.program
+    assert target is not None
     sys.orig_argv = list(order.argv)
-    sys.argv = [what.name if what.kind == "script" else "-m", *what.arguments]
+    sys.argv = [target.name if target.kind == "script" else "-m", *target.arguments]
     sys.path[:] = search_path(order, base)[1:]
     sys.path_importer_cache.clear()
     importlib.invalidate_caches()
-    for name in ("sitecustomize", "usercustomize", what.name):
+    for name in ("sitecustomize", "usercustomize", target.name):
         sys.modules.pop(name, None)
     random = sys.modules.get("numpy.random")
     if random is not None:  # Python's own is seeded again in a fork
@@ -197,8 +197,8 @@ def run(order: Order, ending: Ending) -> None:
 
     To be called from the top of the process, whose ``__main__`` is replaced.
     """
-    what = order.program
-    assert what is not None
+    target = order.program
+    assert target is not None
     for name in [name for name in sys.modules if name.startswith("_workbench_warm")]:
         del sys.modules[name]
     main = types.ModuleType("__main__")
@@ -208,10 +208,10 @@ def run(order: Order, ending: Ending) -> None:
         _customise()
         sys.path.insert(0, first_folder(order))
         ending.script_begins()
-        if what.kind == "module":
-            runpy._run_module_as_main(what.name)  # noqa: SLF001  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+        if target.kind == "module":
+            runpy._run_module_as_main(target.name)  # noqa: SLF001  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
         else:
-            _run_script(os.path.join(order.folder, what.name), main)
+            _run_script(os.path.join(order.folder, target.name), main)
         ending.script_ended(None)
     except SystemExit as end:
         ending.script_ended(end)

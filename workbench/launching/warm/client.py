@@ -53,10 +53,10 @@ def socket_folder() -> Path:
     Raises:
         HostError: somebody else owns it, or its name is too long for a socket.
     """
-    given = os.environ.get(FOLDER)
+    configured = os.environ.get(FOLDER)
     places = (os.environ.get("XDG_RUNTIME_DIR"), tempfile.gettempdir(), "/tmp")  # noqa: S108
     usual = [Path(place, f"workbench-warm-{os.getuid()}") for place in places if place]
-    paths = [Path(given)] if given else usual
+    paths = [Path(configured)] if configured else usual
     path = next((path for path in paths if len(os.fsencode(path)) <= _LONGEST), None)
     if path is None:
         raise HostError(
@@ -109,16 +109,16 @@ def server_kind(
 
     `modules`: more than the usual ones.
     """
-    known = sameness.settings(environment)
+    settings = sameness.settings(environment)
     if threads is not None:
-        known[sameness.THREADS] = str(threads)
+        settings[sameness.THREADS] = str(threads)
     path = _without_hook(environment.get("PYTHONPATH", ""))
     if "deepspeed" in modules and environment.get("ACCELERATE_USE_CPU") == "true":
-        known.setdefault(sameness.DEEPSPEED_DEVICE, "cpu")  # as the ranks themselves set it
-    known |= {"PYTHONPATH": path} if path else {}
+        settings.setdefault(sameness.DEEPSPEED_DEVICE, "cpu")  # as the ranks themselves set it
+    settings |= {"PYTHONPATH": path} if path else {}
     if not path:
-        known.pop("PYTHONPATH", None)
-    return ServerKind(environment=tuple(sorted(known.items())), modules=(*MODULES, *modules))
+        settings.pop("PYTHONPATH", None)
+    return ServerKind(environment=tuple(sorted(settings.items())), modules=(*MODULES, *modules))
 
 
 def _without_hook(path: str) -> str:
@@ -143,15 +143,15 @@ def start_server(kind: ServerKind, idle_seconds: float = IDLE_SECONDS) -> None:
 
 
 def _spawn(place: Path, kind: ServerKind, idle_seconds: float, lock: int) -> None:
-    known = dict(kind.environment)
+    settings = dict(kind.environment)
     environment = {
         name: value
         for name, value in os.environ.items()
         if name not in _RUN_VARIABLES and not sameness.is_startup(name)
     }
     quiet = str(_HERE / "quiet")
-    path = os.pathsep.join(filter(None, [quiet, known.get("PYTHONPATH")]))
-    environment |= {**known, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
+    path = os.pathsep.join(filter(None, [quiet, settings.get("PYTHONPATH")]))
+    environment |= {**settings, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1"}
     environment[room.VARIABLE] = room.FILLING
     with (place / f"{kind.key}.log").open("ab") as log:
         process = subprocess.Popen(
@@ -201,8 +201,8 @@ def _why_none(path: Path) -> str:
     except OSError:
         return "no warm server for these settings was started"
     last = next((line.strip() for line in reversed(lines) if line.strip()), None)
-    said = "" if last is None else f" (the last line of {log}: {last})"
-    return f"no warm server for these settings runs{said}"
+    detail = "" if last is None else f" (the last line of {log}: {last})"
+    return f"no warm server for these settings runs{detail}"
 
 
 class WarmProcess:
@@ -299,10 +299,10 @@ def start_process(
     try:
         connection.settimeout(_READY_SECONDS)
         marker = environment.get(processes.MARKER, "")
-        shown = {processes.REAPER_MARKER: marker} if marker else {}
+        markers = {processes.REAPER_MARKER: marker} if marker else {}
         if marker and processes.DIRECTORY in environment:
-            shown[processes.DIRECTORY] = environment[processes.DIRECTORY]
-        request = {"do": "start", "order": asdict(order), "keeper_shows": shown}
+            markers[processes.DIRECTORY] = environment[processes.DIRECTORY]
+        request = {"do": "start", "order": asdict(order), "reaper_environment": markers}
         send(connection, request, [nowhere, output, output])
         reply, _ = receive(connection)
         if "ready" in reply:
@@ -317,7 +317,7 @@ def start_process(
     if "refused" in reply:
         connection.close()
         raise NotWarmError(reply["refused"])
-    return WarmProcess(connection, reply["pid"], reply["keeper"])
+    return WarmProcess(connection, reply["pid"], reply["reaper"])
 
 
 def servers() -> list[dict[str, Any]]:
@@ -334,12 +334,12 @@ def stop_servers() -> list[dict[str, Any]]:
     ]
 
 
-def ask(path: Path, what: str) -> dict[str, Any] | None:
+def ask(path: Path, action: str) -> dict[str, Any] | None:
     """What the server at `path` says of itself, asked for its "status" or to "stop"; None: gone."""
     try:
         with connect(path) as connection:
             connection.settimeout(_READY_SECONDS)
-            send(connection, {"do": what})
+            send(connection, {"do": action})
             return receive(connection)[0]
     except (NotWarmError, OSError, EOFError):
         return None

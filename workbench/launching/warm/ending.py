@@ -112,10 +112,10 @@ def _clear(modules: list[types.ModuleType]) -> None:
     own = {id(module) for module in modules}
     for name in [name for name, module in sys.modules.items() if id(module) in own]:
         sys.modules[name] = None  # pyright: ignore[reportArgumentType]
-    kept = [weakref.ref(module) for module in modules]
+    references = [weakref.ref(module) for module in modules]
     modules.clear()
     gc.collect()
-    for reference in reversed(kept):
+    for reference in reversed(references):
         if (module := reference()) is not None:
             _clear_names(module.__dict__)
     gc.collect()

@@ -25,17 +25,17 @@ def adopt_orphans(*, yes: bool) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
 
 
-def fork_and_reap(connection: socket.socket, room: Room, shown: Mapping[str, str]) -> None:
+def fork_and_reap(connection: socket.socket, room: Room, markers: Mapping[str, str]) -> None:
     """Fork the process to be; returns in it. The reaper itself never does.
 
-    `shown`: environment that /proc shows of the reaper, by which the run's orphans are found.
+    `markers`: environment that /proc shows of the reaper, by which the run's orphans are found.
     """
     os.setsid()
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    if not _still_wanted(connection):
+    if not _is_confirmed(connection):
         os._exit(0)
-    room.show(shown, "workbench warm reaper")
+    room.show(markers, "workbench warm reaper")
     adopt_orphans(yes=True)
     read, write = os.pipe()
     process = os.fork()
@@ -49,14 +49,14 @@ def fork_and_reap(connection: socket.socket, room: Room, shown: Mapping[str, str
         os.chdir("/")
         _to_nowhere(connection.fileno())
         with contextlib.suppress(OSError):
-            send(connection, {"pid": process, "keeper": os.getpid()})
+            send(connection, {"pid": process, "reaper": os.getpid()})
         _wait(connection, process)
     finally:
         os._exit(0)
 
 
-def _still_wanted(connection: socket.socket) -> bool:
-    """Whether who asked still waits: one that gave up has started it cold, and may not have two."""
+def _is_confirmed(connection: socket.socket) -> bool:
+    """Whether the client still waits: one that gave up started it cold, and may not have two."""
     try:
         send(connection, {"ready": True})
         return connection.recv(1) == GO

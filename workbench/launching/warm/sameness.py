@@ -24,7 +24,7 @@ _INTEL = ("KMP_",)  # read by Intel's OpenMP alone, which most builds of torch l
 # A fork takes these over as a cold start would. PYTEST_CURRENT_TEST names the test that runs;
 # libraries ask only whether it is there. DeepSpeed sets PYTORCH_NVML_BASED_CUDA_CHECK in the
 # launcher, for its ranks; torch reads it each time that it looks for a GPU.
-_TAKEN_OVER = frozenset(
+_ADOPTED = frozenset(
     {
         *("PYTHONPATH", "PYTHONUNBUFFERED", "COLUMNS", "LINES", "PYTEST_CURRENT_TEST"),
         "PYTORCH_NVML_BASED_CUDA_CHECK",
@@ -39,7 +39,7 @@ THREADS = "OMP_NUM_THREADS"
 
 def is_startup(name: str) -> bool:
     """Whether a process reads the variable before a script could set it."""
-    if name in _TAKEN_OVER:
+    if name in _ADOPTED:
         return False
     return name == "LANG" or name.startswith((*_STARTUP, *(_INTEL if _has_intel() else ())))
 
@@ -109,16 +109,16 @@ def other_variable(
     own: Mapping[str, str],
     read: Collection[str],
     *,
-    besides: Collection[str] = (),
+    ignored: Collection[str] = (),
 ) -> str | None:
     """A variable of `environment` that the server has taken in with another value."""
     for name in sorted({*environment, *own}):
-        if name in besides or environment.get(name) == own.get(name):
+        if name in ignored or environment.get(name) == own.get(name):
             continue
-        if is_startup(name) or (name in read and name not in _TAKEN_OVER):
+        if is_startup(name) or (name in read and name not in _ADOPTED):
             here, there = environment.get(name), own.get(name)
             return (
-                f"{name} is {_shown(here)} here, and was {_shown(there)} when the warm server "
+                f"{name} is {_quoted(here)} here, and was {_quoted(there)} when the warm server "
                 "imported its libraries"
             )
     return None
@@ -131,11 +131,15 @@ def added(environment: Mapping[str, str], before: Mapping[str, str]) -> dict[str
 
 def threads_left() -> str | None:
     """A thread that an import has started: a fork would lack it."""
-    others = [thread.name for thread in threading.enumerate()[1:]]
-    return f"an import has started the thread {others[0]} in the warm server" if others else None
+    thread_names = [thread.name for thread in threading.enumerate()[1:]]
+    return (
+        f"an import has started the thread {thread_names[0]} in the warm server"
+        if thread_names
+        else None
+    )
 
 
-def _shown(value: str | None) -> str:
+def _quoted(value: str | None) -> str:
     return "not set" if value is None else repr(value)
 
 
@@ -155,12 +159,12 @@ def surroundings() -> dict[str, str]:
     return inherited
 
 
-def other_surroundings(given: Mapping[str, str], own: Mapping[str, str]) -> str | None:
-    """Something that the asking process has otherwise than the server."""
-    name = next((name for name in own if given.get(name) != own[name]), None)
+def other_surroundings(theirs: Mapping[str, str], own: Mapping[str, str]) -> str | None:
+    """What differs between the surroundings of the process that asks (`theirs`) and ours."""
+    name = next((name for name in own if theirs.get(name) != own[name]), None)
     if name is None:
         return None
-    return f"its {name} is {given.get(name)!r}, the warm server's {own[name]!r}"
+    return f"its {name} is {theirs.get(name)!r}, the warm server's {own[name]!r}"
 
 
 def files_of_modules() -> dict[str, tuple[int, int]]:
@@ -170,9 +174,9 @@ def files_of_modules() -> dict[str, tuple[int, int]]:
     return {path: _stamp(path) for path in {*paths, *folders} if path}
 
 
-def changed_file(known: Mapping[str, tuple[int, int]]) -> str | None:
+def changed_file(stamps: Mapping[str, tuple[int, int]]) -> str | None:
     """A file that is another one than when it was loaded."""
-    path = next((path for path, stamp in known.items() if _stamp(path) != stamp), None)
+    path = next((path for path, stamp in stamps.items() if _stamp(path) != stamp), None)
     if path is None:
         return None
     return f"{path} has changed since the warm server imported it"

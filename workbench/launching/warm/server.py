@@ -54,8 +54,8 @@ class Server:
         os.environ.pop(room.VARIABLE)
         self._environment.pop(room.VARIABLE)
         quiet = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quiet")
-        given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        self.base = [path for path in sys.path[1:] if path not in {*given, quiet}]
+        python_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        self.base = [path for path in sys.path[1:] if path not in {*python_path, quiet}]
         self._loaded: dict[str, tuple[int, int]] = {}
         self._read: frozenset[str] = frozenset()
         self.set_by_imports: dict[str, str] = {}
@@ -151,8 +151,8 @@ class Server:
             request, files = receive(connection, 3)
             connection.settimeout(None)
             if request["do"] == "start":
-                shown: dict[str, str] = request["keeper_shows"]
-                return self._start(connection, Order(**request["order"]), files, stops, shown)
+                markers: dict[str, str] = request["reaper_environment"]
+                return self._start(connection, Order(**request["order"]), files, stops, markers)
             if request["do"] == "stop":
                 stops.append(0)
             send(connection, self._status())
@@ -174,7 +174,7 @@ class Server:
         order: Order,
         files: list[int],
         stops: list[int],
-        shown: dict[str, str],
+        markers: dict[str, str],
     ) -> tuple[Order, list[int]] | None:
         changed = sameness.changed_file(self._loaded)
         if changed is not None:
@@ -197,7 +197,7 @@ class Server:
         try:
             self._socket.close()
             copies = [os.dup(descriptor) for descriptor in files]
-            fork_and_reap(connection, self.room, shown)
+            fork_and_reap(connection, self.room, markers)
         except BaseException:  # noqa: BLE001  (a fork must not go on as a second server)
             traceback.print_exc()
             os._exit(1)
@@ -208,19 +208,19 @@ class Server:
 
         `first`: a launcher does no arithmetic, so its number of threads does not matter.
         """
-        what = order.program
-        if what is None:
+        target = order.program
+        if target is None:
             return f"{order.argv[:3]} is not a script or module of {sys.executable}"
         if not os.path.isdir(order.folder):
             return f"there is no folder {order.folder}"
-        script = os.path.join(order.folder, what.name)
-        if what.kind == "script" and not (script.endswith(".py") and os.path.isfile(script)):
-            return f"{what.name} is not a Python file"
-        besides = {sameness.THREADS} if first and what.launches_ranks else set[str]()
+        script = os.path.join(order.folder, target.name)
+        if target.kind == "script" and not (script.endswith(".py") and os.path.isfile(script)):
+            return f"{target.name} is not a Python file"
+        ignored = {sameness.THREADS} if first and target.launches_ranks else set[str]()
         folders = [path for path in search_path(order, self.base) if path not in self.base]
         modules = {name: module for name, module in sys.modules.items() if "." not in name}
         return sameness.other_variable(
-            order.environment, self._environment, self._read, besides=besides
+            order.environment, self._environment, self._read, ignored=ignored
         ) or sameness.shadowed(folders, modules)
 
     def _status(self) -> dict[str, Any]:
@@ -244,8 +244,8 @@ def _wake_up(_number: int, _frame: object) -> None:
 
 def search_path_of_server(base: Sequence[str]) -> list[str]:
     """Where the server looks for its libraries: PYTHONPATH and what Python adds, no script."""
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    return [*dict.fromkeys([*(path for path in given if path), *base])]
+    python_path = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [*dict.fromkeys([*(path for path in python_path if path), *base])]
 
 
 def _resident_bytes() -> int:

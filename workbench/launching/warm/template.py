@@ -87,9 +87,9 @@ def fork_instead_of_exec(template: socket.socket, why_not: Callable[[Order], str
             self._forked = None if rest else _order(args, options, why_not)
             super().__init__(args, *rest, **options)
 
-        def _execute_child(self, *given: Any, **more: Any) -> None:
+        def _execute_child(self, *arguments: Any, **more: Any) -> None:
             if self._forked is None or not self._fork(*self._forked):
-                super()._execute_child(*given, **more)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
+                super()._execute_child(*arguments, **more)  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType]
 
         def _fork(self, order: Order, files: list[int]) -> bool:
             with _FORKING:

@@ -27,11 +27,11 @@ def main() -> None:
     parser.add_argument("--gpu", default="h100-sxm", help=f"{', '.join(PROFILES)}")
     parser.add_argument("--count", type=int, default=8, help=f"1 to {MOST_CARDS}")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- COMMAND")
-    given = parser.parse_args()
-    words: list[str] = given.command  # the first -- is ours, others are the command's own
+    options = parser.parse_args()
+    words: list[str] = options.command  # the first -- is ours, others are the command's own
     command = words[words[:1] == ["--"] :] or [os.environ.get("SHELL", "sh")]
     try:
-        _become(command, given.gpu, given.count)
+        _become(command, options.gpu, options.count)
     except WorkbenchError as error:
         sys.exit(f"error: {error}")
 

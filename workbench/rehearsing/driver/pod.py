@@ -140,11 +140,11 @@ class Pod:
             usual["clock"] = round(0.9 * self.max_clock)
         return self.at(second, device, **{**usual, **values})
 
-    def processes(self, second: float, device: int, held: Mapping[int, int | None]) -> Pod:
+    def processes(self, second: float, device: int, memory_bytes: Mapping[int, int | None]) -> Pod:
         """Pid -> bytes of the processes that compute on a card; None = the driver does not say."""
-        words = (f"{pid}:{'-' if size is None else size}" for pid, size in held.items())
+        words = (f"{pid}:{'-' if size is None else size}" for pid, size in memory_bytes.items())
         return self.at(
-            second, device, processes=" ".join(words), used=sum(filter(None, held.values()))
+            second, device, processes=" ".join(words), used=sum(filter(None, memory_bytes.values()))
         )
 
     def xid(self, second: float, device: int, number: int) -> Pod:

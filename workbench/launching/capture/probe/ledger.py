@@ -6,7 +6,7 @@ CPU as on a GPU. What a storage was is known only at the end of the step (a grad
 parameter's `grad` has then), so the account keeps the storages and sums later.
 
 What lies in memory before the step begins is counted by what it is: parameters, buffers, gradients,
-optimizer states. A tensor that nobody made in the step and that a module reads all the same (a
+optimizer states. A tensor that was not made in the step and that a module reads all the same (a
 batch fetched ahead, a mask) counts as an input from where it is first read.
 """
 
@@ -33,10 +33,10 @@ _KNOWN_NAMESPACES = {"aten", "prim", "prims", "profiler", "c10d", "_c10d_functio
 class Storage:
     """One storage's life."""
 
-    __slots__ = ("birth", "death", "nbytes", "saved", "what")
+    __slots__ = ("birth", "death", "kind", "nbytes", "saved")
 
-    def __init__(self, birth: int, nbytes: int, what: str) -> None:
-        self.birth, self.nbytes, self.what = birth, nbytes, what
+    def __init__(self, birth: int, nbytes: int, kind: str) -> None:
+        self.birth, self.nbytes, self.kind = birth, nbytes, kind
         self.death: int | None = None
         self.saved = False
 
@@ -89,17 +89,17 @@ class Ledger(TorchDispatchMode):
             self._note(tensor, "made")
         self._count(self.work[phase], func, (args, kwargs, result), (inputs, outputs))
 
-    def keep(self, tensors: Iterable[torch.Tensor], what: str) -> None:
+    def keep(self, tensors: Iterable[torch.Tensor], kind: str) -> None:
         """Tensors that live before the step begins, and what they are; the first name counts."""
         for tensor in self._tensors(list(tensors)):
-            self._note(tensor, what)
+            self._note(tensor, kind)
 
-    def mark(self, tensors: Iterable[torch.Tensor], what: str) -> None:
+    def mark(self, tensors: Iterable[torch.Tensor], kind: str) -> None:
         """What storages that were made in the step have turned out to be."""
         for tensor in tensors:
             life = self.life_of(tensor)
-            if life is not None and life.what == "made":
-                life.what = what
+            if life is not None and life.kind == "made":
+                life.kind = kind
 
     def _phase(self) -> str:
         if self.in_step:
@@ -120,29 +120,29 @@ class Ledger(TorchDispatchMode):
         """A loader handed over a batch, made while the account was paused."""
         self.read(self._tensors(value))
 
-    def _note(self, tensor: torch.Tensor, what: str) -> None:
+    def _note(self, tensor: torch.Tensor, kind: str) -> None:
         storage = tensor.untyped_storage()
         key = storage._cdata  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  (its identity)
         size = storage.nbytes()
-        known = self._living.get(key)
-        if known is not None and known[0].nbytes == size:
+        entry = self._living.get(key)
+        if entry is not None and entry[0].nbytes == size:
             return
-        if known is not None:  # resized
-            known[0].death = self.now
-        life = Storage(self.now, size, what)
+        if entry is not None:  # resized
+            entry[0].death = self.now
+        life = Storage(self.now, size, kind)
         self.storages.append(life)
         self._living[key] = (life, weakref.ref(storage, lambda _: self._freed(key, life)))
 
     def _freed(self, key: int, life: Storage) -> None:
         life.death = self.now
-        known = self._living.get(key)
-        if known is not None and known[0] is life:
+        entry = self._living.get(key)
+        if entry is not None and entry[0] is life:
             del self._living[key]
 
     def pack(self, tensor: torch.Tensor) -> torch.Tensor:
         """Keep a tensor for backward, as autograd does, and note it."""
         life = self.life_of(tensor)
-        if life is not None and life.what in {"made", "input"}:
+        if life is not None and life.kind in {"made", "input"}:
             life.saved = True
             for call in self.calls:
                 call.saved.add(life)
@@ -152,8 +152,8 @@ class Ledger(TorchDispatchMode):
         """The account of the storage of `tensor`; None for one that lived before, or elsewhere."""
         if tensor.device.type != self.device.type:
             return None
-        known = self._living.get(tensor.untyped_storage()._cdata)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
-        return None if known is None else known[0]
+        entry = self._living.get(tensor.untyped_storage()._cdata)  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]
+        return None if entry is None else entry[0]
 
     def _count(self, work: Work, func: Any, call: Any, tensors: tuple[Any, Any]) -> None:
         packet = func._overloadpacket  # noqa: SLF001

@@ -13,15 +13,17 @@ from collections.abc import Callable
 from typing import Any
 
 
-def actions(seen: int, wanted: int) -> dict[str, Callable[[Any], None]]:
-    """By module: let every batch sampler made with `seen` make batches of `wanted`."""
+def actions(old_size: int, new_size: int) -> dict[str, Callable[[Any], None]]:
+    """By module: let every batch sampler made with `old_size` make batches of `new_size`."""
 
     def patch(module: Any) -> None:
         construct = module.BatchSampler.__init__
 
         @functools.wraps(construct)
         def init(self: Any, sampler: Any, batch_size: Any, *args: Any, **kwargs: Any) -> None:
-            construct(self, sampler, wanted if batch_size == seen else batch_size, *args, **kwargs)
+            construct(
+                self, sampler, new_size if batch_size == old_size else batch_size, *args, **kwargs
+            )
 
         module.BatchSampler.__init__ = init
 

@@ -63,10 +63,10 @@ class Calls:
                 [list(leaf.shape), str(leaf.dtype).removeprefix("torch.")] for leaf in leaves
             ]
         lives = {self._ledger.life_of(leaf) for leaf in leaves}
-        inputs = {life for life in lives if life is not None and life.what in {"made", "input"}}
+        inputs = {life for life in lives if life is not None and life.kind in {"made", "input"}}
         self.counts[module] = self.counts.get(module, 0) + 1
-        for sizes, kept in ((self.saved, call.saved - inputs), (self.inputs, inputs)):
-            sizes[module] = sizes.get(module, 0) + sum(life.nbytes for life in kept)
+        for sizes, storages in ((self.saved, call.saved - inputs), (self.inputs, inputs)):
+            sizes[module] = sizes.get(module, 0) + sum(life.nbytes for life in storages)
 
     def outermost(self) -> list[nn.Module]:
         """The modules with parameters that the script called itself, in the order of their calls.

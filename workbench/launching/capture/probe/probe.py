@@ -111,7 +111,7 @@ class Probe:
         """Whether this rank leaves now: it has measured, and no other rank waits for it.
 
         Of several ranks, which one script started, rank 0 is the one that counts. It names the
-        step after the one in which it was done. Whoever has made that step has met rank 0 in it,
+        step after the one in which it was done. A rank that made that step has met rank 0 in it,
         so they all know by then, and none begins another one without the others.
         """
         if (self._recorder.world_size or 1) == 1:
@@ -130,13 +130,13 @@ class Probe:
         """Note how long a step took; whether it was the last one.
 
         Threads of a step wait for one another, and burn the time of those cores that they have:
-        where no step was left alone, a few are made with one thread, whose waiting is its own.
+        where no step was undisturbed, a few are made with one thread, whose waiting is its own.
         """
-        alone: list[float] = self._record["one_thread_seconds"]
+        samples: list[float] = self._record["one_thread_seconds"]
         if torch.get_num_threads() == 1 and self._record["threads"] > 1:
             own = time.thread_time() - self._on_core
-            alone.append(max(own, seconds - waited))  # other threads may have waited beside it
-            return len(alone) >= _OF_ONE_THREAD or sum(alone) >= self._seconds
+            samples.append(max(own, seconds - waited))  # other threads may have waited meanwhile
+            return len(samples) >= _OF_ONE_THREAD or sum(samples) >= self._seconds
         times: list[float] = self._record["step_seconds"]
         times.append(seconds)
         self._record["queued_seconds"].append(waited)
@@ -202,7 +202,7 @@ class _Open:
         self._stepped: dict[int, Optimizer] = {}
         self._updated: dict[int, torch.Tensor] = {}  # an optimizer may hold frozen weights too
         self._fetches = Fetches(ledger)
-        self._saved: Any = saved_tensors_hooks(ledger.pack, lambda kept: kept)
+        self._saved: Any = saved_tensors_hooks(ledger.pack, lambda packed: packed)
         self._saved.__enter__()
         ledger.__enter__()
 

@@ -24,16 +24,16 @@ _WORKBENCH = os.path.abspath(os.path.join(os.path.dirname(__file__), *[os.pardir
 def account(ledger: Ledger) -> dict[str, Any]:
     """The bytes alive at every operator, and what each phase computed."""
     lives = ledger.storages
-    gradients = [storage for storage in lives if storage.what == "gradient"]
-    others = [storage for storage in lives if storage.what not in _STATIC | {"gradient"}]
+    gradients = [storage for storage in lives if storage.kind == "gradient"]
+    others = [storage for storage in lives if storage.kind not in _STATIC | {"gradient"}]
     count = ledger.now
     return {
         "phases": _runs(ledger.phases),
         "gradient_bytes": _alive(gradients, count),
         "other_bytes": _alive(others, count),
         "held": {
-            what: sum(storage.nbytes for storage in lives if storage.what == what)
-            for what in ("parameter", "state", "buffer", "gradient", "input")
+            kind: sum(storage.nbytes for storage in lives if storage.kind == kind)
+            for kind in ("parameter", "state", "buffer", "gradient", "input")
         },
         "saved_bytes": sum(storage.nbytes for storage in lives if storage.saved),
         "work": {
@@ -74,14 +74,17 @@ def _runs(phases: list[str]) -> list[list[Any]]:
 
 def facts_of_parameters(trained: list[torch.Tensor], roots: list[nn.Module]) -> dict[str, Any]:
     """Elements and bytes of what is trained and what is frozen, by type of element."""
-    known = {id(weight): weight for weight in trained}
+    trained_by_id = {id(weight): weight for weight in trained}
     frozen = {
         id(weight): weight
         for root in roots
         for weight in root.parameters()
-        if id(weight) not in known
+        if id(weight) not in trained_by_id
     }
-    return {"trained": _sizes(list(known.values())), "frozen": _sizes(list(frozen.values()))}
+    return {
+        "trained": _sizes(list(trained_by_id.values())),
+        "frozen": _sizes(list(frozen.values())),
+    }
 
 
 def _sizes(weights: list[torch.Tensor]) -> dict[str, Any]:
@@ -129,7 +132,7 @@ def states_of(optimizer: Optimizer) -> Iterator[torch.Tensor]:
 
 
 def imported_files(script: Any) -> dict[str, str]:
-    """The files that the script has imported and no one installed: path beside it -> hash.
+    """The files that the script has imported and that are not installed: relative path -> hash.
 
     Also those of another folder (a package beside it, ``PYTHONPATH``): a model is often there.
     """

@@ -52,15 +52,15 @@ class Calls:
 
         @functools.wraps(attention)
         def attend(*args: Any, **kwargs: Any) -> Any:
-            given = list(args)
-            probability = given[4] if len(given) > 4 else kwargs.get("dropout_p", 0.0)
+            positional = list(args)
+            probability = positional[4] if len(positional) > 4 else kwargs.get("dropout_p", 0.0)
             if probability:
                 self._dropped()
-                if len(given) > 4:
-                    given[4] = 0.0
+                if len(positional) > 4:
+                    positional[4] = 0.0
                 else:
                     kwargs["dropout_p"] = 0.0
-            return attention(*given, **kwargs)
+            return attention(*positional, **kwargs)
 
         functional.scaled_dot_product_attention = attend
         entropy = functional.cross_entropy
@@ -76,12 +76,12 @@ class Calls:
     def _without(self, function: Any) -> Any:
         @functools.wraps(function)
         def dropout(values: Any = None, *args: Any, **kwargs: Any) -> Any:
-            given = dict(zip(("p", "training", "inplace"), args, strict=False))
-            given = {"p": 0.5, "training": True, "inplace": False, **kwargs, **given}
-            values = given.pop("input", values)
-            if given["training"] and given["p"]:
+            options = dict(zip(("p", "training", "inplace"), args, strict=False))
+            options = {"p": 0.5, "training": True, "inplace": False, **kwargs, **options}
+            values = options.pop("input", values)
+            if options["training"] and options["p"]:
                 self._dropped()
-            return function(values, **{**given, "training": False})
+            return function(values, **{**options, "training": False})
 
         return dropout
 
@@ -95,11 +95,11 @@ class Calls:
             self.dropouts += 1
 
     def _entropy(
-        self, _input: Any, target: Any, *rest: Any, reduction: str = "mean", **kwargs: Any
+        self, _input: Any, target: Any, *positional: Any, reduction: str = "mean", **kwargs: Any
     ) -> None:
         if target.is_floating_point() or not torch.is_grad_enabled():
             return
-        ignored = kwargs.get("ignore_index", rest[2] if len(rest) > 2 else -100)
+        ignored = kwargs.get("ignore_index", positional[2] if len(positional) > 2 else -100)
         valid = int((target != ignored).sum())
         self.targets.append({"reduction": reduction, "all": target.numel(), "valid": valid})
 

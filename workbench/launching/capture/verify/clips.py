@@ -23,7 +23,7 @@ class Clips:
                 setattr(module, name, observed)
         self._watch_scaler(torch.amp.GradScaler)
 
-    def taken(self) -> list[dict[str, Any]]:
+    def drain(self) -> list[dict[str, Any]]:
         """Those of the step that ends."""
         seen, self._seen, self._scale = self._seen, [], 1.0
         return seen
@@ -40,8 +40,8 @@ class Clips:
         return observed
 
     def _note(self, parameters: Any, kind: str) -> None:
-        given = [parameters] if isinstance(parameters, torch.Tensor) else parameters
-        gradients = [parameter.grad for parameter in given if parameter.grad is not None]
+        clipped = [parameters] if isinstance(parameters, torch.Tensor) else parameters
+        gradients = [parameter.grad for parameter in clipped if parameter.grad is not None]
         if not gradients or any(hasattr(gradient, "placements") for gradient in gradients):
             return  # shards of DTensor: torch adds their norms up over the ranks
         squares = [float(gradient.detach().double().pow(2).sum()) for gradient in gradients]

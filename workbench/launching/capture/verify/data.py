@@ -28,7 +28,7 @@ class Reading:
         self.loaders: list[dict[str, Any]] = []
         self.fetches: list[dict[str, Any]] = []
         self._numbers: dict[tuple[int, int], int] = {}
-        self._kept: list[Any] = []
+        self._loader_objects: list[Any] = []
         self._indices: dict[int, list[int]] = {}  # by the hash of a tensor of the batch
         self._last: dict[str, Any] | None = None
         self.made: list[Any] = []  # by the passes of this step; kept, so that no address is reused
@@ -78,7 +78,7 @@ class Reading:
                 return
             number = self._numbers[key] = len(self.loaders)
             self.loaders.append({**_about(loader), "passes": 0, "trains": False, "epochs": []})
-            self._kept.append(loader)  # its parts' ids must not be others'
+            self._loader_objects.append(loader)  # its parts' ids must not be others'
         facts = self.loaders[number]
         facts["passes"] += 1
         facts["epochs"].append(getattr(sampler, "epoch", None))
@@ -90,7 +90,7 @@ class Reading:
             return
         number, turn = place
         tensors = _tensors(batch)
-        indices = _indices(chosen, self._kept[number].dataset)
+        indices = _indices(chosen, self._loader_objects[number].dataset)
         fetch = {
             "loader": number,
             "pass": turn,
@@ -108,8 +108,8 @@ class Reading:
         """The samples of one forward pass of the training, by what the model is given."""
         tensors = _tensors(inputs)
         count = int(tensors[0].shape[0]) if tensors else None
-        whole = [tensor for tensor in tensors if tensor.shape[0] == count]
-        known = next(
+        batched = [tensor for tensor in tensors if tensor.shape[0] == count]
+        indices = next(
             (
                 self._indices[mark]
                 for tensor in tensors
@@ -117,15 +117,15 @@ class Reading:
             ),
             None,
         )
-        drawn = known is not None
+        drawn = indices is not None
         if self._last is not None:
             self.loaders[self._last["loader"]]["trains"] = True
             size = len(self._last["indices"] or ())
-            known = known if known is not None or size != count else self._last["indices"]
-        parts = [rows(batch) for batch in whole]
+            indices = indices if indices is not None or size != count else self._last["indices"]
+        parts = [rows(batch) for batch in batched]
         return {
             "samples": [_joined(list(rows)) for rows in zip(*parts, strict=True)] if parts else [],
-            "indices": known,
+            "indices": indices,
             "drawn": drawn,
             "shapes": [list(tensor.shape) for tensor in tensors],
             "dtypes": [str(tensor.dtype).removeprefix("torch.") for tensor in tensors],

@@ -45,10 +45,12 @@ class Models:
                 if id(parameter) not in seen and len(parameters) < _MOST:
                     seen.add(id(parameter))
                     # Another model may be called later: a name that was given stays.
-                    _, known = self._names.setdefault(
+                    _, first_name = self._names.setdefault(
                         id(parameter), (parameter, prefix + clean(name))
                     )
-                    parameters[prefix + clean(name) if known in parameters else known] = parameter
+                    parameters[prefix + clean(name) if first_name in parameters else first_name] = (
+                        parameter
+                    )
         return parameters
 
     def tied(self) -> list[list[str]]:

@@ -147,39 +147,41 @@ class RankTrace:
             ended = bool(self._done) and not self._step["losses"]
             if ended and self._recorder.lead() is not optimizer:
                 self._late[id(optimizer)] = optimizer
-                self._done[-1]["weights"].update(_sketches(self._held_late([optimizer])))
+                self._done[-1]["weights"].update(_sketches(self._parameters_of([optimizer])))
 
-    def _held_late(self, optimizers: Any) -> dict[str, Any]:
-        held = {
+    def _parameters_of(self, optimizers: Any) -> dict[str, Any]:
+        optimized = {
             id(key)
             for optimizer in optimizers
             for group in optimizer.param_groups
             for key in group["params"]
         }
-        return {name: value for name, value in self._models.named().items() if id(value) in held}
+        return {
+            name: value for name, value in self._models.named().items() if id(value) in optimized
+        }
 
     def _before_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         with contextlib.suppress(Exception):
             self._optimizers[id(optimizer)] = optimizer
             if os.getpid() == self._recorder.owner:
-                held = {
+                optimized = {
                     id(parameter)
                     for group in optimizer.param_groups
                     for parameter in group["params"]
                 }
-                self._look(held)
+                self._look(optimized)
 
-    def _look(self, held: set[int] | None = None) -> None:
-        """Gradients as `held` applies them; before the first step also the initial weights."""
+    def _look(self, optimized: set[int] | None = None) -> None:
+        """Gradients as `optimized` applies them; before the first step also the initial weights."""
         named = self._models.named()
         if not self._done and "weights" not in self._facts:
             self._facts["weights"] = _sketches(named)
             self._facts["tied"] = self._models.tied()
-        if held is None or not any(id(parameter) in held for parameter in named.values()):
-            held = {id(parameter) for parameter in named.values()}
+        if optimized is None or not any(id(parameter) in optimized for parameter in named.values()):
+            optimized = {id(parameter) for parameter in named.values()}
         gradients, local = self._step["gradients"], self._step["local"]
         for name, value in named.items():
-            if id(value) in held and name not in gradients:
+            if id(value) in optimized and name not in gradients:
                 gradients[name] = None if value.grad is None else sketch(value.grad)
                 if name in self._models.local:
                     local[name] = dict(self._models.local[name])
@@ -207,12 +209,12 @@ class RankTrace:
             "random": _random(),
             "modes": calls.modes,
             "targets": calls.targets,
-            "clips": self._clips.taken(),
+            "clips": self._clips.drain(),
             "carried": bool(self._stale) and len(self._stale) == self._with_gradient,
             "schedules": max(self._schedules.values(), default=0),  # since the step before
         }
         if len(self._done) + 1 >= self._most:  # the script ends before the others have stepped
-            for name in self._held_late(self._late.values()):
+            for name in self._parameters_of(self._late.values()):
                 step["weights"].pop(name, None)
         self._done.append(step)
         self._schedules.clear()
@@ -248,7 +250,7 @@ class RankTrace:
     def _model_facts(self) -> dict[str, Any]:
         named, roots = self._models.named(), self._models.outermost()
         places = {id(value): name for name, value in named.items()}
-        held = [
+        optimized = [
             parameter
             for optimizer in self._optimizers.values()
             for group in optimizer.param_groups
@@ -268,8 +270,8 @@ class RankTrace:
             ],
             "comm_hook": any(getattr(root, "_comm_hooks", None) for root in roots),
             "trainable": [name for name, value in named.items() if value.requires_grad],
-            "optimized": [places[id(key)] for key in held if id(key) in places],
-            "outside": sum(id(key) not in places for key in held),
+            "optimized": [places[id(key)] for key in optimized if id(key) in places],
+            "outside": sum(id(key) not in places for key in optimized),
             "optimizer": next(
                 (type(optimizer).__name__ for optimizer in self._optimizers.values()), None
             ),

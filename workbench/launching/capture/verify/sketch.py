@@ -24,7 +24,7 @@ def sketch(tensor: Any) -> dict[str, Any]:
     local, shape, offset = _piece(tensor.detach())
     flat = local.reshape(-1)
     plain = flat.to(torch.float64)
-    kept: dict[str, Any] = {
+    facts: dict[str, Any] = {
         "hash": digest(local),
         "norm": float(plain.norm()) if flat.numel() else 0.0,
         "spread": float(plain.std()) if flat.numel() > 1 else 0.0,
@@ -33,8 +33,8 @@ def sketch(tensor: Any) -> dict[str, Any]:
         "projections": _projections(plain, tuple(local.shape), shape, offset),
     }
     if tuple(local.shape) != tuple(shape):
-        kept |= {"offset": list(offset), "local": list(local.shape)}
-    return kept
+        facts |= {"offset": list(offset), "local": list(local.shape)}
+    return facts
 
 
 def digest(tensor: Any) -> int:
@@ -63,10 +63,10 @@ def _projections(flat: Any, local: Any, shape: Any, offset: Any) -> list[float]:
         return [0.0] * _PROJECTIONS
     places = torch.zeros((), dtype=torch.int64)
     stride = 1
-    for size, whole, first in reversed(list(zip(local, shape, offset, strict=True))):
+    for size, full_size, first in reversed(list(zip(local, shape, offset, strict=True))):
         own = (torch.arange(size) + first) * stride
         places = (own.reshape(-1, *[1] * places.dim()) + places) if places.dim() else own
-        stride *= whole
+        stride *= full_size
     places = places.reshape(-1)
     each = 1 + math.prod(shape) // _MOST
     values = flat.cpu()
@@ -81,6 +81,6 @@ def _projections(flat: Any, local: Any, shape: Any, offset: Any) -> list[float]:
     ]
 
 
-def added(one: list[float] | None, other: list[float]) -> list[float]:
+def added(first: list[float] | None, second: list[float]) -> list[float]:
     """Projections of a sum."""
-    return other if one is None else [a + b for a, b in zip(one, other, strict=True)]
+    return second if first is None else [a + b for a, b in zip(first, second, strict=True)]
