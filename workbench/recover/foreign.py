@@ -144,10 +144,11 @@ def _deepspeed(folder: Path, names: set[str]) -> IdentifiedCheckpoint | None:
     ranks = count_of(_top(saved).get("dp_world_size"))
     of_rank = [name for name in states if name.startswith("zero_pp_rank_")]  # ZeRO-3's weights
     optimizers = [name for name in names if name.endswith("_optim_states.pt")]
-    problem = ""
-    for part, files in (("optimizer states", optimizers), ("weights", of_rank)):
-        if ranks is not None and 0 < len(files) < ranks:
-            problem = f"{ranks - len(files)} of {ranks} files of {part} are missing"
+    problem = ", ".join(
+        f"{ranks - len(files)} of {ranks} files of {part} are missing"
+        for part, files in (("optimizer states", optimizers), ("weights", of_rank))
+        if ranks is not None and 0 < len(files) < ranks
+    )
     step = count_of(_top(saved).get("global_steps"))
     return IdentifiedCheckpoint(kind="deepspeed", step=step, problem=problem, world_size=ranks)
 

@@ -121,7 +121,10 @@ def _factor(node: Any, depth: int) -> tuple[float, int]:
     product, summed = sum(abs(part) for part, _ in parts), max(count for _, count in parts)
     if scales and node.metadata.get(_SCALE) is None:
         number = node._saved_other if node.next_functions[0][0] else node._saved_self  # noqa: SLF001
-        product *= abs(float(number)) ** (1 if kind == "Mul" else -1)
+        size = abs(float(number))
+        if kind == "Div":
+            size = 1 / size if size else math.inf  # an empty batch's count
+        product *= size
     return product, summed
 
 
