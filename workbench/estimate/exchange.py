@@ -79,12 +79,12 @@ def _sharded(
     keeps = strategy.keeps_gathered_weights and strategy.zero_stage != 3
     ahead = layers * _exposed(gather, forward / layers, strategy) + root
     again = 0.0 if keeps else gather
-    beside = backward / entered if entered else 0.0
-    behind = entered * _exposed(again + reduced, beside, strategy)
+    per_block = backward / entered if entered else 0.0
+    behind = entered * _exposed(again + reduced, per_block, strategy)
     reduce_root = 0.0 if frozen else root
     once = reduced + gather
     if strategy.reduces_once:  # in the last micro-batch alone
-        without = entered * _exposed(again, beside, strategy)
+        without = entered * _exposed(again, per_block, strategy)
         once += behind - without + reduce_root
         behind, reduce_root = without, 0.0
     if keeps and strategy.pp > 1:  # a stage that keeps its weights gathers them once per step
@@ -229,8 +229,8 @@ def gradient_bytes(rank: Rank) -> float:
     return _per_gradient(rank) * own + adapter * elements.adapters
 
 
-def _once(rank: Rank, network: Links, peers: Groups, beside: float) -> float:
-    """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step `beside` compute."""
+def _once(rank: Rank, network: Links, peers: Groups, compute: float) -> float:
+    """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step during `compute`."""
     context, elements = rank.context, rank.elements
     strategy, width = context.strategy, context.width
     per_gradient = _per_gradient(rank)
@@ -240,7 +240,7 @@ def _once(rank: Rank, network: Links, peers: Groups, beside: float) -> float:
     if strategy.zero_stage is None:
         total = _in_buckets(network.reduce_seconds, size, bucket, peers.data)
         total += _in_buckets(network.reduce_seconds, experts, bucket, peers.expert_data)
-        return _exposed(total, beside, strategy)
+        return _exposed(total, compute, strategy)
     # ZeRO within a group: reduced there, then between the groups; gathered in the group alone
     to_all = context.kernels.gradients_to_all
     collective = network.reduce_seconds if to_all else network.gather_seconds
@@ -254,5 +254,5 @@ def _once(rank: Rank, network: Links, peers: Groups, beside: float) -> float:
     gathered = max(gathered, size * ratio * part)
     back = _in_buckets(network.gather_seconds, size * ratio, gathered, peers.shard)
     back += _in_buckets(network.gather_seconds, experts * ratio, gathered, peers.expert_data)
-    gather = _exposed(back, beside / 2, strategy) if strategy.overlap_gradients else back
-    return _exposed(reduce, beside, strategy) + gather
+    gather = _exposed(back, compute / 2, strategy) if strategy.overlap_gradients else back
+    return _exposed(reduce, compute, strategy) + gather

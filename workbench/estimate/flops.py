@@ -16,7 +16,7 @@ from workbench.describe.counting import Linear, active_parameters, block_linears
 from workbench.estimate.elements import LORA_LAYERS, REPLICATED
 from workbench.estimate.stages import stages
 
-ONE = Strategy(name="single")
+SINGLE = Strategy(name="single")
 
 
 class Product(NamedTuple):
@@ -113,13 +113,13 @@ def model_flops(workload: Workload) -> dict[str, float]:
     if model.traced is not None:
         return {"module": 6.0 * model.parameters * workload.tokens}
     per_pass = 1.0 if workload.lora_rank else 2.0
-    (whole,) = stages(model, ONE, 1, workload.trained_layers)
+    (all_blocks,) = stages(model, SINGLE, 1, workload.trained_layers)
     parts = {"attention projections": 0.0, "MLP": 0.0, "experts": 0.0, "adapters": 0.0}
-    for moe, count, entered in whole.kinds:
-        for product in block_products(workload, ONE, moe=moe):
+    for moe, count, entered in all_blocks.kinds:
+        for product in block_products(workload, SINGLE, moe=moe):
             parts[_part(product.name)] += (count + per_pass * entered) * product.flops
             parts["adapters"] += count * adapter_flops(product)
-    passes = model.layers + 2.0 * whole.trained
+    passes = model.layers + 2.0 * all_blocks.trained
     parts["attention scores"] = passes * attention_flops(workload)
     parts["head"] = (2.0 if workload.lora_rank else 3.0) * head_product(workload, 1, 1).flops
     return {name: flops for name, flops in parts.items() if flops}

@@ -70,7 +70,7 @@ def _forward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Parts]]:
         earlier_losses = max(0.0, flying - 1) * rank.loss.saved
         alive = _states(rank) | {
             "gradients": before,
-            "activations: blocks": flying * rank.blocks.kept + rank.casts,
+            "activations: blocks": flying * rank.blocks.on_card + rank.casts,
             "activations: outside": rank.outside,
             "communication buffers": float(rank.buffers.forward),
         }
@@ -106,19 +106,21 @@ def _block_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Pa
     context, working = rank.context, _working(rank)
     head = rank.stage.head * context.width.weight * rank.elements.head_matrix
     made = float(head) if context.trains and not context.is_fsdp else 0.0
-    waits = 0.0 if _fetches(rank) else rank.blocks.kept
+    waits = 0.0 if _fetches(rank) else rank.blocks.on_card
     for flying, before in _micro_batches(rank, gradients):
         alive = _states(rank) | {
             "gradients": min(everything, max(before, made)),
             "activations: blocks": flying * waits + rank.casts + working,
             "activations: outside": rank.waiting,
-            "logits and loss": rank.loss.kept,
+            "logits and loss": rank.loss.returned_logits,
             "communication buffers": float(rank.buffers.first_backward),
             "dequantisation": rank.dequantised,
         }
         yield "block backward", alive
         # Before any block: the norm in front of the head.
-        before_blocks = flying * rank.blocks.kept + rank.casts + rank.blocks.largest.norm_backward
+        before_blocks = (
+            flying * rank.blocks.on_card + rank.casts + rank.blocks.largest.norm_backward
+        )
         yield "block backward", alive | {"activations: blocks": before_blocks}
         yield "block backward", alive | _second_block(rank, gradients, alive)
 
@@ -170,13 +172,13 @@ def _end_of_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, P
     late = 0.0 if before else _late_gradients(rank, everything)
     block = rank.blocks.largest
     again = rank.context.strategy.recompute == "full"
-    own = block.live if again else min(block.total, rank.blocks.kept)
+    own = block.live if again else min(block.total, rank.blocks.on_card)
     working = block.backward_from_host if _fetches(rank) else own + block.backward
     working *= _enters_blocks(rank)
-    others = max(0.0, rank.stage.in_flight - 1) * rank.blocks.kept
+    others = max(0.0, rank.stage.in_flight - 1) * rank.blocks.on_card
     rest = _states(rank) | {
         "activations: outside": rank.waiting,
-        "logits and loss": rank.loss.kept,
+        "logits and loss": rank.loss.returned_logits,
         "communication buffers": float(rank.buffers.backward),
     }
     yield (
@@ -219,7 +221,7 @@ def _root_reduction(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Pa
         | {
             "gradients": there,
             "communication buffers": float(rank.buffers.backward_end),
-            "logits and loss": rank.loss.kept,
+            "logits and loss": rank.loss.returned_logits,
         },
     )
 
@@ -247,8 +249,8 @@ def _gradients(rank: Rank) -> _Gradients:
         everything = 0.0
     plain = strategy.shard_ranks == 1 and strategy.zero_stage is None
     views = strategy.ddp.bucket_views and strategy.dp_replicate > 1 and plain
-    kept = workload.accumulate > 1 or views or _buffered(context)
-    return everything, everything if kept else 0.0
+    exist_before = workload.accumulate > 1 or views or _buffered(context)
+    return everything, everything if exist_before else 0.0
 
 
 def _buffered(context: RankContext) -> bool:

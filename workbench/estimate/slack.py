@@ -54,7 +54,9 @@ def slack_bytes(
 def _made_again(rank: Rank) -> float:
     """Share of the blocks' activations that backward makes again, so that they are not kept."""
     largest = rank.blocks.largest
-    whole = rank.stage.layers * (largest.live + largest.casts)
+    total = rank.stage.layers * (largest.live + largest.casts)
     return (
-        min(1.0, max(0.0, 1 - (rank.blocks.kept + rank.blocks.on_host) / whole)) if whole else 0.0
+        min(1.0, max(0.0, 1 - (rank.blocks.on_card + rank.blocks.on_host) / total))
+        if total
+        else 0.0
     )

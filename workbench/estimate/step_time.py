@@ -74,10 +74,10 @@ def step_time(
             that it does not have.
     """
     accelerator = _check(workload, strategy, cluster)
-    given = conditions or Conditions()
+    measured = conditions or Conditions()
     flash = workload.kernels.flash_version
-    gpu = machine(accelerator, workload.precision, flash, given, workload.kernels.software_stack)
-    network = links(cluster, given)
+    gpu = machine(accelerator, workload.precision, flash, measured, workload.kernels.software_stack)
+    network = links(cluster, measured)
     peers = groups(strategy, network)
     by_content: dict[object, StageTime] = {}
     timed: list[StageTime] = []
@@ -86,9 +86,9 @@ def step_time(
         if content not in by_content:
             by_content[content] = _stage_time(rank, gpu, network, peers)
         timed.append(by_content[content])
-    parts = _step_parts(workload, strategy, cluster, timed, given)
-    ratio = given.measured_ratio or 1.0
-    low, high = CALIBRATED if given.is_measured else time_range(workload, strategy)
+    parts = _step_parts(workload, strategy, cluster, timed, measured)
+    ratio = measured.measured_ratio or 1.0
+    low, high = CALIBRATED if measured.is_measured else time_range(workload, strategy)
     if workload.model.measured is not None:
         low, high = ROOFLINE
     peak = accelerator.peak_flops(workload.precision)
@@ -103,7 +103,7 @@ def step_time(
         model_flops=flops,
         hardware_flops=flops + _repeated_flops(workload, strategy),
         peak_flops=peak and peak * strategy.world_size,
-        assumptions=_assumptions(workload, strategy, network, given),
+        assumptions=_assumptions(workload, strategy, network, measured),
         sources=SOURCES,
     )
     return calibrated(step, workload, "cuda", accelerator.arch)
@@ -229,7 +229,7 @@ def _step_parts(
     strategy: Strategy,
     cluster: Cluster,
     timed: list[StageTime],
-    given: Conditions,
+    conditions: Conditions,
 ) -> dict[str, float]:
     """Parts of the whole step: the slowest stage's micro-batches, the bubble, what comes once."""
     slowest = max(timed, key=lambda stage: stage.forward + stage.backward)
@@ -239,11 +239,11 @@ def _step_parts(
     parts["pipeline bubble"] = _bubble(strategy, timed, batches)
     for name in dict.fromkeys(name for stage in timed for name in stage.once):
         parts[name] = max(stage.once.get(name, 0.0) for stage in timed)
-    parts["input wait"] = batches * max(0.0, given.input_seconds - micro_batch)
+    parts["input wait"] = batches * max(0.0, conditions.input_seconds - micro_batch)
     total = sum(parts.values())
     ranks = max(1, cluster.nodes)
     wait = fitted("spread") * math.sqrt(2 * math.log(ranks)) if ranks > 1 else 0.0
-    parts[f"{COMMUNICATION}: slowest rank"] = total * (wait + given.straggler)
+    parts[f"{COMMUNICATION}: slowest rank"] = total * (wait + conditions.straggler)
     return parts
 
 
@@ -313,14 +313,15 @@ def _routing(workload: Workload, strategy: Strategy) -> str:
 
 
 def _assumptions(
-    workload: Workload, strategy: Strategy, network: Links, given: Conditions
+    workload: Workload, strategy: Strategy, network: Links, conditions: Conditions
 ) -> tuple[str, ...]:
     sentences = [
         (
             f"{workload.precision}, attention {workload.attention} "
             f"(version {workload.kernels.flash_version}), recompute {strategy.recompute}"
         ),
-        given.source or "usual rates of the GPU's generation; nothing was measured on this machine",
+        conditions.source
+        or "usual rates of the GPU's generation; nothing was measured on this machine",
     ]
     if workload.model.measured is not None:
         sentences.append(RANGE_TEXT)

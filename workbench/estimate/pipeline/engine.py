@@ -119,7 +119,7 @@ def run(
 def _check_orders(orders: Schedule) -> None:
     """Every rank runs each pass of each micro-batch and chunk exactly once."""
     kinds = _KINDS if orders.splits_backward else _KINDS[:2]
-    wanted = {
+    required = {
         (kind, chunk, micro_batch)
         for kind in kinds
         for chunk in range(orders.virtual_stages)
@@ -127,11 +127,11 @@ def _check_orders(orders: Schedule) -> None:
     }
     for rank, order in enumerate(orders.orders):
         distinct = {(operation.kind, operation.chunk, operation.micro_batch) for operation in order}
-        if distinct != wanted or len(order) != len(wanted):
+        if distinct != required or len(order) != len(required):
             raise UsageError(
                 f"Rank {rank} has {len(order)} passes, {len(distinct)} of them different; it needs "
                 f"{', '.join(kinds)} of each of {orders.micro_batches} micro-batches and "
-                f"{orders.virtual_stages} chunks exactly once: {len(wanted)}."
+                f"{orders.virtual_stages} chunks exactly once: {len(required)}."
             )
 
 

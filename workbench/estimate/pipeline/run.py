@@ -92,14 +92,16 @@ class PipelineRun:
         backward pass, or the weights' where that is a pass of its own.
         """
         last = WEIGHT if self.schedule.splits_backward else BACKWARD
-        held, steps = 0, list[tuple[float, float]]()
+        chunks_in_flight, steps = 0, list[tuple[float, float]]()
         for placed in self.ranks[rank]:
             if placed.kind == FORWARD:
-                held += 1
-                steps.append((placed.start_seconds, held / self.schedule.virtual_stages))
+                chunks_in_flight += 1
+                steps.append(
+                    (placed.start_seconds, chunks_in_flight / self.schedule.virtual_stages)
+                )
             elif placed.kind == last:
-                held -= 1
-                steps.append((placed.end_seconds, held / self.schedule.virtual_stages))
+                chunks_in_flight -= 1
+                steps.append((placed.end_seconds, chunks_in_flight / self.schedule.virtual_stages))
         return tuple(steps)
 
     @property
@@ -210,8 +212,10 @@ def durations(
     return there, back, own
 
 
-def _spread(name: str, given: Seconds, stages: int, chunks: int) -> list[float]:
-    values = [float(given)] * stages if isinstance(given, (int, float)) else [*map(float, given)]
+def _spread(name: str, seconds: Seconds, stages: int, chunks: int) -> list[float]:
+    values = (
+        [float(seconds)] * stages if isinstance(seconds, (int, float)) else [*map(float, seconds)]
+    )
     if len(values) == stages:
         values = [value / chunks for value in values] * chunks
     if len(values) != stages * chunks:
@@ -220,7 +224,7 @@ def _spread(name: str, given: Seconds, stages: int, chunks: int) -> list[float]:
             f"(one per part of the model), not {len(values)}."
         )
     if not all(0 <= value < math.inf for value in values):
-        raise UsageError(f"{name} must be 0 or above and finite, not {given}.")
+        raise UsageError(f"{name} must be 0 or above and finite, not {seconds}.")
     return values
 
 

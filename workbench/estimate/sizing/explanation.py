@@ -92,11 +92,11 @@ def _winner(peak: Peak, workload: Workload, remedies: Sequence[Switch]) -> str:
     parts = passing or dict(peak.parts)
     ranked = sorted(parts, key=lambda name: -parts[name])
     named = [ranked[0], *(name for name in ranked[1:2] if parts[name] > peak.total_bytes / 20)]
-    what = " and ".join(
+    holdings = " and ".join(
         f"{format_bytes(parts[name])} {_in_words(name, peak, workload)}" for name in named
     )
     moment = _MOMENTS.get(peak.name, peak.name)
-    text = f"The peak is {moment}: it holds {what}."
+    text = f"The peak is {moment}: it holds {holdings}."
     best_by_part = (_remedy(remedies, peak, (name,)) for name in named)
     best = max(filter(None, best_by_part), key=lambda remedy: remedy.saves_bytes, default=None)
     return f"{text} {_advice(best)}" if best else text
@@ -146,10 +146,10 @@ def _states(estimate: Estimate, peak: Peak, workload: Workload, remedies: Sequen
     share = size / max(1, estimate.allocated_bytes)
     if share < 0.5:
         return ""
-    what = "The frozen weights and the adapters' states"
+    states = "The frozen weights and the adapters' states"
     if not workload.lora_rank:
-        what = "Weights, gradients and optimizer states"
-    text = f"{what} hold {format_bytes(size)}, {share:.0%} of what is allocated."
+        states = "Weights, gradients and optimizer states"
+    text = f"{states} hold {format_bytes(size)}, {share:.0%} of what is allocated."
     remedy = _remedy(remedies, peak, _STATES)
     if remedy is None:
         return f"{text} No switch on this many GPUs lowers them without changing the result."

@@ -156,13 +156,13 @@ def fewest_gpus(
     if gpu is None:
         raise UsageError("fewest_gpus needs a GPU, such as gpu='h100', or a job that names one.")
     job = as_job(workload, Strategy.parse("single", 1), Cluster.rented(gpu, gpus=1))
-    alone = list(_on_one(job, gpu, headroom))
+    on_one = list(_on_one(job, gpu, headroom))
     many = [
         option
         for name in strategies
         if name != "single" and (option := _first_count(job, gpu, name, headroom)) is not None
     ]
-    return (*alone, *sorted(many, key=lambda option: option.gpus))
+    return (*on_one, *sorted(many, key=lambda option: option.gpus))
 
 
 def _on_one(job: Job, gpu: str | Accelerator, headroom: float) -> Iterator[Option]:
@@ -206,13 +206,13 @@ def _laid_out(job: Job, layout: Strategy, cluster: Cluster) -> Job:
     """
     if not job.given:
         return replace(job, strategy=layout, cluster=cluster)
-    given, now = set(job.given), job.strategy.options()
-    if isinstance(asked := job.given.get("strategy"), Strategy):
-        given |= asked.options_beside_name().keys()
-    given &= declared(Strategy).keys()
-    layout = layout.with_options(**{name: now[name] for name in given})
+    option_names, now = set(job.given), job.strategy.options()
+    if isinstance(requested := job.given.get("strategy"), Strategy):
+        option_names |= requested.options_beside_name().keys()
+    option_names &= declared(Strategy).keys()
+    layout = layout.with_options(**{name: now[name] for name in option_names})
     usual = Strategy(name="").options()
-    left_out = ignored(layout, given)
+    left_out = ignored(layout, option_names)
     layout = layout.with_options(**{name: usual[name] for name in left_out})
     card, here = cluster.accelerator, job.cluster
     is_same = isinstance(here, Cluster) and here.accelerator == card

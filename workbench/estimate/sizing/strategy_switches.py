@@ -61,13 +61,13 @@ def _recompute(workload: Workload, strategy: Strategy) -> Iterator[Change]:
         "mlp": "checkpoint() around the MLP",
         "op": "checkpoint() with create_selective_checkpoint_contexts",
     }
-    for part, (share, what) in costs.items():
+    for part, (share, repeated) in costs.items():
         if part == "attention" and workload.attention != "eager":
             continue  # fused attention keeps no scores: nothing to save
         yield Change(
             strategy={"recompute": "selective", "recompute_parts": (part,)},
             name=f"recompute {part}",
-            cost=f"{_again(workload, share)}: {what}",
+            cost=f"{_again(workload, share)}: {repeated}",
             in_practice=practice[part],
         )
 
@@ -201,8 +201,8 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Change]:
         third: dict[str, Any] = {"name": "zero3", "zero_stage": 3}
         gone, dropped = _unread(strategy, third)
         third |= gone
-        layout, what = strategy.with_options(**third), ("optimizer", "parameters")
-        moved = _moved(workload, layout, what, 'DeepSpeed: "offload_param"')
+        layout, states = strategy.with_options(**third), ("optimizer", "parameters")
+        moved = _moved(workload, layout, states, 'DeepSpeed: "offload_param"')
         yield replace(
             moved,
             strategy=third | dict(moved.strategy),
@@ -210,9 +210,9 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             name="ZeRO-3 offload",
         )
     if "activations" not in offloaded and strategy.pp == 1 and workload.model.kind != "module":
-        kept = tuple(dict.fromkeys((*strategy.offload, "activations")))
+        offload = tuple(dict.fromkeys((*strategy.offload, "activations")))
         yield Change(
-            strategy={"offload": kept},
+            strategy={"offload": offload},
             name="offload activations",
             cost="everything kept for backward crosses PCIe twice per micro-batch",
             in_practice="with torch.autograd.graph.save_on_cpu(pin_memory=True)",
@@ -221,14 +221,14 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Change]:
 
 
 def _moved(
-    workload: Workload, strategy: Strategy, what: tuple[str, ...], in_practice: str
+    workload: Workload, strategy: Strategy, states: tuple[str, ...], in_practice: str
 ) -> Change:
-    kept = tuple(dict.fromkeys((*what, *strategy.offload)))
-    with_weights = "parameters" in what
+    offload = tuple(dict.fromkeys((*states, *strategy.offload)))
+    with_weights = "parameters" in states
     size = format_bytes(_traffic(workload, strategy, with_weights=with_weights))
     return Change(
-        strategy={"offload": kept},
-        name=f"offload {' + '.join(what)}",
+        strategy={"offload": offload},
+        name=f"offload {' + '.join(states)}",
         cost=f"about {size} over PCIe per step and GPU, and the update runs on the host's CPU",
         in_practice=in_practice,
         on_host=STATES if with_weights else ("master copy", "optimizer states"),
