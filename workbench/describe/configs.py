@@ -118,11 +118,11 @@ def _fields(keys: Keys, family: str) -> dict[str, Any]:
     reader = FAMILIES.get(family)
     if reader is not None:
         return reader(keys)
-    known = ", ".join(sorted(FAMILIES))
+    families = ", ".join(sorted(FAMILIES))
     if keys.values.get("is_encoder_decoder"):
         raise UsageError(
             f"{keys.label} describes an encoder-decoder ({family or 'no model_type'}). One stack "
-            f"of blocks can be described: {known}. Use Model.from_module."
+            f"of blocks can be described: {families}. Use Model.from_module."
         )
     unlike = sorted(
         key for key, value in keys.values.items() if value and _OTHER_BLOCKS.search(key)
@@ -137,13 +137,13 @@ def _fields(keys: Keys, family: str) -> dict[str, Any]:
     if missing:
         raise UsageError(
             f"{keys.label} has model_type {family or 'none'!r} and no {', '.join(missing)}. Known "
-            f"types: {known}; others need Llama's keys. Add them, or use Model.from_module."
+            f"types: {families}; others need Llama's keys. Add them, or use Model.from_module."
         )
     kind = "mixture of experts with Llama's blocks" if _any(keys, EXPERTS) else "Llama"
-    what = f"{family!r} is not a known model_type" if family else "there is no model_type"
+    finding = f"{family!r} is not a known model_type" if family else "there is no model_type"
     if any(key.startswith("linear_") for key in keys.values):
         kind += ", its linear attention as full attention"
-    keys.notes.append(f"{keys.label}: {what}; read as {kind}. Compare the parameter count.")
+    keys.notes.append(f"{keys.label}: {finding}; read as {kind}. Compare the parameter count.")
     return llama(keys)
 
 

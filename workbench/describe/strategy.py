@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 from workbench.describe.checks import require_positive
 from workbench.describe.library_options import (
-    ALONE,
     BACKENDS,
     ESTIMATED,
+    WITHOUT_LIBRARY,
     ContextOptions,
     DdpOptions,
     DeepSpeedOptions,
@@ -119,7 +119,7 @@ class Strategy:
         Scope(
             set_by=("fsdp", "deepspeed"),
             name="FSDP and DeepSpeed",
-            by_script=ALONE,
+            by_script=WITHOUT_LIBRARY,
             in_any_script=("activations",),
         ),
     ] = ()
@@ -330,12 +330,12 @@ class Strategy:
         >>> Strategy.recorded({**Strategy.parse("zero2", 2).options(), "unheard_of": 1}).zero_stage
         2
         """
-        known: dict[str, Any] = {
+        options: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType]
             for name, value in document.items()
             if name in flat_names(cls) and value is not None
         }
-        return cls(name=known.pop("name")).with_options(**known)
+        return cls(name=options.pop("name")).with_options(**options)
 
     @classmethod
     def parse(cls, name: str, processes: int) -> Strategy:

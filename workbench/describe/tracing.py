@@ -68,8 +68,8 @@ class _Ledger:
         """A block is done."""
         ended, inputs, own = self.open_blocks.pop()
         assert ended is block
-        kept = sum(storage.nbytes() for key, storage in own.items() if key not in inputs)
-        self.largest_block = max(self.largest_block, kept)
+        saved = sum(storage.nbytes() for key, storage in own.items() if key not in inputs)
+        self.largest_block = max(self.largest_block, saved)
 
 
 def trace(module: nn.Module, blocks: Sequence[nn.Module], example_inputs: Any) -> Saved:
@@ -121,7 +121,7 @@ def _run(module: nn.Module, blocks: Sequence[nn.Module], example_inputs: Any) ->
                 torch.compiler.set_stance("force_eager"),
                 _watched(blocks, ledger),
                 _quiet(),
-                saved_tensors_hooks(ledger.pack, lambda kept: kept),
+                saved_tensors_hooks(ledger.pack, lambda packed: packed),
             ):
                 functional_call(module, state, args, kwargs)
         except Exception as error:
