@@ -129,15 +129,17 @@ def _value(value: Any) -> str:
 
 def _how_to_get_back(before: wb.Run, differs: Sequence[Mapping[str, Any]]) -> str:
     """What to type to have the source as it was; "" where it is the same or no one knows."""
-    known: dict[str, Any] = before.document.get("provenance") or {}
+    provenance: dict[str, Any] = before.document.get("provenance") or {}
     if not any(str(difference["what"]).startswith(_OF_THE_SOURCE) for difference in differs):
         return ""
     source = RunPaths(before.directory).source
-    if not known.get("commit"):
-        return f"The script's files of that time are in {source}." if known else ""
-    commit, repository = (shlex.quote(str(known.get(name))) for name in ("commit", "repository"))
+    if not provenance.get("commit"):
+        return f"The script's files of that time are in {source}." if provenance else ""
+    commit, repository = (
+        shlex.quote(str(provenance.get(name))) for name in ("commit", "repository")
+    )
     folder = shlex.quote(f"{before.id}-source")
     lines = [f'git -C {repository} worktree add --detach "$PWD"/{folder} {commit}']
-    if known.get("changes_sha256"):
+    if provenance.get("changes_sha256"):
         lines.append(f"git -C {folder} apply {shlex.quote(str(source / 'changes.diff'))}")
     return "To restore the source: " + " && ".join(lines)

@@ -47,8 +47,8 @@ def priced_offer(options: CostOptions, cluster: Cluster) -> PricedOffer:
 def _own(options: CostOptions, cluster: Cluster, source: str = "given by you") -> PricedOffer:
     if options.offer is not None:
         raise UsageError("Give --offer or --usd-per-hour, not both.")
-    given = options.usd_per_hour
-    ends = None if given is None else read_range(given, "--usd-per-hour")
+    price_text = options.usd_per_hour
+    ends = None if price_text is None else read_range(price_text, "--usd-per-hour")
     price = None if ends is None else sum(ends) / 2
     spot = options.spot_usd_per_hour
     only_spot = options.spot and spot is None  # then the one price is what is paid
@@ -87,10 +87,10 @@ def named_offer(options: CostOptions) -> Offer:
     Raises:
         UnknownNameError: no such provider or offer; near ones are named.
     """
-    known = prices.offers(providers=_providers(options))
-    matching = [offer for offer in known if offer.name.lower() == str(options.offer).lower()]
+    offers = prices.offers(providers=_providers(options))
+    matching = [offer for offer in offers if offer.name.lower() == str(options.offer).lower()]
     if not matching:
-        raise UnknownNameError.near("offer", str(options.offer), {offer.name for offer in known})
+        raise UnknownNameError.near("offer", str(options.offer), {offer.name for offer in offers})
     return _cheapest(matching, spot=options.spot)
 
 

@@ -86,12 +86,12 @@ def delete(
 ) -> None:
     """Delete ended runs permanently, including checkpoints. To hide them: workbench archive."""
     place = wb.Store(store)
-    found = [check_deletable(place, run) for run in dict.fromkeys(runs)]
-    sizes = [size(paths) for paths in found]
+    run_paths = [check_deletable(place, run) for run in dict.fromkeys(runs)]
+    sizes = [size(paths) for paths in run_paths]
     if not yes:
         _ask(sizes)
     freed: list[dict[str, Any]] = []
-    for paths, usage in zip(found, sizes, strict=True):
+    for paths, usage in zip(run_paths, sizes, strict=True):
         freed.append(asdict(remove(place, str(paths.directory))))
         if not as_json:
             console.print(f"deleted {usage.run}: {format_bytes(usage.bytes)} freed", markup=False)

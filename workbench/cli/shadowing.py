@@ -69,8 +69,11 @@ def _hidden_by(path: str) -> str | None:
         return None
     if name in sys.stdlib_module_names:
         return f"Python's standard module {name}"
-    others = [entry for entry in places if entry != folder and _has_packages(entry)]
-    if _has_packages(folder) or importlib.machinery.PathFinder.find_spec(name, others) is None:
+    other_places = [entry for entry in places if entry != folder and _has_packages(entry)]
+    if (
+        _has_packages(folder)
+        or importlib.machinery.PathFinder.find_spec(name, other_places) is None
+    ):
         return None
     return f"the package {name}"
 
@@ -92,8 +95,8 @@ def _has_packages(folder: str) -> bool:
 
 
 def _leave(folder: str) -> str:
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if folder in map(os.path.abspath, given if given != [""] else ()):
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if folder in map(os.path.abspath, entries if entries != [""] else ()):
         return f"remove {folder} from PYTHONPATH"
     return "call workbench from another folder"
 

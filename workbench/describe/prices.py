@@ -148,8 +148,8 @@ def provider_name(name: str, providers: Iterable[str]) -> str:
     """The short name of a provider from any usual one.
 
     Raises:
-        UnknownNameError: not among `providers`; where one's own prices could not all be read, it may
-            be of one of those, and the message says why.
+        UnknownNameError: not among `providers`; where one's own prices could not all be read, it
+            may be of one of those, and the message says why.
     """
     text = str(name).strip().lower()
     short = ALIASES.get(text, text)

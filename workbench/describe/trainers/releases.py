@@ -44,9 +44,9 @@ def month_of(release: str, releases: Mapping[str, str], name: str) -> str:
         if earlier:
             same = version[1] in releases
             return releases[version[1] if same else max(earlier, key=_numbers)]
-    usual = f"one of {', '.join(releases)}, or a date" if releases else "a date"
+    valid = f"one of {', '.join(releases)}, or a date" if releases else "a date"
     raise UsageError(
-        f"{release!r} is not a release of {name} that is known here. Give {usual} such as 2025-06, "
+        f"{release!r} is not a release of {name} that is known here. Give {valid} such as 2025-06, "
         f"or --trainer {name} alone for the latest."
     )
 
