@@ -31,9 +31,9 @@ def why(
     plan, first = ranked[position], ranked[0]
     limited = limits.budget_usd is not None or limits.deadline_hours is not None
     if position == 0:
-        alone = len(front) == 1
+        is_only = len(front) == 1
         text = "cheapest" + (" that keeps every limit" if limited else "")
-        text += " and fastest" if alone else ""
+        text += " and fastest" if is_only else ""
     elif position in front:
         text = (
             f"{_times(first.hours / plan.hours)} as fast as the cheapest for "
@@ -59,9 +59,9 @@ def why_layout(result: LayoutResult, fit: FittingLayout) -> str:
     if simplest is None or simplest is fit.layout:
         return "the simplest layout is the fastest here"
     name = simplest.strategy.name
-    kept = next((other for other in result.best if other.layout is simplest), None)
-    if kept is not None:
-        steps = [format_seconds(each.step.step_seconds) for each in (kept, fit)]
+    simplest_fit = next((other for other in result.best if other.layout is simplest), None)
+    if simplest_fit is not None:
+        steps = [format_seconds(each.step.step_seconds) for each in (simplest_fit, fit)]
         return f"{name} takes {steps[0]} a step, this {steps[1]}"
     for refusal in result.refusals:
         if refusal.layout is not simplest:

@@ -93,7 +93,7 @@ class LayoutSearch:
                 self._too_slow(layout, choices, layout.micro_batches, bound)
             elif not is_exact:
                 moved = {layout.choices[position].strategy.offload for position in positions}
-                better = min(bounds.least_step(layout, what) for what in moved)
+                better = min(bounds.least_step(layout, offload) for offload in moved)
                 heapq.heappush(queue, (max(bound, better), index, True))
             else:
                 fit = self._fastest_of(layout, positions)
@@ -149,7 +149,7 @@ class LayoutSearch:
 
     def _insert(self, fit: FittingLayout) -> None:
         self._best.append(fit)
-        self._best.sort(key=lambda kept: kept.step.step_seconds)
+        self._best.sort(key=lambda fitting: fitting.step.step_seconds)
         worse = self._best[self._keep :]
         del self._best[self._keep :]
         for slower in worse:
@@ -167,7 +167,8 @@ class LayoutSearch:
         if self._memory.none_fits(layout, choices):
             return None
         bounds = {
-            what: self._bounds.least_step(layout, what) for what in self._context.least(layout)
+            offload: self._bounds.least_step(layout, offload)
+            for offload in self._context.least(layout)
         }
         pairs = sorted(
             (max(bounds[layout.choices[position].strategy.offload], rough), position, -size)
@@ -215,7 +216,7 @@ class LayoutSearch:
         return best
 
     def _in_one_piece(
-        self, layout: ParallelLayout, choice: Choice, known: dict[int, float]
+        self, layout: ParallelLayout, choice: Choice, seconds_by_choice: dict[int, float]
     ) -> float:
         """A step with the largest micro-batch: without pipeline no other is faster.
 
@@ -223,11 +224,11 @@ class LayoutSearch:
         """
         if layout.strategy.pp > 1:
             return 0.0
-        if id(choice) not in known:
+        if id(choice) not in seconds_by_choice:
             size = layout.micro_batches[-1]
             step = self._context.seconds(self._where.cluster, layout, choice, size)
-            known[id(choice)] = step.step_seconds
-        return known[id(choice)]
+            seconds_by_choice[id(choice)] = step.step_seconds
+        return seconds_by_choice[id(choice)]
 
     def _account(
         self,

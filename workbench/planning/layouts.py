@@ -202,14 +202,14 @@ def _proposed(strategy: Strategy, precision: str, space: Space) -> bool:
     return launchable(strategy, any_script=space.any_script, precision=precision)
 
 
-def _can_offload(strategy: Strategy, what: tuple[str, ...], space: Space) -> bool:
+def _can_offload(strategy: Strategy, parts: tuple[str, ...], space: Space) -> bool:
     """DeepSpeed moves optimizer states (stage 3: weights too), FSDP both; one GPU needs ZeRO."""
     third = strategy.zero_stage == 3
-    alone = strategy.zero_stage is not None and strategy.world_size == 1
-    if not what:
-        return not alone
+    single_zero = strategy.zero_stage is not None and strategy.world_size == 1
+    if not parts:
+        return not single_zero
     if not space.offload:
         return False
-    if "parameters" in what:
+    if "parameters" in parts:
         return third or (strategy.zero_stage is None and strategy.shard_ranks > 1)
-    return strategy.zero_stage is not None and not (alone and third)
+    return strategy.zero_stage is not None and not (single_zero and third)

@@ -104,7 +104,7 @@ class Limits:
 
     def _in_region(self, region: str) -> bool:
         """Whether an offer's region has one of the words; an unknown region is in none of them."""
-        return not self.regions or any(wanted.lower() in region.lower() for wanted in self.regions)
+        return not self.regions or any(word.lower() in region.lower() for word in self.regions)
 
     def _nothing_left(self, every: Sequence[Offer], providers: set[str], gpus: set[str]) -> str:
         named = [

@@ -56,12 +56,12 @@ class MemorySearch:
         return True
 
     def micro_batches(
-        self, layout: ParallelLayout, position: int, known: Fitting
+        self, layout: ParallelLayout, position: int, fitting: Fitting
     ) -> tuple[int, ...]:
         """Micro-batches that fit, ascending."""
-        if position not in known:
-            known[position] = self._weigh(layout, layout.choices[position])
-        return known[position]
+        if position not in fitting:
+            fitting[position] = self._weigh(layout, layout.choices[position])
+        return fitting[position]
 
     def _weigh(self, layout: ParallelLayout, choice: Choice) -> tuple[int, ...]:
         """Find the largest micro-batch that fits by doubling and bisection.

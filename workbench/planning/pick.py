@@ -201,15 +201,15 @@ def _why(goal: str, chosen: _Layout, layouts: list[_Layout], refused: list[str])
         best += " without recompute or offload"
     of = f"{best} of {len(fitting)} layouts that fit" if len(fitting) > 1 else "the only one to fit"
     lines = [f"{_called(chosen)}: {_figures(chosen)}; {of}."]
-    others = _others(goal, chosen, layouts)
+    comparisons = _comparisons(goal, chosen, layouts)
     lines += [
         f"{_called(layout)}: {_figures(layout)}{'' if layout.fits else ': out'}."
-        for layout in others
+        for layout in comparisons
     ]
     return (*lines, *refused[:2])
 
 
-def _others(goal: str, chosen: _Layout, layouts: list[_Layout]) -> list[_Layout]:
+def _comparisons(goal: str, chosen: _Layout, layouts: list[_Layout]) -> list[_Layout]:
     """The plain ones that everybody asks for, then the next best."""
     ranked = sorted((layout for layout in layouts if layout.fits), key=_key(goal, layouts))
     usual = [

@@ -244,5 +244,5 @@ def state_bytes(workload: Workload, strategy: Strategy | None = None) -> int:
     >>> state_bytes(job) / model.parameters
     16.0
     """
-    held = ranks_of(workload, strategy or _SINGLE)[0].states
-    return held.weights + held.gradients + held.optimizer + held.master
+    states = ranks_of(workload, strategy or _SINGLE)[0].states
+    return states.weights + states.gradients + states.optimizer + states.master

@@ -61,11 +61,11 @@ def instance_sanity(
         UsageError: an impossible layout, or other ranks than GPUs.
     """
     cluster = _one_rank_each(strategy, offer, nodes)
-    given = conditions or Conditions()
-    step = step_time(workload, strategy, cluster, replace(given, input_seconds=0.0))
+    measured = conditions or Conditions()
+    step = step_time(workload, strategy, cluster, replace(measured, input_seconds=0.0))
     waiting = step.exposed_seconds / step.step_seconds
     gather, memory = _host_bytes(workload, strategy, cluster)
-    cores = _cores_per_gpu(given, step.step_seconds / workload.accumulate)
+    cores = _cores_per_gpu(measured, step.step_seconds / workload.accumulate)
     verdict = _verdict(offer, nodes, cores, memory)
     too_little = verdict.startswith(_SHORT)
     return _INSTANCE_SANITY.advice(
@@ -135,11 +135,11 @@ def _verdict(offer: Offer, nodes: int, cores: int, memory: int) -> str:
     if nodes > 1:
         items.append(("Gbit/s per GPU between nodes", _port(offer), _PORT_GBITS))
     short = [
-        f"{given:.3g} {name}, {needed:.3g} needed"
-        for name, given, needed in items
-        if given is not None and given < needed
+        f"{available:.3g} {name}, {needed:.3g} needed"
+        for name, available, needed in items
+        if available is not None and available < needed
     ]
-    unknown = [name for name, given, _ in items if given is None]
+    unknown = [name for name, available, _ in items if available is None]
     verdict = "What is known suffices." if unknown else "Cores, memory and network suffice."
     if short:
         verdict = f"{_SHORT}: {'; '.join(short)}."
