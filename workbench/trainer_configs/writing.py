@@ -148,8 +148,8 @@ def _document(chosen: Format, fields: Mapping[str, Any], trainer: str) -> Docume
             refused |= {name: _sentence(chosen, name, fields) for name in named[:1]}
     if refused:
         raise CannotExpressError(refused)
-    for one in chosen.beside:
-        for key, value in one.keys.items() if applies(one.when, fields) else ():
+    for companion in chosen.companions:
+        for key, value in companion.keys.items() if applies(companion.when, fields) else ():
             document.put(key, value)
     for key, value in chosen.completed.items():
         if any(key.startswith(f"{name}.") and document.get(name) for name in chosen.documents):
@@ -164,11 +164,13 @@ def _trained_by(job: Job, trainer: str) -> Job:
     if job.given:
         return job.with_trainer(trainer)
     workload = job.workload
-    given = {name: getattr(workload, name) for name in declared(Workload) if name != "lora_targets"}
+    job_options = {
+        name: getattr(workload, name) for name in declared(Workload) if name != "lora_targets"
+    }
     if workload.lora_rank:
-        given["lora_targets"] = workload.lora_targets
+        job_options["lora_targets"] = workload.lora_targets
     own = {"strategy": job.strategy, "recompute": job.strategy.recompute, "trainer": trainer}
-    return Job.from_options(workload.model, given | placement_of(job) | own, typed=())
+    return Job.from_options(workload.model, job_options | placement_of(job) | own, typed=())
 
 
 def _read_back(
@@ -180,10 +182,10 @@ def _read_back(
     )
     strategy = job.strategy.options()
     own = {name: getattr(job.workload, name, strategy.get(name)) for name in chosen.outside}
-    given = placement_of(job) | own
+    job_options = placement_of(job) | own
     stated = {"model_text", "model_id", "model.layers"} & set(config.values)
     shape = model is not None or not stated  # read where the name leads, or not stated at all
-    return job_of(config, {**given, "model": job.workload.model} if shape else given)
+    return job_of(config, {**job_options, "model": job.workload.model} if shape else job_options)
 
 
 def _differences(job: Job, again: Job) -> dict[str, tuple[Any, Any]]:
@@ -230,15 +232,15 @@ def _sentence(chosen: Format, name: str, fields: Mapping[str, Any], other: Any =
         )
     if name.startswith("model"):
         name, value = "model", fields["model.name"]
-    what = f"{_NAMES.get(name, name).replace('_', ' ')} {text_of(value)}"
+    subject = f"{_NAMES.get(name, name).replace('_', ' ')} {text_of(value)}"
     if name in _KINDS.values() and isinstance(value, str):
-        what = f"strategy {value}"
+        subject = f"strategy {value}"
     reason = chosen.lacks.get(name)
     if reason is None:
         reason = "no key of its configuration says so"
         if other is not None:
             reason += f", it would be {text_of(other)}"
-    return f"{title} cannot express {what}: {reason}. Change it, or export to another trainer."
+    return f"{title} cannot express {subject}: {reason}. Change it, or export to another trainer."
 
 
 def _refusal(chosen: Format, reason: str) -> str:
@@ -279,7 +281,9 @@ def _texts(
     words = {"file": chosen.file, "gpus": gpus, "nodes": nodes, "world": gpus * nodes}
     words["recipe"] = next((name for name, when in chosen.recipes if applies(when, fields)), "")
     command = tuple(shlex.split(chosen.command.format(**words)))
-    variables = [one.keys for one in chosen.environment if applies(one.when, fields)]
+    variables = [
+        companion.keys for companion in chosen.environment if applies(companion.when, fields)
+    ]
     set_before = {name: str(value) for keys in variables for name, value in keys.items()}
     if set_before and chosen.syntax != "arguments":
         command = ("env", *(f"{name}={value}" for name, value in set_before.items()), *command)
@@ -289,19 +293,19 @@ def _texts(
         f"Start: {shlex.join(command)}",
         *notes,
     )
-    beside: dict[str, str] = {}
+    other_files: dict[str, str] = {}
     for key, name in chosen.documents.items():
         inner = document.get(key)
         if isinstance(inner, dict):
-            beside[name] = json_file(cast("dict[str, Any]", inner))
+            other_files[name] = json_file(cast("dict[str, Any]", inner))
             document.put(key, name)
     values = document.values
     if chosen.syntax == "arguments":
         start = ("torchrun", f"--nnodes={nodes}", f"--nproc-per-node={gpus}", chosen.script)
         options = arguments(values, dashes=chosen.dashes)
         text = script_file(start, options, comments, set_before)
-        return {chosen.file: text, **beside}, command
-    return {chosen.file: _FILES[chosen.syntax](values, comments), **beside}, command
+        return {chosen.file: text, **other_files}, command
+    return {chosen.file: _FILES[chosen.syntax](values, comments), **other_files}, command
 
 
 def write_files(made: TrainerFiles, folder: Path) -> list[Path]:

@@ -14,7 +14,7 @@ _OF_LORA = {"lora": True}
 LLAMA_FACTORY: Format = replace(
     transformers.TRANSFORMERS,
     trainer="llama-factory",
-    others=(),
+    other_trainers=(),
     syntax="yaml",
     file="train.yaml",
     signatures=(("finetuning_type",), ("cutoff_len",), ("template", "model_name_or_path")),
