@@ -26,10 +26,10 @@ def read_options(
         run: Run the script up to its parser where the source does not show all options.
     """
     if recipe is not None:
-        known = options_of(of_argparse(recipes.parser_of(recipe)), positionals=False)
+        declared = options_of(of_argparse(recipes.parser_of(recipe)), positionals=False)
         note = f"The options of the recipe {recipe}."
         page = recipes.help_text(recipe)
-        return Reading(known=known, way="recipe", complete=True, note=note, help=page)
+        return Reading(known=declared, way="recipe", complete=True, note=note, help=page)
     named = f"workbench launch {f'-m {module}' if module else script.name} --"
     reading = read_source(script)
     if run and not reading.complete:
@@ -72,9 +72,9 @@ def _add(group: Any, option: ScriptOption) -> None:
     elif option.is_switch:
         group.add_argument(*option.names, dest=option.name, action="store_true", help=help_text)
     else:
-        shown = metavar or option.name.lstrip("-").replace("-", "_").upper()
+        label = metavar or option.name.lstrip("-").replace("-", "_").upper()
         group.add_argument(
-            *option.names, dest=option.name, nargs=_nargs(option), metavar=shown, help=help_text
+            *option.names, dest=option.name, nargs=_nargs(option), metavar=label, help=help_text
         )
 
 
