@@ -112,8 +112,8 @@ def _check(folder: Path, name: str, content: str | Path, ours: frozenset[str]) -
             raise StoreError(f"{part} is a link, which exports do not follow. Remove it.")
     if not path.exists() or name in ours:
         return
-    wanted = content.encode() if isinstance(content, str) else content.read_bytes()
-    if not path.is_file() or path.read_bytes() != wanted:
+    new_bytes = content.encode() if isinstance(content, str) else content.read_bytes()
+    if not path.is_file() or path.read_bytes() != new_bytes:
         raise StoreError(
             f"{path} exists and was not written by an export. Choose another --out, or move it."
         )

@@ -106,8 +106,8 @@ def ship(job: EngineJob) -> tuple[EngineJob, dict[str, Path]]:
         UsageError: there is no such script, or the job holds a secret.
     """
     _check_secrets(job)
-    known = recipes.recipes()
-    recipe = known.get(job.script)
+    all_recipes = recipes.recipes()
+    recipe = all_recipes.get(job.script)
     script = Path(job.script).expanduser() if recipe is None else recipe.path
     if recipe is None and not script.is_file():
         raise UsageError(f"No script {job.script!r} here. Give its path, or a recipe's name.")

@@ -59,9 +59,9 @@ def planned_job(entry: Mapping[str, Any], document: Mapping[str, Any]) -> Job:
     own = _values(entry, "trained")
     kernels = {name: own.pop(name) for name in declared(ImplementationAssumptions) if name in own}
     spread = {name: own.pop(name) for name in flat_names(Strategy) if name in own}
-    kept = replace(workload.kernels, **kernels)
+    implementation = replace(workload.kernels, **kernels)
     return Job(
-        workload=replace(workload, kernels=kept, **sizes, **own),
+        workload=replace(workload, kernels=implementation, **sizes, **own),
         strategy=layout(entry).with_options(**spread),
         cluster=Cluster.rented(
             entry["gpu"],

@@ -132,8 +132,8 @@ def _directives(
         "signal": f"B:USR1@{grace}",
     }
     again = "--requeue" if _requeues(job) else "--no-requeue"
-    given = [f"--{name}={value}" for name, value in options.items() if value is not None]
-    lines = [f"#SBATCH {option}" for option in (*given, again)]
+    flags = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    lines = [f"#SBATCH {option}" for option in (*flags, again)]
     if gpu_types is None and ":" in (options["gpus-per-node"] or ""):
         lines.append("# Where `sinfo -o %G` shows another type or none: sbatch --gpus-per-node=…")
     return lines
