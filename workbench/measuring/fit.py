@@ -89,7 +89,7 @@ def work(
 
     def each(values: Sequence[float]) -> PerBatch:
         return line(
-            [one / count for one, count in zip(values, micro_batches, strict=True)], batches
+            [value / count for value, count in zip(values, micro_batches, strict=True)], batches
         )
 
     return StepWork(
@@ -130,7 +130,7 @@ def _folded(points: Sequence[Point], count: int, fewest: int) -> list[Point]:
             parts[-1].append(point)
         before = point.phase
     phases = [[point.phase for point in part] for part in parts]
-    if len(parts) != count or any(one != phases[0] for one in phases):
+    if len(parts) != count or any(part_phases != phases[0] for part_phases in phases):
         return list(points)
     highest = [
         Point(
