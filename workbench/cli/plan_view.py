@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workbench.describe import Strategy
     from workbench.planning import Plan, Plans
 
-_SHOWN = 10
+_MAX_LISTED = 10
 
 
 def plan_view(report: PlanAnswer) -> RenderableType:
@@ -125,7 +125,7 @@ def _table(plans: Plans) -> Table:
     for position, plan in enumerate(plans.plans):
         new = (plan.usd, plan.hours) not in seen  # the same machines in another region
         seen.add((plan.usd, plan.hours))
-        if position < _SHOWN or (position in front and new):
+        if position < _MAX_LISTED or (position in front and new):
             listed.append((position, plan))
     times = format_column(3600 * plan.hours for _, plan in listed)
     for (position, plan), takes in zip(listed, times, strict=True):

@@ -309,8 +309,8 @@ def _refuse_objectives(document: Document, chosen: Format) -> None:
             raise UsageError(
                 f"{document.name}: {key}: {value_text(value)} cannot be estimated: it trains on "
                 "more than the next token, with other batches or a second model in memory. "
-                "Estimate fine-tuning without it, which needs less, or measure the script: workbench "
-                "measure train.py."
+                "Estimate fine-tuning without it, which needs less, or measure the script: "
+                "workbench measure train.py."
             )
 
 
