@@ -120,7 +120,7 @@ def format_between(low: float | None, high: float | None) -> str:
     ('20 ms to 5 min 00 s', 'n/a to 5 s')
     """
     alike = low is not None and high is not None and low >= high / 10
-    return f"{format_seconds(low, beside=high if alike else None)} to {format_seconds(high)}"
+    return f"{format_seconds(low, scale=high if alike else None)} to {format_seconds(high)}"
 
 
 def format_joules(joules: float | None) -> str:
