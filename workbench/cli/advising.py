@@ -93,8 +93,8 @@ def _job(options: AdviseOptions) -> tuple[Job, str]:
         return job, ""
     gpu = detect_host().accelerator
     name = gpu.id if gpu else USUAL_GPU
-    again = replace(options, job={**options.job, "gpu": name})
-    return describe(again), f"no --gpu was given: {name} is assumed."
+    with_gpu = replace(options, job={**options.job, "gpu": name})
+    return describe(with_gpu), f"no --gpu was given: {name} is assumed."
 
 
 def _calibration_notes(job: Job) -> tuple[str, ...]:

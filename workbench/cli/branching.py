@@ -52,11 +52,11 @@ def rerun(
     if dry_run:
         _show_request(before, *rerun_request(RunPaths(before.directory), devices), as_json=as_json)
         return
-    again = before.rerun(devices=devices)
+    new_run = before.rerun(devices=devices)
     if not as_json:
-        _show_differences(before, again.differs)
-    heading = f"started {again.id}, a rerun of {before.id},"
-    show_started(again, heading, {"differs": again.differs}, wait=wait, as_json=as_json)
+        _show_differences(before, new_run.differs)
+    heading = f"started {new_run.id}, a rerun of {before.id},"
+    show_started(new_run, heading, {"differs": new_run.differs}, wait=wait, as_json=as_json)
 
 
 @with_options
@@ -85,11 +85,11 @@ def fork(  # noqa: PLR0913 - a command's options are its arguments
         planned = fork_request(paths, at, arguments=words, drop=without, **changes)
         _show_request(before, *planned, as_json=as_json)
         return
-    again = before.fork(at, arguments=arguments or (), drop=drop or (), **changes)
+    new_run = before.fork(at, arguments=arguments or (), drop=drop or (), **changes)
     if not as_json:
-        _show_differences(before, again.differs)
-    heading = f"started {again.id} from {origin_text(origin(again.document))}"
-    show_started(again, heading, {"differs": again.differs}, wait=wait, as_json=as_json)
+        _show_differences(before, new_run.differs)
+    heading = f"started {new_run.id} from {origin_text(origin(new_run.document))}"
+    show_started(new_run, heading, {"differs": new_run.differs}, wait=wait, as_json=as_json)
 
 
 def _show_request(

@@ -44,8 +44,8 @@ def answer(options: CostOptions) -> CostAnswer:
     """
     _length(options)
     if options.gpu is None and options.offer is not None:
-        named = named_offer(options)
-        options = replace(options, job={"gpus": named.gpus, **options.job, "gpu": named.gpu})
+        offer = named_offer(options)
+        options = replace(options, job={"gpus": offer.gpus, **options.job, "gpu": offer.gpu})
     job = describe(options)
     cluster = job.cluster
     if not isinstance(cluster, Cluster) or cluster.accelerator is None:

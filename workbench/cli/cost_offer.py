@@ -98,14 +98,14 @@ def _from_table(options: CostOptions, cluster: Cluster) -> PricedOffer:
     """The cheapest known machine with enough of these GPUs, or the one that was named."""
     gpu, needed = cluster.accelerator, len(cluster.gpus)
     assert gpu is not None
-    every = [offer for offer in prices.offers(gpu=gpu.id) if offer.gpus >= needed]
-    named = prices.offers(providers=_providers(options), gpu=gpu.id)
-    matching = [offer for offer in named if offer.gpus >= needed]
+    all_offers = [offer for offer in prices.offers(gpu=gpu.id) if offer.gpus >= needed]
+    from_providers = prices.offers(providers=_providers(options), gpu=gpu.id)
+    matching = [offer for offer in from_providers if offer.gpus >= needed]
     if options.offer is not None:
         name = named_offer(options).name
         matching = [offer for offer in matching if offer.name == name]
     if not matching and (options.offer or options.provider):
-        at = ", ".join(sorted({offer.provider for offer in every})) or "no provider"
+        at = ", ".join(sorted({offer.provider for offer in all_offers})) or "no provider"
         raise UsageError(
             f"{options.offer or options.provider} does not list {needed} x {gpu.id} in the price "
             f"table. Listed at: {at}. Choose one of them, or give --usd-per-hour X."

@@ -174,8 +174,8 @@ def _of_number(name: str, kind: type, default: Any, info: ParameterInfo) -> _Arg
     option_info.min = option_info.max = None
     if isinstance(info, OptionInfo):
         names = (info.default, *(info.param_decls or ()))  # Annotated: the first is its default
-        named = (each for each in names if isinstance(each, str) and each.startswith("--"))
-        title = next(named, f"--{name.replace('_', '-')}")
+        flags = (each for each in names if isinstance(each, str) and each.startswith("--"))
+        title = next(flags, f"--{name.replace('_', '-')}")
         option_info.metavar = info.metavar or f"<{kind.__name__}>"
     default_text = default if default in {None, inspect.Parameter.empty} else f"{default:.12g}"
     least, most = (None if limit is None else int(limit) for limit in (info.min, info.max))
@@ -283,11 +283,11 @@ def keywords(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def instance(kind: Any, values: Mapping[str, Any]) -> Any:
     """A value of `kind` from its keywords; a group is one too where its field is annotated so."""
-    hints, made = get_type_hints(kind), dict(values)
+    hints, field_values = get_type_hints(kind), dict(values)
     for name, inner in groups(kind).items():
         if name in values and hints[name] is inner:
-            made[name] = instance(inner, values[name])
-    return kind(**made)
+            field_values[name] = instance(inner, values[name])
+    return kind(**field_values)
 
 
 def _parameter(

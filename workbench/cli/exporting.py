@@ -86,15 +86,17 @@ def export(options: ExportOptions) -> None:
         )
     if options.out is not None and options.out.exists() and not options.out.is_dir():
         raise UsageError(f"--out {options.out} is a file. Give a folder.")
-    made = make(_request(options).engine_job(options.store), options.to, address=options.address)
+    exported = make(
+        _request(options).engine_job(options.store), options.to, address=options.address
+    )
     if options.out is not None:
         check_local(options.out, "--out")
-    written = made.write(options.out) if options.out is not None else []
+    written = exported.write(options.out) if options.out is not None else []
     if options.as_json:
         out = None if options.out is None else str(options.out.absolute())
-        print_json({**made.document(), "out": out})
+        print_json({**exported.document(), "out": out})
     else:
-        _show(made, options.out, written)
+        _show(exported, options.out, written)
 
 
 def _for_trainer(options: ExportOptions) -> None:
@@ -109,7 +111,7 @@ def _for_trainer(options: ExportOptions) -> None:
     job = describe(replace(options, job=job_options)) if is_typed else None
     job = job or described(options.target, options.rank, options.store)
     try:
-        made = write_config(job, trainer, model)
+        config = write_config(job, trainer, model)
     except UsageError as error:
         if not (options.target or "").endswith(".json"):
             raise
@@ -117,20 +119,20 @@ def _for_trainer(options: ExportOptions) -> None:
         raise UsageError(f"{error} {other}") from error
     if options.out is not None:
         check_local(options.out, "--out")
-        write_files(made, options.out)
+        write_files(config, options.out)
     if options.as_json:
         out = None if options.out is None else str(options.out.absolute())
-        print_json({**made.document(), "out": out})
+        print_json({**config.document(), "out": out})
         return
-    for note in made.notes:
+    for note in config.notes:
         errors.print(f"note: {note}", markup=False, soft_wrap=True)
-    for name, text in made.files.items() if options.out is None else ():
+    for name, text in config.files.items() if options.out is None else ():
         console.print(f"[bold]# {escape(name)}[/]")
         console.print(text, markup=False, soft_wrap=True)
     if options.out is not None:
-        console.print(f"wrote {', '.join(made.files)} to {options.out}", markup=False)
+        console.print(f"wrote {', '.join(config.files)} to {options.out}", markup=False)
         console.print(f"  cd {shlex.quote(str(options.out))}", markup=False, soft_wrap=True)
-    console.print(f"  {shlex.join(made.command)}", markup=False, soft_wrap=True)
+    console.print(f"  {shlex.join(config.command)}", markup=False, soft_wrap=True)
 
 
 def _request(options: ExportOptions) -> ExportRequest:
@@ -140,21 +142,21 @@ def _request(options: ExportOptions) -> ExportRequest:
     return ExportRequest.of(options.target, request_options)
 
 
-def _show(made: Export, out: Path | None, written: list[Path]) -> None:
-    for note in made.notes:
+def _show(exported: Export, out: Path | None, written: list[Path]) -> None:
+    for note in exported.notes:
         errors.print(f"note: {note}", markup=False, soft_wrap=True)
     if out is None:
-        for name, text in made.files.items():
+        for name, text in exported.files.items():
             console.print(f"[bold]# {escape(name)}[/]")
             console.print(text, markup=False, soft_wrap=True)
-        copies = ", ".join(made.copies)
+        copies = ", ".join(exported.copies)
         if copies:
             console.print(f"beside it: {copies}", markup=False, soft_wrap=True)
-        console.print(f"write them with: --out {slug(made.job)}", markup=False, soft_wrap=True)
+        console.print(f"write them with: --out {slug(exported.job)}", markup=False, soft_wrap=True)
     else:
         console.print(f"wrote {len(written)} files to {out}", markup=False, soft_wrap=True)
         console.print(f"  cd {shlex.quote(str(out))}", markup=False, soft_wrap=True)
-    for line in made.next:
+    for line in exported.next:
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 

@@ -33,8 +33,10 @@ def tag(
 ) -> None:
     """Add or remove tags of a run; without arguments, show them."""
     paths = wb.Store(store).locate(run)
-    away = [check_tag(tag) for tag in remove or ()]
-    _print(paths.directory.name, change_labels(paths, add=tags or (), remove=away), as_json=as_json)
+    removed = [check_tag(tag) for tag in remove or ()]
+    _print(
+        paths.directory.name, change_labels(paths, add=tags or (), remove=removed), as_json=as_json
+    )
 
 
 def note(
@@ -58,9 +60,10 @@ def archive(
 ) -> None:
     """Hide runs from lists without deleting them; --undo shows them again."""
     place = wb.Store(store)
-    every = [place.locate(run) for run in runs]  # all are known before the first is changed
+    all_paths = [place.locate(run) for run in runs]  # all are known before the first is changed
     done = {
-        run_paths.directory.name: change_labels(run_paths, archived=not undo) for run_paths in every
+        run_paths.directory.name: change_labels(run_paths, archived=not undo)
+        for run_paths in all_paths
     }
     if as_json:
         print_json([{"run": run, **labelled(labels)} for run, labels in done.items()])

@@ -213,8 +213,10 @@ def _epoch_lines(checked: wb.Request) -> list[str]:
 
 def _not_known(checked: wb.Request) -> str:
     """What to do about a script that nothing is known of."""
-    script, here = checked.script, Path.cwd()
-    short_path = script.relative_to(here) if script.is_relative_to(here) else script
+    script, working_folder = checked.script, Path.cwd()
+    short_path = (
+        script.relative_to(working_folder) if script.is_relative_to(working_folder) else script
+    )
     target = [str(short_path)] if checked.module is None else ["-m", checked.module]
     arguments = ["--", *checked.arguments] if checked.arguments else []
     line = typed(checked.store.root, "measure", *target)

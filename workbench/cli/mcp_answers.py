@@ -96,9 +96,11 @@ def _light(value: Any, rows: int, leave_out: frozenset[str]) -> Any:
             if key not in leave_out and item is not None
         }
     if isinstance(value, list):
-        every = cast("list[Any]", value)
-        first_rows = [_light(row, rows, leave_out) for row in every[:rows]]
-        return first_rows if len(every) <= rows else [*first_rows, f"… {len(every) - rows} more"]
+        all_rows = cast("list[Any]", value)
+        first_rows = [_light(row, rows, leave_out) for row in all_rows[:rows]]
+        return (
+            first_rows if len(all_rows) <= rows else [*first_rows, f"… {len(all_rows) - rows} more"]
+        )
     if isinstance(value, str):
         return value if len(value) <= _TEXT else f"{value[:_TEXT]}…"
     return _rounded(value) if isinstance(value, float) else value
@@ -107,5 +109,5 @@ def _light(value: Any, rows: int, leave_out: frozenset[str]) -> Any:
 def _rounded(value: float) -> float | int | str:
     if not math.isfinite(value):
         return str(value)
-    near = float(f"{value:.4g}") if abs(value) < _ALL_DIGITS_FROM else round(value)
-    return int(near) if near == int(near) else near
+    rounded = float(f"{value:.4g}") if abs(value) < _ALL_DIGITS_FROM else round(value)
+    return int(rounded) if rounded == int(rounded) else rounded

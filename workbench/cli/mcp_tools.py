@@ -41,7 +41,7 @@ _INSTRUCTIONS = (
 
 def server(limits: AgentLimits, store: str) -> PlainServer:
     """The server with its tools; those that act refuse where it only reads."""
-    made = PlainServer(
+    plain_server = PlainServer(
         "training-workbench",
         instructions=_INSTRUCTIONS.format(limits=limits),
         version=__version__,
@@ -51,8 +51,8 @@ def server(limits: AgentLimits, store: str) -> PlainServer:
     reading = (tools.doctor, tools.help, tools.memory, tools.cost, tools.plan, tools.runs)
     reading += (tools.show, tools.metrics, tools.logs, tools.diagnose, tools.compare, tools.dry_run)
     for tool in (*reading, tools.launch, tools.stop, tools.steer, tools.resume):
-        made.add_tool(_with_tool_errors(tool), structured_output=False)
-    return made
+        plain_server.add_tool(_with_tool_errors(tool), structured_output=False)
+    return plain_server
 
 
 def _with_tool_errors(tool: Callable[..., str]) -> Callable[..., str]:

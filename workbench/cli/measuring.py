@@ -150,9 +150,9 @@ def commands(
         where = f"WORKBENCH_STORE={shlex.quote(str(root))} "
     like = shlex.quote(measurement.script if module else script)
     script_arguments = ["--", *measurement.arguments] if measurement.arguments else []
-    again = shlex.join([*(["-m"] if module else []), script, "--dry-run", *script_arguments])
+    launch_words = shlex.join([*(["-m"] if module else []), script, "--dry-run", *script_arguments])
     return (
         f"{where}workbench memory --like {like} --gpu a100 --gpus 8 --strategy fsdp",
         f"{where}workbench plan --like {like} --tokens 1e9",
-        f"{where}workbench launch {again}",
+        f"{where}workbench launch {launch_words}",
     )

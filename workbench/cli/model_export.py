@@ -91,9 +91,9 @@ def _show_push(pushed: Pushed) -> None:
     uploaded = pushed.commit is not None
     verb = "uploaded to" if uploaded else "would be uploaded to"
     _say(f"{verb} {printable(pushed.url)} as {printable(pushed.user)}")
-    there = "exists" if pushed.exists else "new"
+    state = "exists" if pushed.exists else "new"
     license_name = printable(pushed.license)
-    _say(f"  repository: {there}, {visibility}; license: {license_name}")
+    _say(f"  repository: {state}, {visibility}; license: {license_name}")
     if pushed.license == "unknown":
         _say("  note: say the license in README.md's header before others use it")
     for file in pushed.files:

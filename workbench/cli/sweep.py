@@ -160,27 +160,27 @@ def _both(predicted: Prediction, share: float) -> str:
     return f"{format_hours((predicted.wall_hours or 0.0) * share)}{usd}"
 
 
-def _show_started(made: Sweep, *, as_json: bool) -> None:
+def _show_started(started: Sweep, *, as_json: bool) -> None:
     if as_json:
-        print_json(made.document())
+        print_json(started.document())
         return
-    console.print(f"started {made.name} in {made.directory}", markup=False, soft_wrap=True)
+    console.print(f"started {started.name} in {started.directory}", markup=False, soft_wrap=True)
     for verb in ("show", "stop", "best"):
         console.print(
-            f"  {typed(made.root, 'sweep', verb, made.name)}", markup=False, soft_wrap=True
+            f"  {typed(started.root, 'sweep', verb, started.name)}", markup=False, soft_wrap=True
         )
 
 
 @sweep.command("list")
 def list_sweeps(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List the sweeps of the store, newest first."""
-    documents, gone = list[tuple[Sweep, dict[str, Any]]](), damaged(store)
+    documents, unreadable = list[tuple[Sweep, dict[str, Any]]](), damaged(store)
     for entry in sweeps(store):
         try:
             documents.append((entry, entry.document()))
         except StoreError as error:
-            gone[entry.name] = str(error)
-    for name, why in gone.items():
+            unreadable[entry.name] = str(error)
+    for name, why in unreadable.items():
         errors.print(f"note: {name} is left out: {why}", markup=False, soft_wrap=True)
     if as_json:
         print_json([about for _, about in documents])

@@ -196,13 +196,13 @@ def _code(run: Mapping[str, Any]) -> str:
     >>> _code({"provenance": {"commit": "4f2c9e", "changes_sha256": "ab", "copied": ["train.py"]}})
     'commit 4f2c9e with changes (source/changes.diff), 1 file copied to source/'
     """
-    made: Mapping[str, Any] = run.get("provenance") or {}
+    provenance: Mapping[str, Any] = run.get("provenance") or {}
     parts: list[str] = []
-    if made.get("commit"):
-        changes = " with changes (source/changes.diff)" if made.get("changes_sha256") else ""
-        parts.append(f"commit {made['commit']}{changes}")
-    if made.get("copied"):
-        count = len(made["copied"])
+    if provenance.get("commit"):
+        changes = " with changes (source/changes.diff)" if provenance.get("changes_sha256") else ""
+        parts.append(f"commit {provenance['commit']}{changes}")
+    if provenance.get("copied"):
+        count = len(provenance["copied"])
         parts.append(f"{count} file{'' if count == 1 else 's'} copied to source/")
     return ", ".join(parts)
 
@@ -227,8 +227,8 @@ def _attempts(summary: dict[str, Any]) -> str:
         lines.append(f"the first {before.get('count')} are not listed")
     for start in starts if before else starts[1:]:
         end = ends.get(start["attempt"] - 1)
-        again = f" ({_repeated(end['last_step'] - start['first_step'])})" if end else ""
-        lines.append(f"from step {start['first_step']}{again}: {start.get('why') or 'n/a'}")
+        repeated_text = f" ({_repeated(end['last_step'] - start['first_step'])})" if end else ""
+        lines.append(f"from step {start['first_step']}{repeated_text}: {start.get('why') or 'n/a'}")
     return "\n".join(lines)
 
 

@@ -213,8 +213,8 @@ def recognise(name: str, memory_bytes: int) -> Accelerator | None:
 
     The memory must agree within 5 %: it tells variants of one name apart.
     """
-    named = lookup(name)
-    candidates = () if named is None else (named, *_same_family(named))
+    match = lookup(name)
+    candidates = () if match is None else (match, *_same_family(match))
     for candidate in candidates:
         if abs(candidate.memory_bytes - memory_bytes) <= 0.05 * candidate.memory_bytes:
             return candidate

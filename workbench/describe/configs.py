@@ -84,9 +84,9 @@ def read_config(config: Mapping[str, Any] | str | Path | object) -> ReadConfig:
         raise UsageError(f"model_type in {label} must be a word, not {family!r}.")
     keys = Keys(values=values, label=label, family=family or "Llama-like", notes=notes)
     fields = _fields(keys, family or "")
-    called = str(values.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
+    own_name = str(values.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
     try:
-        model = Model(name=called or name or family or "model", **fields)
+        model = Model(name=own_name or name or family or "model", **fields)
         classes = _classes(values)
         model = model.classifier(classes) if classes else model
     except UsageError as error:
@@ -106,8 +106,8 @@ def _window(values: Mapping[str, Any], label: str) -> Iterator[str]:
 
 def _classes(values: Mapping[str, Any]) -> int:
     """Classes of a model that classifies sequences; 0 for every other."""
-    named = values.get("architectures")
-    names = cast("list[object]", named) if isinstance(named, list) else []
+    architectures = values.get("architectures")
+    names = cast("list[object]", architectures) if isinstance(architectures, list) else []
     if not any(str(each).endswith(_CLASSIFIER) for each in names):
         return 0
     labels = values.get("id2label")

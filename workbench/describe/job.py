@@ -294,16 +294,9 @@ def _recorded_cluster(run: Mapping[str, Any]) -> Cluster | str:
 def options() -> Mapping[str, DeclaredField]:
     """Every option of a job by name, in the order in which help texts list them."""
     kinds = (declared(kind) for kind in (Placement, Workload, Strategy, ImplementationAssumptions))
-    placement, workload, strategy, implementation = kinds
+    placement, work, layout, implementation = kinds
     return MappingProxyType(
-        {
-            "model": MODEL,
-            **placement,
-            "strategy": STRATEGY,
-            "trainer": TRAINER,
-            **workload,
-            **strategy,
-        }
+        {"model": MODEL, **placement, "strategy": STRATEGY, "trainer": TRAINER, **work, **layout}
         | {"kernels": PRESET, **implementation}
     )
 
@@ -371,7 +364,7 @@ def _assumed(
     model: Model, strategy: Strategy, arch: str, parsed: Mapping[str, Any]
 ) -> tuple[Preset, dict[str, Any]]:
     """The trainer, and by name what it decides of what was left open."""
-    named = preset(parsed.get("trainer"))
+    trainer = preset(parsed.get("trainer"))
     decided = {name for name, value in parsed.items() if value is not None}
     kernels = parsed.get("kernels")
     if isinstance(kernels, ImplementationAssumptions):
@@ -380,10 +373,12 @@ def _assumed(
         decided |= {"norm", "activation", "compiled"}
     if isinstance(requested := parsed.get("strategy"), Strategy):
         decided |= set(requested.options_beside_name())
-    every = named.assumed(facts(strategy, model, parsed, arch), model, strategy)
-    undecided = {name: assumption for name, assumption in every.items() if name not in decided}
-    named = replace(named, assumptions=tuple(undecided.values()))
-    return named, {name: assumption.value for name, assumption in undecided.items()}
+    assumptions = trainer.assumed(facts(strategy, model, parsed, arch), model, strategy)
+    undecided = {
+        name: assumption for name, assumption in assumptions.items() if name not in decided
+    }
+    trainer = replace(trainer, assumptions=tuple(undecided.values()))
+    return trainer, {name: assumption.value for name, assumption in undecided.items()}
 
 
 def _workload(model: Model, parsed: Mapping[str, Any]) -> Workload:

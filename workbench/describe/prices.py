@@ -117,8 +117,8 @@ def _replaces(upper: Offer, lower: Offer) -> bool:
     everywhere = upper.confidence == "own" and not upper.region
     if not everywhere and lower.region not in {"", upper.region}:
         return False
-    named = upper.confidence == "own" and upper.name != "own price"
-    return upper.name == lower.name or (upper.gpu == lower.gpu and not named)
+    is_named = upper.confidence == "own" and upper.name != "own price"
+    return upper.name == lower.name or (upper.gpu == lower.gpu and not is_named)
 
 
 def terms(provider: str) -> Terms:
@@ -139,9 +139,9 @@ def providers() -> tuple[str, ...]:
 
 
 def _known_providers() -> set[str]:
-    named = {offer.provider for offer in _table().offers} | set(price_files.described())
-    named |= {*WITHOUT_KEY, *WITH_KEY}
-    return named | {offer.provider for offer in _own_file().offers}
+    providers = {offer.provider for offer in _table().offers} | set(price_files.described())
+    providers |= {*WITHOUT_KEY, *WITH_KEY}
+    return providers | {offer.provider for offer in _own_file().offers}
 
 
 def provider_name(name: str, providers: Iterable[str]) -> str:
@@ -178,9 +178,9 @@ def own_problems() -> tuple[str, ...]:
 
 def own_file() -> Path:
     """Where own prices are read from, whether or not the file exists."""
-    named = os.environ.get("WORKBENCH_PRICES")
+    path_text = os.environ.get("WORKBENCH_PRICES")
     base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(named) if named else Path(base) / "training-workbench" / "prices.csv"
+    return Path(path_text) if path_text else Path(base) / "training-workbench" / "prices.csv"
 
 
 def own_offer(

@@ -75,6 +75,6 @@ def name_notes(engine: str, gpu: str, provider: str | None) -> list[str]:
         if chosen:
             notes.append(f"{name} at {where} is {' or '.join(chosen)}, not {gpu}: give --provider.")
         else:
-            called = f"where {gpu} is called {there}: --provider {where} takes that name."
-            notes.append(f"{name} is not offered at {where}, {called}")
+            alternative = f"where {gpu} is called {there}: --provider {where} takes that name."
+            notes.append(f"{name} is not offered at {where}, {alternative}")
     return notes

@@ -78,8 +78,8 @@ def _values(entry: Mapping[str, Any], key: str) -> dict[str, Any]:
     values = entry.get(key, {})
     if not isinstance(values, Mapping):
         raise TypeError(f"its {key} are not an object")
-    named = cast("Mapping[str, Any]", values)
+    values_by_name = cast("Mapping[str, Any]", values)
     return {
         name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value
-        for name, value in named.items()
+        for name, value in values_by_name.items()
     }

@@ -126,13 +126,15 @@ def starters(provider: str, *, nodes: int = NODES, spot: bool = False) -> dict[s
     """Each renting engine -> why it does not start such machines there; "" = it does."""
     reasons: dict[str, str] = {}
     for engine in RENTING:
-        here = place(engine, provider)
-        if here is None:
+        rented_place = place(engine, provider)
+        if rented_place is None:
             reasons[engine] = f"it does not support {provider}"
         elif engine == "runpod" and not CLUSTER_NODES[0] <= nodes <= CLUSTER_NODES[1]:
             reasons[engine] = f"a cluster has {CLUSTER_NODES[0]} to {CLUSTER_NODES[1]} machines"
         else:
-            reasons[engine] = (here.nodes if nodes > 1 else "") or (here.spot if spot else "")
+            reasons[engine] = (rented_place.nodes if nodes > 1 else "") or (
+                rented_place.spot if spot else ""
+            )
     return reasons
 
 
@@ -162,19 +164,19 @@ def _rented(job: EngineJob, engine: str) -> list[Refusal]:
     provider = job.provider or ("runpod" if engine == "runpod" else None)  # its only one
     if provider is None:
         return []
-    title, here = _TITLES[engine], place(engine, provider)
-    if here is None:
+    title, rented_place = _TITLES[engine], place(engine, provider)
+    if rented_place is None:
         names = ", ".join(place.provider for place in places() if place.engine == engine)
         return [
             Refusal("provider", f"{title} does not support {provider}.", f"Supported: {names}.")
         ]
     absent = ABSENT.get(engine, {})
     reasons = {
-        "nodes": here.nodes if job.nodes > 1 else "",
-        "spot": here.spot if job.spot else "",
-        "storage": here.bucket if _wants_mount(job, engine) else "",
-        "image": here.image if job.image else "",
-        "limit": here.idle if job.idle_minutes and "idle_minutes" not in absent else "",
+        "nodes": rented_place.nodes if job.nodes > 1 else "",
+        "spot": rented_place.spot if job.spot else "",
+        "storage": rented_place.bucket if _wants_mount(job, engine) else "",
+        "image": rented_place.image if job.image else "",
+        "limit": rented_place.idle if job.idle_minutes and "idle_minutes" not in absent else "",
     }
     return [
         Refusal(subject, f"{title} at {provider}: {reason}.", _instead(job, engine, subject))
@@ -192,14 +194,16 @@ def _wants_mount(job: EngineJob, engine: str) -> bool:
 def _instead(job: EngineJob, engine: str, subject: str) -> str:
     nodes, spot = job.nodes if subject in {"nodes", "spot"} else 1, job.spot
     bucket = subject == "storage" or _wants_mount(job, engine)
-    there = able(engine, nodes=nodes, spot=spot, bucket=bucket)
+    providers = able(engine, nodes=nodes, spot=spot, bucket=bucket)
     if subject in {"image", "limit"}:
         return f"Leave {'--image' if subject == 'image' else '--idle-minutes'} out."
     if subject == "spot" and engine == "runpod":
         return "Remove --spot, or use --to skypilot."
     kind = f"{nodes} {'spot ' if spot else ''}machines" if nodes > 1 else "that"
     alternatives = (
-        f"For {kind} it supports: {', '.join(there)}." if there else ("No provider offers that.")
+        f"For {kind} it supports: {', '.join(providers)}."
+        if providers
+        else ("No provider offers that.")
     )
     if subject == "nodes" and job.provider == "runpod" and engine == "skypilot" and not spot:
         return f"Use --to runpod (Instant Cluster). {alternatives}"

@@ -51,8 +51,8 @@ class SlurmJob:
         """For people."""
         text = f"Slurm job {self.job_id}: {self.state.lower()}"
         why = f" ({self.reason})" if self.waiting and self.reason else ""
-        again = f", started {self.restarts + 1} times" if self.restarts else ""
-        return f"{text}{why}{again}."
+        starts_text = f", started {self.restarts + 1} times" if self.restarts else ""
+        return f"{text}{why}{starts_text}."
 
 
 def run_slurm(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:

@@ -120,14 +120,18 @@ def _collective_lines(calibration: Calibration, gpu: Accelerator | None) -> list
     if gpu is not None and calibration.gpus > 1:
         usual = links(Cluster.rented(gpu, calibration.gpus), Conditions()).link
     for ranks in sorted({collective.ranks for collective in calibration.collectives}):
-        mine = [collective for collective in calibration.collectives if collective.ranks == ranks]
-        for kind in dict.fromkeys(collective.kind for collective in mine):
+        of_ranks = [
+            collective for collective in calibration.collectives if collective.ranks == ranks
+        ]
+        for kind in dict.fromkeys(collective.kind for collective in of_ranks):
             best = max(
-                collective.bus_bytes_per_second for collective in mine if collective.kind == kind
+                collective.bus_bytes_per_second
+                for collective in of_ranks
+                if collective.kind == kind
             )
-            name = f"{kind}, {ranks} ranks, {mine[0].backend}"
+            name = f"{kind}, {ranks} ranks, {of_ranks[0].backend}"
             result.append(Line(name=name, measured=best, unit="B/s", expected=usual))
-        quickest = min(collective.seconds for collective in mine)
+        quickest = min(collective.seconds for collective in of_ranks)
         result.append(Line(name=f"shortest collective, {ranks} ranks", measured=quickest, unit="s"))
     return result
 

@@ -78,13 +78,13 @@ def _sharded(
     reduced = 0.0 if frozen else _reduce_seconds(block, rank, network, peers)
     keeps = strategy.keeps_gathered_weights and strategy.zero_stage != 3
     ahead = layers * _exposed(gather, forward / layers, strategy) + root
-    again = 0.0 if keeps else gather
+    backward_gather = 0.0 if keeps else gather
     per_block = backward / entered if entered else 0.0
-    behind = entered * _exposed(again + reduced, per_block, strategy)
+    behind = entered * _exposed(backward_gather + reduced, per_block, strategy)
     reduce_root = 0.0 if frozen else root
     once = reduced + gather
     if strategy.reduces_once:  # in the last micro-batch alone
-        without = entered * _exposed(again, per_block, strategy)
+        without = entered * _exposed(backward_gather, per_block, strategy)
         once += behind - without + reduce_root
         behind, reduce_root = without, 0.0
     if keeps and strategy.pp > 1:  # a stage that keeps its weights gathers them once per step
@@ -252,7 +252,9 @@ def _once(rank: Rank, network: Links, peers: Groups, compute: float) -> float:
     gathered = width.compute * (strategy.deepspeed.gather_bucket or DEEPSPEED_BUCKET)
     # a rank's own part is the least that is gathered at once, however small the buffer
     gathered = max(gathered, size * ratio * part)
-    back = _in_buckets(network.gather_seconds, size * ratio, gathered, peers.shard)
-    back += _in_buckets(network.gather_seconds, experts * ratio, gathered, peers.expert_data)
-    gather = _exposed(back, compute / 2, strategy) if strategy.overlap_gradients else back
+    gather_back = _in_buckets(network.gather_seconds, size * ratio, gathered, peers.shard)
+    gather_back += _in_buckets(network.gather_seconds, experts * ratio, gathered, peers.expert_data)
+    gather = (
+        _exposed(gather_back, compute / 2, strategy) if strategy.overlap_gradients else gather_back
+    )
     return _exposed(reduce, compute, strategy) + gather

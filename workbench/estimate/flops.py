@@ -76,8 +76,8 @@ def _expert(linear: Linear, rows: float, local: float, split: int) -> Product:
 
 
 def _adapter(workload: Workload, name: str) -> int:
-    named = any(name in LORA_LAYERS.get(target, ()) for target in workload.lora_targets)
-    return workload.lora_rank if named else 0
+    is_targeted = any(name in LORA_LAYERS.get(target, ()) for target in workload.lora_targets)
+    return workload.lora_rank if is_targeted else 0
 
 
 def head_product(workload: Workload, tp: int, cp: int) -> Product:
@@ -168,9 +168,9 @@ def recompute_flops(workload: Workload, strategy: Strategy, *, moe: bool) -> Map
         last = products[-1].flops
         return {"matmul": linear - last, "attention": attention}
     parts = strategy.recompute_parts
-    again = 0.0
+    matmul = 0.0
     if "op" in parts:
-        again += linear / 2
+        matmul += linear / 2
     if "mlp" in parts:
-        again += sum(p.flops for p in products if p.name.endswith(("gate", "up")))
-    return {"matmul": again, "attention": attention if "attention" in parts else 0.0}
+        matmul += sum(p.flops for p in products if p.name.endswith(("gate", "up")))
+    return {"matmul": matmul, "attention": attention if "attention" in parts else 0.0}

@@ -144,9 +144,9 @@ def host_rates(calibration: Calibration, processes: int) -> HostRates | None:
 
 
 def _measured(calibration: Calibration, processes: int) -> HostRates | None:
-    mine = [row for row in calibration.products if row.processes == processes]
-    flops = [row.flops_per_second for row in mine if row.precision == "fp32"]
-    attention = [row.flops_per_second for row in mine if row.precision == "attention"]
+    rows = [row for row in calibration.products if row.processes == processes]
+    flops = [row.flops_per_second for row in rows if row.precision == "fp32"]
+    attention = [row.flops_per_second for row in rows if row.precision == "attention"]
     memory = calibration.memory_bytes_per_second(processes)
     steps = [
         step

@@ -138,8 +138,10 @@ def facts_of(
 
 def sentences_of(*estimates: Iterable[str]) -> tuple[str, ...]:
     """What the assumptions of estimates say of a stack's calibration, each once."""
-    every = (assumption for assumptions in estimates for assumption in assumptions)
-    return tuple(dict.fromkeys(sentence for sentence in every if sentence.startswith(CALIBRATION)))
+    sentences = (assumption for assumptions in estimates for assumption in assumptions)
+    return tuple(
+        dict.fromkeys(sentence for sentence in sentences if sentence.startswith(CALIBRATION))
+    )
 
 
 def stack_factor(workload: Workload, device: str, arch: str = "") -> float:
@@ -327,8 +329,8 @@ def _differing(facts: StackFacts, other: StackFacts) -> list[str]:
     """The facts in which two jobs differ; what is not known of one of them is none."""
     return [
         name
-        for name, mine, its in zip(StackFacts._fields, facts, other, strict=True)
-        if mine != its and not (name in _MAY_BE_UNKNOWN and "" in {mine, its})
+        for name, value, other_value in zip(StackFacts._fields, facts, other, strict=True)
+        if value != other_value and not (name in _MAY_BE_UNKNOWN and "" in {value, other_value})
     ]
 
 
@@ -371,5 +373,8 @@ def solve(table: Sequence[Sequence[float]], goals: Sequence[float]) -> list[floa
     for at, pivot in enumerate(rows):
         for row in rows[:at] + rows[at + 1 :]:
             share = row[at] / pivot[at]
-            row[at:] = [mine - share * its for mine, its in zip(row[at:], pivot[at:], strict=True)]
+            row[at:] = [
+                value - share * pivot_value
+                for value, pivot_value in zip(row[at:], pivot[at:], strict=True)
+            ]
     return [row[-1] / row[at] for at, row in enumerate(rows)]

@@ -74,10 +74,10 @@ class Stage:
 
         `recompute_layers` are the first blocks of a stage, those that are trained the last ones.
         """
-        some = strategy.recompute_layers
-        if strategy.recompute != "full" or some is None:
+        layers = strategy.recompute_layers
+        if strategy.recompute != "full" or layers is None:
             return 1.0
-        return min(1.0, max(0, some - (self.layers - self.trained)) / max(1, self.trained))
+        return min(1.0, max(0, layers - (self.layers - self.trained)) / max(1, self.trained))
 
 
 def stages(

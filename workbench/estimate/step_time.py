@@ -259,9 +259,11 @@ def _bubble(strategy: Strategy, timed: list[StageTime], batches: int) -> float:
     if chunks == 1 and name in {"gpipe", "1f1b", "naive"}:
         busy = batches * max(map(sum, zip(forward, backward, strict=True)))
         return pipeline_seconds(name, strategy.pp, batches, forward, backward) - busy
-    there, back = statistics.fmean(forward), statistics.fmean(backward)
-    total = pipeline_seconds(name, strategy.pp, batches, there, back, virtual_stages=chunks)
-    return total - batches * (there + back)
+    forward_seconds, backward_seconds = statistics.fmean(forward), statistics.fmean(backward)
+    total = pipeline_seconds(
+        name, strategy.pp, batches, forward_seconds, backward_seconds, virtual_stages=chunks
+    )
+    return total - batches * (forward_seconds + backward_seconds)
 
 
 def _send_seconds(context: RankContext, network: Links, peers: Groups) -> float:
@@ -294,13 +296,13 @@ def _offload_seconds(rank: Rank, gpu: Machine, busy: float) -> float:
 def _repeated_flops(workload: Workload, strategy: Strategy) -> float:
     model = workload.model
     if model.measured is not None:
-        again = model.measured.forward.flops.at(workload.micro_batch)
-        return again * workload.accumulate * strategy.data_ranks * (strategy.recompute == "full")
+        repeated = model.measured.forward.flops.at(workload.micro_batch)
+        return repeated * workload.accumulate * strategy.data_ranks * (strategy.recompute == "full")
     total = 0.0
     for stage in stages(model, strategy, workload.accumulate, workload.trained_layers):
         for moe, _, trained in stage.kinds if model.traced is None else ():
-            again = recompute_flops(workload, strategy, moe=moe)
-            total += stage.recomputed(strategy) * trained * sum(again.values())
+            repeated = recompute_flops(workload, strategy, moe=moe)
+            total += stage.recomputed(strategy) * trained * sum(repeated.values())
     ranks = strategy.data_ranks * strategy.tp * strategy.cp
     return total * workload.accumulate * ranks
 

@@ -202,9 +202,11 @@ def _optimizer(optimizers: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]
         optimizer_name = "sgd-momentum"
     if optimizer_name is not None:
         return optimizer_name, []
-    near = next(name for least, name in _BY_STATE if per_element >= least)
-    note = f"{main['class']} counts as {near} with {per_element:.3g} bytes of state per parameter"
-    return near, [note]
+    nearest = next(name for least, name in _BY_STATE if per_element >= least)
+    note = (
+        f"{main['class']} counts as {nearest} with {per_element:.3g} bytes of state per parameter"
+    )
+    return nearest, [note]
 
 
 def _seconds(

@@ -57,9 +57,9 @@ class LayoutSearch:
     def run(self) -> LayoutResult:
         """Look at every layout."""
         cluster = self._where.cluster
-        every = self._context.layouts(cluster.nodes, max(1, len(cluster.gpus)))
+        layouts = self._context.layouts(cluster.nodes, max(1, len(cluster.gpus)))
         legal: list[tuple[ParallelLayout, tuple[int, ...]]] = []
-        for layout in every:
+        for layout in layouts:
             if layout.reason:
                 self._refusals.append(Refusal(LAYOUT, layout))
             elif positions := self._memory.possible(layout):
@@ -71,8 +71,8 @@ class LayoutSearch:
         return LayoutResult(
             best=tuple(self._best),
             refusals=tuple(self._refusals),
-            layouts=sum(layout.count for layout in every),
-            first_legal=next((layout for layout in every if not layout.reason), None),
+            layouts=sum(layout.count for layout in layouts),
+            first_legal=next((layout for layout in layouts if not layout.reason), None),
             refused=refused,
             bar=self._outer.seconds if self._outer else math.inf,
             weigh=self._exact,

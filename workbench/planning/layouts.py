@@ -104,7 +104,7 @@ def _data(base: Strategy, ranks: int, space: Space) -> Iterator[Strategy]:
             yield replace(base, zero_stage=3)
         return
     sharded = replace(base, dp_shard=ranks)
-    made = {
+    degrees = {
         "ddp": replace(base, dp_replicate=ranks),
         "fsdp": sharded,
         "fsdp-grad-op": sharded.with_options(reshard_after_forward=False),
@@ -113,8 +113,8 @@ def _data(base: Strategy, ranks: int, space: Space) -> Iterator[Strategy]:
     for name in space.data:
         if name == "fsdp-grad-op" and base.keeps_gathered_weights and "fsdp" in space.data:
             continue  # the same as fsdp there
-        if name in made:
-            yield made[name]
+        if name in degrees:
+            yield degrees[name]
         else:
             for replicas in _divisors(ranks)[1:-1]:
                 yield replace(base, dp_replicate=replicas, dp_shard=ranks // replicas)
@@ -174,17 +174,19 @@ def _choices(workload: Workload, strategy: Strategy, space: Space) -> tuple[Choi
     # Fused attention keeps no scores, so recomputing its core saves nothing: torchtitan's way then.
     parts = ("attention",) if workload.attention == "eager" else ("op",)
     partly = {"recompute": "selective", "recompute_parts": parts}
-    made = {
+    strategies = {
         (offload, level): replace(
             strategy, offload=offload, **(partly if level == "selective" else {"recompute": level})
         )
         for offload in offloads
         for level in levels
     }
-    pairs = [pair for pair, full in made.items() if _proposed(full, workload.precision, space)]
+    pairs = [
+        pair for pair, full in strategies.items() if _proposed(full, workload.precision, space)
+    ]
     return tuple(
         Choice(
-            strategy=made[offload, level],
+            strategy=strategies[offload, level],
             lighter=tuple(
                 index
                 for index, (other, less) in enumerate(pairs[:position])

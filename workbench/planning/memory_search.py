@@ -84,5 +84,5 @@ class MemorySearch:
             low, high = (middle, high) if lacks(middle) <= 0 else (low, middle)
         fits = sizes[: low + 1]
         gradients = 4 * self._context.workload.model.parameters / (s.tp * s.pp)
-        near = high >= count or lacks(high) < gradients
-        return (*fits, sizes[-1]) if try_last and near and lacks(-1) <= 0 else fits
+        is_near = high >= count or lacks(high) < gradients
+        return (*fits, sizes[-1]) if try_last and is_near and lacks(-1) <= 0 else fits

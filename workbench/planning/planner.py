@@ -296,8 +296,8 @@ def _why_own(index: int, fit: FittingLayout, first: FittingLayout, result: Layou
 
 
 def _own_misses(results: list[tuple[Cluster, LayoutResult]]) -> tuple[str, ...]:
-    near = [(result.nearest, part.name) for part, result in results]
-    short = [(refusal, where) for refusal, where in near if refusal is not None]
+    nearest = [(result.nearest, part.name) for part, result in results]
+    short = [(refusal, where) for refusal, where in nearest if refusal is not None]
     if not short:
         return ("No layout is possible here: see the rejections.",)
     return (nearest_text(*min(short, key=lambda entry: entry[0].needed - entry[0].limit)),)

@@ -52,23 +52,25 @@ def changed_arguments(
     if ALL in drop:
         return list(new)
     parts, added = list(parts_of(old, declared)), list(parts_of(new, declared))
-    gone = set[str]()
+    dropped = set[str]()
     for name in drop:
-        gone |= _dropped(name, parts, declared)
+        dropped |= _dropped(name, parts, declared)
     for part in added:
         if part.name:
-            gone |= declared.spellings(part.name)
+            dropped |= declared.spellings(part.name)
     plain = any(not part.name for part in added)
     bare = {
         name for part in added if len(part.words) == 1 for name in declared.spellings(part.name)
     }
     remaining = list[str]()
-    named = {spelling for name in drop for spelling in declared.spellings(name)}
+    dropped_spellings = {spelling for name in drop for spelling in declared.spellings(name)}
     for part in parts:
-        if part.name in gone and part.name:
-            switch = part.name in bare or (part.name in named and not _is_value(part.words[-1]))
+        if part.name in dropped and part.name:
+            switch = part.name in bare or (
+                part.name in dropped_spellings and not _is_value(part.words[-1])
+            )
             _check_sure(part, switch=switch, declared=declared)
-        elif part.name or not (plain or part.words[0] in gone):
+        elif part.name or not (plain or part.words[0] in dropped):
             remaining += part.words
     end = remaining.index("--") if "--" in remaining else len(remaining)
     return [*remaining[:end], *new, *remaining[end:]]

@@ -30,14 +30,14 @@ def read_options(
         note = f"The options of the recipe {recipe}."
         page = recipes.help_text(recipe)
         return Reading(known=declared, way="recipe", complete=True, note=note, help=page)
-    named = f"workbench launch {f'-m {module}' if module else script.name} --"
+    command = f"workbench launch {f'-m {module}' if module else script.name} --"
     reading = read_source(script)
     if run and not reading.complete:
-        by_run = read_by_run(script, module=module, name=named)
+        by_run = read_by_run(script, module=module, name=command)
         if by_run.way == "run" or not reading.known.options:
             return by_run
         return replace(reading, note=f"{reading.note} {by_run.note}")
-    return replace(reading, help=_page(reading, named)) if reading.known.options else reading
+    return replace(reading, help=_page(reading, command)) if reading.known.options else reading
 
 
 def _page(reading: Reading, name: str) -> str:

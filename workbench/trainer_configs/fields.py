@@ -105,9 +105,9 @@ def catalog_id(model: Model) -> str | None:
 
 def repository_of(model: Model) -> str | None:
     """The Hugging Face repository that the catalog's shape was read from; None = not known."""
-    named = catalog_id(model)
+    model_id = catalog_id(model)
     rows = [row for row in every_published() if replace(model, name=row.model.name) == row.model]
-    rows.sort(key=lambda row: (row.model.name != model.name, row.id != named))
+    rows.sort(key=lambda row: (row.model.name != model.name, row.id != model_id))
     matches = (_REPOSITORY.match(row.source) for row in rows)
     return next((match[1] for match in matches if match), None)
 
@@ -147,19 +147,21 @@ def job_options(
         read = {name: value for name, value in read.items() if name not in scopes()}
         read |= _batches(read, typed_options, chosen, document)
     recognised = {name: value for name, value in read.items() if name in options()}
-    made = recognised | {name: value for name, value in typed_options.items() if value is not None}
+    options_read = recognised | {
+        name: value for name, value in typed_options.items() if value is not None
+    }
     if strategy is not None:
-        made = {
+        options_read = {
             name: value
-            for name, value in made.items()
+            for name, value in options_read.items()
             if name in typed_options or is_counted(strategy, name, value)
         }
-        nodes = int(made.get("nodes") or 1)
-        made |= {"strategy": strategy}
-        made.setdefault("gpus", max(1, strategy.world_size // nodes))
-    if "model" not in made and (model := _model(read)) is not None:
-        made["model"] = model
-    return made
+        nodes = int(options_read.get("nodes") or 1)
+        options_read |= {"strategy": strategy}
+        options_read.setdefault("gpus", max(1, strategy.world_size // nodes))
+    if "model" not in options_read and (model := _model(read)) is not None:
+        options_read["model"] = model
+    return options_read
 
 
 def _offload(read: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,8 +170,8 @@ def _offload(read: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(read: Mapping[str, Any]) -> Any:
-    if named := read.get("model_id") or read.get("model_text"):
-        return named
+    if model_text := read.get("model_id") or read.get("model_text"):
+        return model_text
     shape = {name[len(_SHAPE) :]: value for name, value in read.items() if name.startswith(_SHAPE)}
     shape.pop("grouped", None)
     if not set(shape) >= _SHAPE_NEEDS:

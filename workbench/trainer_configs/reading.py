@@ -47,11 +47,11 @@ class TrainerConfig:
     def notes(self) -> tuple[str, ...]:
         """What was not understood, in sentences that name the file."""
         left = [f"{key}={value_text(value)}" for key, value in self.document.unknown()]
-        named = [key for key in left if self._matters(key)]
-        more = f" and {len(named) - _MAX_LISTED} more" if len(named) > _MAX_LISTED else ""
+        listed = [key for key in left if self._matters(key)]
+        more = f" and {len(listed) - _MAX_LISTED} more" if len(listed) > _MAX_LISTED else ""
         notes = [f"{self.document.name}: {note}." for note in self.document.notes]
-        if named:
-            keys = f"{', '.join(named[:_MAX_LISTED])}{more}"
+        if listed:
+            keys = f"{', '.join(listed[:_MAX_LISTED])}{more}"
             notes.append(f"{self.document.name}: not understood and left out: {keys}.")
         return tuple(notes)
 
@@ -170,49 +170,49 @@ def format_of(trainer: str) -> Format:
 def _read(document: Document, trainer: str | None, folder: Path) -> TrainerConfig:
     chosen = _chosen(document, trainer)
     for key in chosen.documents:
-        named = document.peek(key)
-        if isinstance(named, str) and not is_off(named) and not is_on(named):
-            document.put(key, _inner(document, folder, key, named))
+        text = document.peek(key)
+        if isinstance(text, str) and not is_off(text) and not is_on(text):
+            document.put(key, _inner(document, folder, key, text))
     values = read_document(document, chosen)
     return TrainerConfig(
         format=chosen, trainer=trainer or chosen.trainer, document=document, values=values
     )
 
 
-def _inner(document: Document, folder: Path, key: str, named: str) -> dict[str, Any]:
+def _inner(document: Document, folder: Path, key: str, text: str) -> dict[str, Any]:
     """The values of a file that a key names, or of the JSON that stands in its place."""
-    if not named.lstrip().startswith("{"):
-        return read_file(_resolved(folder, named))
+    if not text.lstrip().startswith("{"):
+        return read_file(_resolved(folder, text))
     try:
-        return cast("dict[str, Any]", json.loads(named))
+        return cast("dict[str, Any]", json.loads(text))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{document.name}: {key} is not JSON: {error}.") from error
 
 
-def _resolved(folder: Path, named: str) -> Path:
+def _resolved(folder: Path, name: str) -> Path:
     """A file that a configuration names: relative to where it is started, or to itself."""
-    path = Path(named).expanduser()
+    path = Path(name).expanduser()
     # os.path.exists: a name that no file can have is no error
     return path if path.is_absolute() or os.path.exists(path) else folder / path  # noqa: PTH110
 
 
 def _chosen(document: Document, trainer: str | None) -> Format:
     """The format that a file's keys belong to; of a trainer that is named, where that has one."""
-    named: Format | None = None
+    trainer_format: Format | None = None
     if trainer is not None:
         try:
-            named = format_of(trainer)
+            trainer_format = format_of(trainer)
         except UnknownNameError:
             raise
         except UsageError:
-            named = None
+            trainer_format = None
     matches = [
         form
         for form in FORMATS
         if any(all(_has(document, key) for key in keys) for keys in form.signatures)
     ]
-    if named is not None and (named in matches or not matches):
-        return named
+    if trainer_format is not None and (trainer_format in matches or not matches):
+        return trainer_format
     if matches:
         return matches[0]
     raise UsageError(

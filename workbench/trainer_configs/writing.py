@@ -142,10 +142,12 @@ def _document(chosen: Format, fields: Mapping[str, Any], trainer: str) -> Docume
         try:
             rule.write(fields, document)
         except InexpressibleError as error:
-            named = [field for field in error.fields if field not in _SOFT] or error.fields[:1]
+            fields_named = [field for field in error.fields if field not in _SOFT] or error.fields[
+                :1
+            ]
             if set(error.fields) <= _SOFT:
                 continue
-            refused |= {name: _sentence(chosen, name, fields) for name in named[:1]}
+            refused |= {name: _sentence(chosen, name, fields) for name in fields_named[:1]}
     if refused:
         raise CannotExpressError(refused)
     for companion in chosen.companions:
@@ -176,9 +178,9 @@ def _trained_by(job: Job, trainer: str) -> Job:
 def _read_back(
     document: Document, chosen: Format, job: Job, trainer: str, model: str | None
 ) -> Job:
-    again = Document(chosen.file, copy.deepcopy(document.values))
+    reread = Document(chosen.file, copy.deepcopy(document.values))
     config = TrainerConfig(
-        format=chosen, trainer=trainer, document=again, values=read_document(again, chosen)
+        format=chosen, trainer=trainer, document=reread, values=read_document(reread, chosen)
     )
     strategy = job.strategy.options()
     own = {name: getattr(job.workload, name, strategy.get(name)) for name in chosen.outside}
@@ -188,12 +190,12 @@ def _read_back(
     return job_of(config, {**job_options, "model": job.workload.model} if shape else job_options)
 
 
-def _differences(job: Job, again: Job) -> dict[str, tuple[Any, Any]]:
+def _differences(job: Job, reread: Job) -> dict[str, tuple[Any, Any]]:
     """Fields in which a job comes back as another, with both values."""
     pairs: dict[str, tuple[Any, Any]] = {}
-    if _shape(job.workload.model) != _shape(again.workload.model):
-        pairs["model"] = (job.workload.model, again.workload.model)
-    sides = [_flat(side) for side in (job, again)]
+    if _shape(job.workload.model) != _shape(reread.workload.model):
+        pairs["model"] = (job.workload.model, reread.workload.model)
+    sides = [_flat(side) for side in (job, reread)]
     for name, value in sides[0].items():
         if sides[1][name] != value:
             pairs[name] = (value, sides[1][name])
@@ -308,17 +310,17 @@ def _texts(
     return {chosen.file: _FILES[chosen.syntax](values, comments), **other_files}, command
 
 
-def write_files(made: TrainerFiles, folder: Path) -> list[Path]:
+def write_files(config: TrainerFiles, folder: Path) -> list[Path]:
     """Write the files into `folder`, which is made; returns their paths.
 
     Raises:
         UsageError: one of them is there already.
     """
-    paths = [folder / name for name in made.files]
+    paths = [folder / name for name in config.files]
     for path in paths:
         if path.exists():
             raise UsageError(f"{path} is there already. Give another folder with --out.")
     folder.mkdir(parents=True, exist_ok=True)
-    for path, text in zip(paths, made.files.values(), strict=True):
+    for path, text in zip(paths, config.files.values(), strict=True):
         path.write_text(text, encoding="utf-8")
     return paths

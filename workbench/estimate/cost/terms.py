@@ -131,7 +131,7 @@ def _timed_words(job: Job, hours: RunHours, *, spot: bool) -> dict[str, str]:
     plan, price = job.plan, job.offer.spot_usd_per_hour if spot else job.offer.usd_per_hour
     machines = f"{job.nodes} x " if job.nodes > 1 else ""
     rate = f"x {machines}{format_usd(price)}/h" if price else "(price unknown)"
-    every = format_seconds(hours.interval_seconds)
+    interval = format_seconds(hours.interval_seconds)
     saving = format_seconds(plan.saving_seconds(job.nodes))
     size = f" of {format_bytes(plan.checkpoint_bytes)}" if plan.checkpoint_bytes else ""
     words = {
@@ -139,7 +139,7 @@ def _timed_words(job: Job, hours: RunHours, *, spot: bool) -> dict[str, str]:
         "start-up": "machines, image, data, weights",
         "evaluation": f"{plan.evaluation_share:.3g} of the work",
         "failed attempts": f"{plan.failed_share:.3g} of the work",
-        "checkpoints written": f"one{size} every {every}, {saving} each",
+        "checkpoints written": f"one{size} every {interval}, {saving} each",
         "lost work and restarts": (
             f"{hours.interruptions:.3g} interruptions, half an interval and "
             f"{format_seconds(plan.restart_seconds)} each"

@@ -126,8 +126,8 @@ def _remedy(remedies: Sequence[Switch], peak: Peak, parts: tuple[str, ...]) -> S
     if not useful:
         return None
     best = max(switch.saves_bytes for switch in useful)
-    near = [switch for switch in useful if switch.saves_bytes >= 0.85 * best]
-    return min(near, key=lambda switch: (switch.tier, -switch.saves_bytes))
+    close = [switch for switch in useful if switch.saves_bytes >= 0.85 * best]
+    return min(close, key=lambda switch: (switch.tier, -switch.saves_bytes))
 
 
 def _at(estimate: Estimate, name: str, parts: tuple[str, ...]) -> int:

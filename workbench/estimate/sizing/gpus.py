@@ -120,8 +120,8 @@ def smallest_gpu(
     fitting: list[GpuFit] = []
     for gpu in candidates if candidates is not None else _usual(workload):
         cluster = Cluster.rented(gpu, gpus=min(NODE, strategy.world_size))
-        there = workload if job is None else job.in_layout(strategy, gpu.arch)[0]
-        estimate = training_memory(there, strategy, cluster)
+        laid_out = workload if job is None else job.in_layout(strategy, gpu.arch)[0]
+        estimate = training_memory(laid_out, strategy, cluster)
         if leaves_headroom(estimate, headroom):
             fitting.append(GpuFit(gpu=gpu, estimate=estimate))
     return tuple(sorted(fitting, key=lambda fit: (fit.gpu.memory_bytes, fit.gpu.id)))
@@ -214,8 +214,8 @@ def _laid_out(job: Job, layout: Strategy, cluster: Cluster) -> Job:
     usual = Strategy(name="").options()
     left_out = ignored(layout, option_names)
     layout = layout.with_options(**{name: usual[name] for name in left_out})
-    card, here = cluster.accelerator, job.cluster
-    is_same = isinstance(here, Cluster) and here.accelerator == card
+    card, old_cluster = cluster.accelerator, job.cluster
+    is_same = isinstance(old_cluster, Cluster) and old_cluster.accelerator == card
     return job.changed(
         strategy=layout,
         gpu=job.given.get("gpu") if is_same or card is None else card.id,
@@ -244,15 +244,15 @@ def _first_count(job: Job, gpu: str | Accelerator, name: str, headroom: float) -
         cluster = Cluster.rented(gpu, gpus=count // nodes, nodes=nodes)
         for layout in _layouts(name, count):
             try:
-                there = _laid_out(job, layout, cluster)
-                estimate = training_memory(there)
+                laid_out = _laid_out(job, layout, cluster)
+                estimate = training_memory(laid_out)
             except UsageError:
                 continue  # heads or experts do not divide, or 4-bit weights cannot be split
             if leaves_headroom(estimate, headroom):
                 return Option(
                     nodes=nodes,
-                    strategy=there.strategy,
-                    workload=there.workload,
+                    strategy=laid_out.strategy,
+                    workload=laid_out.workload,
                     estimate=estimate,
                 )
         count *= 2

@@ -118,13 +118,13 @@ def _sharding(workload: Workload, strategy: Strategy) -> Iterator[Change]:
 
 def _renamed(strategy: Strategy, change: dict[str, Any], cost: str, label: str = "") -> Change:
     name = layout_name(strategy.with_options(**change))
-    gone, dropped = _unread(strategy, change)
+    removed, dropped = _unread(strategy, change)
     practice = {
         "f": "fully_shard(block) per block, then fully_shard(model)",
         "z": f'DeepSpeed: "zero_optimization": {{"stage": {name[4:5]}}}',
     }
     return Change(
-        strategy={"name": name} | change | gone,
+        strategy={"name": name} | change | removed,
         name="reshard after forward" if label else name,
         cost=cost,
         given={"strategy": name} | dropped,
@@ -136,8 +136,10 @@ def _unread(
     strategy: Strategy, change: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, None]]:
     """What no one reads any more after a change, and which options that leaves out."""
-    gone = unread(strategy.with_options(**change))
-    return gone, dict.fromkeys(name for name in gone if name in strategy.options_beside_name())
+    removed = unread(strategy.with_options(**change))
+    return removed, dict.fromkeys(
+        name for name in removed if name in strategy.options_beside_name()
+    )
 
 
 def layout_name(strategy: Strategy) -> str:
@@ -199,8 +201,8 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Change]:
         yield _moved(workload, strategy, ("optimizer", "parameters"), how)
     if single and stage is None and not offloaded:
         third: dict[str, Any] = {"name": "zero3", "zero_stage": 3}
-        gone, dropped = _unread(strategy, third)
-        third |= gone
+        removed, dropped = _unread(strategy, third)
+        third |= removed
         layout, states = strategy.with_options(**third), ("optimizer", "parameters")
         moved = _moved(workload, layout, states, 'DeepSpeed: "offload_param"')
         yield replace(

@@ -44,8 +44,8 @@ def nvlink_or_pcie(
     )
     accelerator = cluster.accelerator
     assert accelerator is not None, "step_time has checked it"
-    here = step_time(workload, strategy, cluster, conditions)
-    waiting = here.exposed_seconds / here.step_seconds
+    step = step_time(workload, strategy, cluster, conditions)
+    waiting = step.exposed_seconds / step.step_seconds
     penalty = slow.step_seconds / fast.step_seconds - 1
     return _NVLINK_OR_PCIE.advice(
         verdict=_verdict(cluster, accelerator, penalty),

@@ -106,8 +106,10 @@ def known_offer(cluster: Cluster) -> Offer | None:
     gpu = cluster.accelerator
     if gpu is None:
         return None
-    every = prices.offers(gpu=gpu.id, live=False)
-    priced = [offer for offer in every if offer.gpus == len(cluster.gpus) and offer.usd_per_hour]
+    all_offers = prices.offers(gpu=gpu.id, live=False)
+    priced = [
+        offer for offer in all_offers if offer.gpus == len(cluster.gpus) and offer.usd_per_hour
+    ]
     plain = [offer for offer in priced if not offer.marks]
     return min(plain or priced, key=lambda offer: offer.usd_per_hour or 0.0, default=None)
 
@@ -115,9 +117,11 @@ def known_offer(cluster: Cluster) -> Offer | None:
 def _gather_step(gather: int, memory: int, has: int | None) -> tuple[str, ...]:
     if not gather or (has is not None and has >= memory + gather):
         return ()
-    more, there = format_bytes(gather), format_bytes(has)
+    gathered, memory_text = format_bytes(gather), format_bytes(has)
     how = "Save sharded (torch.distributed.checkpoint)"
-    return (f"{how}: gathered on one rank it takes {more} more; the machine has {there}.",)
+    return (
+        f"{how}: gathered on one rank it takes {gathered} more; the machine has {memory_text}.",
+    )
 
 
 def _port(offer: Offer) -> float | None:
