@@ -128,7 +128,7 @@ def _value(value: Any) -> str:
 
 
 def _how_to_get_back(before: wb.Run, differs: Sequence[Mapping[str, Any]]) -> str:
-    """What to type to have the source as it was; "" where it is the same or no one knows."""
+    """What to type to have the source as it was; "" where it is the same or unknown."""
     provenance: dict[str, Any] = before.document.get("provenance") or {}
     if not any(str(difference["what"]).startswith(_OF_THE_SOURCE) for difference in differs):
         return ""

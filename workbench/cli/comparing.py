@@ -220,7 +220,7 @@ def result_text(key: str, value: Any) -> str:
     """A result of a row for people."""
     if value is None:
         return UNKNOWN
-    if isinstance(value, str):  # a rehearsal is told as one
+    if isinstance(value, str):  # whether the run trained or was a rehearsal
         return escape(value)
     unit = RESULTS[key]
     if unit in _UNIT_TEXT:

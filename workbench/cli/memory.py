@@ -189,8 +189,8 @@ def _served(options: MemoryOptions) -> tuple[Job, Estimate]:
     strategy_name = options.job.get("strategy")
     if strategy_name is not None and strategy_name.strip().lower() not in {"single", "tp"}:
         raise UsageError(
-            f"Inference is estimated for single and tp, not {strategy_name!r}. Omit --strategy: all "
-            "GPUs share the model."
+            f"Inference is estimated for single and tp, not {strategy_name!r}. Omit --strategy: "
+            "all GPUs share the model."
         )
     frozen = {"quantization": None, "lora_rank": None, "strategy": None}
     job = describe(replace(options, job={**options.job, **frozen}))

@@ -108,7 +108,7 @@ def _show_push(pushed: Pushed) -> None:
 
 @contextmanager
 def _progress_bar() -> Generator[Callable[[float, str], None] | None]:
-    """A bar on stderr; None where no one looks."""
+    """A bar on stderr; None where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

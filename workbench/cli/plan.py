@@ -56,7 +56,7 @@ def answer(options: PlanOptions) -> PlanAnswer:
     """Read the options, search, measure the search's time.
 
     Raises:
-        UsageError: an impossible value, a name no one knows; the message says what is allowed.
+        UsageError: an impossible value or an unknown name; the message says what is allowed.
     """
     search = question(options)
     began = time.perf_counter()

@@ -22,7 +22,7 @@ PATIENCE = 0.5
 
 @contextmanager
 def status_line() -> Generator[Callable[[str], None] | None]:
-    """Yield what shows a line; None where no one looks: no terminal on stderr."""
+    """Yield what shows a line; None where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -92,7 +92,7 @@ def busy(text: str) -> Generator[None]:
 
 @contextmanager
 def search_progress() -> Generator[Progress | None]:
-    """Yield what a search tells how far it is; None where no one looks."""
+    """Yield the callback that shows how far a search is; None where stderr is no terminal."""
     with status_line() as show:
         if show is None:
             yield None

@@ -44,7 +44,7 @@ def rehearse(options: RehearseOptions) -> None:
     if options.background:
         if options.as_json:
             raise UsageError("--background prints no JSON. Leave --json out, and look with show.")
-        rehearsal.schedule(planned.cost)  # refused while someone still hears it
+        rehearsal.schedule(planned.cost)  # refuse before the process goes to the background
         place = Store(options.store).next_directory(options.name)
         if os.fork():  # the child is what is watched
             line = typed(place.parent, "attach", place.name)

@@ -228,7 +228,7 @@ def logs(
 
 
 def without_bars(text: str) -> str:
-    r"""Of each line what stood there last; a pattern that begins anywhere would take for ever.
+    r"""Of each line what stood there last; a pattern that begins anywhere would take forever.
 
     >>> without_bars("10%\r20%\ndone")
     '20%\ndone'

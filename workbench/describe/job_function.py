@@ -47,7 +47,7 @@ def takes_job(
     """Let a function of workload, strategy and cluster take a `Job` in their place.
 
     Or a model's name and the options of `Job.of`: ``step_time("gpt2", gpu="h100", gpus=8)``. One
-    that has a parameter `is_named` is told whether someone named the job's trainer.
+    that has a parameter `is_named` receives whether the job's trainer was named.
     """
     own = inspect.signature(function)
     first, strategy, cluster, *more = own.parameters.values()

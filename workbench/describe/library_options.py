@@ -1,4 +1,4 @@
-"""What each library is told beside the layout, as one value of options for each.
+"""The options of each library in addition to the layout, as one value for each.
 
 A `Scope` beside a field says who reads it. The launcher refuses an option that nobody reads, and so
 does an estimate, unless a script may do the same by itself.

@@ -44,7 +44,7 @@ _PART = re.compile(r"(?:(zero[123])x|(dp|ddp|fsdp|tp|pp|cp|ep))(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """A layout and what each library is told. Degrees multiply to the number of ranks.
+    """A layout and the options of each library. Degrees multiply to the number of ranks.
 
     Each option has one flat name (`options`, `with_options`, command line, record), whichever
     library's value holds it.
@@ -167,19 +167,19 @@ class Strategy:
         Group(of=DdpOptions, is_flat=True),
         Scope(set_by=("ddp",), name="DDP", among="dp_replicate"),
     ] = DdpOptions()
-    """What DDP is told."""
+    """Options of DDP."""
     fsdp: Annotated[
         FsdpOptions,
         Group(of=FsdpOptions, is_flat=True),
         Scope(set_by=("fsdp",), name="FSDP", among="shard_ranks"),
     ] = FsdpOptions()
-    """What FSDP is told."""
+    """Options of FSDP."""
     deepspeed: Annotated[
         DeepSpeedOptions,
         Group(of=DeepSpeedOptions, is_flat=True),
         Scope(set_by=("deepspeed",), name="DeepSpeed", among="zero_ranks"),
     ] = DeepSpeedOptions()
-    """What DeepSpeed is told."""
+    """Options of DeepSpeed."""
     pipeline: Annotated[
         PipelineOptions,
         Group(of=PipelineOptions, is_flat=True),

@@ -157,7 +157,7 @@ def _watched(blocks: Sequence[nn.Module], ledger: _Ledger) -> Generator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Generator[None]:
-    """Without torch's own log of a failure that the caller is told about anyway."""
+    """Without torch's own log of a failure that the caller reports anyway."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     level = log.level
     log.setLevel(logging.CRITICAL)

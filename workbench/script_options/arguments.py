@@ -46,7 +46,7 @@ def changed_arguments(
     ['--bf16']
 
     Raises:
-        UsageError: nothing of that name is there, or no one knows which words belong to it.
+        UsageError: nothing of that name is there, or it is unclear which words belong to it.
     """
     declared = declared or ScriptOptions()
     if ALL in drop:

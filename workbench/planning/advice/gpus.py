@@ -203,7 +203,7 @@ def _steps(on_one: Job, several: list[Option]) -> tuple[str, ...]:
 def memory_rubric(workload: Workload, gpu: str | Accelerator, gpus: int | None = None) -> Advice:
     """How many GPUs weights, gradients and optimizer states need at least, activations apart.
 
-    `gpus`: how many there are; None = no one has chosen yet.
+    `gpus`: how many there are; None = not chosen yet.
 
     Raises:
         UsageError: an unknown GPU.

@@ -130,7 +130,7 @@ def _port(offer: Offer) -> float | None:
 
 
 def _verdict(offer: Offer, nodes: int, cores: int, memory: int) -> str:
-    """What is too little, and what no one says."""
+    """What is too little, and what is unknown."""
     has = offer.memory_bytes
     items = [
         ("cores per GPU", offer.cpu_cores and offer.cpu_cores / offer.gpus, cores),

@@ -49,7 +49,7 @@ def ddp_or_fsdp(
 ) -> Advice:
     """Whether plain data parallelism is enough; memory decides, time second.
 
-    `strategy`: the one that is meant, whose recompute both have; None = no one has chosen yet.
+    `strategy`: the chosen one, whose recompute both have; None = not chosen yet.
 
     Raises:
         UsageError: fewer than two GPUs, or an accelerator that is not in the catalog.
@@ -90,7 +90,7 @@ def ddp_or_fsdp(
 
 
 def _ddp_and_fsdp(count: int, chosen: Strategy | None) -> dict[str, Strategy]:
-    """Both by name: the one that is meant as it is, the other with the same recompute."""
+    """Both by name: the chosen one as it is, the other with the same recompute."""
     layouts = {name: Strategy.parse(name, count) for name in ("ddp", "fsdp")}
     if chosen is None:
         return layouts
