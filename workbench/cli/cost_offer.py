@@ -112,8 +112,8 @@ def _from_table(options: CostOptions, cluster: Cluster) -> PricedOffer:
         )
     if not matching:
         note = _none_so_large(gpu.id, needed)
-        nobody = Offer(provider=UNKNOWN, name="", gpu=gpu.id, gpus=needed, usd_per_hour=None)
-        return PricedOffer(offer=nobody, terms=Terms(provider=UNKNOWN), notes=(note,))
+        unknown_offer = Offer(provider=UNKNOWN, name="", gpu=gpu.id, gpus=needed, usd_per_hour=None)
+        return PricedOffer(offer=unknown_offer, terms=Terms(provider=UNKNOWN), notes=(note,))
     able = _joinable(matching, cluster.nodes, spot=options.spot)
     best = _cheapest(able, spot=options.spot)
     notes: list[str] = []

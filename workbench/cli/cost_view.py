@@ -120,8 +120,8 @@ def _bill(cost: RunCost) -> Table:
 
 def _sources(terms: list[CostTerm]) -> dict[str, int]:
     """Every source once, numbered as it first appears."""
-    seen = dict.fromkeys(_dated(term) for term in terms if term.source)
-    return {source: number for number, source in enumerate(seen, start=1)}
+    sources = dict.fromkeys(_dated(term) for term in terms if term.source)
+    return {source: number for number, source in enumerate(sources, start=1)}
 
 
 def _dated(term: CostTerm) -> str:

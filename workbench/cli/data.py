@@ -108,9 +108,9 @@ def _print_report(report: DataReport) -> None:
     console.print(f"{report.path}: {report.kind}, {FORMS[report.form]}", style="bold", markup=False)
     skipped = report.broken + report.empty
     repeated = report.duplicates
-    twice = "n/a duplicates" if repeated is None else _counted(repeated, "duplicate")
+    duplicates = "n/a duplicates" if repeated is None else _counted(repeated, "duplicate")
     console.print(
-        f"{_counted(report.rows, 'row')}: {_counted(report.examples, 'example')} ({twice}), "
+        f"{_counted(report.rows, 'row')}: {_counted(report.examples, 'example')} ({duplicates}), "
         f"{report.broken:,} broken, {report.empty:,} empty",
         markup=False,
     )
@@ -121,8 +121,8 @@ def _print_report(report: DataReport) -> None:
     if skipped > _PROBLEMS:
         console.print(f"  and {skipped - _PROBLEMS:,} more; --json lists them", style="yellow")
     if skipped:
-        them = "This row is" if skipped == 1 else "These rows are"
-        rule = f"{them} skipped in training; finetune's --strict refuses the file instead."
+        subject = "This row is" if skipped == 1 else "These rows are"
+        rule = f"{subject} skipped in training; finetune's --strict refuses the file instead."
         console.print(rule, style="dim")
 
 

@@ -147,9 +147,9 @@ def _numbers(report: MemoryAnswer) -> Table:
         None,
     )
     for (name, size, _), other in zip(rows, exact, strict=True):
-        seen = "" if other is None else format_bytes(other)
+        simulated = "" if other is None else format_bytes(other)
         ratio = "" if other is None else format_ratio(other, size)
-        table.add_row(name, format_bytes(size), seen, ratio, "")
+        table.add_row(name, format_bytes(size), simulated, ratio, "")
     table.add_row("card", format_bytes(estimate.card_bytes), "", "", verdict)
     fits = {True: "fits; ", False: "does not fit; ", None: ""}[simulation.fits]
     result = f"{fits}peak: {simulation.peak}; simulated in {format_seconds(simulation.seconds)}"

@@ -108,9 +108,9 @@ def _files_of(error: BaseException) -> list[str]:
     while place is not None:
         files.append(place.tb_frame.f_code.co_filename)
         place = place.tb_next
-    named = getattr(error, "path", None) or getattr(error, "filename", None)
-    if isinstance(named, str):
-        files.append(named)
+    error_path = getattr(error, "path", None) or getattr(error, "filename", None)
+    if isinstance(error_path, str):
+        files.append(error_path)
     elif isinstance(error, AttributeError):
         files.append(getattr(getattr(error, "obj", None), "__file__", None) or "")
     return [os.path.abspath(path) for path in reversed(files)]  # noqa: PTH100

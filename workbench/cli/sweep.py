@@ -117,12 +117,13 @@ def _show_prepared(prepared: PreparedSweep) -> None:
     plan = prepared.plan
     for note in prepared.notes:
         errors.print(f"note: {note}", markup=False, soft_wrap=True)
-    drawn = any(not parameter.tried for parameter in plan.parameters)
+    is_sampled = any(not parameter.tried for parameter in plan.parameters)
     lines = [
         f"sweep {plan.name}: {plan.trials} trials, {prepared.room} at a time",
-        f"varied: {labels(plan.parameters)}" + (f" (drawn by {plan.sampler})" if drawn else ""),
+        f"varied: {labels(plan.parameters)}"
+        + (f" (drawn by {plan.sampler})" if is_sampled else ""),
         f"judged by: {plan.metric}, {plan.direction} is better",
-        f"{'a trial' if drawn else 'first trial'}: {shell(prepared)}",
+        f"{'a trial' if is_sampled else 'first trial'}: {shell(prepared)}",
     ]
     if plan.first_look is not None:
         steps = ", ".join(map(str, plan.looks(plan.steps_total or plan.first_look * ETA**2)))

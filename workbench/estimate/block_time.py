@@ -79,7 +79,9 @@ def block_time(
     gaps = max(0.0, traffic.launches - len(products)) * fitted("kernel_seconds")
     moved = traffic.forward * fitted("pointwise") / machine.memory_bytes + gaps
     moved_back = traffic.backward * fitted("pointwise") / machine.memory_bytes + 2 * gaps
-    again = _recompute(workload, strategy, products, (forward, attention, moved), moe=moe)
+    recompute_seconds = _recompute(
+        workload, strategy, products, (forward, attention, moved), moe=moe
+    )
     tp_time = _tp_seconds(context, network, peers, moe=moe)
     repeated = 1.0 if strategy.recompute == "full" else 0.0
     ep_time = _ep_seconds(context, network, peers) if moe else 0.0
@@ -101,7 +103,7 @@ def block_time(
             matmul=backward,
             attention=attention_back,
             pointwise=moved_back,
-            recompute=again,
+            recompute=recompute_seconds,
             tp=tp_time * (1 + repeated),
             ep=ep_time * (1 + repeated),
             cp=max(0.0, exchange[1] - attention_back * hidden),

@@ -80,19 +80,19 @@ def _sharded(
     ahead = layers * _exposed(gather, forward / layers, strategy) + root
     backward_gather = 0.0 if keeps else gather
     per_block = backward / entered if entered else 0.0
-    behind = entered * _exposed(backward_gather + reduced, per_block, strategy)
+    in_backward = entered * _exposed(backward_gather + reduced, per_block, strategy)
     reduce_root = 0.0 if frozen else root
     once = reduced + gather
     if strategy.reduces_once:  # in the last micro-batch alone
         without = entered * _exposed(backward_gather, per_block, strategy)
-        once += behind - without + reduce_root
-        behind, reduce_root = without, 0.0
+        once += in_backward - without + reduce_root
+        in_backward, reduce_root = without, 0.0
     if keeps and strategy.pp > 1:  # a stage that keeps its weights gathers them once per step
         once += ahead
         ahead = 0.0
     return Exchange(
         forward=ahead,
-        backward=behind + reduce_root + (0.0 if frozen else root),
+        backward=in_backward + reduce_root + (0.0 if frozen else root),
         once=once,
     )
 

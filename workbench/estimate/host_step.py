@@ -158,17 +158,18 @@ def _on_cpu(
 
 def _passes(work: Work, rates: HostRates) -> dict[str, float]:
     """Forward and backward of one micro-batch, by what takes the time."""
-    there, back = rates.forward, rates.backward
+    forward, backward = rates.forward, rates.backward
     first, second = forward_work(rates, work), backward_work(rates, work)
     matmul, attention, weights = (
-        there.factor * ahead + back.factor * behind
-        for ahead, behind in zip(first, second, strict=True)
+        forward.factor * forward_seconds + backward.factor * backward_seconds
+        for forward_seconds, backward_seconds in zip(first, second, strict=True)
     )
     return {
         "matmul": matmul + weights,
         "attention": attention,
-        "memory-bound operations": work.elements * (there.element_seconds + back.element_seconds),
-        "kernel launches": work.blocks * (there.block_seconds + back.block_seconds),
+        "memory-bound operations": work.elements
+        * (forward.element_seconds + backward.element_seconds),
+        "kernel launches": work.blocks * (forward.block_seconds + backward.block_seconds),
     }
 
 

@@ -55,11 +55,11 @@ def loss_memory(context: RankContext) -> LossMemory:
         head = 2 * c * model.vocab * model.hidden / tp if context.trains else 0
         return LossMemory(forward=forward * piece, backward=backward * piece + outside / 2 + head)
     if workload.loss == "chunked-output":
-        some = 8.0 / workload.loss_chunks
+        chunk_width = 8.0 / workload.loss_chunks
         softmax = 0.0 if kernels.compiled else 4.0
         return LossMemory(
-            forward=(c + softmax + some) * logits,
-            backward=(2 * c + softmax + some) * logits,
+            forward=(c + softmax + chunk_width) * logits,
+            backward=(2 * c + softmax + chunk_width) * logits,
         )
     returned = (4 if kernels.fp32_logits_returned else c) * logits if workload.keep_logits else 0.0
     # A quantized head becomes a matrix again, first in its own type, then in the compute type.

@@ -85,8 +85,8 @@ def _activations(rank: Rank, measured: Measured, moment: Moment) -> float:
         return activations
     growing = scale * moment.other.per_sample * context.workload.micro_batch
     reached = min(1.0, growing / saved)
-    again = block if moment.phase == "backward" else 0.0
-    return max(0.0, activations - reached * (saved - boundaries)) + again
+    repeated_block = block if moment.phase == "backward" else 0.0
+    return max(0.0, activations - reached * (saved - boundaries)) + repeated_block
 
 
 def _kept_by_blocks(rank: Rank) -> tuple[float, float, float]:

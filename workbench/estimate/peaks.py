@@ -105,11 +105,11 @@ def _block_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Pa
     everything, _ = gradients
     context, working = rank.context, _working(rank)
     head = rank.stage.head * context.width.weight * rank.elements.head_matrix
-    made = float(head) if context.trains and not context.is_fsdp else 0.0
+    head_gradient = float(head) if context.trains and not context.is_fsdp else 0.0
     waits = 0.0 if _fetches(rank) else rank.blocks.on_card
     for flying, before in _micro_batches(rank, gradients):
         alive = _states(rank) | {
-            "gradients": min(everything, max(before, made)),
+            "gradients": min(everything, max(before, head_gradient)),
             "activations: blocks": flying * waits + rank.casts + working,
             "activations: outside": rank.waiting,
             "logits and loss": rank.loss.returned_logits,
@@ -128,31 +128,31 @@ def _block_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Pa
 def _second_block(rank: Rank, gradients: _Gradients, first: Parts) -> Parts:
     """What differs one block later: its gradients are being reduced, its activations are gone."""
     context, block = rank.context, rank.blocks.largest
-    gone = block.boundary if context.strategy.recompute == "full" else block.total
+    freed = block.boundary if context.strategy.recompute == "full" else block.total
     if _fetches(rank):
-        gone = 0.0  # it was in host memory
-    made, more = 0.0, 0.0
+        freed = 0.0  # it was in host memory
+    gradient, more = 0.0, 0.0
     if context.is_fsdp:  # gathered gradients are among the buffers; one block's shard is there
         largest, ranks = rank.elements.largest_block, context.strategy.shard_ranks
-        made = context.width.gradient * largest / ranks
+        gradient = context.width.gradient * largest / ranks
         own = context.width.compute * largest * context.trains
         more = max(0.0, own - _working(rank))
     everything, _ = gradients
     return {
-        "gradients": min(everything, max(first["gradients"], made)),
-        "activations: blocks": max(0.0, first["activations: blocks"] - gone) + more,
+        "gradients": min(everything, max(first["gradients"], gradient)),
+        "activations: blocks": max(0.0, first["activations: blocks"] - freed) + more,
         "communication buffers": float(rank.buffers.backward),
     }
 
 
 def _working(rank: Rank) -> float:
     """What a block's backward holds beyond everything saved."""
-    block, again = rank.blocks.largest, rank.context.strategy.recompute == "full"
+    block, recomputes = rank.blocks.largest, rank.context.strategy.recompute == "full"
     if not _enters_blocks(rank):
         return 0.0
     if _fetches(rank):
         return block.backward_from_host
-    return block.backward + (block.live if again else 0.0)
+    return block.backward + (block.live if recomputes else 0.0)
 
 
 def _enters_blocks(rank: Rank) -> bool:
@@ -171,8 +171,8 @@ def _end_of_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, P
     everything, before = gradients
     late = 0.0 if before else _late_gradients(rank, everything)
     block = rank.blocks.largest
-    again = rank.context.strategy.recompute == "full"
-    own = block.live if again else min(block.total, rank.blocks.on_card)
+    recomputes = rank.context.strategy.recompute == "full"
+    own = block.live if recomputes else min(block.total, rank.blocks.on_card)
     working = block.backward_from_host if _fetches(rank) else own + block.backward
     working *= _enters_blocks(rank)
     others = max(0.0, rank.stage.in_flight - 1) * rank.blocks.on_card
@@ -214,12 +214,14 @@ def _root_reduction(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Pa
     everything, before = gradients
     ranks = rank.context.strategy.shard_ranks
     root = rank.context.width.gradient * rank.elements.root / ranks
-    there = everything + root if before else max(0.0, everything - root)  # new ones are added
+    gradient_bytes = (
+        everything + root if before else max(0.0, everything - root)
+    )  # new ones are added
     yield (
         "root reduction",
         _states(rank)
         | {
-            "gradients": there,
+            "gradients": gradient_bytes,
             "communication buffers": float(rank.buffers.backward_end),
             "logits and loss": rank.loss.returned_logits,
         },

@@ -354,7 +354,9 @@ def _notes(
     for repeats in reversed(unused):
         stack = repeats.latest.stack
         if calibration.is_named or stack.device == facts.device:
-            words = [_UNLIKE[it].format(getattr(stack, it)) for it in _differing(facts, stack)]
+            words = [
+                _UNLIKE[fact].format(getattr(stack, fact)) for fact in _differing(facts, stack)
+            ]
             return (f"{CALIBRATION}: {repeats.latest.source} does not apply: {', '.join(words)}",)
     return ()
 

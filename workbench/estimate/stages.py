@@ -120,14 +120,14 @@ def stages(
         start += size
     result: list[Stage] = []
     for index in range(strategy.pp):
-        mine = [block for part in range(index, parts, strategy.pp) for block in chunks[part]]
+        own_blocks = [block for part in range(index, parts, strategy.pp) for block in chunks[part]]
         result.append(
             Stage(
                 index=index,
-                dense=sum(not moe for moe, _ in mine),
-                moe=sum(moe for moe, _ in mine),
-                trained_dense=mine.count((False, True)),
-                trained_moe=mine.count((True, True)),
+                dense=sum(not moe for moe, _ in own_blocks),
+                moe=sum(moe for moe, _ in own_blocks),
+                trained_dense=own_blocks.count((False, True)),
+                trained_moe=own_blocks.count((True, True)),
                 embedding=index == 0,
                 head=index == strategy.pp - 1,
                 in_flight=_in_flight(strategy, index, accumulate),

@@ -151,18 +151,18 @@ def _stage_time(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> Stag
     forward = sum(block.forward * sum(block.time.forward) for block in blocks)
     backward = sum(block.backward * sum(block.time.backward) for block in blocks)
     slower = 1 / gpu.stack_efficiency - 1
-    lost = slower * sum(block.forward * computing(block.time.forward) for block in blocks)
+    lost_forward = slower * sum(block.forward * computing(block.time.forward) for block in blocks)
     lost_back = slower * sum(block.backward * computing(block.time.backward) for block in blocks)
-    forward, backward = forward + lost, backward + lost_back
+    forward, backward = forward + lost_forward, backward + lost_back
     launches = sum(block.forward * block.time.launches for block in blocks)
-    again = sum(block.backward * block.time.launches * block.again for block in blocks)
+    repeated_launches = sum(block.backward * block.time.launches * block.again for block in blocks)
     per_launch = 0.0 if context.kernels.cuda_graphs else fitted("launch_seconds")
     host = host_seconds(rank, launches * per_launch)
-    host_back = again / launches * host if launches else 0.0
+    host_back = repeated_launches / launches * host if launches else 0.0
     busy, busy_back = max(forward, host), max(backward, host_back)
     exposed = exchange(rank, network, peers, forward=busy, backward=busy_back)
     parts = _block_parts(blocks)
-    parts[STACK] = lost + lost_back
+    parts[STACK] = lost_forward + lost_back
     parts["kernel launches"] = busy - forward + busy_back - backward
     parts[f"{COMMUNICATION}: sharded weights"] = exposed.forward + exposed.backward
     send = _send_seconds(context, network, peers)
@@ -193,23 +193,29 @@ class Blocks(NamedTuple):
 def _blocks(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> list[Blocks]:
     """The stage's blocks and head; apart, those that repeat forward and those that do not."""
     context, stage = rank.context, rank.stage
-    strategy, again = context.strategy, fitted("backward_launches")
+    strategy, repeated_share = context.strategy, fitted("backward_launches")
     full = strategy.recompute == "full"
     if context.model.measured is not None:
-        return [Blocks(1, 1, again + full, measured_block(context, context.model.measured, gpu))]
+        return [
+            Blocks(
+                1, 1, repeated_share + full, measured_block(context, context.model.measured, gpu)
+            )
+        ]
     share = stage.recomputed(strategy)
     blocks = list[Blocks]()
     for moe, count, trained in stage.kinds:
-        twice = trained * share
-        if twice:
+        recomputed_blocks = trained * share
+        if recomputed_blocks:
             time = block_time(context, gpu, network, peers, moe=moe)
-            blocks.append(Blocks(twice, twice, again + full, time))
-        if twice < count:
+            blocks.append(Blocks(recomputed_blocks, recomputed_blocks, repeated_share + full, time))
+        if recomputed_blocks < count:
             plain = replace(context, strategy=replace(strategy, recompute="none"))
             time = block_time(plain, gpu, network, peers, moe=moe)
-            blocks.append(Blocks(count - twice, trained - twice, again, time))
+            blocks.append(
+                Blocks(count - recomputed_blocks, trained - recomputed_blocks, repeated_share, time)
+            )
     if stage.head:
-        blocks.append(Blocks(1, 1, again + full, head_time(context, gpu, network, peers)))
+        blocks.append(Blocks(1, 1, repeated_share + full, head_time(context, gpu, network, peers)))
     return blocks
 
 

@@ -261,8 +261,8 @@ def _is_dominated(
         sizes = fitting.get(other, ())
         if other not in loose and (size in sizes or (flat and sizes and sizes[-1] >= size)):
             return True
-    mine = fitting.get(position, ())
-    return flat and bool(mine) and mine[-1] > size
+    own_sizes = fitting.get(position, ())
+    return flat and bool(own_sizes) and own_sizes[-1] > size
 
 
 def _waits_twice(step: StepTime) -> bool:

@@ -67,9 +67,9 @@ class TrainerConfig:
         Raises:
             UsageError: the file contradicts itself or the machines; says file and key.
         """
-        made = job_options(self.values, typed_options, self.document)
-        made.setdefault("trainer", self.trainer)
-        return made
+        job_values = job_options(self.values, typed_options, self.document)
+        job_values.setdefault("trainer", self.trainer)
+        return job_values
 
 
 def read_config(path: str | Path, trainer: str | None = None) -> TrainerConfig:

@@ -104,11 +104,14 @@ def write_config(job: Job, trainer: str, model: str | None = None) -> TrainerFil
     fields = job_fields(job, model) | placement_of(job)
     document = _document(chosen, fields, trainer)
     differing = _differences(job, _read_back(document, chosen, job, trainer, model))
-    lost = {name: pair for name, pair in differing.items() if name not in _SOFT}
-    split = {name: pair for name, pair in lost.items() if name in DEGREES and pair[0] > 1}
-    if lost := split or lost:
+    unexpressed = {name: pair for name, pair in differing.items() if name not in _SOFT}
+    split = {name: pair for name, pair in unexpressed.items() if name in DEGREES and pair[0] > 1}
+    if unexpressed := split or unexpressed:
         raise CannotExpressError(
-            {name: _sentence(chosen, name, fields, other) for name, (_, other) in lost.items()}
+            {
+                name: _sentence(chosen, name, fields, other)
+                for name, (_, other) in unexpressed.items()
+            }
         )
     notes = _notes(job, chosen, differing)
     files, command = _texts(document, chosen, fields, notes)

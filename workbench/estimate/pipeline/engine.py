@@ -95,8 +95,8 @@ def run(
     ready = list(range(len(wires.ranks)))
     while ready:
         rank = ready.pop()
-        mine, now, order = starts[rank], clocks[rank], wires.ranks[rank]
-        for index in range(len(mine), len(order)):
+        own_starts, now, order = starts[rank], clocks[rank], wires.ranks[rank]
+        for index in range(len(own_starts), len(order)):
             cost, own, need, remote = order[index]
             if need >= 0:
                 arrived = ends[need]
@@ -106,7 +106,7 @@ def run(
                 if remote:
                     arrived += transfer
                 now = max(now, arrived)
-            mine.append(now)
+            own_starts.append(now)
             now += seconds[cost]
             ends[own] = now
             if sleeper[own] >= 0:

@@ -202,14 +202,14 @@ def durations(
     Raises:
         UsageError: times below 0, not finite or of the wrong number, weights above backward.
     """
-    there = _spread("forward_seconds", forward, stages, chunks)
-    back = _spread("backward_seconds", backward, stages, chunks)
+    forwards = _spread("forward_seconds", forward, stages, chunks)
+    backwards = _spread("backward_seconds", backward, stages, chunks)
     if weight is None:
-        return there, back, [seconds / 2 for seconds in back]
+        return forwards, backwards, [seconds / 2 for seconds in backwards]
     own = _spread("weight_seconds", weight, stages, chunks)
-    if any(part > both for part, both in zip(own, back, strict=True)):
+    if any(part > both for part, both in zip(own, backwards, strict=True)):
         raise UsageError("weight_seconds are a part of backward_seconds and cannot exceed them.")
-    return there, back, own
+    return forwards, backwards, own
 
 
 def _spread(name: str, seconds: Seconds, stages: int, chunks: int) -> list[float]:

@@ -149,10 +149,10 @@ def shard(trainee: Trainee, workload: Workload, strategy: Strategy, mesh: Device
         policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32)
     names = tuple(name for name in ("replicate", "shard") if name in (mesh.mesh_dim_names or ()))
     part = mesh if names == mesh.mesh_dim_names else mesh[names]
-    again = not strategy.keeps_gathered_weights
+    reshards = not strategy.keeps_gathered_weights
     for block in blocks_of(trainee):
-        fully_shard(block, mesh=part, mp_policy=policy, reshard_after_forward=again)
-    fully_shard(trainee, mesh=part, mp_policy=policy, reshard_after_forward=again)
+        fully_shard(block, mesh=part, mp_policy=policy, reshard_after_forward=reshards)
+    fully_shard(trainee, mesh=part, mp_policy=policy, reshard_after_forward=reshards)
 
 
 def materialise(trainee: nn.Module) -> None:

@@ -57,8 +57,8 @@ def offload_activations(trainee: Trainee, strategy: Strategy) -> None:
     block: Any
     for block in blocks_of(trainee):
         if getattr(block, "gradient_checkpointing", False):  # around it: its input is what moves
-            again = block._gradient_checkpointing_func  # noqa: SLF001  (transformers' own hook)
-            block._gradient_checkpointing_func = partial(_on_host, again)  # noqa: SLF001
+            recompute = block._gradient_checkpointing_func  # noqa: SLF001  (transformers' own hook)
+            block._gradient_checkpointing_func = partial(_on_host, recompute)  # noqa: SLF001
         else:
             block.forward = partial(_on_host, block.forward)
 
