@@ -86,7 +86,7 @@ class Reader:
 
     def __init__(self, path: Path, values: Mapping[str, Any], prefix: str = "") -> None:
         self.path, self.values, self.prefix = path, dict(values), prefix
-        self.known_keys = set[str]()
+        self.known = set[str]()
 
     def wrong(self, key: str, allowed: str) -> UsageError:
         """The error for a value that cannot be."""
@@ -95,7 +95,7 @@ class Reader:
 
     def take(self, key: str, default: Any = None) -> Any:
         """The value as it stands; the key is known from now on."""
-        self.known_keys.add(key)
+        self.known.add(key)
         return self.values.get(key, default)
 
     def flag(self, key: str) -> bool | None:
@@ -140,7 +140,7 @@ class Reader:
     def unknown(self) -> Iterator[tuple[str, Any]]:
         """Dotted name and value of each key no one asked for."""
         for key, value in self.values.items():
-            if key not in self.known_keys:
+            if key not in self.known:
                 yield from _leaves(self.prefix + key, value)
 
 
