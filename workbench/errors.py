@@ -50,15 +50,15 @@ class UnknownNameError(UsageError):
     """A name that is not in its list, with the nearest ones."""
 
     @classmethod
-    def near(cls, kind: str, given: str, known: Iterable[str]) -> UnknownNameError:
-        """Build the error for `given`, naming near misses or else everything `known`."""
-        names = sorted(known)
-        close = difflib.get_close_matches(given.lower(), names, n=3, cutoff=0.5)
+    def near(cls, kind: str, name: str, allowed: Iterable[str]) -> UnknownNameError:
+        """Build the error for `name`, listing near misses or else everything in `allowed`."""
+        names = sorted(allowed)
+        close = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.5)
         known_names = ", ".join(names[:_LISTED])
         if len(names) > _LISTED:
             known_names += f" and {len(names) - _LISTED} more"
         hint = f"Did you mean {' or '.join(close)}?" if close else f"Known: {known_names}."
-        return cls(f"Unknown {kind} {given!r}. {hint}")
+        return cls(f"Unknown {kind} {name!r}. {hint}")
 
 
 class RunNotFoundError(UsageError, LookupError):

@@ -45,16 +45,16 @@ def format_count(number: float | None) -> str:
     return f"{value:,.3g} T"
 
 
-def format_seconds(seconds: float | None, *, beside: float | None = None) -> str:
+def format_seconds(seconds: float | None, *, scale: float | None = None) -> str:
     """A duration: milliseconds below a second, then s, min, h, days.
 
     Args:
         seconds: The duration.
-        beside: One whose units it is given in, because both are read together.
+        scale: A duration whose units are used instead, because both are read together.
 
     >>> format_seconds(0.0213), format_seconds(75), format_seconds(7260), format_seconds(None)
     ('21.3 ms', '1 min 15 s', '2 h 01 min', 'n/a')
-    >>> format_seconds(45 * 3600), format_seconds(45 * 3600, beside=66 * 3600)
+    >>> format_seconds(45 * 3600), format_seconds(45 * 3600, scale=66 * 3600)
     ('45 h 00 min', '1 d 21 h')
     >>> format_seconds(0.9996), format_seconds(-75)
     ('1 s', '-1 min 15 s')
@@ -62,8 +62,8 @@ def format_seconds(seconds: float | None, *, beside: float | None = None) -> str
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     if seconds < 0:
-        return f"-{format_seconds(-seconds, beside=beside)}"
-    size = seconds if beside is None else beside
+        return f"-{format_seconds(-seconds, scale=scale)}"
+    size = seconds if scale is None else scale
     if size < 60:
         in_ms = size < 0.9995
         return f"{_three_digits(1000 * seconds)} ms" if in_ms else f"{_three_digits(seconds)} s"
@@ -103,12 +103,12 @@ def format_column(seconds: Iterable[float | None]) -> list[str]:
     ['2 s', '1,234 s']
     """
     every = list(seconds)
-    known = [value for value in every if value is not None and math.isfinite(value)]
-    size, least = max(known, default=0.0), min(known, default=0.0)
+    finite = [value for value in every if value is not None and math.isfinite(value)]
+    size, least = max(finite, default=0.0), min(finite, default=0.0)
     for limit, precision in ((48 * 3600, 3600), (3600, 60), (60, 1)):
         if size >= limit and least < 5 * precision:
             size = limit - 1
-    return [format_seconds(value, beside=size) for value in every]
+    return [format_seconds(value, scale=size) for value in every]
 
 
 def format_between(low: float | None, high: float | None) -> str:
@@ -120,7 +120,7 @@ def format_between(low: float | None, high: float | None) -> str:
     ('20 ms to 5 min 00 s', 'n/a to 5 s')
     """
     alike = low is not None and high is not None and low >= high / 10
-    return f"{format_seconds(low, beside=high if alike else None)} to {format_seconds(high)}"
+    return f"{format_seconds(low, scale=high if alike else None)} to {format_seconds(high)}"
 
 
 def format_joules(joules: float | None) -> str:

@@ -85,12 +85,12 @@ def test_whole_numbers_are_shown_whole() -> None:
 def test_an_option_that_the_plan_has_itself_is_refused(name: str) -> None:
     given: dict[str, Any] = {name: 99.0}
     with pytest.raises(wb.UsageError, match=name):
-        rehearsed(RehearseOptions(what=Path("plans.json"), **given))
+        rehearsed(RehearseOptions(plan_file=Path("plans.json"), **given))
 
 
 def test_what_a_rehearsal_is_given_is_refused_by_its_name() -> None:
     with pytest.raises(wb.UsageError, match="checkpoint_minutes must be above 0"):
-        rehearsed(RehearseOptions(what=Path("plans.json"), checkpoint_minutes=-1.0))
+        rehearsed(RehearseOptions(plan_file=Path("plans.json"), checkpoint_minutes=-1.0))
 
 
 def test_a_rehearsal_in_the_background_fails_before_it_is_left(

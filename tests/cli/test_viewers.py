@@ -106,6 +106,6 @@ def test_the_elapsed_time_is_the_runs_own_and_not_since_its_first_start(living: 
 def test_an_early_measurement_stands_beside_the_prediction() -> None:
     term = PredictionTerm(what=STEP, group="time", unit="s", predicted=0.129)
     gap = PredictionError(rows=(term,))
-    assert tables._beside(gap, STEP, "160 ms (median)") == "160 ms (median), 129 ms predicted"
-    assert tables._beside(gap, STEP) == "not measured, 129 ms predicted"
-    assert tables._beside(PredictionError(), STEP, "160 ms (median)") == "160 ms (median)"
+    assert tables._comparison(gap, STEP, "160 ms (median)") == "160 ms (median), 129 ms predicted"
+    assert tables._comparison(gap, STEP) == "not measured, 129 ms predicted"
+    assert tables._comparison(PredictionError(), STEP, "160 ms (median)") == "160 ms (median)"

@@ -57,7 +57,7 @@ def test_a_plan_is_rehearsed_and_exported_as_its_trainer_runs_it(tmp_path: Path)
         if entry["precision"] != read["workload"]["precision"]
     )
     entry = read["plans"][rank - 1]
-    played = rehearsed(RehearseOptions(what=file, rank=rank))
+    played = rehearsed(RehearseOptions(plan_file=file, rank=rank))
     assert played.notes == ()
     assert played.cost.step.step_seconds == pytest.approx(entry["step_seconds"])
     assert described(str(file), rank).workload.precision == entry["precision"]
@@ -94,7 +94,7 @@ def test_what_is_no_plan_is_refused_by_every_reader(
     with pytest.raises(UsageError, match=reason):
         described(str(file))
     with pytest.raises(UsageError, match=reason):
-        rehearsed(RehearseOptions(what=file))
+        rehearsed(RehearseOptions(plan_file=file))
     if "trained" not in change:  # of what is estimated, not of what is started
         with pytest.raises(UsageError, match=reason):
             job_from_plan(entry, "gpt")

@@ -59,7 +59,7 @@ def known(tmp_path: Path) -> ScriptOptions:
 def test_what_is_given_replaces_what_has_its_name(
     old: str, new: str, found: str, known: ScriptOptions
 ) -> None:
-    assert changed_arguments(old.split(), new.split(), known=known) == found.split()
+    assert changed_arguments(old.split(), new.split(), declared=known) == found.split()
 
 
 @pytest.mark.parametrize(
@@ -114,15 +114,15 @@ def test_words_that_may_be_values_are_not_thrown_away(tmp_path: Path) -> None:
     script.write_text("import sys\n")
     old = ["--names", "a", "b", "--lr", "3"]
     with pytest.raises(wb.UsageError, match="does not say which of these are its values"):
-        changed_arguments(old, ["--names", "c"], known=script_options(script))
-    assert changed_arguments(old, ["--lr", "4"], known=script_options(script))[-1] == "4"
+        changed_arguments(old, ["--names", "c"], declared=script_options(script))
+    assert changed_arguments(old, ["--lr", "4"], declared=script_options(script))[-1] == "4"
     with pytest.raises(
         wb.UsageError, match=r"--bf16 is followed by data\.txt, and the script does"
     ):
-        changed_arguments(["--bf16", "data.txt"], ["--bf16"], known=script_options(script))
-    assert changed_arguments(["--a=1"], ["--a"], known=script_options(script)) == ["--a"]
+        changed_arguments(["--bf16", "data.txt"], ["--bf16"], declared=script_options(script))
+    assert changed_arguments(["--a=1"], ["--a"], declared=script_options(script)) == ["--a"]
     script.write_text(NO_WORDS)  # a parser that takes options alone
-    found = changed_arguments(old, ["--names", "c"], known=script_options(script))
+    found = changed_arguments(old, ["--names", "c"], declared=script_options(script))
     assert found == ["--lr", "3", "--names", "c"]
 
 

@@ -69,7 +69,7 @@ def answer(options: AdviseOptions, job: Job) -> tuple[Advice, ...]:
         UsageError: a count is impossible, or the GPU is not in the catalog.
     """
     cluster = job.cluster
-    known = isinstance(cluster, Cluster)
+    has_cluster = isinstance(cluster, Cluster)
     facts = RunFacts(
         tokens=None if options.tokens is None else read_count(options.tokens),
         deadline_hours=options.deadline_hours,
@@ -80,8 +80,8 @@ def answer(options: AdviseOptions, job: Job) -> tuple[Advice, ...]:
         else read_count(options.lr_batch, "--lr-batch"),
         checkpoint_seconds=options.checkpoint_seconds,
         interruption_hours=options.interruption_hours,
-        offer=known_offer(cluster) if known else None,
-        conditions=measured_conditions(cluster) if known else None,
+        offer=known_offer(cluster) if has_cluster else None,
+        conditions=measured_conditions(cluster) if has_cluster else None,
     )
     return advise(job, facts)
 
@@ -93,8 +93,8 @@ def _job(options: AdviseOptions) -> tuple[Job, str]:
         return job, ""
     gpu = detect_host().accelerator
     name = gpu.id if gpu else USUAL_GPU
-    again = replace(options, job={**options.job, "gpu": name})
-    return describe(again), f"no --gpu was given: {name} is assumed."
+    with_gpu = replace(options, job={**options.job, "gpu": name})
+    return describe(with_gpu), f"no --gpu was given: {name} is assumed."
 
 
 def _calibration_notes(job: Job) -> tuple[str, ...]:
@@ -102,8 +102,8 @@ def _calibration_notes(job: Job) -> tuple[str, ...]:
     if job.workload.calibration is None:
         return ()
     memory = training_memory(job).assumptions
-    known = isinstance(job.cluster, Cluster) and job.cluster.accelerator is not None
-    return sentences_of(step_time(job).assumptions if known else (), memory)
+    has_gpu = isinstance(job.cluster, Cluster) and job.cluster.accelerator is not None
+    return sentences_of(step_time(job).assumptions if has_gpu else (), memory)
 
 
 def _paragraph(advice: Advice) -> Any:

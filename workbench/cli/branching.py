@@ -52,11 +52,11 @@ def rerun(
     if dry_run:
         _show_request(before, *rerun_request(RunPaths(before.directory), devices), as_json=as_json)
         return
-    again = before.rerun(devices=devices)
+    new_run = before.rerun(devices=devices)
     if not as_json:
-        _show_differences(before, again.differs)
-    heading = f"started {again.id}, a rerun of {before.id},"
-    show_started(again, heading, {"differs": again.differs}, wait=wait, as_json=as_json)
+        _show_differences(before, new_run.differs)
+    heading = f"started {new_run.id}, a rerun of {before.id},"
+    show_started(new_run, heading, {"differs": new_run.differs}, wait=wait, as_json=as_json)
 
 
 @with_options
@@ -85,11 +85,11 @@ def fork(  # noqa: PLR0913 - a command's options are its arguments
         planned = fork_request(paths, at, arguments=words, drop=without, **changes)
         _show_request(before, *planned, as_json=as_json)
         return
-    again = before.fork(at, arguments=arguments or (), drop=drop or (), **changes)
+    new_run = before.fork(at, arguments=arguments or (), drop=drop or (), **changes)
     if not as_json:
-        _show_differences(before, again.differs)
-    heading = f"started {again.id} from {origin_text(origin(again.document))}"
-    show_started(again, heading, {"differs": again.differs}, wait=wait, as_json=as_json)
+        _show_differences(before, new_run.differs)
+    heading = f"started {new_run.id} from {origin_text(origin(new_run.document))}"
+    show_started(new_run, heading, {"differs": new_run.differs}, wait=wait, as_json=as_json)
 
 
 def _show_request(
@@ -128,16 +128,18 @@ def _value(value: Any) -> str:
 
 
 def _how_to_get_back(before: wb.Run, differs: Sequence[Mapping[str, Any]]) -> str:
-    """What to type to have the source as it was; "" where it is the same or no one knows."""
-    known: dict[str, Any] = before.document.get("provenance") or {}
+    """What to type to have the source as it was; "" where it is the same or unknown."""
+    provenance: dict[str, Any] = before.document.get("provenance") or {}
     if not any(str(difference["what"]).startswith(_OF_THE_SOURCE) for difference in differs):
         return ""
     source = RunPaths(before.directory).source
-    if not known.get("commit"):
-        return f"The script's files of that time are in {source}." if known else ""
-    commit, repository = (shlex.quote(str(known.get(name))) for name in ("commit", "repository"))
+    if not provenance.get("commit"):
+        return f"The script's files of that time are in {source}." if provenance else ""
+    commit, repository = (
+        shlex.quote(str(provenance.get(name))) for name in ("commit", "repository")
+    )
     folder = shlex.quote(f"{before.id}-source")
     lines = [f'git -C {repository} worktree add --detach "$PWD"/{folder} {commit}']
-    if known.get("changes_sha256"):
+    if provenance.get("changes_sha256"):
         lines.append(f"git -C {folder} apply {shlex.quote(str(source / 'changes.diff'))}")
     return "To restore the source: " + " && ".join(lines)

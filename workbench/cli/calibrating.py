@@ -97,10 +97,10 @@ def calibrate(options: CalibrateOptions) -> None:
 
 
 def _refuse_job(options: CalibrateOptions) -> None:
-    given = [*options.job, *(["name"] if options.name is not None else [])]
-    if given:
+    job_options = [*options.job, *(["name"] if options.name is not None else [])]
+    if job_options:
         raise UsageError(
-            f"--{given[0].replace('_', '-')} describes a job whose figures are known. Add "
+            f"--{job_options[0].replace('_', '-')} describes a job whose figures are known. Add "
             "--measured tokens_per_second=N (workbench calibrate --help), or leave it out."
         )
 
@@ -185,9 +185,9 @@ def document(calibration: Calibration) -> dict[str, Any]:
 
 def _print(result: Calibration, store: str | os.PathLike[str] | None) -> None:
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(result.measured_at))
-    what = f"{result.gpus} x {result.device_name}" if result.gpus else result.device_name or "CPU"
+    gpus = f"{result.gpus} x {result.device_name}" if result.gpus else result.device_name or "CPU"
     title = (
-        f"{result.host}: {what}, {result.cores} cores, torch {result.versions.get('torch', 'n/a')}"
+        f"{result.host}: {gpus}, {result.cores} cores, torch {result.versions.get('torch', 'n/a')}"
     )
     console.print(escape(title), style="bold")
     console.print(f"measured {when} in {format_seconds(result.seconds)}", markup=False)

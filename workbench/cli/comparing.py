@@ -144,14 +144,14 @@ def _tables(
         settings.add_row(escape(row["what"]), *(_value(row["values"][run]) for run in runs))
     results = _table("", heads)
     for row in document["results"]:
-        what = row["what"]
-        label = _RESULT_NAMES.get(what, what)
-        if what == "nonfinite_step":
+        key = row["what"]
+        label = _RESULT_NAMES.get(key, key)
+        if key == "nonfinite_step":
             cells = [_value(row["values"][run]) for run in runs]
-        elif what == "outcome":
+        elif key == "outcome":
             cells = [badge(str(rows[run]["state"]), row["values"][run]) for run in runs]
         else:
-            cells = [result_text(what, row["values"][run]) for run in runs]
+            cells = [result_text(key, row["values"][run]) for run in runs]
         results.add_row(label, *cells)
     logged = _table("", heads)
     for row in document["logged"]:
@@ -216,13 +216,13 @@ def _value(value: Any) -> str:
     return escape(str(value))
 
 
-def result_text(what: str, value: Any) -> str:
+def result_text(key: str, value: Any) -> str:
     """A result of a row for people."""
     if value is None:
         return UNKNOWN
-    if isinstance(value, str):  # a rehearsal is told as one
+    if isinstance(value, str):  # whether the run trained or was a rehearsal
         return escape(value)
-    unit = RESULTS[what]
+    unit = RESULTS[key]
     if unit in _UNIT_TEXT:
         return _UNIT_TEXT[unit](value)
     return f"{value:,}" if isinstance(value, int) else number(value)

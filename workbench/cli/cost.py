@@ -44,8 +44,8 @@ def answer(options: CostOptions) -> CostAnswer:
     """
     _length(options)
     if options.gpu is None and options.offer is not None:
-        named = named_offer(options)
-        options = replace(options, job={"gpus": named.gpus, **options.job, "gpu": named.gpu})
+        offer = named_offer(options)
+        options = replace(options, job={"gpus": offer.gpus, **options.job, "gpu": offer.gpu})
     job = describe(options)
     cluster = job.cluster
     if not isinstance(cluster, Cluster) or cluster.accelerator is None:
@@ -114,8 +114,8 @@ def _what_fits(job: Job) -> str:
 
 def _length(options: CostOptions) -> dict[str, Any]:
     """Tokens, steps or epochs, exactly one of them."""
-    given = [name for name in ("tokens", "steps", "epochs") if getattr(options, name) is not None]
-    if len(given) != 1 or (options.epochs is None) != (options.dataset_tokens is None):
+    lengths = [name for name in ("tokens", "steps", "epochs") if getattr(options, name) is not None]
+    if len(lengths) != 1 or (options.epochs is None) != (options.dataset_tokens is None):
         raise UsageError(
             "Give the length of the run exactly once: --tokens T (as 300B), --steps N, or "
             "--epochs E with --dataset-tokens D."

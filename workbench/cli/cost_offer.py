@@ -47,8 +47,8 @@ def priced_offer(options: CostOptions, cluster: Cluster) -> PricedOffer:
 def _own(options: CostOptions, cluster: Cluster, source: str = "given by you") -> PricedOffer:
     if options.offer is not None:
         raise UsageError("Give --offer or --usd-per-hour, not both.")
-    given = options.usd_per_hour
-    ends = None if given is None else read_range(given, "--usd-per-hour")
+    price_text = options.usd_per_hour
+    ends = None if price_text is None else read_range(price_text, "--usd-per-hour")
     price = None if ends is None else sum(ends) / 2
     spot = options.spot_usd_per_hour
     only_spot = options.spot and spot is None  # then the one price is what is paid
@@ -87,10 +87,10 @@ def named_offer(options: CostOptions) -> Offer:
     Raises:
         UnknownNameError: no such provider or offer; near ones are named.
     """
-    known = prices.offers(providers=_providers(options))
-    matching = [offer for offer in known if offer.name.lower() == str(options.offer).lower()]
+    offers = prices.offers(providers=_providers(options))
+    matching = [offer for offer in offers if offer.name.lower() == str(options.offer).lower()]
     if not matching:
-        raise UnknownNameError.near("offer", str(options.offer), {offer.name for offer in known})
+        raise UnknownNameError.near("offer", str(options.offer), {offer.name for offer in offers})
     return _cheapest(matching, spot=options.spot)
 
 
@@ -98,22 +98,22 @@ def _from_table(options: CostOptions, cluster: Cluster) -> PricedOffer:
     """The cheapest known machine with enough of these GPUs, or the one that was named."""
     gpu, needed = cluster.accelerator, len(cluster.gpus)
     assert gpu is not None
-    every = [offer for offer in prices.offers(gpu=gpu.id) if offer.gpus >= needed]
-    named = prices.offers(providers=_providers(options), gpu=gpu.id)
-    matching = [offer for offer in named if offer.gpus >= needed]
+    all_offers = [offer for offer in prices.offers(gpu=gpu.id) if offer.gpus >= needed]
+    from_providers = prices.offers(providers=_providers(options), gpu=gpu.id)
+    matching = [offer for offer in from_providers if offer.gpus >= needed]
     if options.offer is not None:
         name = named_offer(options).name
         matching = [offer for offer in matching if offer.name == name]
     if not matching and (options.offer or options.provider):
-        at = ", ".join(sorted({offer.provider for offer in every})) or "no provider"
+        at = ", ".join(sorted({offer.provider for offer in all_offers})) or "no provider"
         raise UsageError(
             f"{options.offer or options.provider} does not list {needed} x {gpu.id} in the price "
             f"table. Listed at: {at}. Choose one of them, or give --usd-per-hour X."
         )
     if not matching:
         note = _none_so_large(gpu.id, needed)
-        nobody = Offer(provider=UNKNOWN, name="", gpu=gpu.id, gpus=needed, usd_per_hour=None)
-        return PricedOffer(offer=nobody, terms=Terms(provider=UNKNOWN), notes=(note,))
+        unknown_offer = Offer(provider=UNKNOWN, name="", gpu=gpu.id, gpus=needed, usd_per_hour=None)
+        return PricedOffer(offer=unknown_offer, terms=Terms(provider=UNKNOWN), notes=(note,))
     able = _joinable(matching, cluster.nodes, spot=options.spot)
     best = _cheapest(able, spot=options.spot)
     notes: list[str] = []

@@ -33,10 +33,10 @@ def cost_view(report: CostAnswer) -> RenderableType:
             [("Assumed" if index == 0 else "", sentence) for index, sentence in enumerate(assumed)]
         ),
     ]
-    shown: list[RenderableType] = []
+    spaced: list[RenderableType] = []
     for piece in pieces:
-        shown += [piece, ""]
-    return Group(*shown[:-1])
+        spaced += [piece, ""]
+    return Group(*spaced[:-1])
 
 
 def _facts(rows: list[tuple[str, str]]) -> Table:
@@ -53,7 +53,7 @@ def _inputs(report: CostAnswer) -> Table:
     job, model = cost.job, workload.model
     offer = job.offer
     price = offer.spot_usd_per_hour if cost.spot else offer.usd_per_hour
-    what = (
+    workload_text = (
         f"{model.name}, {format_count(model.parameters)} parameters; "
         f"{format_count(cost.tokens)} {cost.step.unit} in {job.steps:,} steps of "
         f"{format_count(cost.step.tokens)}, {workload.method}"
@@ -61,13 +61,13 @@ def _inputs(report: CostAnswer) -> Table:
     marks = f" ({', '.join(offer.marks)})" if offer.marks else ""
     kind = "spot" if cost.spot else "on demand"
     nodes = f"{job.nodes} node{'s' * (job.nodes > 1)}: {offer.name or offer.gpu}"
-    where = f"{nodes} at {offer.provider}, {kind}, {format_usd(price)} per hour each{marks}"
+    offer_text = f"{nodes} at {offer.provider}, {kind}, {format_usd(price)} per hour each{marks}"
     if offer.provider == UNKNOWN:
-        where = f"{nodes}, {offer.gpus} GPUs each: not in the price table"
-    how = ", ".join(
+        offer_text = f"{nodes}, {offer.gpus} GPUs each: not in the price table"
+    strategy_text = ", ".join(
         (f"{strategy.name} on {strategy.world_size} x {offer.gpu}", *strategy_words(strategy))
     )
-    return _facts([("What", what), ("How", how), ("Where", where)])
+    return _facts([("What", workload_text), ("How", strategy_text), ("Where", offer_text)])
 
 
 def _totals(cost: RunCost) -> Table:
@@ -120,8 +120,8 @@ def _bill(cost: RunCost) -> Table:
 
 def _sources(terms: list[CostTerm]) -> dict[str, int]:
     """Every source once, numbered as it first appears."""
-    seen = dict.fromkeys(_dated(term) for term in terms if term.source)
-    return {source: number for number, source in enumerate(seen, start=1)}
+    sources = dict.fromkeys(_dated(term) for term in terms if term.source)
+    return {source: number for number, source in enumerate(sources, start=1)}
 
 
 def _dated(term: CostTerm) -> str:

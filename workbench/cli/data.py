@@ -67,7 +67,9 @@ def document(report: DataReport, counted: TokenReport | None) -> dict[str, Any]:
     values["path"] = str(report.path)
     values["problems"] = [_problem(problem) for problem in report.problems]
     values["first"] = [
-        asdict(shown.example) | {"row": shown.row} for shown in report.first if shown.example
+        asdict(preview.example) | {"row": preview.row}
+        for preview in report.first
+        if preview.example
     ]
     values["tokens"] = None
     if counted is not None:
@@ -106,9 +108,9 @@ def _print_report(report: DataReport) -> None:
     console.print(f"{report.path}: {report.kind}, {FORMS[report.form]}", style="bold", markup=False)
     skipped = report.broken + report.empty
     repeated = report.duplicates
-    twice = "n/a duplicates" if repeated is None else _counted(repeated, "duplicate")
+    duplicates = "n/a duplicates" if repeated is None else _counted(repeated, "duplicate")
     console.print(
-        f"{_counted(report.rows, 'row')}: {_counted(report.examples, 'example')} ({twice}), "
+        f"{_counted(report.rows, 'row')}: {_counted(report.examples, 'example')} ({duplicates}), "
         f"{report.broken:,} broken, {report.empty:,} empty",
         markup=False,
     )
@@ -119,13 +121,13 @@ def _print_report(report: DataReport) -> None:
     if skipped > _PROBLEMS:
         console.print(f"  and {skipped - _PROBLEMS:,} more; --json lists them", style="yellow")
     if skipped:
-        them = "This row is" if skipped == 1 else "These rows are"
-        rule = f"{them} skipped in training; finetune's --strict refuses the file instead."
+        subject = "This row is" if skipped == 1 else "These rows are"
+        rule = f"{subject} skipped in training; finetune's --strict refuses the file instead."
         console.print(rule, style="dim")
 
 
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+def _counted(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def _print_examples(report: DataReport) -> None:
@@ -148,14 +150,14 @@ def _marked(mark: str, content: str, style: str) -> Text:
 
 def _print_tokens(counted: TokenReport, tokens: TokenOptions, *, pairs: bool) -> None:
     console.print(f"\nAs the model sees them; template: {counted.template}", markup=False)
-    for shown in counted.first:
-        console.print(f"\nrow {shown.row}: {shown.tokens:,} tokens", style="bold")
-        for text, learned in shown.parts:
+    for preview in counted.first:
+        console.print(f"\nrow {preview.row}: {preview.tokens:,} tokens", style="bold")
+        for text, learned in preview.parts:
             stretch = text.removesuffix("\n")
-            mark = ("preferred" if shown.rejected else "learned") if learned else "read"
+            mark = ("preferred" if preview.rejected else "learned") if learned else "read"
             console.print(_marked(mark, stretch, "green" * learned))
-        if shown.rejected:
-            console.print(_marked("rejected", shown.rejected.removesuffix("\n"), "red"))
+        if preview.rejected:
+            console.print(_marked("rejected", preview.rejected.removesuffix("\n"), "red"))
     for note in counted.notes:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
     for problem in counted.refused[:_PROBLEMS]:
@@ -171,7 +173,7 @@ def _print_tokens(counted: TokenReport, tokens: TokenOptions, *, pairs: bool) ->
 
 def _figures(counted: TokenReport, tokens: TokenOptions, *, pairs: bool) -> list[tuple[str, str]]:
     """Each figure with its name; of pairs each answer, with its prompt, is a sequence."""
-    batch, what = tokens.global_batch or tokens.micro_batch, "sequences" if pairs else "examples"
+    batch, noun = tokens.global_batch or tokens.micro_batch, "sequences" if pairs else "examples"
     gain = [("packing saves computed positions", f"x {counted.packing_gain:.2f}")]
     steps = [(f"an epoch: steps of {batch}, packed", f"{counted.epoch_steps_packed:,}")]
     if pairs:  # they cannot be packed
@@ -181,9 +183,9 @@ def _figures(counted: TokenReport, tokens: TokenOptions, *, pairs: bool) -> list
         ("tokens: 95 % have at most", f"{counted.p95:,}"),
         ("tokens: longest", f"{counted.longest:,}"),
         ("tokens that are learned", f"{counted.learned_share:.1%}"),
-        (f"{what} longer than {tokens.seq_len:,}", f"{counted.truncated_share:.1%}"),
+        (f"{noun} longer than {tokens.seq_len:,}", f"{counted.truncated_share:.1%}"),
         ("tokens that are cut off", f"{counted.cut_share:.1%}"),
-        (f"{what} lost: all that is learned is cut off", f"{counted.lost_share:.1%}"),
+        (f"{noun} lost: all that is learned is cut off", f"{counted.lost_share:.1%}"),
         (f"padding in micro-batches of {tokens.micro_batch}", f"{counted.padding_share:.1%}"),
         *gain,
         ("an epoch: tokens", f"{counted.epoch_tokens:,}"),

@@ -127,11 +127,13 @@ def _show_result(run: Run, summary: dict[str, Any]) -> None:
     for row in gap.rows:
         values = _with_unit(row, row.predicted), _with_unit(row, row.measured)
         # The time was given: predicted is what the steps that it made would take.
-        what = f"time for {summary['steps']:,} steps" if row.what == RUN_TIME else row.what
-        table.add_row(what, *values, format_ratio(row.measured, row.predicted))
+        label = f"time for {summary['steps']:,} steps" if row.what == RUN_TIME else row.what
+        table.add_row(label, *values, format_ratio(row.measured, row.predicted))
     # The recipe reads bytes, and its loss is a natural logarithm.
-    for what in ("first", "last"):
-        table.add_row(f"loss, {what} step", "n/a", f"{number(summary[f'loss_{what}'])} nats/byte")
+    for position in ("first", "last"):
+        table.add_row(
+            f"loss, {position} step", "n/a", f"{number(summary[f'loss_{position}'])} nats/byte"
+        )
     table.add_row("optimizer steps", "n/a", f"{summary['steps']} steps")
     console.print()
     console.print(table)

@@ -170,14 +170,14 @@ def _number_kind(hint: Any) -> type | None:
 
 def _of_number(name: str, kind: type, default: Any, info: ParameterInfo) -> _Argument:
     """A number of the command itself: taken as text, and refused in our own words."""
-    shown, title = copy(info), name
-    shown.min = shown.max = None
+    option_info, title = copy(info), name
+    option_info.min = option_info.max = None
     if isinstance(info, OptionInfo):
         names = (info.default, *(info.param_decls or ()))  # Annotated: the first is its default
-        named = (each for each in names if isinstance(each, str) and each.startswith("--"))
-        title = next(named, f"--{name.replace('_', '-')}")
-        shown.metavar = info.metavar or f"<{kind.__name__}>"
-    given = default if default in {None, inspect.Parameter.empty} else f"{default:.12g}"
+        flags = (each for each in names if isinstance(each, str) and each.startswith("--"))
+        title = next(flags, f"--{name.replace('_', '-')}")
+        option_info.metavar = info.metavar or f"<{kind.__name__}>"
+    default_text = default if default in {None, inspect.Parameter.empty} else f"{default:.12g}"
     least, most = (None if limit is None else int(limit) for limit in (info.min, info.max))
     limits = Option(help="", least=least, most=most)
     field = DeclaredField(name=title, type=kind, default=default, option=limits)
@@ -187,15 +187,17 @@ def _of_number(name: str, kind: type, default: Any, info: ParameterInfo) -> _Arg
         return None if text is None else checked_field(field, field.read(text))
 
     optional: Any = str if default is inspect.Parameter.empty else str | None
-    return _Argument(parameters=[_keyword_only(name, given, Annotated[optional, shown])], read=read)
+    return _Argument(
+        parameters=[_keyword_only(name, default_text, Annotated[optional, option_info])], read=read
+    )
 
 
 def _of_option(field: DeclaredField) -> _Argument:
     """A declared option of the command itself; it keeps its default where it is not given."""
 
     def read(values: Mapping[str, Any]) -> Any:
-        given = values[field.name]
-        return field.default if given is None else checked_field(field, field.read(given))
+        value = values[field.name]
+        return field.default if value is None else checked_field(field, field.read(value))
 
     return _Argument(
         parameters=[_parameter(field.name, field, hidden=False, changes=False)], read=read
@@ -229,21 +231,21 @@ def _of_fields(kind: Any) -> _Argument:
 
 def _of_group(kind: Any, group: Group, own: set[str], hidden: tuple[str, ...]) -> _Argument:
     """The declared options of a dataclass; None = not given."""
-    known = {
+    group_options = {
         name: (holder, field)
         for name, (holder, field) in options_of(group.of).items()
         if name not in own and (not group.only or holder in group.only)
     }
 
     def read(values: Mapping[str, Any]) -> Any:
-        given = keywords(group.of, {name: values[name] for name in known})
-        return instance(group.of, given) if kind is group.of else given
+        group_values = keywords(group.of, {name: values[name] for name in group_options})
+        return instance(group.of, group_values) if kind is group.of else group_values
 
     parameters = [
         _parameter(
             name, field, hidden=name in hidden, changes=group.changes, topic=_topic(group.of, name)
         )
-        for name, (_, field) in known.items()
+        for name, (_, field) in group_options.items()
     ]
     return _Argument(parameters=parameters, read=read)
 
@@ -266,11 +268,11 @@ def options_of(kind: type) -> Mapping[str, tuple[str, DeclaredField]]:
     return flattened(kind)
 
 
-def keywords(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+def keywords(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """The keywords of `kind` from the options that were given; None = not given."""
     grouped: Mapping[str, type] = {} if kind is Job else groups(kind)
     result: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in values.items():
         if value is None:
             continue
         keyword, field = options_of(kind)[name]
@@ -279,13 +281,13 @@ def keywords(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def instance(kind: Any, given: Mapping[str, Any]) -> Any:
+def instance(kind: Any, values: Mapping[str, Any]) -> Any:
     """A value of `kind` from its keywords; a group is one too where its field is annotated so."""
-    hints, made = get_type_hints(kind), dict(given)
+    hints, field_values = get_type_hints(kind), dict(values)
     for name, inner in groups(kind).items():
-        if name in given and hints[name] is inner:
-            made[name] = instance(inner, given[name])
-    return kind(**made)
+        if name in values and hints[name] is inner:
+            field_values[name] = instance(inner, values[name])
+    return kind(**field_values)
 
 
 def _parameter(
@@ -295,7 +297,7 @@ def _parameter(
     # `DeclaredField.read` refuses in our own words.
     as_text = field.option.split or field.plain_type in {int, float}
     kind: Any = list[str] if several else str if as_text else field.plain_type
-    shown = typer.Option(
+    option = typer.Option(
         *field.names(changes=changes),
         help=_DEFAULT.sub("", field.help) if changes else f"{field.help}{field.default_text}",
         metavar=field.option.metavar or (f"<{field.plain_type.__name__}>" if as_text else None),
@@ -307,7 +309,7 @@ def _parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=None,
-        annotation=Annotated[kind | None, shown],
+        annotation=Annotated[kind | None, option],
     )
 
 
@@ -330,15 +332,15 @@ def describe(description: Description, *, layout_is_open: bool = False) -> Job:
         if model is not None:
             raise UsageError("--model and --like both say what is trained. Leave one out.")
         same = measurements.like(Store(), description.like)
-        model, given = same.pop("model"), same | values
+        model, job_values = same.pop("model"), same | values
     else:
-        given = values
+        job_values = values
     if model is None:
         raise UsageError(
             "The model is missing. Add --model M (workbench models lists them), --config FILE (a "
             "trainer's configuration), or --like RUN (a run, or a script that was measured)."
         )
-    job = Job.from_options(model, given, typed=values, layout_is_open=layout_is_open)
+    job = Job.from_options(model, job_values, typed=values, layout_is_open=layout_is_open)
     return calibrated(job, description.calibration)
 
 

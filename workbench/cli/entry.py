@@ -85,8 +85,8 @@ def _missing(error: FileNotFoundError | RuntimeError) -> str:
 
 def _in_one_line(error: Any) -> str:
     """What is wrong with the command line, and how it is written."""
-    said = error.format_message().strip()
-    parts = [said if said.endswith((".", "?")) else f"{said}."]
+    message = error.format_message().strip()
+    parts = [message if message.endswith((".", "?")) else f"{message}."]
     if error.ctx is not None:
         parts += _name_here(error)
         usage = " ".join(error.ctx.get_usage().split()).removeprefix("Usage: ")
@@ -107,16 +107,16 @@ def _name_here(error: Any) -> list[str]:
     """What this command calls an option that other commands and launchers call otherwise."""
     if getattr(error, "option_name", None) not in {*_RANKS, *_RANKS_ELSEWHERE}:
         return []
-    known = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
-    return [f"Here it is {flag}." for flag in _RANKS if flag in known][:1]
+    flags = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
+    return [f"Here it is {flag}." for flag in _RANKS if flag in flags][:1]
 
 
 def _say_that_the_queue_waits() -> None:
     """After a reboot no one serves a store's queue: reading starts nothing, but says so."""
-    given = sys.argv[1:]
-    root = next((two for argument, two in pairwise(given) if argument == "--store"), None)
-    root = next((argument[8:] for argument in given if argument.startswith("--store=")), root)
-    if "queue" in given[:1] or not os.path.isdir(  # noqa: PTH112  (no pathlib for --help)
+    words = sys.argv[1:]
+    root = next((two for argument, two in pairwise(words) if argument == "--store"), None)
+    root = next((argument[8:] for argument in words if argument.startswith("--store=")), root)
+    if "queue" in words[:1] or not os.path.isdir(  # noqa: PTH112  (no pathlib for --help)
         os.path.join(root or os.environ.get("WORKBENCH_STORE") or "runs", ".queue")  # noqa: PTH118
     ):
         return

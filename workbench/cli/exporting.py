@@ -25,7 +25,9 @@ from workbench.engines.refusals import ENGINES, RENTING, places, starters
 from workbench.errors import UsageError
 from workbench.store.names import check_local
 
-_WHAT = "A run (id, prefix, name or 'last'), a recipe, or a script; --trainer: or plans.json."
+_TARGET_HELP = (
+    "A run (id, prefix, name or 'last'), a recipe, or a script; --trainer: or plans.json."
+)
 _LISTED = ("model", "trainer", "gpu", "gpus", "nodes")
 
 
@@ -34,7 +36,9 @@ class ExportOptions(Description):
     """The options of ``workbench export``; with --trainer also those of ``workbench memory``."""
 
     HIDDEN = tuple(name for name in job_options() if name not in _LISTED)
-    what: Annotated[str | None, typer.Argument(metavar="RUN_RECIPE_OR_SCRIPT", help=_WHAT)] = None
+    target: Annotated[
+        str | None, typer.Argument(metavar="RUN_RECIPE_OR_SCRIPT", help=_TARGET_HELP)
+    ] = None
     arguments: Annotated[
         list[str] | None,
         typer.Argument(
@@ -75,22 +79,24 @@ def export(options: ExportOptions) -> None:
     if options.to is None and options.job.get("trainer") is not None:
         _for_trainer(options)
         return
-    if options.what is None or options.to is None:
+    if options.target is None or options.to is None:
         raise UsageError(
             "Give what to export and an engine: workbench export RUN --to ENGINE. Engines: "
             f"{', '.join(ENGINES)}. For a trainer's configuration: --trainer NAME."
         )
     if options.out is not None and options.out.exists() and not options.out.is_dir():
         raise UsageError(f"--out {options.out} is a file. Give a folder.")
-    made = make(_request(options).engine_job(options.store), options.to, address=options.address)
+    exported = make(
+        _request(options).engine_job(options.store), options.to, address=options.address
+    )
     if options.out is not None:
         check_local(options.out, "--out")
-    written = made.write(options.out) if options.out is not None else []
+    written = exported.write(options.out) if options.out is not None else []
     if options.as_json:
         out = None if options.out is None else str(options.out.absolute())
-        print_json({**made.document(), "out": out})
+        print_json({**exported.document(), "out": out})
     else:
-        _show(made, options.out, written)
+        _show(exported, options.out, written)
 
 
 def _for_trainer(options: ExportOptions) -> None:
@@ -100,57 +106,57 @@ def _for_trainer(options: ExportOptions) -> None:
 
     trainer: str = options.job["trainer"]
     model = options.job.get("model")
-    given = {name: value for name, value in options.job.items() if name != "trainer"}
-    is_typed = options.what is None and (model is not None or options.config is not None)
-    job = describe(replace(options, job=given)) if is_typed else None
-    job = job or described(options.what, options.rank, options.store)
+    job_options = {name: value for name, value in options.job.items() if name != "trainer"}
+    is_typed = options.target is None and (model is not None or options.config is not None)
+    job = describe(replace(options, job=job_options)) if is_typed else None
+    job = job or described(options.target, options.rank, options.store)
     try:
-        made = write_config(job, trainer, model)
+        config = write_config(job, trainer, model)
     except UsageError as error:
-        if not (options.what or "").endswith(".json"):
+        if not (options.target or "").endswith(".json"):
             raise
-        other = f"Or take another plan of {options.what}: --rank {options.rank + 1}"
+        other = f"Or take another plan of {options.target}: --rank {options.rank + 1}"
         raise UsageError(f"{error} {other}") from error
     if options.out is not None:
         check_local(options.out, "--out")
-        write_files(made, options.out)
+        write_files(config, options.out)
     if options.as_json:
         out = None if options.out is None else str(options.out.absolute())
-        print_json({**made.document(), "out": out})
+        print_json({**config.document(), "out": out})
         return
-    for note in made.notes:
+    for note in config.notes:
         errors.print(f"note: {note}", markup=False, soft_wrap=True)
-    for name, text in made.files.items() if options.out is None else ():
+    for name, text in config.files.items() if options.out is None else ():
         console.print(f"[bold]# {escape(name)}[/]")
         console.print(text, markup=False, soft_wrap=True)
     if options.out is not None:
-        console.print(f"wrote {', '.join(made.files)} to {options.out}", markup=False)
+        console.print(f"wrote {', '.join(config.files)} to {options.out}", markup=False)
         console.print(f"  cd {shlex.quote(str(options.out))}", markup=False, soft_wrap=True)
-    console.print(f"  {shlex.join(made.command)}", markup=False, soft_wrap=True)
+    console.print(f"  {shlex.join(config.command)}", markup=False, soft_wrap=True)
 
 
 def _request(options: ExportOptions) -> ExportRequest:
-    assert options.what is not None
+    assert options.target is not None
     plan = None if options.plan is None else plan_entry(options.plan, options.rank)
-    given = {"arguments": tuple(options.arguments or ()), "plan": plan, **options.request}
-    return ExportRequest.of(options.what, given)
+    request_options = {"arguments": tuple(options.arguments or ()), "plan": plan, **options.request}
+    return ExportRequest.of(options.target, request_options)
 
 
-def _show(made: Export, out: Path | None, written: list[Path]) -> None:
-    for note in made.notes:
+def _show(exported: Export, out: Path | None, written: list[Path]) -> None:
+    for note in exported.notes:
         errors.print(f"note: {note}", markup=False, soft_wrap=True)
     if out is None:
-        for name, text in made.files.items():
+        for name, text in exported.files.items():
             console.print(f"[bold]# {escape(name)}[/]")
             console.print(text, markup=False, soft_wrap=True)
-        copies = ", ".join(made.copies)
+        copies = ", ".join(exported.copies)
         if copies:
             console.print(f"beside it: {copies}", markup=False, soft_wrap=True)
-        console.print(f"write them with: --out {slug(made.job)}", markup=False, soft_wrap=True)
+        console.print(f"write them with: --out {slug(exported.job)}", markup=False, soft_wrap=True)
     else:
         console.print(f"wrote {len(written)} files to {out}", markup=False, soft_wrap=True)
         console.print(f"  cd {shlex.quote(str(out))}", markup=False, soft_wrap=True)
-    for line in made.next:
+    for line in exported.next:
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
@@ -162,14 +168,17 @@ def _why(options: ExportOptions) -> None:
             f"{options.to} rents nothing; it runs on your machines. Engines that rent: "
             f"{', '.join(RENTING)}."
         )
-    given = options.request
-    provider = None if "provider" not in given else known_provider(given["provider"])
+    request_options = options.request
+    provider = (
+        None if "provider" not in request_options else known_provider(request_options["provider"])
+    )
     rows = [place for place in places() if options.to in {None, place.engine}]
     rows = [place for place in rows if provider in {None, place.provider}]
     if not rows:
-        who = "No engine of ours" if options.to is None else f"{options.to} never"
+        subject = "No engine of ours" if options.to is None else f"{options.to} never"
         raise UsageError(
-            f"{who} rents at {provider}. For your own machines: --to torchrun, accelerate or slurm."
+            f"{subject} rents at {provider}. For your own machines: --to torchrun, accelerate or "
+            "slurm."
         )
     if options.as_json:
         print_json([_document(place) for place in rows])
@@ -182,7 +191,9 @@ def _why(options: ExportOptions) -> None:
         table.add_row(row.engine, row.provider, *(_cell(cell) for cell in cells))
     console.print(table)
     if provider is not None:
-        _started(provider, nodes=given.get("nodes", 1), spot=given.get("spot", False))
+        _started(
+            provider, nodes=request_options.get("nodes", 1), spot=request_options.get("spot", False)
+        )
 
 
 def _document(row: Any) -> dict[str, Any]:

@@ -87,5 +87,5 @@ def _show(piece: Piece) -> None:
         typer.echo("")
         rate = piece.tokens / piece.seconds if piece.seconds else 0.0
         note = f"; {piece.note}" if piece.note else ""
-        said = f"({piece.tokens} tokens, {rate:.1f} tokens/s{note})"
-        errors.print(said, style="dim", markup=False)
+        summary = f"({piece.tokens} tokens, {rate:.1f} tokens/s{note})"
+        errors.print(summary, style="dim", markup=False)

@@ -27,7 +27,7 @@ class HelpCommand(TyperCommand):
     """A command whose help lists its own options first, then those of each topic."""
 
     def invoke(self, ctx: Any) -> Any:
-        """As usual; Ctrl-C in a command that says nothing of it is told."""
+        """As usual; Ctrl-C prints a line where the command does not handle it itself."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:

@@ -33,8 +33,10 @@ def tag(
 ) -> None:
     """Add or remove tags of a run; without arguments, show them."""
     paths = wb.Store(store).locate(run)
-    away = [check_tag(tag) for tag in remove or ()]
-    _print(paths.directory.name, change_labels(paths, add=tags or (), remove=away), as_json=as_json)
+    removed = [check_tag(tag) for tag in remove or ()]
+    _print(
+        paths.directory.name, change_labels(paths, add=tags or (), remove=removed), as_json=as_json
+    )
 
 
 def note(
@@ -58,9 +60,10 @@ def archive(
 ) -> None:
     """Hide runs from lists without deleting them; --undo shows them again."""
     place = wb.Store(store)
-    every = [place.locate(run) for run in runs]  # all are known before the first is changed
+    all_paths = [place.locate(run) for run in runs]  # all are known before the first is changed
     done = {
-        run_paths.directory.name: change_labels(run_paths, archived=not undo) for run_paths in every
+        run_paths.directory.name: change_labels(run_paths, archived=not undo)
+        for run_paths in all_paths
     }
     if as_json:
         print_json([{"run": run, **labelled(labels)} for run, labels in done.items()])
@@ -86,12 +89,12 @@ def delete(
 ) -> None:
     """Delete ended runs permanently, including checkpoints. To hide them: workbench archive."""
     place = wb.Store(store)
-    found = [check_deletable(place, run) for run in dict.fromkeys(runs)]
-    sizes = [size(paths) for paths in found]
+    run_paths = [check_deletable(place, run) for run in dict.fromkeys(runs)]
+    sizes = [size(paths) for paths in run_paths]
     if not yes:
         _ask(sizes)
     freed: list[dict[str, Any]] = []
-    for paths, usage in zip(found, sizes, strict=True):
+    for paths, usage in zip(run_paths, sizes, strict=True):
         freed.append(asdict(remove(place, str(paths.directory))))
         if not as_json:
             console.print(f"deleted {usage.run}: {format_bytes(usage.bytes)} freed", markup=False)

@@ -36,12 +36,12 @@ from workbench.script_options.from_run import WHAT_IT_DOES
 from workbench.script_options.reading import read_options
 from workbench.units import format_usd
 
-_WHAT = f"A Python script, or a recipe: {', '.join(recipes())}."
+_TARGET_HELP = f"A Python script, or a recipe: {', '.join(recipes())}."
 
 
 @with_options
 def launch(  # noqa: PLR0913 - a command's options are its arguments
-    script: Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help=_WHAT)],
+    script: Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help=_TARGET_HELP)],
     arguments: ScriptArguments = None,
     *,
     module: ModuleOption = False,
@@ -77,17 +77,17 @@ def launch(  # noqa: PLR0913 - a command's options are its arguments
 
 def _show_help(target: str, *, run: bool, as_json: bool) -> None:
     """The options of the recipe or script; nothing is started, and run only where asked."""
-    what = resolve(target)
-    reading = read_options(what.path, recipe=what.recipe, module=what.module, run=run)
+    resolved = resolve(target)
+    reading = read_options(resolved.path, recipe=resolved.recipe, module=resolved.module, run=run)
     note = reading.note
     if reading.can_run and not run:
-        words = ["-m", what.module] if what.module else [target]
+        words = ["-m", resolved.module] if resolved.module else [target]
         more = shlex.join([*words, "--help-script"])
         note = f"{note} To see all: workbench launch {more}. {WHAT_IT_DOES}"
     if as_json:
         print_json(
             {
-                "recipe": what.recipe,
+                "recipe": resolved.recipe,
                 "help": reading.help,
                 "read": reading.way,
                 "complete": reading.complete,
@@ -100,7 +100,7 @@ def _show_help(target: str, *, run: bool, as_json: bool) -> None:
         return
     if reading.help:
         typer.echo(reading.help.rstrip("\n"))
-    if what.recipe is None:
+    if resolved.recipe is None:
         errors.print(note, markup=False, soft_wrap=True)
 
 
@@ -158,8 +158,10 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
         )
         return
     if checked.trainer is not None:
-        known = checked.workload is not None
-        note = checked.trainer.note if known else f"the script imports {checked.trainer.label}"
+        has_workload = checked.workload is not None
+        note = (
+            checked.trainer.note if has_workload else f"the script imports {checked.trainer.label}"
+        )
         console.print(f"# {note}", markup=False, soft_wrap=True)
     if checked.predicted is not None:
         table = "\n".join(f"#   {line}" for line in str(checked.predicted).splitlines())
@@ -211,9 +213,11 @@ def _epoch_lines(checked: wb.Request) -> list[str]:
 
 def _not_known(checked: wb.Request) -> str:
     """What to do about a script that nothing is known of."""
-    script, here = checked.script, Path.cwd()
-    shown = script.relative_to(here) if script.is_relative_to(here) else script
-    target = [str(shown)] if checked.module is None else ["-m", checked.module]
+    script, working_folder = checked.script, Path.cwd()
+    short_path = (
+        script.relative_to(working_folder) if script.is_relative_to(working_folder) else script
+    )
+    target = [str(short_path)] if checked.module is None else ["-m", checked.module]
     arguments = ["--", *checked.arguments] if checked.arguments else []
     line = typed(checked.store.root, "measure", *target)
     line = shlex.join([*shlex.split(line), *arguments])

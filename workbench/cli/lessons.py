@@ -21,15 +21,15 @@ def lessons(
     as_json: JsonOption = False,
 ) -> None:
     """Copy the lessons, notebooks on multi-GPU training, into a folder to work in."""
-    made = copy_lessons(folder)
-    first = lesson_files(made.folder)[0]
+    lessons_copy = copy_lessons(folder)
+    first = lesson_files(lessons_copy.folder)[0]
     if as_json:
-        names = {"copied": list(made.copied), "kept": list(made.kept)}
-        print_json({"folder": str(made.folder), **names, "first": str(first)})
+        names = {"copied": list(lessons_copy.copied), "kept": list(lessons_copy.kept)}
+        print_json({"folder": str(lessons_copy.folder), **names, "first": str(first)})
         return
-    text = f"{len(lesson_files(made.folder))} lessons are in {made.folder}."
-    if made.kept:
-        text += f" {len(made.kept)} of the files were there already and stay as they are."
+    text = f"{len(lesson_files(lessons_copy.folder))} lessons are in {lessons_copy.folder}."
+    if lessons_copy.kept:
+        text += f" {len(lessons_copy.kept)} of the files were there already and stay as they are."
     console.print(text, markup=False, soft_wrap=True)
     command = shlex.join(["jupyter", "lab", str(first)])
     console.print(f"Open the first in JupyterLab: {command}", markup=False, soft_wrap=True)

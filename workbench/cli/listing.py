@@ -43,20 +43,20 @@ def runs(
             if show is not None:
                 show(f"{done:,} of {of:,} runs read")
 
-        known = index.table(place, on_progress)
-    matching = choose(known, where=where, tag=tag, archived=everything, sort=sort)
+        all_runs = index.table(place, on_progress)
+    matching = choose(all_runs, where=where, tag=tag, archived=everything, sort=sort)
     for path in files:
         export.write(path, export.table_rows(matching), export.TABLE_COLUMNS)
         errors.print(f"{len(matching):,} runs written to {path}", markup=False)
     if as_json:
         print_json([{key: row[key] for key in (*LISTED, *_MORE)} for row in matching])
-    elif not known:
+    elif not all_runs:
         console.print(f"No runs in {place.root} yet. Start one: workbench launch gpt", markup=False)
     else:
         if matching:
             console.print(runs_table(matching[:_FIRST], as_trees=sort is None))
             _say_who_is_not_watched(matching)
-        _say_the_rest(len(known), len(matching), filtered=bool(where or tag))
+        _say_the_rest(len(all_runs), len(matching), filtered=bool(where or tag))
 
 
 def _say_who_is_not_watched(rows: list[dict[str, Any]]) -> None:
@@ -65,9 +65,9 @@ def _say_who_is_not_watched(rows: list[dict[str, Any]]) -> None:
             console.print(f"{row['run']}: {row['message']}", markup=False, soft_wrap=True)
 
 
-def _say_the_rest(known: int, matching: int, *, filtered: bool) -> None:
+def _say_the_rest(total: int, matching: int, *, filtered: bool) -> None:
     if matching > _FIRST:
         errors.print(f"{matching - _FIRST:,} more; filter with --where, write all with --csv")
-    if matching < known:
+    if matching < total:
         hidden = "do not match the filter" if filtered else "are archived (--all shows them)"
-        errors.print(f"{known - matching:,} of {known:,} runs {hidden}")
+        errors.print(f"{total - matching:,} of {total:,} runs {hidden}")

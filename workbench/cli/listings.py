@@ -32,13 +32,13 @@ def models_command(*, as_json: JsonOption = False) -> None:
 
 def gpus_command(*, as_json: JsonOption = False) -> None:
     """List the accelerators of the catalog; cells marked ? are unverified."""
-    known = gpus()
+    accelerators = gpus()
     if as_json:
-        print_json([_gpu_document(accelerator) for accelerator in known])
+        print_json([_gpu_document(accelerator) for accelerator in accelerators])
         return
     headers = ("gpu", "name", "memory", "GB/s", "bf16 TF", "link GB/s")
     table = _table(*headers, right=(2, 3, 4, 5), wrapped=1)
-    for gpu in known:
+    for gpu in accelerators:
         table.add_row(
             gpu.id,
             gpu.name,

@@ -236,11 +236,11 @@ def sparkline(values: list[float | None], width: int) -> str:
     >>> sparkline([3.0, 2.0, 1.0], 3)
     '█▅▁'
     """
-    known = [value for value in values if value is not None]
-    if not known:
+    numbers = [value for value in values if value is not None]
+    if not numbers:
         return ""
-    if len(known) > width:
-        known = [known[index * len(known) // width] for index in range(width)]
-    low, high = min(known), max(known)
+    if len(numbers) > width:
+        numbers = [numbers[index * len(numbers) // width] for index in range(width)]
+    low, high = min(numbers), max(numbers)
     scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0
-    return "".join(_BLOCKS[round((value - low) * scale)] for value in known)
+    return "".join(_BLOCKS[round((value - low) * scale)] for value in numbers)

@@ -21,7 +21,7 @@ _ONE_AT_A_TIME = threading.Lock()
 _WRONG_USAGE: Any = typer.BadParameter.__mro__[1]  # click's, or Typer's own since 0.2x
 _ROWS = (12, 6, 3, 2, 1)
 _TEXT = 400
-_WHOLE = 1e5  # from here on all digits before the point are kept: Unix times, bytes
+_ALL_DIGITS_FROM = 1e5  # from here on all digits before the point are kept: Unix times, bytes
 
 
 def run_command(name: str, words: Sequence[str]) -> str:
@@ -74,8 +74,8 @@ def short(document: Any, *, leave_out: Collection[str] = ()) -> str:
     """The document in at most `MOST_CHARACTERS`: no nulls, rounded numbers, bounded lists."""
     text = ""
     for rows in _ROWS:
-        kept = _light(document, rows, frozenset(leave_out))
-        text = json.dumps(kept, ensure_ascii=False, separators=(",", ":"))
+        shortened = _light(document, rows, frozenset(leave_out))
+        text = json.dumps(shortened, ensure_ascii=False, separators=(",", ":"))
         if len(text) <= MOST_CHARACTERS:
             return text
     return text[:MOST_CHARACTERS] + "… (cut)"
@@ -96,9 +96,11 @@ def _light(value: Any, rows: int, leave_out: frozenset[str]) -> Any:
             if key not in leave_out and item is not None
         }
     if isinstance(value, list):
-        every = cast("list[Any]", value)
-        kept = [_light(row, rows, leave_out) for row in every[:rows]]
-        return kept if len(every) <= rows else [*kept, f"… {len(every) - rows} more"]
+        all_rows = cast("list[Any]", value)
+        first_rows = [_light(row, rows, leave_out) for row in all_rows[:rows]]
+        return (
+            first_rows if len(all_rows) <= rows else [*first_rows, f"… {len(all_rows) - rows} more"]
+        )
     if isinstance(value, str):
         return value if len(value) <= _TEXT else f"{value[:_TEXT]}…"
     return _rounded(value) if isinstance(value, float) else value
@@ -107,5 +109,5 @@ def _light(value: Any, rows: int, leave_out: frozenset[str]) -> Any:
 def _rounded(value: float) -> float | int | str:
     if not math.isfinite(value):
         return str(value)
-    near = float(f"{value:.4g}") if abs(value) < _WHOLE else round(value)
-    return int(near) if near == int(near) else near
+    rounded = float(f"{value:.4g}") if abs(value) < _ALL_DIGITS_FROM else round(value)
+    return int(rounded) if rounded == int(rounded) else rounded

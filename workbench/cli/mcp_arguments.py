@@ -36,33 +36,35 @@ class PlainServer(MCPServer[Any]):
         tools = {tool.name: tool.input_schema for tool in await self.list_tools()}
         if name not in tools:
             raise ToolError(str(UnknownNameError.near("tool", name, tools)))
-        known: dict[str, Any] = tools[name].get("properties", {})
-        for given, value in arguments.items():
-            if given not in known:
-                raise ToolError(str(UnknownNameError.near(f"argument of {name}", given, known)))
-            if given in {"run", "runs"} and "/" in str(value):
-                raise ToolError(f"{given} is {value!r}: give ids of this store's runs.")
-            if given in _NAMES and any(word.startswith("-") for word in _words(value)):
-                raise ToolError(f"{given} is {value!r}: it cannot be an option.")
+        properties: dict[str, Any] = tools[name].get("properties", {})
+        for argument, value in arguments.items():
+            if argument not in properties:
+                raise ToolError(
+                    str(UnknownNameError.near(f"argument of {name}", argument, properties))
+                )
+            if argument in {"run", "runs"} and "/" in str(value):
+                raise ToolError(f"{argument} is {value!r}: give ids of this store's runs.")
+            if argument in _NAMES and any(word.startswith("-") for word in _words(value)):
+                raise ToolError(f"{argument} is {value!r}: it cannot be an option.")
         try:
             return await super().call_tool(name, arguments, context)
         except ToolError as error:
             wrong = getattr(error.__cause__, "errors", None)
             if wrong is None:
-                said = str(error).removeprefix(f"Error executing tool {name}: ")
-                raise ToolError(said) from error
+                message = str(error).removeprefix(f"Error executing tool {name}: ")
+                raise ToolError(message) from error
             place = str(wrong()[0]["loc"][0])
-            raise ToolError(_sentence(name, place, arguments, known.get(place, {}))) from error
+            raise ToolError(_sentence(name, place, arguments, properties.get(place, {}))) from error
 
 
 def _words(value: object) -> list[str]:
     """A text, or the texts of a list."""
-    return [str(one) for one in (value if isinstance(value, list) else [value])]
+    return [str(word) for word in (value if isinstance(value, list) else [value])]
 
 
-def _sentence(tool: str, name: str, given: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
-    allowed = [one.get("type") for one in schema.get("anyOf", [schema])]
+def _sentence(tool: str, name: str, arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+    allowed = [alternative.get("type") for alternative in schema.get("anyOf", [schema])]
     kinds = " or ".join(_TYPES[kind] for kind in allowed if kind in _TYPES)
-    if name not in given:
+    if name not in arguments:
         return f"{tool} needs {name}: {kinds}."
-    return f"{name} of {tool} must be {kinds}, not {given[name]!r}."
+    return f"{name} of {tool} must be {kinds}, not {arguments[name]!r}."

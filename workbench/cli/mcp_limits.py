@@ -123,8 +123,8 @@ class AgentLimits:
 
     def words(self, own_usd: float | None = None) -> list[str]:
         """Options that hold all attempts of a run to its dollars; `own_usd`: its own limit."""
-        given = [most for most in (self.max_usd, own_usd) if most is not None]
-        return [] if self.max_usd is None else ["--max-usd", f"{min(given):.12g}"]
+        limits = [most for most in (self.max_usd, own_usd) if most is not None]
+        return [] if self.max_usd is None else ["--max-usd", f"{min(limits):.12g}"]
 
     def _hours_left(self, predicted: PredictedRun, spent: Spent) -> float:
         hours = [] if self.max_hours is None else [self.max_hours - spent.hours]

@@ -41,7 +41,7 @@ _INSTRUCTIONS = (
 
 def server(limits: AgentLimits, store: str) -> PlainServer:
     """The server with its tools; those that act refuse where it only reads."""
-    made = PlainServer(
+    plain_server = PlainServer(
         "training-workbench",
         instructions=_INSTRUCTIONS.format(limits=limits),
         version=__version__,
@@ -51,17 +51,17 @@ def server(limits: AgentLimits, store: str) -> PlainServer:
     reading = (tools.doctor, tools.help, tools.memory, tools.cost, tools.plan, tools.runs)
     reading += (tools.show, tools.metrics, tools.logs, tools.diagnose, tools.compare, tools.dry_run)
     for tool in (*reading, tools.launch, tools.stop, tools.steer, tools.resume):
-        made.add_tool(_said(tool), structured_output=False)
-    return made
+        plain_server.add_tool(_with_tool_errors(tool), structured_output=False)
+    return plain_server
 
 
-def _said(tool: Callable[..., str]) -> Callable[..., str]:
+def _with_tool_errors(tool: Callable[..., str]) -> Callable[..., str]:
     """The tool, whose refusals reach the agent as the sentences that they are."""
 
     @functools.wraps(tool)
-    def called(*given: Any, **named: Any) -> str:
+    def called(*arguments: Any, **keywords: Any) -> str:
         try:
-            return tool(*given, **named)
+            return tool(*arguments, **keywords)
         except WorkbenchError as error:
             raise ToolError(str(error)) from error
 
@@ -276,6 +276,6 @@ def _line(row: list[Any]) -> str:
 def _figure(value: Any) -> str:
     """Counts in full, such as steps and tokens; six digits of what is measured."""
     if isinstance(value, float):
-        whole = value.is_integer() and abs(value) < _EXACT
-        return f"{value:.0f}" if whole else f"{value:.6g}"
+        is_whole = value.is_integer() and abs(value) < _EXACT
+        return f"{value:.0f}" if is_whole else f"{value:.6g}"
     return str(value)

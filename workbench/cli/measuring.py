@@ -48,8 +48,8 @@ def measure(
     if as_json:
         print_json(document(measurement))
     else:
-        given = launch.store
-        root = (given if isinstance(given, Store) else Store(given)).root if given else None
+        place = launch.store
+        root = (place if isinstance(place, Store) else Store(place)).root if place else None
         _print(measurement, script, module=module, root=root)
 
 
@@ -149,10 +149,10 @@ def commands(
     if root is not None:  # estimates look in the usual store alone
         where = f"WORKBENCH_STORE={shlex.quote(str(root))} "
     like = shlex.quote(measurement.script if module else script)
-    given = ["--", *measurement.arguments] if measurement.arguments else []
-    again = shlex.join([*(["-m"] if module else []), script, "--dry-run", *given])
+    script_arguments = ["--", *measurement.arguments] if measurement.arguments else []
+    launch_words = shlex.join([*(["-m"] if module else []), script, "--dry-run", *script_arguments])
     return (
         f"{where}workbench memory --like {like} --gpu a100 --gpus 8 --strategy fsdp",
         f"{where}workbench plan --like {like} --tokens 1e9",
-        f"{where}workbench launch {again}",
+        f"{where}workbench launch {launch_words}",
     )

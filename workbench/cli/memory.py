@@ -175,9 +175,9 @@ def _card(job: Job) -> dict[str, Any]:
 def _host(report: MemoryAnswer) -> dict[str, Any]:
     """What the host has for what offload needs (`host_bytes`); null where either is not known."""
     cluster, needed = report.job.cluster, report.estimate.host_bytes
-    there = cluster.memory_bytes if isinstance(cluster, Cluster) else None
-    fits = None if needed is None or there is None else needed <= there
-    return {"host_memory_bytes": there, "host_fits": fits}
+    memory_bytes = cluster.memory_bytes if isinstance(cluster, Cluster) else None
+    fits = None if needed is None or memory_bytes is None else needed <= memory_bytes
+    return {"host_memory_bytes": memory_bytes, "host_fits": fits}
 
 
 def _limit_document(report: sizing.Answer) -> dict[str, Any]:
@@ -186,11 +186,11 @@ def _limit_document(report: sizing.Answer) -> dict[str, Any]:
 
 def _served(options: MemoryOptions) -> tuple[Job, Estimate]:
     """Inference: the model is split over all GPUs by tensor parallelism."""
-    named = options.job.get("strategy")
-    if named is not None and named.strip().lower() not in {"single", "tp"}:
+    strategy_name = options.job.get("strategy")
+    if strategy_name is not None and strategy_name.strip().lower() not in {"single", "tp"}:
         raise UsageError(
-            f"Inference is estimated for single and tp, not {named!r}. Omit --strategy: all GPUs "
-            "share the model."
+            f"Inference is estimated for single and tp, not {strategy_name!r}. Omit --strategy: "
+            "all GPUs share the model."
         )
     frozen = {"quantization": None, "lora_rank": None, "strategy": None}
     job = describe(replace(options, job={**options.job, **frozen}))

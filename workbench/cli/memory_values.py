@@ -70,8 +70,8 @@ class MemoryAnswer:
     def assumed(self) -> tuple[str, ...]:
         """What else the answer rests on."""
         cautions = self.cautions
-        every = (*self.job.notes, *self.estimate.assumptions)
-        return tuple(sentence for sentence in every if sentence not in cautions)
+        all_sentences = (*self.job.notes, *self.estimate.assumptions)
+        return tuple(sentence for sentence in all_sentences if sentence not in cautions)
 
     @property
     def gpu(self) -> Accelerator | None:

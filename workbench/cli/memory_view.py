@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from workbench.describe.job import Job
 
 _COLOURS = ("blue", "cyan", "green", "magenta", "yellow", "bright_blue", "bright_magenta")
-_SWITCHES, _OTHERS, _CARDS, _STAGES = 7, 4, 6, 12
+_SWITCHES, _OTHER_SWITCHES, _CARDS, _STAGES = 7, 4, 6, 12
 
 
 def training_view(report: MemoryAnswer, width: int) -> RenderableType:
@@ -49,7 +49,7 @@ def inference_view(
     """Everything about a serving process."""
     model, tp = job.workload.model, job.strategy.tp
     per_token = cache_bytes_per_token(model, tp=tp, kv_bytes=options.kv_bytes)
-    what = f"serving {job.workload.micro_batch} x {job.workload.seq_len} tokens"
+    subject = f"serving {job.workload.micro_batch} x {job.workload.seq_len} tokens"
     table = _table()
     size, per = format_bytes(estimate.on_card_bytes), "rank" if _on_cpu(job) else "GPU"
     table.add_row("in memory" if _on_cpu(job) else "on card", size, f"per {per}")
@@ -57,7 +57,7 @@ def inference_view(
         table.add_row("card", format_bytes(estimate.card_bytes), _verdict(estimate, None))
     table.add_row("cache", format_bytes(per_token), f"per token and {per}")
     pieces: list[RenderableType | None] = [
-        _inputs(job, what),
+        _inputs(job, subject),
         table,
         _parts(estimate, width, "rank" if _on_cpu(job) else "on card"),
         _sentences("Assumed", (*job.notes, *estimate.assumptions), dim=True),
@@ -66,11 +66,11 @@ def inference_view(
 
 
 def _spaced(pieces: Iterable[RenderableType | None]) -> Group:
-    shown: list[RenderableType] = []
+    spaced: list[RenderableType] = []
     for piece in pieces:
         if piece is not None:
-            shown += [piece, ""]
-    return Group(*shown[:-1])
+            spaced += [piece, ""]
+    return Group(*spaced[:-1])
 
 
 def _table(*headers: str, right: tuple[int, ...] = (1,)) -> Table:
@@ -85,13 +85,13 @@ def _table(*headers: str, right: tuple[int, ...] = (1,)) -> Table:
     return table
 
 
-def _inputs(job: Job, what: str) -> Table:
+def _inputs(job: Job, subject: str) -> Table:
     workload, strategy, cluster = job.workload, job.strategy, job.cluster
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(style="bold", no_wrap=True)
     table.add_column(overflow="fold")
     model = workload.model
-    table.add_row("What", f"{model.name}, {format_count(model.parameters)} parameters; {what}")
+    table.add_row("What", f"{model.name}, {format_count(model.parameters)} parameters; {subject}")
     ranks = f"{strategy.world_size} GPU{'s' * (strategy.world_size > 1)}"
     if _on_cpu(job):
         ranks = f"{strategy.world_size} CPU rank{'s' * (strategy.world_size > 1)}"
@@ -133,8 +133,8 @@ def _numbers(report: MemoryAnswer) -> Table:
     verdict = _verdict(estimate, report.headroom)
     if simulation is None:
         table = _table()
-        for name, size, what in rows:
-            table.add_row(name, format_bytes(size), what)
+        for name, size, explanation in rows:
+            table.add_row(name, format_bytes(size), explanation)
         table.add_row("", "", _range(estimate))
         table.add_row("card", format_bytes(estimate.card_bytes), verdict)
         return table
@@ -147,9 +147,9 @@ def _numbers(report: MemoryAnswer) -> Table:
         None,
     )
     for (name, size, _), other in zip(rows, exact, strict=True):
-        seen = "" if other is None else format_bytes(other)
+        simulated = "" if other is None else format_bytes(other)
         ratio = "" if other is None else format_ratio(other, size)
-        table.add_row(name, format_bytes(size), seen, ratio, "")
+        table.add_row(name, format_bytes(size), simulated, ratio, "")
     table.add_row("card", format_bytes(estimate.card_bytes), "", "", verdict)
     fits = {True: "fits; ", False: "does not fit; ", None: ""}[simulation.fits]
     result = f"{fits}peak: {simulation.peak}; simulated in {format_seconds(simulation.seconds)}"
@@ -172,8 +172,8 @@ def _cpu_numbers(report: MemoryAnswer) -> Table:
     table.add_row("rank", format_bytes(estimate.total_bytes), "resident memory, as top shows it")
     table.add_row("", "", _range(estimate))
     if ranks > 1:
-        whole = format_bytes(ranks * estimate.total_bytes)
-        table.add_row("all ranks", whole, f"{ranks} of them share the host's memory")
+        all_bytes = format_bytes(ranks * estimate.total_bytes)
+        table.add_row("all ranks", all_bytes, f"{ranks} of them share the host's memory")
     return table
 
 
@@ -201,7 +201,7 @@ def _verdict(estimate: Estimate, headroom: float | None) -> Text:
     return Text(text, style="bold green")
 
 
-def _parts(estimate: Estimate, width: int, whole: str = "on card") -> Table:
+def _parts(estimate: Estimate, width: int, total_label: str = "on card") -> Table:
     """The parts, each where the one before ends, against the card (its end is a bar)."""
     table = _table("part", "size", "")
     full = max(estimate.on_card_bytes, estimate.card_bytes or 0, 1)
@@ -214,7 +214,7 @@ def _parts(estimate: Estimate, width: int, whole: str = "on card") -> Table:
         table.add_row(name, format_bytes(size), bar)
         start += size
     bar = _bar(0, estimate.on_card_bytes, full, room, end, "bold")
-    table.add_row(whole, format_bytes(estimate.on_card_bytes), bar)
+    table.add_row(total_label, format_bytes(estimate.on_card_bytes), bar)
     return table
 
 
@@ -271,15 +271,15 @@ def _switches(report: MemoryAnswer) -> Table | None:
     _switch_rows(table, same[:_SWITCHES], fits=report.estimate.fits)
     if other:
         table.add_row("", "", Text("switches that change the result", style="bold"))
-        _switch_rows(table, other[:_OTHERS], fits=report.estimate.fits)
-    more = max(0, len(same) - _SWITCHES) + max(0, len(other) - _OTHERS)
+        _switch_rows(table, other[:_OTHER_SWITCHES], fits=report.estimate.fits)
+    more = max(0, len(same) - _SWITCHES) + max(0, len(other) - _OTHER_SWITCHES)
     if more:
         table.add_row("", "", Text(f"… and {more} that save less, see --json", style="dim"))
     return table
 
 
-def _switch_rows(table: Table, shown: list[sizing.Switch], *, fits: bool | None) -> None:
-    for switch in shown:
+def _switch_rows(table: Table, switches: list[sizing.Switch], *, fits: bool | None) -> None:
+    for switch in switches:
         text = Text(switch.name, style="bold")
         text.append(f"  {switch.option}", style="cyan not bold")
         text.append(f"\n{switch.cost}", style="dim not bold")

@@ -29,8 +29,8 @@ _STOPPED = "Stopped: nothing was committed; the same command continues where it 
 def export_model_command(
     run: RunArgument = "last",
     *,
-    wanted: Annotated[dict[str, Any], Group(of=ModelExport)],
-    to_hub: Annotated[dict[str, Any], Group(of=HubPush)],
+    export_options: Annotated[dict[str, Any], Group(of=ModelExport)],
+    hub_options: Annotated[dict[str, Any], Group(of=HubPush)],
     store: StoreOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -40,14 +40,16 @@ def export_model_command(
     --push uploads it with your token (HF_TOKEN or hf auth login): private, one commit, after a
     --dry-run that shows files, sizes, license and what would be replaced.
     """
-    push = HubPush(**to_hub)
+    push = HubPush(**hub_options)
     paths, pushed = RunPaths(wb.attach(run, store).directory), None
     try:
         with _progress_bar() as show:
             if push.push is None:
-                exported = export_model(paths, ModelExport(**wanted), on_progress=show)
+                exported = export_model(paths, ModelExport(**export_options), on_progress=show)
             else:
-                exported, pushed = push_model(paths, push, ModelExport(**wanted), on_progress=show)
+                exported, pushed = push_model(
+                    paths, push, ModelExport(**export_options), on_progress=show
+                )
     except KeyboardInterrupt:
         errors.print(_STOPPED if push.push else "Stopped: nothing was written.", markup=False)
         raise typer.Exit(130) from None
@@ -89,9 +91,9 @@ def _show_push(pushed: Pushed) -> None:
     uploaded = pushed.commit is not None
     verb = "uploaded to" if uploaded else "would be uploaded to"
     _say(f"{verb} {printable(pushed.url)} as {printable(pushed.user)}")
-    there = "exists" if pushed.exists else "new"
+    state = "exists" if pushed.exists else "new"
     license_name = printable(pushed.license)
-    _say(f"  repository: {there}, {visibility}; license: {license_name}")
+    _say(f"  repository: {state}, {visibility}; license: {license_name}")
     if pushed.license == "unknown":
         _say("  note: say the license in README.md's header before others use it")
     for file in pushed.files:
@@ -106,7 +108,7 @@ def _show_push(pushed: Pushed) -> None:
 
 @contextmanager
 def _progress_bar() -> Generator[Callable[[float, str], None] | None]:
-    """A bar on stderr; None where no one looks."""
+    """A bar on stderr; None where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return

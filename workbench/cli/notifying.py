@@ -49,8 +49,8 @@ def add(
     mailtos://USER:PASSWORD@HOST?to=NAME@HOST, any https:// address that takes JSON, or any
     other that Apprise knows. Leave the address out to keep it from the shell's history.
     """
-    given = url or _asked()
-    target = Target(name=name, url=delivery.understood(given.strip()), findings=level(findings))
+    address = url or _prompted_address()
+    target = Target(name=name, url=delivery.understood(address.strip()), findings=level(findings))
     with changing_targets() as targets:
         verb = "Changed" if name in targets else "Added"
         targets[name] = target
@@ -135,7 +135,7 @@ def _row(target: Target) -> dict[str, str]:
     }
 
 
-def _asked() -> str:
+def _prompted_address() -> str:
     if not sys.stdin.isatty():
         line = sys.stdin.readline().strip()
         if not line:

@@ -56,7 +56,7 @@ def answer(options: PlanOptions) -> PlanAnswer:
     """Read the options, search, measure the search's time.
 
     Raises:
-        UsageError: an impossible value, a name no one knows; the message says what is allowed.
+        UsageError: an impossible value or an unknown name; the message says what is allowed.
     """
     search = question(options)
     began = time.perf_counter()
@@ -79,16 +79,16 @@ def find_plans(search: Question, progress: Progress | None = None) -> Plans:
     Raises:
         UsageError: nothing is known of the machines, or the length of the run is absurd.
     """
-    given: dict[str, Any] = {
+    common: dict[str, Any] = {
         "global_batch": search.global_batch,
         "space": search.space,
         "run": search.run,
     }
-    what = search.job or search.workload
+    subject = search.job or search.workload
     if (cluster := search.cluster) is None:
-        return plan_offers(what, limits=search.limits, progress=progress, **given)
+        return plan_offers(subject, limits=search.limits, progress=progress, **common)
     conditions = measured_conditions(cluster) if search.is_here else None
-    return plan_on(cluster, what, conditions=conditions, **given)
+    return plan_on(cluster, subject, conditions=conditions, **common)
 
 
 def _calibration_notes(plans: Plans) -> tuple[str, ...]:
@@ -104,8 +104,10 @@ def question(options: PlanOptions) -> Question:
         UsageError: an impossible value, an unknown name; the message says what is allowed.
     """
     _refuse_decided(options)
-    kept = {name: value for name, value in options.job.items() if name not in options.BETWEEN}
-    described = describe(replace(options, job={**kept, "cpu": True}), layout_is_open=True)
+    job_options = {
+        name: value for name, value in options.job.items() if name not in options.BETWEEN
+    }
+    described = describe(replace(options, job={**job_options, "cpu": True}), layout_is_open=True)
     data = Space().data + (DATA[-2:] if options.zero else ())
     space = Space(data=data, offload=not options.no_offload, launchable=not options.all_layouts)
     if options.any_script:
@@ -144,46 +146,46 @@ def document(report: PlanAnswer) -> dict[str, Any]:
     }
 
 
-def _refuse_decided(given: PlanOptions) -> None:
-    for name in given.HIDDEN:
-        if given.job.get(name) is not None:
+def _refuse_decided(query: PlanOptions) -> None:
+    for name in query.HIDDEN:
+        if query.job.get(name) is not None:
             raise UsageError(
-                f"{options()[name].flag} {given.job[name]} is decided by the plan. Remove it, or "
+                f"{options()[name].flag} {query.job[name]} is decided by the plan. Remove it, or "
                 "use workbench cost for one layout."
             )
 
 
-def _own_machines(given: PlanOptions) -> Cluster | None:
+def _own_machines(query: PlanOptions) -> Cluster | None:
     """The machines that are described or at hand; None = the plan chooses some to rent."""
-    described: dict[str, Any] = {"gpus": given.gpus, "nodes": given.nodes}
-    described |= {name: given.job.get(name) for name in given.BETWEEN}
+    described: dict[str, Any] = {"gpus": query.gpus, "nodes": query.nodes}
+    described |= {name: query.job.get(name) for name in query.BETWEEN}
     described = {name: value for name, value in described.items() if value is not None}
-    own = [*described, *["usd_per_hour"] * (given.usd_per_hour is not None)]
-    if not given.here and not own:
+    own = [*described, *["usd_per_hour"] * (query.usd_per_hour is not None)]
+    if not query.here and not own:
         return None
-    asked = _flag("here" if given.here else own[0])
-    for name in given.MARKET:
-        if getattr(given, name) != _OPTIONS[name].default:
+    flag = _flag("here" if query.here else own[0])
+    for name in query.MARKET:
+        if getattr(query, name) != _OPTIONS[name].default:
             raise UsageError(
-                f"{_flag(name)} chooses among rented machines, and {asked} plans for yours. "
+                f"{_flag(name)} chooses among rented machines, and {flag} plans for yours. "
                 "Remove one of them."
             )
-    if given.here and (described or given.gpu):
+    if query.here and (described or query.gpu):
         raise UsageError(
             f"--here plans for the GPUs of this host, and {_flag(next(iter(described), 'gpu'))} "
             "describes others. Remove one of them."
         )
-    if given.here:
+    if query.here:
         host = detect_host()
         return (
-            host if given.usd_per_hour is None else replace(host, usd_per_hour=given.usd_per_hour)
+            host if query.usd_per_hour is None else replace(host, usd_per_hour=query.usd_per_hour)
         )
-    if given.gpus is None or len(given.gpu) != 1:
+    if query.gpus is None or len(query.gpu) != 1:
         raise UsageError(
-            f"{asked} describes machines that you have. Say which: --gpu h100 --gpus 8 (and "
+            f"{flag} describes machines that you have. Say which: --gpu h100 --gpus 8 (and "
             "--nodes 2), or remove it to choose among rented ones."
         )
-    return Cluster.rented(given.gpu[0], usd_per_hour=given.usd_per_hour, **described)
+    return Cluster.rented(query.gpu[0], usd_per_hour=query.usd_per_hour, **described)
 
 
 def _flag(name: str) -> str:
@@ -191,11 +193,11 @@ def _flag(name: str) -> str:
 
 
 def _limits(options: PlanOptions) -> Limits:
-    known = prices.providers()
+    all_providers = prices.providers()
     return Limits(
         budget_usd=options.budget_usd,
         deadline_hours=options.deadline_hours,
-        providers=tuple(prices.provider_name(name, known) for name in options.providers),
+        providers=tuple(prices.provider_name(name, all_providers) for name in options.providers),
         gpus=options.gpu,
         regions=options.regions,
         max_gpus=options.max_gpus,

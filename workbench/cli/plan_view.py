@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workbench.describe import Strategy
     from workbench.planning import Plan, Plans
 
-_SHOWN = 10
+_MAX_LISTED = 10
 
 
 def plan_view(report: PlanAnswer) -> RenderableType:
@@ -36,11 +36,11 @@ def plan_view(report: PlanAnswer) -> RenderableType:
     else:
         pieces.append(_sentences("No plan", plans.misses))
     pieces += [_rejected(plans), _sentences("Assumed", (*_assumed(report), *report.notes))]
-    shown: list[RenderableType] = []
+    spaced: list[RenderableType] = []
     for piece in pieces:
         if piece is not None:
-            shown += [piece, ""]
-    return Group(*shown[:-1])
+            spaced += [piece, ""]
+    return Group(*spaced[:-1])
 
 
 def launch_line(plan: Plan) -> str | None:
@@ -121,14 +121,14 @@ def _table(plans: Plans) -> Table:
             overflow="fold",
         )
     front, seen = set(plans.pareto), set[tuple[float | None, float]]()
-    shown: list[tuple[int, Plan]] = []
+    listed: list[tuple[int, Plan]] = []
     for position, plan in enumerate(plans.plans):
         new = (plan.usd, plan.hours) not in seen  # the same machines in another region
         seen.add((plan.usd, plan.hours))
-        if position < _SHOWN or (position in front and new):
-            shown.append((position, plan))
-    times = format_column(3600 * plan.hours for _, plan in shown)
-    for (position, plan), takes in zip(shown, times, strict=True):
+        if position < _MAX_LISTED or (position in front and new):
+            listed.append((position, plan))
+    times = format_column(3600 * plan.hours for _, plan in listed)
+    for (position, plan), takes in zip(listed, times, strict=True):
         table.add_row(f"{position + 1}{'*' if position in front else ''}", *_row(plan, takes))
     if plans.best and plans.best.usd is not None:
         table.caption = "* Pareto front: no other plan is both cheaper and faster"

@@ -79,7 +79,7 @@ def _ask_providers(names: list[str], seconds: float) -> tuple[ProviderAnswer, ..
     """Ask the providers, telling each answer on stderr as it comes."""
     stderr = Console(stderr=True, highlight=False)
     live = [name for name in names if name in (*WITHOUT_KEY, *WITH_KEY)]
-    others = [
+    without_live = [
         ProviderAnswer(provider=name, error="does not have live prices: gpuhunt does not list it")
         for name in names
         if name not in live
@@ -88,20 +88,20 @@ def _ask_providers(names: list[str], seconds: float) -> tuple[ProviderAnswer, ..
     def on_answer(answer: ProviderAnswer) -> None:
         stderr.print(_sentence(answer), markup=False, soft_wrap=True)
 
-    for answer in others:
+    for answer in without_live:
         on_answer(answer)
     if names and not live:
-        return tuple(others)
-    return (*refresh(live or None, seconds=seconds, on_answer=on_answer), *others)
+        return tuple(without_live)
+    return (*refresh(live or None, seconds=seconds, on_answer=on_answer), *without_live)
 
 
 def _sentence(answer: ProviderAnswer) -> str:
     if answer.error is None:
         return f"{answer.provider}: {len(answer.offers)} offers"
-    kept = (
+    cached_note = (
         (f"; using its {len(answer.offers)} offers of {answer.fetched_at}") if answer.offers else ""
     )
-    return f"{answer.provider}: {answer.error}{kept}"
+    return f"{answer.provider}: {answer.error}{cached_note}"
 
 
 def ranked(offers: tuple[Offer, ...], *, spot: bool = False) -> tuple[Offer, ...]:
@@ -113,8 +113,8 @@ def ranked(offers: tuple[Offer, ...], *, spot: bool = False) -> tuple[Offer, ...
         value = offer.spot_usd_per_hour if spot else on_demand
         return float("inf") if value is None else value / offer.gpus
 
-    kept = [offer for offer in offers if not spot or offer.spot_usd_per_hour is not None]
-    return tuple(sorted(kept, key=lambda offer: (order[offer.gpu], price(offer), -offer.gpus)))
+    priced = [offer for offer in offers if not spot or offer.spot_usd_per_hour is not None]
+    return tuple(sorted(priced, key=lambda offer: (order[offer.gpu], price(offer), -offer.gpus)))
 
 
 def document(offer: Offer) -> dict[str, Any]:
@@ -182,8 +182,8 @@ def _table(rows: list[tuple[Offer, int]], width: int) -> Table:
             overflow="fold",
             min_width=_LEAST.get(name),
         )
-    for offer, others in rows:
-        region = f"{offer.region} +{others}".strip() if others else offer.region
+    for offer, other_regions in rows:
+        region = f"{offer.region} +{other_regions}".strip() if other_regions else offer.region
         machine = f"{offer.name} {region}" if narrow else offer.name
         table.add_row(
             *(f"{offer.gpus} x {offer.gpu}", offer.provider, machine),

@@ -22,7 +22,7 @@ PATIENCE = 0.5
 
 @contextmanager
 def status_line() -> Generator[Callable[[str], None] | None]:
-    """Yield what shows a line; None where no one looks: no terminal on stderr."""
+    """Yield what shows a line; None where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -47,7 +47,7 @@ def status_line() -> Generator[Callable[[str], None] | None]:
 
 
 @contextmanager
-def interruptible(kept: str) -> Generator[Callable[[str], None]]:
+def interruptible(kept_text: str) -> Generator[Callable[[str], None]]:
     """Yield what shows how far runs of a script are, with the time, on stderr.
 
     Ctrl-C and SIGTERM end the command with their exit code, saying what was `kept`.
@@ -70,7 +70,7 @@ def interruptible(kept: str) -> Generator[Callable[[str], None]]:
             task = progress.add_task("starting")
             yield lambda text: progress.update(task, description=text)
     except KeyboardInterrupt as ended:
-        stderr.print(f"Stopped; {kept} and all processes have ended.", markup=False)
+        stderr.print(f"Stopped; {kept_text} and all processes have ended.", markup=False)
         raise typer.Exit(Terminated.code if isinstance(ended, Terminated) else 130) from None
 
 
@@ -92,7 +92,7 @@ def busy(text: str) -> Generator[None]:
 
 @contextmanager
 def search_progress() -> Generator[Progress | None]:
-    """Yield what a search tells how far it is; None where no one looks."""
+    """Yield the callback that shows how far a search is; None where stderr is no terminal."""
     with status_line() as show:
         if show is None:
             yield None

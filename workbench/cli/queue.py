@@ -29,7 +29,7 @@ queue = typer.Typer(
     help="List, move, drop and start the runs that wait for devices.",
 )
 _QueuedArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run that waits.")]
-_SAID = {
+_STATE_SENTENCES = {
     "empty": "Nothing waits. File a run: workbench launch … --queue",
     "serving": "What is next starts when its devices are free.",
     "paused": "The queue is paused. Start it:",
@@ -134,7 +134,7 @@ def _show(place: Queue, root: Path, *, as_json: bool) -> None:
         if job.problem:
             console.print(f"{job.run}: {job.problem}", markup=False, soft_wrap=True)
     more = f" {typed(root, 'queue', 'start')}" if place.state in _TO_START else ""
-    console.print(f"{_SAID[place.state]}{more}", markup=False, soft_wrap=True)
+    console.print(f"{_STATE_SENTENCES[place.state]}{more}", markup=False, soft_wrap=True)
 
 
 def _device_table(devices: tuple[Device, ...]) -> Table:
@@ -142,11 +142,11 @@ def _device_table(devices: tuple[Device, ...]) -> Table:
     for _, alike in groupby(
         devices, key=lambda device: device.key if device.kind == "gpu" else device.holders
     ):
-        device, *others = alike
-        title = f"slots {device.name}-{others[-1].name}" if others else device.title
-        held = ", ".join(holder.text for holder in device.holders)
+        device, *alike_devices = alike
+        title = f"slots {device.name}-{alike_devices[-1].name}" if alike_devices else device.title
+        holders = ", ".join(holder.text for holder in device.holders)
         free = "n/a" if device.free_bytes is None else format_bytes(device.free_bytes)
-        table.add_row(title, escape(device.label), free, escape(held) or "[green]free[/]")
+        table.add_row(title, escape(device.label), free, escape(holders) or "[green]free[/]")
     return table
 
 
@@ -156,12 +156,12 @@ def _job_table(jobs: list[QueuedRun]) -> Table:
         table.add_column(name, no_wrap=name == "run")
     times = format_column(job.predicted_seconds for job in jobs)
     for job, takes in zip(jobs, times, strict=True):
-        wanted = ",".join(job.devices) or f"any {job.devices_wanted}"
+        devices = ",".join(job.devices) or f"any {job.devices_wanted}"
         table.add_row(
             str(job.position),
             escape(job.run),
             str(job.priority),
-            wanted,
+            devices,
             _start_text(job),
             takes,
             "n/a" if job.predicted_usd is None else format_usd(job.predicted_usd),

@@ -78,8 +78,8 @@ def resume(  # noqa: PLR0913 - a command's options are its arguments
         planned = planned_resume(paths, checkpoint, arguments=arguments, drop=without, **changes)
         _show_planned(before, planned, as_json=as_json)
         return
-    again = before.resume(checkpoint, arguments=arguments, drop=drop or (), **changes)
-    show_started(again, f"resumed {again.id}", wait=wait, as_json=as_json)
+    new_run = before.resume(checkpoint, arguments=arguments, drop=drop or (), **changes)
+    show_started(new_run, f"resumed {new_run.id}", wait=wait, as_json=as_json)
 
 
 def _show_planned(before: wb.Run, planned: PlannedResume, *, as_json: bool) -> None:

@@ -31,8 +31,8 @@ def rehearse(options: RehearseOptions) -> None:
     The run directory is a normal one, and says "rehearsal" everywhere. Interruptions are drawn from
     the plan's rates, or come from --trace. Nothing of it counts as a measurement.
     """
-    what = rehearsed(options)
-    how = Rehearsal(
+    planned = rehearsed(options)
+    rehearsal = Rehearsal(
         speed=options.speed,
         seed=options.seed,
         trace=options.trace,
@@ -40,18 +40,18 @@ def rehearse(options: RehearseOptions) -> None:
         name=options.name,
         driver=True,
     )
-    notes = (*([what.problem] if what.problem else []), *what.notes)
+    notes = (*([planned.problem] if planned.problem else []), *planned.notes)
     if options.background:
         if options.as_json:
             raise UsageError("--background prints no JSON. Leave --json out, and look with show.")
-        how.schedule(what.cost)  # refused while someone still hears it
+        rehearsal.schedule(planned.cost)  # refuse before the process goes to the background
         place = Store(options.store).next_directory(options.name)
         if os.fork():  # the child is what is watched
             line = typed(place.parent, "attach", place.name)
             errors.print(f"{REHEARSED}; watch it: {line}", markup=False, soft_wrap=True)
             return
         _detach()
-    player = prepare(what.job, what.cost, how, store=options.store, notes=notes)
+    player = prepare(planned.job, planned.cost, rehearsal, store=options.store, notes=notes)
     run = Run(player.journal.paths)
     with _stopped_by_signals(run):
         if options.as_json or options.background or options.speed is None:

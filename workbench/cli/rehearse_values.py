@@ -38,7 +38,7 @@ _PLAYED = declared(Rehearsal)
 class RehearseOptions(CostOptions):
     """The options of ``workbench rehearse``: those of ``workbench cost``, and how it is played."""
 
-    what: Annotated[Path | None, typer.Argument(metavar="[PLAN]", help=_PLAN_HELP)] = None
+    plan_file: Annotated[Path | None, typer.Argument(metavar="[PLAN]", help=_PLAN_HELP)] = None
     rank: Annotated[int, Option(help="Number of the plan in PLAN, from 1.", least=1)] = 1
     speed: Annotated[float | None, _PLAYED["speed"].option] = None
     seed: Annotated[int, Option(help="Seed of all that is drawn by chance.")] = 0
@@ -67,21 +67,22 @@ def rehearsed(options: RehearseOptions) -> CostAnswer:
     Raises:
         UsageError: no such plan, options beside it that it has itself, or no job.
     """
-    if options.what is None:
+    if options.plan_file is None:
         return answer(options)
-    given = [name for name in options.job if options.job[name] is not None]
-    given += [
-        one.name
-        for one in fields(CostOptions)
-        if one.name not in _BESIDE_A_PLAN
-        and one.default is not MISSING
-        and getattr(options, one.name) != one.default
+    option_names = [name for name in options.job if options.job[name] is not None]
+    option_names += [
+        field.name
+        for field in fields(CostOptions)
+        if field.name not in _BESIDE_A_PLAN
+        and field.default is not MISSING
+        and getattr(options, field.name) != field.default
     ]
-    if given:
+    if option_names:
         raise UsageError(
-            f"{options.what} says {', '.join(given)} itself. Leave the options out, or the file."
+            f"{options.plan_file} says {', '.join(option_names)} itself. Leave the options out, or "
+            "the file."
         )
-    return _planned(options.what, options)
+    return _planned(options.plan_file, options)
 
 
 def _planned(path: Path, options: RehearseOptions) -> CostAnswer:

@@ -39,7 +39,7 @@ class FindingChange:
     elapsed_seconds: float
     """Since the run was started."""
     finding: Finding
-    """As it was told then."""
+    """As it was reported then."""
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form."""
@@ -48,18 +48,18 @@ class FindingChange:
 
 
 class Player:
-    """Feeds the looks at a recording to a view, and keeps what was said when."""
+    """Feeds the looks at a recording to a view, and keeps how its findings changed."""
 
     def __init__(self, paths: RunPaths, run: RunRecord) -> None:
         self.builder = ViewBuilder(paths, run)
-        self.said: list[FindingChange] = []
+        self.changes: list[FindingChange] = []
         self.findings: list[Finding] = []
         self.looks = 0
         self.elapsed_seconds = 0.0
         self._run = run
 
     def take(self, moment: Moment) -> list[FindingChange]:
-        """Account for one look; what it said that was not said before."""
+        """Account for one look; the findings that changed in it."""
         self.looks += 1
         self.elapsed_seconds = moment.elapsed_seconds
         self.builder.add_rows(moment.rows)
@@ -76,7 +76,7 @@ class Player:
             for finding in _news(self.findings, moment.findings)
         ]
         self.findings = moment.findings
-        self.said += new
+        self.changes += new
         return new
 
     def view(self) -> dict[str, Any]:
@@ -94,8 +94,12 @@ class Player:
 
 
 def _news(before: Sequence[Finding], after: Sequence[Finding]) -> Iterator[Finding]:
-    known = {(finding.key, finding.cleared_at is None) for finding in before}
-    return (finding for finding in after if (finding.key, finding.cleared_at is None) not in known)
+    before_states = {(finding.key, finding.cleared_at is None) for finding in before}
+    return (
+        finding
+        for finding in after
+        if (finding.key, finding.cleared_at is None) not in before_states
+    )
 
 
 @with_options
@@ -183,7 +187,7 @@ def _document(paths: RunPaths, player: Player, until: int | None) -> dict[str, A
         "steps": player.builder.steps,
         "looks": player.looks,
         "elapsed_seconds": round(player.elapsed_seconds, 3),
-        "said": [message.document() for message in player.said],
+        "said": [message.document() for message in player.changes],
         "findings": [finding.document() for finding in player.findings],
         "view": player.view(),
     }

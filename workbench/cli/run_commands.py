@@ -80,8 +80,8 @@ def _show_actions(actions: list[dict[str, Any]]) -> None:
         words = " ".join(map(str, action.get("arguments") or []))
         at = action.get("time")
         when = clock(at) if isinstance(at, int | float) else "n/a"
-        what = f"{action.get('action')} {words}".rstrip()
-        line = f"{when}  {action.get('by')}: {what}{outcome(action)}"
+        action_text = f"{action.get('action')} {words}".rstrip()
+        line = f"{when}  {action.get('by')}: {action_text}{outcome(action)}"
         console.print(printable(line), markup=False, soft_wrap=True)
 
 
@@ -126,23 +126,23 @@ def metrics(
     if files := export.files_asked_for(csv, parquet):
         selects = {"--rank": rank is not None, "--tail": tail, "--keys": keys}
         selects |= {"--list": listing, "--samples": samples, "--json": as_json}
-        if beside := [name for name, given in selects.items() if given]:
-            raise wb.UsageError(f"A file holds every step: leave out {' and '.join(beside)}.")
+        if selecting := [name for name, is_given in selects.items() if is_given]:
+            raise wb.UsageError(f"A file holds every step: leave out {' and '.join(selecting)}.")
         for path in files:
             write_steps([RunPaths(handle.directory)], path)
         return
-    wanted = [key for word in keys or () for key in word.split(",") if key]
+    patterns = [key for word in keys or () for key in word.split(",") if key]
     if listing:
-        _list_series(handle.series(*wanted).values(), as_json=as_json)
+        _list_series(handle.series(*patterns).values(), as_json=as_json)
         return
     if samples:
         _list_samples(handle.samples(), tail, as_json=as_json)
         return
-    rows = handle.iterate_metrics(rank, tail, keys=wanted)
+    rows = handle.iterate_metrics(rank, tail, keys=patterns)
     if as_json:
         print_json_rows(rows)
         return
-    show_rows, header = _keys_table if wanted else _metrics_table, True
+    show_rows, header = _keys_table if patterns else _metrics_table, True
     while part := list(islice(rows, _TABLE_ROWS)):
         console.print(show_rows(part, header=header))
         header = False
@@ -216,9 +216,9 @@ def logs(
     handle = wb.attach(run, store)
     text = handle.logs(rank, tail)
     if not text.strip() and tail != 0:
-        who = "Nothing" if rank is None else f"Rank {rank}"
+        subject = "Nothing" if rank is None else f"Rank {rank}"
         missing = "has printed nothing" if rank is not None else "has been printed"
-        errors.print(f"{who} {missing} in {handle.id}.", markup=False)
+        errors.print(f"{subject} {missing} in {handle.id}.", markup=False)
     if not raw:
         text = without_bars(text)
         text = printable(text, colours=sys.stdout.isatty(), max_line=None)
@@ -228,7 +228,7 @@ def logs(
 
 
 def without_bars(text: str) -> str:
-    r"""Of each line what stood there last; a pattern that begins anywhere would take for ever.
+    r"""Of each line what stood there last; a pattern that begins anywhere would take forever.
 
     >>> without_bars("10%\r20%\ndone")
     '20%\ndone'
@@ -262,8 +262,8 @@ def stop(
         result: dict[str, Any] = {"run": handle.id, "outcome": handle.outcome, "processes_left": 0}
     else:
         try:
-            said = None if as_json else partial(console.print, markup=False, soft_wrap=True)
-            result = handle.stop(now=now, on_message=said)
+            on_message = None if as_json else partial(console.print, markup=False, soft_wrap=True)
+            result = handle.stop(now=now, on_message=on_message)
         except KeyboardInterrupt:
             line = typed(handle.directory.parent, "show", handle.id)
             hint = f"{handle.id} was asked to stop and is stopping: {line}"

@@ -58,7 +58,7 @@ class StudyOptions:
     @contextmanager
     def bench(self) -> Generator[Bench]:
         """Where its trials run; their progress is shown."""
-        with _shown() as on_progress:
+        with _progress_bar() as on_progress:
             yield Bench.of(
                 self.target,
                 self.arguments or (),
@@ -126,7 +126,7 @@ def _print_scaling(study: ScalingStudy) -> None:
 
 
 @contextmanager
-def _shown() -> Generator[OnProgress | None]:
+def _progress_bar() -> Generator[OnProgress | None]:
     """A bar on stderr where someone looks; Ctrl-C becomes a sentence and exit code 1."""
     try:
         if not sys.stderr.isatty():

@@ -61,12 +61,12 @@ def rented_table(points: Sequence[RentedPoint], gpu: str) -> Table:
     table = _table(f"weak scaling on {escape(gpu)}", "GPUs", "step", "from", "to", "efficiency", "")
     for point, times in zip(points, _times(points), strict=True):
         ratio = point.measured_ratio
-        held = "catalog" if ratio is None else f"catalog x {ratio:.2f} measured here"
+        basis = "catalog" if ratio is None else f"catalog x {ratio:.2f} measured here"
         table.add_row(
             str(point.gpus),
             *times,
             f"{point.efficiency:.0%}",
-            held,
+            basis,
         )
     return table
 

@@ -69,8 +69,11 @@ def _hidden_by(path: str) -> str | None:
         return None
     if name in sys.stdlib_module_names:
         return f"Python's standard module {name}"
-    others = [entry for entry in places if entry != folder and _has_packages(entry)]
-    if _has_packages(folder) or importlib.machinery.PathFinder.find_spec(name, others) is None:
+    other_places = [entry for entry in places if entry != folder and _has_packages(entry)]
+    if (
+        _has_packages(folder)
+        or importlib.machinery.PathFinder.find_spec(name, other_places) is None
+    ):
         return None
     return f"the package {name}"
 
@@ -92,8 +95,8 @@ def _has_packages(folder: str) -> bool:
 
 
 def _leave(folder: str) -> str:
-    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    if folder in map(os.path.abspath, given if given != [""] else ()):
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if folder in map(os.path.abspath, entries if entries != [""] else ()):
         return f"remove {folder} from PYTHONPATH"
     return "call workbench from another folder"
 
@@ -105,9 +108,9 @@ def _files_of(error: BaseException) -> list[str]:
     while place is not None:
         files.append(place.tb_frame.f_code.co_filename)
         place = place.tb_next
-    named = getattr(error, "path", None) or getattr(error, "filename", None)
-    if isinstance(named, str):
-        files.append(named)
+    error_path = getattr(error, "path", None) or getattr(error, "filename", None)
+    if isinstance(error_path, str):
+        files.append(error_path)
     elif isinstance(error, AttributeError):
         files.append(getattr(getattr(error, "obj", None), "__file__", None) or "")
     return [os.path.abspath(path) for path in reversed(files)]  # noqa: PTH100

@@ -158,6 +158,6 @@ def _show_look(answer: steering.Answer) -> None:
 
 
 def _row(rank: int, row: dict[str, Any], columns: Sequence[str]) -> list[str]:
-    shown = [number(row.get(name), 4) for name in columns[:5]]
-    shown += ["n/a" if row.get(column) is None else f"{row[column]:.1%}" for column in columns[5:]]
-    return [str(rank), row["kind"], row["name"], f"{row['count']:,}", *shown]
+    cells = [number(row.get(name), 4) for name in columns[:5]]
+    cells += ["n/a" if row.get(column) is None else f"{row[column]:.1%}" for column in columns[5:]]
+    return [str(rank), row["kind"], row["name"], f"{row['count']:,}", *cells]

@@ -64,10 +64,10 @@ def push(
         print_json(pushed.document())
         return
     console.print(pushed.url, markup=False, soft_wrap=True)
-    kept = ", ".join(pushed.checkpoints) or "none"
+    checkpoint_names = ", ".join(pushed.checkpoints) or "none"
     console.print(
         f"  {format_bytes(pushed.sent_bytes)} sent of {format_bytes(pushed.bytes)} in "
-        f"{pushed.files} files, {pushed.seconds:.1f} s; checkpoints: {kept}",
+        f"{pushed.files} files, {pushed.seconds:.1f} s; checkpoints: {checkpoint_names}",
         markup=False,
         soft_wrap=True,
     )
@@ -93,10 +93,10 @@ def pull(
         print_json(pulled.document())
         return
     console.print(f"{pulled.run} in {pulled.directory}", markup=False, soft_wrap=True)
-    kept = ", ".join(pulled.checkpoints) or "none"
+    checkpoint_names = ", ".join(pulled.checkpoints) or "none"
     console.print(
         f"  {format_bytes(pulled.received_bytes)} received of {format_bytes(pulled.bytes)} in "
-        f"{pulled.files} files; checkpoints: {kept}",
+        f"{pulled.files} files; checkpoints: {checkpoint_names}",
         markup=False,
         soft_wrap=True,
     )

@@ -67,7 +67,7 @@ def start_sweep(
     arguments: ScriptArguments = None,
     *,
     module: ModuleOption = False,
-    what: Annotated[SweepOptions, Group(of=SweepOptions)],
+    sweep_options: Annotated[SweepOptions, Group(of=SweepOptions)],
     options: Annotated[LaunchOptions, Group(of=LaunchOptions)],
     yes: YesOption = False,
     dry_run: DryRunOption = False,
@@ -78,7 +78,7 @@ def start_sweep(
     Hours and dollars are shown first.
     """
     target = f"{MODULE}{script}" if module else script
-    prepared = prepare_sweep(target, arguments or [], what, options)
+    prepared = prepare_sweep(target, arguments or [], sweep_options, options)
     if dry_run and as_json:
         print_json(_dry_document(prepared))
         return
@@ -117,12 +117,13 @@ def _show_prepared(prepared: PreparedSweep) -> None:
     plan = prepared.plan
     for note in prepared.notes:
         errors.print(f"note: {note}", markup=False, soft_wrap=True)
-    drawn = any(not parameter.tried for parameter in plan.parameters)
+    is_sampled = any(not parameter.tried for parameter in plan.parameters)
     lines = [
         f"sweep {plan.name}: {plan.trials} trials, {prepared.room} at a time",
-        f"varied: {labels(plan.parameters)}" + (f" (drawn by {plan.sampler})" if drawn else ""),
+        f"varied: {labels(plan.parameters)}"
+        + (f" (drawn by {plan.sampler})" if is_sampled else ""),
         f"judged by: {plan.metric}, {plan.direction} is better",
-        f"{'a trial' if drawn else 'first trial'}: {shell(prepared)}",
+        f"{'a trial' if is_sampled else 'first trial'}: {shell(prepared)}",
     ]
     if plan.first_look is not None:
         steps = ", ".join(map(str, plan.looks(plan.steps_total or plan.first_look * ETA**2)))
@@ -160,35 +161,35 @@ def _both(predicted: Prediction, share: float) -> str:
     return f"{format_hours((predicted.wall_hours or 0.0) * share)}{usd}"
 
 
-def _show_started(made: Sweep, *, as_json: bool) -> None:
+def _show_started(started: Sweep, *, as_json: bool) -> None:
     if as_json:
-        print_json(made.document())
+        print_json(started.document())
         return
-    console.print(f"started {made.name} in {made.directory}", markup=False, soft_wrap=True)
+    console.print(f"started {started.name} in {started.directory}", markup=False, soft_wrap=True)
     for verb in ("show", "stop", "best"):
         console.print(
-            f"  {typed(made.root, 'sweep', verb, made.name)}", markup=False, soft_wrap=True
+            f"  {typed(started.root, 'sweep', verb, started.name)}", markup=False, soft_wrap=True
         )
 
 
 @sweep.command("list")
 def list_sweeps(*, store: StoreOption = None, as_json: JsonOption = False) -> None:
     """List the sweeps of the store, newest first."""
-    known, gone = list[tuple[Sweep, dict[str, Any]]](), damaged(store)
+    documents, unreadable = list[tuple[Sweep, dict[str, Any]]](), damaged(store)
     for entry in sweeps(store):
         try:
-            known.append((entry, entry.document()))
+            documents.append((entry, entry.document()))
         except StoreError as error:
-            gone[entry.name] = str(error)
-    for name, why in gone.items():
+            unreadable[entry.name] = str(error)
+    for name, why in unreadable.items():
         errors.print(f"note: {name} is left out: {why}", markup=False, soft_wrap=True)
     if as_json:
-        print_json([about for _, about in known])
+        print_json([about for _, about in documents])
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("sweep", "state", "trials", "varied", "metric", "best"):
         table.add_column(name, no_wrap=name == "sweep", overflow="fold")
-    for entry, about in known:
+    for entry, about in documents:
         best: dict[str, Any] = about["best"] or {}
         ended = [row for row in about["trials"] if row["state"] in {"finished", "pruned", "failed"}]
         table.add_row(
@@ -199,7 +200,9 @@ def list_sweeps(*, store: StoreOption = None, as_json: JsonOption = False) -> No
             escape(entry.plan.metric),
             number(best.get("value")),
         )
-    console.print(table if known else "No sweeps yet. Start one: workbench sweep SCRIPT --grid …")
+    console.print(
+        table if documents else "No sweeps yet. Start one: workbench sweep SCRIPT --grid …"
+    )
 
 
 @sweep.command()
@@ -250,18 +253,18 @@ def _show(sweep: Sweep) -> None:
             mark,
         )
     console.print(table)
-    console.print(_taken(so_far(trials, plan.trials), plan.predicted or {}), markup=False)
+    console.print(_totals_text(so_far(trials, plan.trials), plan.predicted or {}), markup=False)
     if best is not None:
         line = typed(sweep.root, "sweep", "best", sweep.name)
         console.print(f"The best: {line}", markup=False, soft_wrap=True)
 
 
-def _taken(now: TrialTotals, predicted: Mapping[str, Any]) -> str:
+def _totals_text(now: TrialTotals, predicted: Mapping[str, Any]) -> str:
     """Trials, hours and dollars so far, beside what was predicted for all.
 
     >>> counts = {"finished": 2, "pruned": 1, "failed": 0, "running": 1, "waiting": 4}
     >>> now = TrialTotals(**counts, hours=0.01, usd=None)
-    >>> _taken(now, {"hours": 0.5, "usd": None})
+    >>> _totals_text(now, {"hours": 0.5, "usd": None})
     '3 of 8 trials have ended, 1 running; 36 s so far, predicted 30 min 00 s for all to their end'
     """
     ended = now.finished + now.pruned + now.failed

@@ -108,12 +108,12 @@ def _rate(run: Mapping[str, Any]) -> str:
 
 
 def _rate_row(summary: dict[str, Any], gap: PredictionError) -> dict[str, str]:
-    known = throughput(summary)
-    if known is None:
+    rate = throughput(summary)
+    if rate is None:
         return {}
-    unit, _ = known
+    unit, _ = rate
     text = throughput_text(summary).removesuffix(f" {unit}")
-    return {unit: _beside(gap, TOKENS, text) if unit == TOKENS else text}
+    return {unit: _comparison(gap, TOKENS, text) if unit == TOKENS else text}
 
 
 def series_table(series: Iterable[Series]) -> Table:
@@ -169,13 +169,15 @@ def summary_table(
         "steps": "n/a (unobserved)" if summary["steps"] is None else str(summary["steps"]),
         "loss": f"{number(summary['loss_first'])} → {_loss(summary)}",
         "attempts": escape(_attempts(summary)),
-        "step": _beside(gap, STEP, format_seconds(summary["step_seconds_median"]) + " (median)"),
-        **{name: escape(_beside(gap, name)) for name in _causes(gap)},
+        "step": _comparison(
+            gap, STEP, format_seconds(summary["step_seconds_median"]) + " (median)"
+        ),
+        **{name: escape(_comparison(gap, name)) for name in _causes(gap)},
         **_rate_row(summary, gap),
-        MFU: _beside(gap, MFU),
+        MFU: _comparison(gap, MFU),
         "elapsed": format_seconds(summary["elapsed_seconds"]),
         "memory": memory_line(summary),
-        "cost": _beside(gap, COST) or _known(format_usd, summary["usd_so_far"]),
+        "cost": _comparison(gap, COST) or _text_or_empty(format_usd, summary["usd_so_far"]),
         "energy": escape(_energy(summary.get("energy"))),
         "compared": escape(gap.explanation),
         "predicted": escape(gap.source or ""),
@@ -194,13 +196,13 @@ def _code(run: Mapping[str, Any]) -> str:
     >>> _code({"provenance": {"commit": "4f2c9e", "changes_sha256": "ab", "copied": ["train.py"]}})
     'commit 4f2c9e with changes (source/changes.diff), 1 file copied to source/'
     """
-    made: Mapping[str, Any] = run.get("provenance") or {}
+    provenance: Mapping[str, Any] = run.get("provenance") or {}
     parts: list[str] = []
-    if made.get("commit"):
-        changes = " with changes (source/changes.diff)" if made.get("changes_sha256") else ""
-        parts.append(f"commit {made['commit']}{changes}")
-    if made.get("copied"):
-        count = len(made["copied"])
+    if provenance.get("commit"):
+        changes = " with changes (source/changes.diff)" if provenance.get("changes_sha256") else ""
+        parts.append(f"commit {provenance['commit']}{changes}")
+    if provenance.get("copied"):
+        count = len(provenance["copied"])
         parts.append(f"{count} file{'' if count == 1 else 's'} copied to source/")
     return ", ".join(parts)
 
@@ -225,8 +227,8 @@ def _attempts(summary: dict[str, Any]) -> str:
         lines.append(f"the first {before.get('count')} are not listed")
     for start in starts if before else starts[1:]:
         end = ends.get(start["attempt"] - 1)
-        again = f" ({_repeated(end['last_step'] - start['first_step'])})" if end else ""
-        lines.append(f"from step {start['first_step']}{again}: {start.get('why') or 'n/a'}")
+        repeated_text = f" ({_repeated(end['last_step'] - start['first_step'])})" if end else ""
+        lines.append(f"from step {start['first_step']}{repeated_text}: {start.get('why') or 'n/a'}")
     return "\n".join(lines)
 
 
@@ -246,9 +248,9 @@ def _arguments(summary: dict[str, Any]) -> str:
     before: dict[str, Any] = summary.get("attempts_before") or {}
     earlier = [before["arguments"]] if before.get("arguments") else []
     for attempt in [*earlier, *summary["attempts"]]:
-        given: list[str] | None = attempt.get("arguments")
-        if given is not None and given != words:
-            words, since = given, attempt["attempt"]
+        arguments: list[str] | None = attempt.get("arguments")
+        if arguments is not None and arguments != words:
+            words, since = arguments, attempt["attempt"]
     return f"from attempt {since} on: {' '.join(words or ()) or 'none'}" if since else ""
 
 
@@ -269,12 +271,12 @@ def _causes(gap: PredictionError) -> list[str]:
     return [cause.what for cause in causes if cause.predicted is not None]
 
 
-def _beside(gap: PredictionError, what: str, unmatched: str = "") -> str:
+def _comparison(gap: PredictionError, term: str, unmatched: str = "") -> str:
     """A term measured and predicted, with the ratio.
 
     `unmatched`: what is measured so far, where too few steps are to compare, or none was predicted.
     """
-    row = gap.row(what)
+    row = gap.row(term)
     if row.predicted is None:
         return unmatched
     if row.measured is None:
@@ -283,7 +285,7 @@ def _beside(gap: PredictionError, what: str, unmatched: str = "") -> str:
     return f"{row.text(row.measured)} measured, {row.text(row.predicted)} predicted{ratio}"
 
 
-def _known(text: Callable[[float | None], str], value: float | None) -> str:
+def _text_or_empty(text: Callable[[float | None], str], value: float | None) -> str:
     return "" if value is None else text(value)
 
 

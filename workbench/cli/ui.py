@@ -46,8 +46,8 @@ def ui(
             f"Port {port} of {host} cannot be used: {error.strerror or error}. Choose another: "
             "workbench ui --port 0"
         ) from error
-    shown = f"[{host}]" if ":" in host else host
-    url = f"http://{shown}:{server.server_port}/"
+    url_host = f"[{host}]" if ":" in host else host
+    url = f"http://{url_host}:{server.server_port}/"
     with sigterm_as_interrupt():
         if as_json:
             print_json({"url": url, "token": token, "store": str(root)})

@@ -49,9 +49,9 @@ def verify(
 
 def _verified(target: str, arguments: list[str], options: VerifyOptions) -> Verification:
     """Verify, with a line of progress on stderr; a script that fails shows its own traceback."""
-    kept = "nothing was kept" if options.keep is None else f"its runs are in {options.keep}"
+    kept_text = "nothing was kept" if options.keep is None else f"its runs are in {options.keep}"
     try:
-        with interruptible(kept) as on_progress:
+        with interruptible(kept_text) as on_progress:
             return run_verification(target, arguments, options, on_progress=on_progress)
     except VerifyError as error:
         sys.stderr.write(error.log.rstrip() + "\n" if error.log else "")

@@ -142,8 +142,8 @@ class Accelerator:
         >>> find("t4").instead_of("bf16"), find("a100").instead_of("fp8")
         ('fp16', 'bf16')
         """
-        others = ("bf16", "fp16", "fp32") if precision == "fp8" else ("fp16", "fp32", "bf16")
-        return next((name for name in others if self.peak_flops(name) is not None), None)
+        substitutes = ("bf16", "fp16", "fp32") if precision == "fp8" else ("fp16", "fp32", "bf16")
+        return next((name for name in substitutes if self.peak_flops(name) is not None), None)
 
 
 @functools.cache
@@ -213,8 +213,8 @@ def recognise(name: str, memory_bytes: int) -> Accelerator | None:
 
     The memory must agree within 5 %: it tells variants of one name apart.
     """
-    named = lookup(name)
-    candidates = () if named is None else (named, *_same_family(named))
+    match = lookup(name)
+    candidates = () if match is None else (match, *_same_family(match))
     for candidate in candidates:
         if abs(candidate.memory_bytes - memory_bytes) <= 0.05 * candidate.memory_bytes:
             return candidate
@@ -227,8 +227,8 @@ def lookup(name: str) -> Accelerator | None:
     exact = _exact_names().get(words)
     if exact is not None:
         return exact
-    for gpu, family, known in _described():
-        if family in words and words <= known:
+    for gpu, family, gpu_words in _described():
+        if family in words and words <= gpu_words:
             return gpu
     return None
 
@@ -244,11 +244,11 @@ def _same_family(like: Accelerator) -> tuple[Accelerator, ...]:
 
 @functools.cache
 def _exact_names() -> dict[frozenset[str], Accelerator]:
-    known: dict[frozenset[str], Accelerator] = {}
+    by_words: dict[frozenset[str], Accelerator] = {}
     for gpu in accelerators():
         for name in (gpu.id, gpu.name, *gpu.aliases):
-            known.setdefault(_words(name), gpu)
-    return known
+            by_words.setdefault(_words(name), gpu)
+    return by_words
 
 
 @functools.cache

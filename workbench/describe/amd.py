@@ -84,13 +84,13 @@ class AmdDriver:
         return str(self._ask("amdsmi_get_gpu_asic_info", handle)["market_name"])
 
     def nvmlDeviceGetUUID(self, handle: Any) -> str:
-        """A name that no reboot changes: the one for ROCR_VISIBLE_DEVICES, where it is told."""
+        """A name that no reboot changes: the one for ROCR_VISIBLE_DEVICES, where reported."""
         try:
-            known = str(self._ask("amdsmi_get_gpu_enumeration_info", handle)["hip_uuid"])
+            uuid = str(self._ask("amdsmi_get_gpu_enumeration_info", handle)["hip_uuid"])
         except (AmdError, KeyError, TypeError):
-            known = ""
-        if known.startswith("GPU-"):
-            return known
+            uuid = ""
+        if uuid.startswith("GPU-"):
+            return uuid
         return str(self._ask("amdsmi_get_gpu_device_uuid", handle))
 
     def nvmlDeviceGetMemoryInfo(self, handle: Any, version: object = None) -> Any:
@@ -143,13 +143,13 @@ class AmdDriver:
         return _number(values, "uncorrectable_count")
 
     def nvmlDeviceGetComputeRunningProcesses(self, handle: Any) -> list[Any]:
-        """``pid`` and ``usedGpuMemory`` (bytes; None = not told) of each."""
+        """``pid`` and ``usedGpuMemory`` (bytes; None = not reported) of each."""
         processes: list[Any] = []
         for process in self._ask("amdsmi_get_gpu_process_list", handle):
-            held: Mapping[str, Any] = process.get("memory_usage") or {}
-            memory = held.get("vram_mem")
-            known = memory if isinstance(memory, int) else None
-            processes.append(SimpleNamespace(pid=int(process["pid"]), usedGpuMemory=known))
+            usage: Mapping[str, Any] = process.get("memory_usage") or {}
+            memory = usage.get("vram_mem")
+            used_bytes = memory if isinstance(memory, int) else None
+            processes.append(SimpleNamespace(pid=int(process["pid"]), usedGpuMemory=used_bytes))
         return processes
 
     def __getattr__(self, name: str) -> Callable[..., Any]:

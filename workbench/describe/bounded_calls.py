@@ -70,7 +70,7 @@ class BoundedCalls:
 
 DRIVER = BoundedCalls(30.0)
 """What this process asks the GPUs' drivers before and beside a run. A broken driver may hang in any
-call, for ever; nvidia-smi then hangs too. Loading it may take ten seconds on a node of eight cards
+call, forever; nvidia-smi then hangs too. Loading it may take ten seconds on a node of eight cards
 whose driver is not kept loaded (persistence mode)."""
 
 

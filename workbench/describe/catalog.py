@@ -95,18 +95,18 @@ def published(name: str) -> PublishedModel:
     Raises:
         UnknownNameError: nothing fits; near names are suggested.
     """
-    known = _names()
+    rows_by_words = _names()
     repository = str(name).strip().rsplit("/", 1)[-1]
     for text in (str(name), repository):
-        row = known.get(_words(text))
+        row = rows_by_words.get(_words(text))
         if row is not None:
             return row
     # "base" tells BERT base from BERT large, and elsewhere means "not tuned": dropped last.
-    for kept in ({"base"}, set[str]()):
-        dropped = NOISE - kept
+    for meaningful in ({"base"}, set[str]()):
+        dropped = NOISE - meaningful
         words = tuple(word for word in _words(repository) if word not in dropped)
-        if words in known:
-            return known[words]
+        if words in rows_by_words:
+            return rows_by_words[words]
     raise _unknown(str(name), repository)
 
 
@@ -128,12 +128,12 @@ def _unknown(name: str, repository: str) -> UnknownNameError:
     ids = [row.id for row in every_published()]
     close = difflib.get_close_matches(repository.lower(), ids, n=3, cutoff=_SAME_NAME)
     family = re.match(r"[a-z]{2,}", repository.lower())
-    others = [each for each in ids if family and each.startswith(family[0])]
-    others = difflib.get_close_matches(repository.lower(), others, n=_NAMED, cutoff=0.0)
+    relatives = [each for each in ids if family and each.startswith(family[0])]
+    relatives = difflib.get_close_matches(repository.lower(), relatives, n=_NAMED, cutoff=0.0)
     if close:
         hint = f"Did you mean {' or '.join(close)}?"
-    elif others:
-        hint = f"Of this family the catalog has {', '.join(others)}: other models."
+    elif relatives:
+        hint = f"Of this family the catalog has {', '.join(relatives)}: other models."
     else:
         hint = "The catalog has no such model; `workbench models` lists it."
     return UnknownNameError(
@@ -158,11 +158,11 @@ def _published(row: dict[str, Any]) -> PublishedModel:
 
 @functools.cache
 def _names() -> dict[tuple[str, ...], PublishedModel]:
-    known: dict[tuple[str, ...], PublishedModel] = {}
+    rows_by_words: dict[tuple[str, ...], PublishedModel] = {}
     for row in every_published():
         for name in (row.id, row.model.name, *row.aliases):
-            known.setdefault(_words(name), row)
-    return known
+            rows_by_words.setdefault(_words(name), row)
+    return rows_by_words
 
 
 def _words(name: str) -> tuple[str, ...]:

@@ -13,24 +13,24 @@ MOST = 1e30
 """Nothing that is counted reaches it: tokens, bytes, steps."""
 
 
-def require_choice(field: str, given: Any, allowed: Sequence[Any]) -> None:
+def require_choice(field: str, value: Any, allowed: Sequence[Any]) -> None:
     """Refuse a word that is not in the list, naming near ones, or a number that is not."""
-    if given in allowed and not isinstance(given, bool):
+    if value in allowed and not isinstance(value, bool):
         return
     if allowed and isinstance(allowed[0], str):
-        raise UnknownNameError.near(field.replace("_", " "), str(given), allowed)
-    known = [
+        raise UnknownNameError.near(field.replace("_", " "), str(value), allowed)
+    choices = [
         str(choice) for choice in allowed if choice is not None
     ]  # None: the option is left out
-    listed = " or ".join(filter(None, (", ".join(known[:-1]), known[-1])))
-    raise UsageError(f"{field} must be {listed}, not {given!r}.")
+    listed = " or ".join(filter(None, (", ".join(choices[:-1]), choices[-1])))
+    raise UsageError(f"{field} must be {listed}, not {value!r}.")
 
 
-def require_switch(field: str, given: Any) -> bool:
+def require_switch(field: str, value: Any) -> bool:
     """Refuse anything but True and False; 1, "no" and the like could mean either."""
-    if not isinstance(given, bool):
-        raise UsageError(f"{field} must be True or False, not {given!r}.")
-    return given
+    if not isinstance(value, bool):
+        raise UsageError(f"{field} must be True or False, not {value!r}.")
+    return value
 
 
 def switch_of(text: str) -> bool | None:
@@ -54,56 +54,56 @@ def read_switch(field: str, text: str) -> bool:
     return require_switch(field, text if is_on is None else is_on)
 
 
-def require_type(field: str, kind: type, given: Any) -> Any:
+def require_type(field: str, kind: type, value: Any) -> Any:
     """Refuse what is no switch, number or text, whichever `kind` is; the range is another check.
 
     Whole numbers of other libraries (numpy's) become Python's own; None stays.
     """
-    if given is None:
+    if value is None:
         return None
     if kind is bool:
-        return require_switch(field, given)
+        return require_switch(field, value)
     if kind in {int, float}:
-        if isinstance(given, bool):
-            return given  # the holder refuses it
-        if isinstance(given, Integral):
-            return int(given)
-        if not isinstance(given, Real):
-            raise UsageError(f"{field} must be a number, not {given!r}.")
-    elif isinstance(given, Number | bytes | list | tuple | Mapping):
-        raise UsageError(f"{field} must be a text, not {given!r}.")
-    return given
+        if isinstance(value, bool):
+            return value  # the holder refuses it
+        if isinstance(value, Integral):
+            return int(value)
+        if not isinstance(value, Real):
+            raise UsageError(f"{field} must be a number, not {value!r}.")
+    elif isinstance(value, Number | bytes | list | tuple | Mapping):
+        raise UsageError(f"{field} must be a text, not {value!r}.")
+    return value
 
 
-def require_several(field: str, given: Any) -> tuple[Any, ...]:
+def require_several(field: str, value: Any) -> tuple[Any, ...]:
     """Refuse anything but several values."""
-    if not isinstance(given, Iterable):
-        raise UsageError(f"{field} must be several values, or a text with commas, not {given!r}.")
-    return tuple(cast("Iterable[Any]", given))
+    if not isinstance(value, Iterable):
+        raise UsageError(f"{field} must be several values, or a text with commas, not {value!r}.")
+    return tuple(cast("Iterable[Any]", value))
 
 
-def require_positive(field: str, given: object) -> None:
+def require_positive(field: str, value: object) -> None:
     """Refuse anything but a whole number of at least 1."""
-    require_at_least(field, given, 1)
+    require_at_least(field, value, 1)
 
 
-def require_at_least(field: str, given: object, least: int) -> None:
+def require_at_least(field: str, value: object, least: int) -> None:
     """Refuse anything but a whole number of at least `least`."""
-    if isinstance(given, bool) or not isinstance(given, int):
-        raise UsageError(f"{field} must be a whole number, not {given!r}.")
-    if given < least:
-        raise UsageError(f"{field} must be at least {least}, not {given}.")
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise UsageError(f"{field} must be a whole number, not {value!r}.")
+    if value < least:
+        raise UsageError(f"{field} must be at least {least}, not {value}.")
 
 
-def require_at_most(field: str, given: int, most: int, instead: str = "") -> None:
+def require_at_most(field: str, value: int, most: int, instead: str = "") -> None:
     """Refuse a size beyond `most`: it is a typing mistake. `instead`: what to do for more."""
-    if given > most:
-        raise UsageError(f"{field} can be at most {most:,}, not {given:,}. {instead}".rstrip())
+    if value > most:
+        raise UsageError(f"{field} can be at most {most:,}, not {value:,}. {instead}".rstrip())
 
 
 def require_number(
     field: str,
-    given: object,
+    value: object,
     *,
     above: float | None = None,
     least: float | None = None,
@@ -116,9 +116,9 @@ def require_number(
         ...
     workbench.errors.UsageError: checkpoint_minutes must be above 0, not 0.
     """
-    if isinstance(given, bool) or not isinstance(given, Real):
-        raise UsageError(f"{field} must be a number, not {given!r}. Write large ones as 300e9.")
-    number, limit = float(given), MOST if below is None else below
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise UsageError(f"{field} must be a number, not {value!r}. Write large ones as 300e9.")
+    number, limit = float(value), MOST if below is None else below
     if above is not None and not number > above:
         raise UsageError(f"{field} must be above {above:g}, not {number:g}.")
     if least is not None and not number >= least:
@@ -159,10 +159,10 @@ def _in_full(text: str) -> str:
     if match is None:
         return ""
     power = {"k": 1, "m": 2, "b": 3, "g": 3}[match[2]]
-    meant = [round(float(match[1]) * 1000**power)]
+    numbers = [round(float(match[1]) * 1000**power)]
     if power == 1:
-        meant.append(round(float(match[1]) * 1024))
-    return f" Write it in full: {' or '.join(map(str, meant))}."
+        numbers.append(round(float(match[1]) * 1024))
+    return f" Write it in full: {' or '.join(map(str, numbers))}."
 
 
 def read_number(

@@ -89,8 +89,8 @@ def opt(keys: Keys) -> Fields:
 
 def mpt(keys: Keys) -> Fields:
     """MPT: ALiBi, no biases, norms without bias, tied."""
-    given = keys.values.get("attn_config")
-    attention = cast("Mapping[str, Any]", given if isinstance(given, Mapping) else {})
+    section = keys.values.get("attn_config")
+    attention = cast("Mapping[str, Any]", section if isinstance(section, Mapping) else {})
     inner = Keys(values=attention, label=f"attn_config in {keys.label}", family=keys.family)
     hidden, bias = keys.integer("d_model"), not keys.switch("no_bias", default=True)
     alibi = inner.switch("alibi", default=True)
@@ -122,8 +122,12 @@ def _padding_rows(keys: Keys) -> int:
 
 def bert(keys: Keys) -> Fields:
     """BERT and RoBERTa, with the masked-language-model head unless the bare model is named."""
-    given = keys.values.get("architectures")
-    first = str(cast("list[Any]", given)[0]) if isinstance(given, list) and given else ""
+    architectures = keys.values.get("architectures")
+    first = (
+        str(cast("list[Any]", architectures)[0])
+        if isinstance(architectures, list) and architectures
+        else ""
+    )
     bare, pretraining = first.endswith("Model"), first.endswith("ForPreTraining")
     unused = _padding_rows(keys)
     hidden = keys.integer("hidden_size")

@@ -108,10 +108,10 @@ def llama4(keys: Keys) -> Fields:
     """Llama 4's text part: a shared expert as wide as a routed one, dense blocks twice as wide."""
     layers, width = keys.integer("num_hidden_layers"), keys.integer("intermediate_size")
     step = keys.integer("interleave_moe_layer_step", default=1)
-    named = keys.values.get("moe_layers")
-    if named is not None and not isinstance(named, list | tuple):
-        raise UsageError(f"moe_layers in {keys.label} must be a list, not {named!r}.")
-    routed = layers // step if named is None else len(cast("list[Any]", named))
+    moe_layers = keys.values.get("moe_layers")
+    if moe_layers is not None and not isinstance(moe_layers, list | tuple):
+        raise UsageError(f"moe_layers in {keys.label} must be a list, not {moe_layers!r}.")
+    routed = layers // step if moe_layers is None else len(cast("list[Any]", moe_layers))
     fields = common.llama(keys)
     if not routed:
         names = ("experts", "experts_per_token", "expert_hidden", "dense_layers")

@@ -84,9 +84,9 @@ def read_config(config: Mapping[str, Any] | str | Path | object) -> ReadConfig:
         raise UsageError(f"model_type in {label} must be a word, not {family!r}.")
     keys = Keys(values=values, label=label, family=family or "Llama-like", notes=notes)
     fields = _fields(keys, family or "")
-    called = str(values.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
+    own_name = str(values.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
     try:
-        model = Model(name=called or name or family or "model", **fields)
+        model = Model(name=own_name or name or family or "model", **fields)
         classes = _classes(values)
         model = model.classifier(classes) if classes else model
     except UsageError as error:
@@ -106,8 +106,8 @@ def _window(values: Mapping[str, Any], label: str) -> Iterator[str]:
 
 def _classes(values: Mapping[str, Any]) -> int:
     """Classes of a model that classifies sequences; 0 for every other."""
-    named = values.get("architectures")
-    names = cast("list[object]", named) if isinstance(named, list) else []
+    architectures = values.get("architectures")
+    names = cast("list[object]", architectures) if isinstance(architectures, list) else []
     if not any(str(each).endswith(_CLASSIFIER) for each in names):
         return 0
     labels = values.get("id2label")
@@ -118,11 +118,11 @@ def _fields(keys: Keys, family: str) -> dict[str, Any]:
     reader = FAMILIES.get(family)
     if reader is not None:
         return reader(keys)
-    known = ", ".join(sorted(FAMILIES))
+    families = ", ".join(sorted(FAMILIES))
     if keys.values.get("is_encoder_decoder"):
         raise UsageError(
             f"{keys.label} describes an encoder-decoder ({family or 'no model_type'}). One stack "
-            f"of blocks can be described: {known}. Use Model.from_module."
+            f"of blocks can be described: {families}. Use Model.from_module."
         )
     unlike = sorted(
         key for key, value in keys.values.items() if value and _OTHER_BLOCKS.search(key)
@@ -137,13 +137,13 @@ def _fields(keys: Keys, family: str) -> dict[str, Any]:
     if missing:
         raise UsageError(
             f"{keys.label} has model_type {family or 'none'!r} and no {', '.join(missing)}. Known "
-            f"types: {known}; others need Llama's keys. Add them, or use Model.from_module."
+            f"types: {families}; others need Llama's keys. Add them, or use Model.from_module."
         )
     kind = "mixture of experts with Llama's blocks" if _any(keys, EXPERTS) else "Llama"
-    what = f"{family!r} is not a known model_type" if family else "there is no model_type"
+    finding = f"{family!r} is not a known model_type" if family else "there is no model_type"
     if any(key.startswith("linear_") for key in keys.values):
         kind += ", its linear attention as full attention"
-    keys.notes.append(f"{keys.label}: {what}; read as {kind}. Compare the parameter count.")
+    keys.notes.append(f"{keys.label}: {finding}; read as {kind}. Compare the parameter count.")
     return llama(keys)
 
 

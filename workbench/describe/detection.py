@@ -55,14 +55,14 @@ def host_price() -> float | None:
     Raises:
         UsageError: it is set to something that is no price.
     """
-    given = os.environ.get(PRICE, "").strip()
+    text = os.environ.get(PRICE, "").strip()
     try:
-        price = float(given) if given else None
+        price = float(text) if text else None
     except ValueError:
         price = math.nan
     if price is not None and not 0 <= price < math.inf:
         raise UsageError(
-            f"{PRICE} is {given!r}: give the dollars per hour of this host as a number from 0 "
+            f"{PRICE} is {text!r}: give the dollars per hour of this host as a number from 0 "
             f"(free) upwards, such as {PRICE}=2.50."
         )
     return price
@@ -191,9 +191,9 @@ def _device_gpus() -> tuple[Gpu, ...]:
 def _of_amd(cards: Mapping[int, _Card]) -> list[Sequence[Gpu]]:
     """ROCR_VISIBLE_DEVICES chooses first; HIP's variable, or CUDA's for it, counts what is left."""
     for names in (("ROCR_VISIBLE_DEVICES",), ("HIP_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES")):
-        given = next((os.environ[name] for name in names if name in os.environ), None)
-        if given is not None:
-            left = _named(given, cards)
+        visible = next((os.environ[name] for name in names if name in os.environ), None)
+        if visible is not None:
+            left = _named(visible, cards)
             order = [next(card for card in cards.values() if card.parts == parts) for parts in left]
             cards = dict(enumerate(order))
     return [card.parts for card in cards.values()]

@@ -66,10 +66,10 @@ def _pods(item: dict[str, Any]) -> int | None:
 
 def _offer(provider: str, group: list[dict[str, Any]], date: str, source: str) -> Offer | None:
     item = group[0]
-    known = recognised(provider, item["instance_name"], item["gpu_name"], item["gpu_memory"])
-    if known is None:
+    identified = recognised(provider, item["instance_name"], item["gpu_name"], item["gpu_memory"])
+    if identified is None:
         return None
-    gpu, certain = known
+    gpu, certain = identified
     pods = _pods(item)
     name = f"Instant Cluster {item['gpu_name']}" if pods else item["instance_name"]
     network, nodes = fabric(provider, name)
@@ -121,9 +121,9 @@ def recognised(
 
 def _family(gpu_name: str) -> list[Accelerator]:
     """Every form of the part that gpuhunt calls `gpu_name`; an NVL pair has a name of its own."""
-    given = NAMES.get(gpu_name.lower())
-    if given is not None:
-        return [find(given)]
+    catalog_name = NAMES.get(gpu_name.lower())
+    if catalog_name is not None:
+        return [find(catalog_name)]
     like = lookup(gpu_name) if gpu_name else None
     if like is None:
         return []

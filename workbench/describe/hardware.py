@@ -165,8 +165,8 @@ class Cluster:
         16
         """
         accelerator = gpu if isinstance(gpu, Accelerator) else find(gpu)
-        for name, given in (("gpus", gpus), ("nodes", nodes), ("link", link)):
-            check_value(name, given, SIZES[name])
+        for name, value in (("gpus", gpus), ("nodes", nodes), ("link", link)):
+            check_value(name, value, SIZES[name])
         devices = tuple(
             Gpu(
                 index=index,

@@ -30,7 +30,7 @@ from workbench.describe.placement import Placement, machine_note, precision_ther
 from workbench.describe.recorded import from_document
 from workbench.describe.shown import changed_fields
 from workbench.describe.strategy import DEGREES, Strategy
-from workbench.describe.supported import check_given, ignored
+from workbench.describe.supported import check_options, ignored
 from workbench.describe.trainers import Preset, preset
 from workbench.describe.trainers.preset import facts
 from workbench.describe.workload import Workload
@@ -132,16 +132,16 @@ class Job:
         """
         described, notes = (model, ()) if isinstance(model, Model) else read_model(str(model))
         job = cls._described(described, notes, values)
-        given = [name for name, value in values.items() if value is not None]
+        option_names = [name for name, value in values.items() if value is not None]
         if layout_is_open:
-            given = [name for name in given if not needs_layout(name)]
-        check_given(job.strategy, [name for name in given if name in typed])
+            option_names = [name for name in option_names if not needs_layout(name)]
+        check_options(job.strategy, [name for name in option_names if name in typed])
         facts = of_job(described, job.workload, job.strategy)
-        idle = unmet([name for name in given if name in facts], facts)
+        idle = unmet([name for name in option_names if name in facts], facts)
         for name in idle:
             if name in typed:
                 raise UsageError(sentence(name, facts, job.strategy.name))
-        idle += ignored(job.strategy, given)
+        idle += ignored(job.strategy, option_names)
         if not idle:
             return job
         left = {name: value for name, value in values.items() if name not in idle}
@@ -150,16 +150,16 @@ class Job:
     @classmethod
     def _described(cls, described: Model, notes: tuple[str, ...], values: Mapping[str, Any]) -> Job:
         check_names(values)
-        given = {name: options()[name].read(value) for name, value in values.items()}
-        strategy, placement = _spread(given)
+        parsed = {name: options()[name].read(value) for name, value in values.items()}
+        strategy, placement = _spread(parsed)
         cluster = placement.cluster()
-        trainer, assumed = _assumed(described, strategy, _arch(cluster), given)
-        chosen = (assumed | given).get("precision")
+        trainer, assumed = _assumed(described, strategy, _arch(cluster), parsed)
+        chosen = (assumed | parsed).get("precision")
         converted, conversion = precision_there(cluster, chosen, default("precision"))
         assumed |= converted
         extra = {name: value for name, value in assumed.items() if name in flat_names(Strategy)}
         return cls(
-            workload=_workload(described, assumed | given),
+            workload=_workload(described, assumed | parsed),
             strategy=strategy.with_options(**extra),
             cluster=cluster,
             notes=(*machine_note(cluster), *conversion, *_assumed_note(trainer, described), *notes),
@@ -173,8 +173,8 @@ class Job:
         >>> Job.of("gpt2", gpu="h100").with_trainer("torchtune").workload.precision
         'bf16-pure'
         """
-        given = {**self.given, "trainer": name}
-        return Job.from_options(self.workload.model, given, typed=("trainer",))
+        changed_options = {**self.given, "trainer": name}
+        return Job.from_options(self.workload.model, changed_options, typed=("trainer",))
 
     def in_layout(self, strategy: Strategy, arch: str = "") -> tuple[Workload, dict[str, Any]]:
         """The workload as its named trainer runs it in another layout, on a generation of GPUs.
@@ -184,11 +184,11 @@ class Job:
         if not self.has_named_trainer:
             return self.workload, {}
         model = self.workload.model
-        given = {name: options()[name].read(value) for name, value in self.given.items()}
-        given |= {"strategy": None}
-        _, assumed = _assumed(model, strategy, arch, given)
-        workload = _workload(model, assumed | given)
-        own = set(flat_names(Strategy)) - _OF_A_LAYOUT - set(given)
+        parsed = {name: options()[name].read(value) for name, value in self.given.items()}
+        parsed |= {"strategy": None}
+        _, assumed = _assumed(model, strategy, arch, parsed)
+        workload = _workload(model, assumed | parsed)
+        own = set(flat_names(Strategy)) - _OF_A_LAYOUT - set(parsed)
         return (
             replace(workload, calibration=self.workload.calibration),
             {name: value for name, value in assumed.items() if name in own},
@@ -213,10 +213,10 @@ class Job:
                 "This job was not described by options, so none can be changed. Describe it with "
                 "wb.Job.of(model, gpu=..., ...), or replace its workload or strategy."
             )
-        given = {
+        changed_options = {
             name: value for name, value in {**self.given, **values}.items() if value is not None
         }
-        job = Job.from_options(self.workload.model, given, typed=values)
+        job = Job.from_options(self.workload.model, changed_options, typed=values)
         calibrated = replace(job.workload, calibration=self.workload.calibration)
         moved = not values.keys().isdisjoint(declared(Placement))
         return replace(job, workload=calibrated, cluster=job.cluster if moved else self.cluster)
@@ -294,9 +294,9 @@ def _recorded_cluster(run: Mapping[str, Any]) -> Cluster | str:
 def options() -> Mapping[str, DeclaredField]:
     """Every option of a job by name, in the order in which help texts list them."""
     kinds = (declared(kind) for kind in (Placement, Workload, Strategy, ImplementationAssumptions))
-    where, what, how, implementation = kinds
+    placement, work, layout, implementation = kinds
     return MappingProxyType(
-        {"model": MODEL, **where, "strategy": STRATEGY, "trainer": TRAINER, **what, **how}
+        {"model": MODEL, **placement, "strategy": STRATEGY, "trainer": TRAINER, **work, **layout}
         | {"kernels": PRESET, **implementation}
     )
 
@@ -318,20 +318,20 @@ def check_names(values: Mapping[str, Any]) -> None:
             raise UnknownNameError.near("option of a job", name, options())
 
 
-def _of(kind: type, given: Mapping[str, Any]) -> dict[str, Any]:
+def _of(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the values that are fields of `kind`, without the ones left to their default."""
-    return {name: given[name] for name in declared(kind) if given.get(name) is not None}
+    return {name: values[name] for name in declared(kind) if values.get(name) is not None}
 
 
-def _spread(given: Mapping[str, Any]) -> tuple[Strategy, Placement]:
+def _spread(parsed: Mapping[str, Any]) -> tuple[Strategy, Placement]:
     """How and where: the strategy's name may say the number of GPUs, or the GPUs the strategy."""
-    name = given.get("strategy")
+    name = parsed.get("strategy")
     if isinstance(name, Strategy):
-        own: dict[str, Any] = {"gpus": name.world_size, **_of(Placement, given)}
+        own: dict[str, Any] = {"gpus": name.world_size, **_of(Placement, parsed)}
         placement = Placement(**own)
         strategy = name
     else:
-        placement = Placement(**_of(Placement, given)).sized(name)
+        placement = Placement(**_of(Placement, parsed)).sized(name)
         world = placement.world_size
         name = Strategy.usual(world) if name is None else str(name)
         needed = Strategy.ranks_of(name)
@@ -344,7 +344,7 @@ def _spread(given: Mapping[str, Any]) -> tuple[Strategy, Placement]:
             f"{strategy.name} needs {strategy.world_size} GPUs, not {placement.world_size} "
             f"({placement.nodes} x {placement.gpus}). {_other_degrees(strategy, placement)}"
         )
-    return strategy.with_options(**_of(Strategy, given)), placement
+    return strategy.with_options(**_of(Strategy, parsed)), placement
 
 
 def _other_degrees(strategy: Strategy, placement: Placement) -> str:
@@ -361,33 +361,35 @@ def _other_degrees(strategy: Strategy, placement: Placement) -> str:
 
 
 def _assumed(
-    model: Model, strategy: Strategy, arch: str, given: Mapping[str, Any]
+    model: Model, strategy: Strategy, arch: str, parsed: Mapping[str, Any]
 ) -> tuple[Preset, dict[str, Any]]:
     """The trainer, and by name what it decides of what was left open."""
-    named = preset(given.get("trainer"))
-    decided = {name for name, value in given.items() if value is not None}
-    kernels = given.get("kernels")
+    trainer = preset(parsed.get("trainer"))
+    decided = {name for name, value in parsed.items() if value is not None}
+    kernels = parsed.get("kernels")
     if isinstance(kernels, ImplementationAssumptions):
         decided |= set(declared(ImplementationAssumptions))
     elif kernels is not None:
         decided |= {"norm", "activation", "compiled"}
-    if isinstance(strategy_given := given.get("strategy"), Strategy):
-        decided |= set(strategy_given.options_beside_name())
-    every = named.assumed(facts(strategy, model, given, arch), model, strategy)
-    kept = {name: assumption for name, assumption in every.items() if name not in decided}
-    named = replace(named, assumptions=tuple(kept.values()))
-    return named, {name: assumption.value for name, assumption in kept.items()}
+    if isinstance(requested := parsed.get("strategy"), Strategy):
+        decided |= set(requested.options_beside_name())
+    assumptions = trainer.assumed(facts(strategy, model, parsed, arch), model, strategy)
+    undecided = {
+        name: assumption for name, assumption in assumptions.items() if name not in decided
+    }
+    trainer = replace(trainer, assumptions=tuple(undecided.values()))
+    return trainer, {name: assumption.value for name, assumption in undecided.items()}
 
 
-def _workload(model: Model, given: Mapping[str, Any]) -> Workload:
-    values = _of(Workload, given)
+def _workload(model: Model, parsed: Mapping[str, Any]) -> Workload:
+    values = _of(Workload, parsed)
     values.setdefault("seq_len", usual_seq_len(model))
-    return Workload(model=model, kernels=_kernels(given), **values)
+    return Workload(model=model, kernels=_kernels(parsed), **values)
 
 
-def _kernels(given: Mapping[str, Any]) -> ImplementationAssumptions:
-    preset = PRESET.default if given.get("kernels") is None else given["kernels"]
+def _kernels(parsed: Mapping[str, Any]) -> ImplementationAssumptions:
+    preset = PRESET.default if parsed.get("kernels") is None else parsed["kernels"]
     if isinstance(preset, ImplementationAssumptions):
         return preset
     require_choice(PRESET.title, preset, PRESET.option.choices)
-    return replace(KERNELS[preset], **_of(ImplementationAssumptions, given))
+    return replace(KERNELS[preset], **_of(ImplementationAssumptions, parsed))

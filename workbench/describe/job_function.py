@@ -47,23 +47,27 @@ def takes_job(
     """Let a function of workload, strategy and cluster take a `Job` in their place.
 
     Or a model's name and the options of `Job.of`: ``step_time("gpt2", gpu="h100", gpus=8)``. One
-    that has a parameter `is_named` is told whether someone named the job's trainer.
+    that has a parameter `is_named` receives whether the job's trainer was named.
     """
     own = inspect.signature(function)
     first, strategy, cluster, *more = own.parameters.values()
-    kept = {parameter.name for parameter in more}
+    own_names = {parameter.name for parameter in more}
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> _R:
         if args and not isinstance(args[0], Workload):
-            job = _job(function.__name__, args[0], kwargs, kept)
+            job = _job(function.__name__, args[0], kwargs, own_names)
             args = (job.workload, job.strategy, job.cluster, *args[1:])
-            if "is_named" in kept:
+            if "is_named" in own_names:
                 kwargs.setdefault("is_named", job.has_named_trainer)
         return function(*args, **kwargs)
 
-    shown = [first, *(parameter.replace(default=None) for parameter in (strategy, cluster)), *more]
-    called.__dict__["__signature__"] = own.replace(parameters=shown)
+    parameters = [
+        first,
+        *(parameter.replace(default=None) for parameter in (strategy, cluster)),
+        *more,
+    ]
+    called.__dict__["__signature__"] = own.replace(parameters=parameters)
     return cast("JobFunction[_P, _R]", called)
 
 
@@ -74,7 +78,7 @@ def takes_whole_job(function: Callable[Concatenate[Job, _P], _R]) -> JobFunction
     """
     own = inspect.signature(function)
     _, *more = own.parameters.values()
-    kept = {parameter.name for parameter in more}
+    own_names = {parameter.name for parameter in more}
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> _R:
@@ -82,11 +86,11 @@ def takes_whole_job(function: Callable[Concatenate[Job, _P], _R]) -> JobFunction
             parts = {name: kwargs.pop(name) for name in _PARTS if name in kwargs}
             args = (as_job(*args[:3], **parts), *args[3:])
         else:
-            args = (_job(function.__name__, args[0], kwargs, kept), *args[1:])
+            args = (_job(function.__name__, args[0], kwargs, own_names), *args[1:])
         return function(*args, **kwargs)
 
-    shown = [*inspect.signature(as_job).parameters.values(), *more]
-    called.__dict__["__signature__"] = own.replace(parameters=shown)
+    parameters = [*inspect.signature(as_job).parameters.values(), *more]
+    called.__dict__["__signature__"] = own.replace(parameters=parameters)
     return cast("JobFunction[_P, _R]", called)
 
 
@@ -108,9 +112,9 @@ def as_job(
 _PARTS = tuple(inspect.signature(as_job).parameters)
 
 
-def _job(function: str, first: object, kwargs: dict[str, Any], kept: set[str]) -> Job:
-    """The job that a call names first; its options are taken out of `kwargs`, but for `kept`."""
-    options = {name: kwargs.pop(name) for name in [*kwargs] if name not in kept}
+def _job(function: str, first: object, kwargs: dict[str, Any], own_names: set[str]) -> Job:
+    """The job that a call names first; its options are taken from `kwargs`, except `own_names`."""
+    options = {name: kwargs.pop(name) for name in [*kwargs] if name not in own_names}
     if isinstance(first, Job):
         if options:
             raise UsageError(

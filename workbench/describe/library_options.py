@@ -1,4 +1,4 @@
-"""What each library is told beside the layout, as one value of options for each.
+"""The options of each library in addition to the layout, as one value for each.
 
 A `Scope` beside a field says who reads it. The launcher refuses an option that nobody reads, and so
 does an estimate, unless a script may do the same by itself.
@@ -44,16 +44,16 @@ class Scope:
     axis: str = ""
     """The degree of parallelism that it belongs to: with 1 it changes nothing."""
 
-    def script_may(self, who: Backend, value: Any) -> bool:
+    def script_may(self, backend_name: Backend, value: Any) -> bool:
         """Whether a script under that backend may do it by itself."""
-        return who in self.by_script or (
+        return backend_name in self.by_script or (
             isinstance(value, tuple) and set(value) <= set(self.in_any_script)  # pyright: ignore[reportUnknownArgumentType]
         )
 
 
 ESTIMATED = Scope()
 """Of options that no library takes."""
-ALONE: tuple[Backend, ...] = ("single", "script", "mesh")
+WITHOUT_LIBRARY: tuple[Backend, ...] = ("single", "script", "mesh")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +134,7 @@ class DeepSpeedOptions(_LibraryOptions):
     offload_device: Annotated[
         str,
         Option(help="cpu or nvme (DeepSpeed).", choices=OFFLOAD_DEVICES),
-        Scope(set_by=("fsdp", "deepspeed"), name="DeepSpeed", by_script=ALONE),
+        Scope(set_by=("fsdp", "deepspeed"), name="DeepSpeed", by_script=WITHOUT_LIBRARY),
         Needs(fact="offload"),
     ] = "cpu"
     """Where offloaded states live: cpu or nvme (GPU memory is the same)."""

@@ -35,22 +35,22 @@ def check_fsdp(strategy: Strategy, device: str) -> None:
 
 
 def _check_fsdp_offload(strategy: Strategy, device: str) -> None:
-    given = set(strategy.offload)
+    offloaded = set(strategy.offload)
     if strategy.deepspeed.offload_device == "nvme":
         raise UsageError("FSDP offloads to host memory only. Use offload device cpu, or zero3.")
-    if given - _TOGETHER == {"activations"}:
+    if offloaded - _TOGETHER == {"activations"}:
         if strategy.recompute != "full" or strategy.engine == "fsdp1" or device == "cpu":
             raise UsageError(
                 "Accelerate offloads activations for FSDP2 with recompute full on an accelerator "
                 "(it copies to pinned memory). Use those, or leave offload activations out."
             )
-        given -= {"activations"}
-    if given and given != _TOGETHER:
+        offloaded -= {"activations"}
+    if offloaded and offloaded != _TOGETHER:
         raise UsageError(
             f"FSDP offloads weights and optimizer states together, not {strategy.offload}. "
             "Use offload optimizer,parameters."
         )
-    if given and strategy.engine == "fsdp1" and device == "cpu":
+    if offloaded and strategy.engine == "fsdp1" and device == "cpu":
         raise UsageError(
             "FSDP1 offloads from an accelerator; on CPU ranks it says 'Cannot access accelerator "
             "device'. Leave engine fsdp1 out."
@@ -73,16 +73,16 @@ def _weights_stay(strategy: Strategy) -> UsageError:
 
 def check_deepspeed(strategy: Strategy, device: str) -> None:
     """Refuse what DeepSpeed's ZeRO of that stage does not do."""
-    stage, given = strategy.zero_stage, set(strategy.offload)
-    if "activations" in given:
+    stage, offloaded = strategy.zero_stage, set(strategy.offload)
+    if "activations" in offloaded:
         raise UsageError(
             "DeepSpeed offloads activations only where the script calls its checkpointing. Use "
             "offload optimizer or optimizer,parameters."
         )
-    if "parameters" in given and "optimizer" not in given:
+    if "parameters" in offloaded and "optimizer" not in offloaded:
         raise _weights_stay(strategy)
     check_offloaded_weights(strategy)
-    if strategy.deepspeed.offload_device == "nvme" and (stage != 3 or not given):
+    if strategy.deepspeed.offload_device == "nvme" and (stage != 3 or not offloaded):
         raise UsageError(
             f"DeepSpeed offloads to NVMe in ZeRO-3 only; asked for is zero{stage} with offload "
             f"{','.join(strategy.offload) or 'none'}. Use zero3 with offload optimizer."

@@ -93,12 +93,12 @@ def refresh(
     for name in names:
         # daemon: Ctrl-C leaves at once, and each child ends by its own alarm
         threading.Thread(target=_ask_into, args=(arrived, name, seconds), daemon=True).start()
-    kept = {answer.provider: answer for answer in cached()}
+    cached_answers = {answer.provider: answer for answer in cached()}
     answers: dict[str, ProviderAnswer] = {}
     for _ in names:
         answer = arrived.get()
-        if answer.error is not None and answer.provider in kept:
-            old = kept[answer.provider]
+        if answer.error is not None and answer.provider in cached_answers:
+            old = cached_answers[answer.provider]
             answer = ProviderAnswer(
                 provider=answer.provider,
                 offers=old.offers,
@@ -108,7 +108,9 @@ def refresh(
         answers[answer.provider] = answer
         if on_answer is not None:
             on_answer(answer)
-    _keep(kept | {name: answer for name, answer in answers.items() if answer.error is None})
+    _keep(
+        cached_answers | {name: answer for name, answer in answers.items() if answer.error is None}
+    )
     return tuple(answers[name] for name in names)
 
 

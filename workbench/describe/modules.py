@@ -122,9 +122,9 @@ def blocks(
                 type(child).__name__ for child in module.modules() if child is not module
             )
             names = ", ".join(name for name, _ in classes.most_common(10)) or "none"
-            wanted = ", ".join(getattr(kind, "__name__", str(kind)) for kind in kinds) or "nothing"
+            types = ", ".join(getattr(kind, "__name__", str(kind)) for kind in kinds) or "nothing"
             raise UsageError(
-                f"{type(module).__name__} has no block of the type {wanted}. It has: {names}. Give "
+                f"{type(module).__name__} has no block of the type {types}. It has: {names}. Give "
                 "one of these classes, or leave block_types out."
             )
         return outermost

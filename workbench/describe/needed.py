@@ -38,7 +38,7 @@ def needs() -> Mapping[str, Needs]:
 
 @functools.cache
 def _defaults() -> Mapping[str, Any]:
-    return {name: one.default for kind in _KINDS for name, one in declared(kind).items()}
+    return {name: field.default for kind in _KINDS for name, field in declared(kind).items()}
 
 
 def of_strategy(strategy: Strategy) -> dict[str, Any]:
@@ -107,8 +107,10 @@ def sentence(option: str, facts: Mapping[str, Any], strategy: str) -> str:
         goes = f"{words} {' or '.join(filter(None, (', '.join(first), last)))}".rstrip()
         is_count = isinstance(value, int) and not isinstance(value, bool)
         has = f"{words} {value if is_count else value or 'none'}"
-    who = repr(strategy) if need.fact in of_strategy(Strategy(name="")) else "this job"
-    return f"{option_text(option, facts[option])} goes with {goes}; {who} has {has}. Leave it out."
+    subject = repr(strategy) if need.fact in of_strategy(Strategy(name="")) else "this job"
+    return (
+        f"{option_text(option, facts[option])} goes with {goes}; {subject} has {has}. Leave it out."
+    )
 
 
 def option_text(option: str, value: Any) -> str:

@@ -218,8 +218,8 @@ class DeclaredField:
         if self.default is MISSING or not self.default:
             return ""
         default = f"{self.default:.12g}" if self.plain_type is float else self.default
-        shown = self.flag.removeprefix("--") if default is True else text_of(default)
-        return f" [default: {shown}]"
+        text = self.flag.removeprefix("--") if default is True else text_of(default)
+        return f" [default: {text}]"
 
     @property
     def help(self) -> str:
@@ -309,9 +309,9 @@ def flat_values(value: Any) -> dict[str, Any]:
 def replace_flat(value: _T, changes: Mapping[str, Any]) -> _T:
     """A copy with other fields, its own or those of its flat groups."""
     names = flat_names(value.__class__)
-    own = {name: given for name, given in changes.items() if names[name] is None}
+    own = {name: change for name, change in changes.items() if names[name] is None}
     for group in {names[name] for name in changes} - {None}:
-        inner = {name: given for name, given in changes.items() if names[name] == group}
+        inner = {name: change for name, change in changes.items() if names[name] == group}
         own[str(group)] = replace(getattr(value, str(group)), **inner)
     return cast("_T", replace(cast("Any", value), **own))
 

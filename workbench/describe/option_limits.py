@@ -26,30 +26,30 @@ def check_declared(value: Any) -> None:
         checked_field(field, getattr(value, name))
 
 
-def checked_field(field: DeclaredField, given: Any) -> Any:
+def checked_field(field: DeclaredField, value: Any) -> Any:
     """A value that its field's declaration allows.
 
     Raises:
         UsageError: it is not allowed; the message names the field and what is.
     """
-    if given is None and field.may_be_none:
+    if value is None and field.may_be_none:
         return None
     if field.is_switch:
-        require_switch(field.name, given)
+        require_switch(field.name, value)
     elif field.plain_type is float:
-        _check_number(field.name, given, field.option)
+        _check_number(field.name, value, field.option)
     else:
-        check_value(field.name, given, field.option, field.title)
-    return given
+        check_value(field.name, value, field.option, field.title)
+    return value
 
 
-def check_value(name: str, given: Any, option: Option, title: str = "") -> None:
+def check_value(name: str, value: Any, option: Option, title: str = "") -> None:
     """Hold a word or a whole number, or several, against choices and limits.
 
     Raises:
         UsageError: it is not allowed; the message names the field and what is.
     """
-    for part in cast("tuple[Any, ...]", given if option.split else (given,)):
+    for part in cast("tuple[Any, ...]", value if option.split else (value,)):
         if option.choices:
             require_choice(title or name, part, option.choices)
         if option.least is not None:
@@ -58,10 +58,10 @@ def check_value(name: str, given: Any, option: Option, title: str = "") -> None:
             require_at_most(name, part, option.most, option.beyond)
 
 
-def _check_number(name: str, given: Any, option: Option) -> None:
-    require_number(name, given, above=option.above, least=option.least, below=option.below)
+def _check_number(name: str, value: Any, option: Option) -> None:
+    require_number(name, value, above=option.above, least=option.least, below=option.below)
     if option.most is not None:
-        require_at_most(name, given, option.most, option.beyond)
+        require_at_most(name, value, option.most, option.beyond)
 
 
 @functools.cache
@@ -69,11 +69,11 @@ def _limited(kind: type) -> Mapping[str, DeclaredField]:
     """The fields whose values can be wrong: switches first, then numbers and words."""
     fields = own_fields(kind)
     switches = {name: field for name, field in fields.items() if field.is_switch}
-    others = {
+    numbers_and_words = {
         name: field
         for name, field in fields.items()
         if field.plain_type is float
         or field.option.choices
         or (field.option.least, field.option.most) != (None, None)
     }
-    return switches | others
+    return switches | numbers_and_words

@@ -126,7 +126,7 @@ def medians(offers: Iterable[Offer]) -> dict[str, float]:
         price = offer.usd_per_gpu_hour
         if price is not None and "unverified" not in offer.marks:
             prices[offer.gpu].append(price)
-    return {gpu: statistics.median(known) for gpu, known in prices.items()}
+    return {gpu: statistics.median(gpu_prices) for gpu, gpu_prices in prices.items()}
 
 
 def marked(offer: Offer, usual: Mapping[str, float], today: dt.date) -> Offer:

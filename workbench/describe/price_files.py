@@ -236,21 +236,23 @@ def described() -> tuple[str, ...]:
 @functools.cache
 def terms(provider: str) -> Terms:
     """Terms of a provider as a whole; each figure's own source and date are named in `source`."""
-    known = {fact.fact: fact for fact in facts(provider) if fact.instances == ANY_INSTANCE}
-    nodes = known.get("max_nodes")
+    facts_by_name = {fact.fact: fact for fact in facts(provider) if fact.instances == ANY_INSTANCE}
+    nodes = facts_by_name.get("max_nodes")
     return Terms(
         provider=provider,
-        billing_seconds=_fact_number(known.get("billing_seconds")),
-        minimum_seconds=_fact_number(known.get("minimum_seconds")),
-        storage_usd_per_gb_month=_fact_number(known.get("storage_usd_per_gb_month")),
+        billing_seconds=_fact_number(facts_by_name.get("billing_seconds")),
+        minimum_seconds=_fact_number(facts_by_name.get("minimum_seconds")),
+        storage_usd_per_gb_month=_fact_number(facts_by_name.get("storage_usd_per_gb_month")),
         stopped_storage_usd_per_gb_month=_fact_number(
-            known.get("stopped_storage_usd_per_gb_month")
+            facts_by_name.get("stopped_storage_usd_per_gb_month")
         ),
-        egress_usd_per_gb=_fact_number(known.get("egress_usd_per_gb")),
+        egress_usd_per_gb=_fact_number(facts_by_name.get("egress_usd_per_gb")),
         max_nodes=int(nodes.value) if nodes else None,
-        source="; ".join(f"{name}: {fact.source} ({fact.date})" for name, fact in known.items()),
-        date=min((fact.date for fact in known.values()), default=""),
-        notes="; ".join(fact.notes for fact in known.values() if fact.notes),
+        source="; ".join(
+            f"{name}: {fact.source} ({fact.date})" for name, fact in facts_by_name.items()
+        ),
+        date=min((fact.date for fact in facts_by_name.values()), default=""),
+        notes="; ".join(fact.notes for fact in facts_by_name.values() if fact.notes),
     )
 
 

@@ -80,9 +80,9 @@ def offers(
             warnings.warn(f"Own prices: {problem}", stacklevel=2)
         listed = _over(read.offers, listed)
     if providers is not None:
-        known = _known_providers()
-        wanted = {provider_name(name, known) for name in providers}
-        listed = [offer for offer in listed if offer.provider in wanted]
+        all_providers = _known_providers()
+        chosen = {provider_name(name, all_providers) for name in providers}
+        listed = [offer for offer in listed if offer.provider in chosen]
     if gpu is not None:
         identifier = find(gpu).id
         listed = [offer for offer in listed if offer.gpu == identifier]
@@ -103,12 +103,12 @@ def _over(upper: Sequence[Offer], lower: Sequence[Offer]) -> list[Offer]:
     by_size: dict[tuple[str, int], list[Offer]] = {}
     for offer in upper:
         by_size.setdefault((offer.provider, offer.gpus), []).append(offer)
-    kept = [
+    remaining = [
         low
         for low in lower
         if not any(_replaces(offer, low) for offer in by_size.get((low.provider, low.gpus), ()))
     ]
-    return [*upper, *kept]
+    return [*upper, *remaining]
 
 
 def _replaces(upper: Offer, lower: Offer) -> bool:
@@ -117,8 +117,8 @@ def _replaces(upper: Offer, lower: Offer) -> bool:
     everywhere = upper.confidence == "own" and not upper.region
     if not everywhere and lower.region not in {"", upper.region}:
         return False
-    named = upper.confidence == "own" and upper.name != "own price"
-    return upper.name == lower.name or (upper.gpu == lower.gpu and not named)
+    is_named = upper.confidence == "own" and upper.name != "own price"
+    return upper.name == lower.name or (upper.gpu == lower.gpu and not is_named)
 
 
 def terms(provider: str) -> Terms:
@@ -139,21 +139,21 @@ def providers() -> tuple[str, ...]:
 
 
 def _known_providers() -> set[str]:
-    named = {offer.provider for offer in _table().offers} | set(price_files.described())
-    named |= {*WITHOUT_KEY, *WITH_KEY}
-    return named | {offer.provider for offer in _own_file().offers}
+    providers = {offer.provider for offer in _table().offers} | set(price_files.described())
+    providers |= {*WITHOUT_KEY, *WITH_KEY}
+    return providers | {offer.provider for offer in _own_file().offers}
 
 
-def provider_name(name: str, known: Iterable[str]) -> str:
+def provider_name(name: str, providers: Iterable[str]) -> str:
     """The short name of a provider from any usual one.
 
     Raises:
-        UnknownNameError: not among `known`; where one's own prices could not all be read, it may be
-            of one of those, and the message says why.
+        UnknownNameError: not among `providers`; where one's own prices could not all be read, it
+            may be of one of those, and the message says why.
     """
     text = str(name).strip().lower()
     short = ALIASES.get(text, text)
-    names = set(known)
+    names = set(providers)
     if short not in names:
         unknown = UnknownNameError.near("provider", str(name), names)
         unread = next(iter(own_problems()), None)
@@ -178,9 +178,9 @@ def own_problems() -> tuple[str, ...]:
 
 def own_file() -> Path:
     """Where own prices are read from, whether or not the file exists."""
-    named = os.environ.get("WORKBENCH_PRICES")
+    path_text = os.environ.get("WORKBENCH_PRICES")
     base = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
-    return Path(named) if named else Path(base) / "training-workbench" / "prices.csv"
+    return Path(path_text) if path_text else Path(base) / "training-workbench" / "prices.csv"
 
 
 def own_offer(
@@ -232,8 +232,8 @@ def spread(
     best: dict[str, tuple[float, Offer]] = {}
     for offer in offers(gpu=gpu, today=today, live=live, own=False):
         if offer.gpus == gpus and offer.usd_per_hour is not None and not _doubtful(offer):
-            known = best.get(offer.provider)
-            if known is None or offer.usd_per_hour < known[0]:
+            previous = best.get(offer.provider)
+            if previous is None or offer.usd_per_hour < previous[0]:
                 best[offer.provider] = (offer.usd_per_hour, offer)
     if len(best) < 2:
         raise UsageError(f"Fewer than two providers have a price for {gpus} x {gpu}.")

@@ -21,8 +21,8 @@ def from_document(kind: type[_T], document: Mapping[str, Any]) -> _T:
         UsageError: a value is not allowed in this version.
     """
     hints = _hints(kind)
-    known = {name: document[name] for name in hints if name in document}
-    return kind(**{name: _value(hints[name], value) for name, value in known.items()})
+    present = {name: document[name] for name in hints if name in document}
+    return kind(**{name: _value(hints[name], value) for name, value in present.items()})
 
 
 @functools.cache

@@ -15,12 +15,12 @@ def changed_fields(self: Any) -> str:
     >>> Strategy.parse("fsdp", 8).with_options(recompute="full")
     Strategy(name='fsdp', dp_shard=8, recompute='full')
     """
-    shown = (
+    changed = (
         f"{field.name}={content!r}"
         for field in fields(self)
         if field.compare and (content := getattr(self, field.name)) != _default(field)
     )
-    return f"{type(self).__name__}({', '.join(shown)})"
+    return f"{type(self).__name__}({', '.join(changed)})"
 
 
 def _default(field: Field[Any]) -> Any:

@@ -97,8 +97,8 @@ class StackMeasurement:
         where = self.gpu or stack.arch or stack.device
         ratios = {"step": self.step_ratio, "memory": self.memory_ratio}
         words = [
-            f"{what} {ratio:.2f} x the prediction"
-            for what, ratio in ratios.items()
+            f"{quantity} {ratio:.2f} x the prediction"
+            for quantity, ratio in ratios.items()
             if ratio is not None
         ]
         return (

@@ -15,9 +15,9 @@ from typing import Annotated, Any
 
 from workbench.describe.checks import require_positive
 from workbench.describe.library_options import (
-    ALONE,
     BACKENDS,
     ESTIMATED,
+    WITHOUT_LIBRARY,
     ContextOptions,
     DdpOptions,
     DeepSpeedOptions,
@@ -44,7 +44,7 @@ _PART = re.compile(r"(?:(zero[123])x|(dp|ddp|fsdp|tp|pp|cp|ep))(\d+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """A layout and what each library is told. Degrees multiply to the number of ranks.
+    """A layout and the options of each library. Degrees multiply to the number of ranks.
 
     Each option has one flat name (`options`, `with_options`, command line, record), whichever
     library's value holds it.
@@ -119,7 +119,7 @@ class Strategy:
         Scope(
             set_by=("fsdp", "deepspeed"),
             name="FSDP and DeepSpeed",
-            by_script=ALONE,
+            by_script=WITHOUT_LIBRARY,
             in_any_script=("activations",),
         ),
     ] = ()
@@ -167,19 +167,19 @@ class Strategy:
         Group(of=DdpOptions, is_flat=True),
         Scope(set_by=("ddp",), name="DDP", among="dp_replicate"),
     ] = DdpOptions()
-    """What DDP is told."""
+    """Options of DDP."""
     fsdp: Annotated[
         FsdpOptions,
         Group(of=FsdpOptions, is_flat=True),
         Scope(set_by=("fsdp",), name="FSDP", among="shard_ranks"),
     ] = FsdpOptions()
-    """What FSDP is told."""
+    """Options of FSDP."""
     deepspeed: Annotated[
         DeepSpeedOptions,
         Group(of=DeepSpeedOptions, is_flat=True),
         Scope(set_by=("deepspeed",), name="DeepSpeed", among="zero_ranks"),
     ] = DeepSpeedOptions()
-    """What DeepSpeed is told."""
+    """Options of DeepSpeed."""
     pipeline: Annotated[
         PipelineOptions,
         Group(of=PipelineOptions, is_flat=True),
@@ -330,12 +330,12 @@ class Strategy:
         >>> Strategy.recorded({**Strategy.parse("zero2", 2).options(), "unheard_of": 1}).zero_stage
         2
         """
-        known: dict[str, Any] = {
+        options: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType]
             for name, value in document.items()
             if name in flat_names(cls) and value is not None
         }
-        return cls(name=known.pop("name")).with_options(**known)
+        return cls(name=options.pop("name")).with_options(**options)
 
     @classmethod
     def parse(cls, name: str, processes: int) -> Strategy:

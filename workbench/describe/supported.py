@@ -97,13 +97,13 @@ def why_not_fp8(strategy: Strategy) -> str:
     >>> why_not_fp8(Strategy.parse("fsdp", 8)), why_not_fp8(Strategy.parse("tp", 2))[:32]
     ('', "'tp' in fp8 is not launched with")
     """
-    who = backend(strategy, SPLITS)
-    if who == "fsdp" and strategy.fsdp.meta_init:
+    backend_name = backend(strategy, SPLITS)
+    if backend_name == "fsdp" and strategy.fsdp.meta_init:
         return (
             "Accelerate does not send torchao's 8-bit weights from rank 0 (meta init). Leave meta "
             "init out with precision fp8."
         )
-    if who in {"single", "ddp"} or (who == "fsdp" and strategy.engine is None):
+    if backend_name in {"single", "ddp"} or (backend_name == "fsdp" and strategy.engine is None):
         return ""
     return (
         f"{strategy.name!r} in fp8 is not launched with the recipe gpt: torchao's 8-bit layers are "
@@ -126,18 +126,18 @@ def check_supported(
     Raises:
         UsageError: no library does this, or only the script itself can.
     """
-    who = backend(strategy, splits)
+    backend_name = backend(strategy, splits)
     _check_degrees(strategy, splits)
     _check_needs(strategy)
-    _check_recompute(strategy, who, splits)
-    _check_known(strategy, who)
-    _check_script_options(strategy, who, splits)
-    _check_sync(strategy, who)
-    if who == "fsdp":
+    _check_recompute(strategy, backend_name, splits)
+    _check_each_option(strategy, backend_name)
+    _check_script_options(strategy, backend_name, splits)
+    _check_sync(strategy, backend_name)
+    if backend_name == "fsdp":
         check_fsdp(strategy, device)
-    elif who == "deepspeed":
+    elif backend_name == "deepspeed":
         check_deepspeed(strategy, device)
-    elif who == "mesh":
+    elif backend_name == "mesh":
         check_mesh(strategy, device)
 
 
@@ -167,13 +167,15 @@ def _check_degrees(strategy: Strategy, splits: frozenset[str] | None) -> None:
         )
 
 
-def _check_recompute(strategy: Strategy, who: Backend, splits: frozenset[str] | None) -> None:
+def _check_recompute(
+    strategy: Strategy, backend_name: Backend, splits: frozenset[str] | None
+) -> None:
     if strategy.recompute == "selective" or strategy.recompute_layers is not None:
         raise UsageError(
             "Recomputing only some parts or layers is up to the script. Launch with recompute "
             "'none' or 'full', or build it into the script."
         )
-    by_library = who == "fsdp" or (who == "mesh" and strategy.shard_ranks > 1)
+    by_library = backend_name == "fsdp" or (backend_name == "mesh" and strategy.shard_ranks > 1)
     by_recipe = splits is not None and "ddp" in splits
     if strategy.recompute != "none" and not (by_library or by_recipe):
         raise UsageError(
@@ -182,24 +184,26 @@ def _check_recompute(strategy: Strategy, who: Backend, splits: frozenset[str] | 
         )
 
 
-def check_given(strategy: Strategy, given: Collection[str]) -> None:
-    """Refuse those of the `given` options that neither a library nor a script reads.
+def check_options(strategy: Strategy, option_names: Collection[str]) -> None:
+    """Refuse those of the options in `option_names` that neither a library nor a script reads.
 
     Raises:
         UsageError: one of them changes nothing under this strategy.
     """
-    who = backend(strategy)
-    for option in ignored(strategy, given):
-        _check_option(strategy, who, option)
-    if "engine" in given:
-        _check_engine(strategy, who)
+    backend_name = backend(strategy)
+    for option in ignored(strategy, option_names):
+        _check_option(strategy, backend_name, option)
+    if "engine" in option_names:
+        _check_engine(strategy, backend_name)
 
 
-def ignored(strategy: Strategy, given: Collection[str]) -> tuple[str, ...]:
-    """Those of the `given` options that neither a library nor a script reads under it."""
+def ignored(strategy: Strategy, option_names: Collection[str]) -> tuple[str, ...]:
+    """The options in `option_names` that neither a library nor a script reads under it."""
     values = strategy.options()
     return tuple(
-        name for name in _LIMITED if name in given and not is_counted(strategy, name, values[name])
+        name
+        for name in _LIMITED
+        if name in option_names and not is_counted(strategy, name, values[name])
     )
 
 
@@ -215,29 +219,31 @@ def unread(strategy: Strategy) -> dict[str, Any]:
 
 def is_counted(strategy: Strategy, option: str, value: Any) -> bool:
     """Whether a library or a script reads such an option, so that an estimate counts it."""
-    scope, who = scopes().get(option), backend(strategy)
+    scope, backend_name = scopes().get(option), backend(strategy)
     if not is_met(option, of_strategy(strategy)):
         return False
     if option == "engine":
-        return not _why_not_engine(strategy, who)
+        return not _why_not_engine(strategy, backend_name)
     if scope is None or not scope.set_by:
         return True
     by_script = not scope.among or getattr(strategy, scope.among) > 1
-    return is_read(strategy, who, scope) or (by_script and scope.script_may(who, value))
+    return is_read(strategy, backend_name, scope) or (
+        by_script and scope.script_may(backend_name, value)
+    )
 
 
-def is_read(strategy: Strategy, who: Backend, scope: Scope) -> bool:
+def is_read(strategy: Strategy, backend_name: Backend, scope: Scope) -> bool:
     """Whether a launch of the strategy by that backend reads options of that scope."""
     field, value = scope.needs or ("", None)
-    return who in scope.set_by and (not field or getattr(strategy, field) == value)
+    return backend_name in scope.set_by and (not field or getattr(strategy, field) == value)
 
 
-def _check_known(strategy: Strategy, who: Backend) -> None:
+def _check_each_option(strategy: Strategy, backend_name: Backend) -> None:
     for option in scopes():
-        if option == "reshard_after_forward" and who == "script" and strategy.pp > 1:
+        if option == "reshard_after_forward" and backend_name == "script" and strategy.pp > 1:
             continue  # what gpt.py's stages do: a micro-batch would gather them again
-        _check_option(strategy, who, option)
-    _check_engine(strategy, who)
+        _check_option(strategy, backend_name, option)
+    _check_engine(strategy, backend_name)
 
 
 def _check_needs(strategy: Strategy) -> None:
@@ -246,13 +252,13 @@ def _check_needs(strategy: Strategy) -> None:
         raise UsageError(sentence(option, facts, strategy.name))
 
 
-def _check_engine(strategy: Strategy, who: Backend) -> None:
-    if why := _why_not_engine(strategy, who):
+def _check_engine(strategy: Strategy, backend_name: Backend) -> None:
+    if why := _why_not_engine(strategy, backend_name):
         raise UsageError(why)
 
 
-def _why_not_engine(strategy: Strategy, who: Backend) -> str:
-    if strategy.engine == "fsdp1" and who != "fsdp":
+def _why_not_engine(strategy: Strategy, backend_name: Backend) -> str:
+    if strategy.engine == "fsdp1" and backend_name != "fsdp":
         return f"engine fsdp1 is for fsdp and fsdp-grad-op, not {strategy.name!r}."
     if strategy.engine == "torch" and strategy.zero_stage != 1:
         return (
@@ -262,14 +268,14 @@ def _why_not_engine(strategy: Strategy, who: Backend) -> str:
     return ""
 
 
-def _check_option(strategy: Strategy, who: Backend, option: str) -> None:
+def _check_option(strategy: Strategy, backend_name: Backend, option: str) -> None:
     value, scope = strategy.options()[option], scopes().get(option)
     facts = of_strategy(strategy)
     if value == _DEFAULTS[option]:
         return
     if not is_met(option, facts):
         raise UsageError(sentence(option, facts, strategy.name))
-    if scope is None or is_read(strategy, who, scope):
+    if scope is None or is_read(strategy, backend_name, scope):
         return
     counted = is_counted(strategy, option, value)
     by_script = " of the launch: the script does it itself, and an estimate counts it"
@@ -279,16 +285,18 @@ def _check_option(strategy: Strategy, who: Backend, option: str) -> None:
     )
 
 
-def _check_script_options(strategy: Strategy, who: Backend, splits: frozenset[str] | None) -> None:
+def _check_script_options(
+    strategy: Strategy, backend_name: Backend, splits: frozenset[str] | None
+) -> None:
     """What is an argument of a constructor, not of a config file: only our recipes take it."""
-    if who != "ddp" or (splits is not None and "ddp" in splits):
+    if backend_name != "ddp" or (splits is not None and "ddp" in splits):
         return
     options = strategy.options()
     of_ddp = (*declared(DdpOptions), "reduce_bucket")
-    given = [name for name in of_ddp if options[name] != _DEFAULTS[name]]
-    if given:
+    changed = [name for name in of_ddp if options[name] != _DEFAULTS[name]]
+    if changed:
         raise UsageError(
-            f"{given[0].replace('_', ' ')}: Accelerate cannot set it outside the script. Pass "
+            f"{changed[0].replace('_', ' ')}: Accelerate cannot set it outside the script. Pass "
             "DistributedDataParallelKwargs in the script, or use the recipe gpt."
         )
     if strategy.engine == "torch":
@@ -298,12 +306,12 @@ def _check_script_options(strategy: Strategy, who: Backend, splits: frozenset[st
         )
 
 
-def _check_sync(strategy: Strategy, who: Backend) -> None:
+def _check_sync(strategy: Strategy, backend_name: Backend) -> None:
     every_micro_batch = strategy.sync_every_micro_batch
-    if every_micro_batch is None or who not in {"fsdp", "deepspeed"}:
+    if every_micro_batch is None or backend_name not in {"fsdp", "deepspeed"}:
         return
     partitioned = strategy.zero_stage in {2, 3}
-    if who == "deepspeed" and every_micro_batch is not partitioned:
+    if backend_name == "deepspeed" and every_micro_batch is not partitioned:
         raise UsageError(
             f"ZeRO-{strategy.zero_stage} "
             + ("reduces after every micro-batch" if partitioned else "reduces once per step")

@@ -17,10 +17,10 @@ from workbench.describe.detection import nvml, vendor
 def cuda_version() -> str | None:
     """The newest CUDA that the driver can do, as "12.8"; None where it does not say."""
     library = nvml()
-    known = library and DRIVER.ask(lambda: int(library.nvmlSystemGetCudaDriverVersion()))
-    if known is None:
+    reported = library and DRIVER.ask(lambda: int(library.nvmlSystemGetCudaDriverVersion()))
+    if reported is None:
         return None
-    number = int(known)
+    number = int(reported)
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
@@ -43,10 +43,10 @@ def why_no_cuda() -> str | None:
     driver = None if version is None else int(version.partition(".")[0])
     if built is not None and (driver is None or int(built[1]) <= driver):
         return None
-    what = "the CPU" if built is None else f"CUDA {built[1]}"
+    target = "the CPU" if built is None else f"CUDA {built[1]}"
     can = "has an NVIDIA driver" if driver is None else f"has a driver that can do CUDA {driver}"
     return (
-        f"torch is built for {what}, and this host {can}: no rank could use its GPU. "
+        f"torch is built for {target}, and this host {can}: no rank could use its GPU. "
         f"{torch_that_fits()}"
     )
 

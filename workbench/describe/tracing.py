@@ -68,8 +68,8 @@ class _Ledger:
         """A block is done."""
         ended, inputs, own = self.open_blocks.pop()
         assert ended is block
-        kept = sum(storage.nbytes() for key, storage in own.items() if key not in inputs)
-        self.largest_block = max(self.largest_block, kept)
+        saved = sum(storage.nbytes() for key, storage in own.items() if key not in inputs)
+        self.largest_block = max(self.largest_block, saved)
 
 
 def trace(module: nn.Module, blocks: Sequence[nn.Module], example_inputs: Any) -> Saved:
@@ -121,7 +121,7 @@ def _run(module: nn.Module, blocks: Sequence[nn.Module], example_inputs: Any) ->
                 torch.compiler.set_stance("force_eager"),
                 _watched(blocks, ledger),
                 _quiet(),
-                saved_tensors_hooks(ledger.pack, lambda kept: kept),
+                saved_tensors_hooks(ledger.pack, lambda packed: packed),
             ):
                 functional_call(module, state, args, kwargs)
         except Exception as error:
@@ -157,7 +157,7 @@ def _watched(blocks: Sequence[nn.Module], ledger: _Ledger) -> Generator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Generator[None]:
-    """Without torch's own log of a failure that the caller is told about anyway."""
+    """Without torch's own log of a failure that the caller reports anyway."""
     log = logging.getLogger("torch._subclasses.fake_tensor")
     level = log.level
     log.setLevel(logging.CRITICAL)

@@ -88,16 +88,16 @@ def launch_script(
 
 def script_of(job: EngineJob) -> str:
     """The script's path: a recipe's name stands for its file, here or where it was copied to."""
-    known = recipes.recipes()
-    if job.script not in known:
+    all_recipes = recipes.recipes()
+    if job.script not in all_recipes:
         return job.script
-    path = known[job.script].path
+    path = all_recipes[job.script].path
     return f"{job.recipe_folder}/{path.name}" if job.recipe_folder else str(path)
 
 
 def _splits(job: EngineJob) -> frozenset[str] | None:
-    known = recipes.recipes()
-    return known[job.script].splits if job.script in known else None
+    all_recipes = recipes.recipes()
+    return all_recipes[job.script].splits if job.script in all_recipes else None
 
 
 def _device(job: EngineJob) -> str:
@@ -136,8 +136,8 @@ def _files(job: EngineJob) -> list[str]:
 
 
 def _wrap(job: EngineJob) -> str | None:
-    known = recipes.recipes()
-    return known[job.script].block if job.script in known else None
+    all_recipes = recipes.recipes()
+    return all_recipes[job.script].block if job.script in all_recipes else None
 
 
 def _variables(job: EngineJob, address: str, own: Mapping[str, str]) -> list[str]:
@@ -189,11 +189,11 @@ def _accelerate(job: EngineJob, words: list[str]) -> list[str]:
 
 
 def _torchrun(job: EngineJob, words: list[str]) -> list[str]:
-    who = backend(job.strategy, _splits(job))
-    if who not in {"single", "ddp", "script"}:
+    backend_name = backend(job.strategy, _splits(job))
+    if backend_name not in {"single", "ddp", "script"}:
         raise UsageError(
-            f"{job.strategy.name} is configured in Accelerate's config file ({who}), which "
-            "torchrun does not read. Use the accelerate commands, or --strategy ddp."
+            f"{job.strategy.name} is configured in Accelerate's config file ({backend_name}), "
+            "which torchrun does not read. Use the accelerate commands, or --strategy ddp."
         )
     return [
         *(job.python, "-m", "torch.distributed.run"),

@@ -34,8 +34,8 @@ def task_files(job: EngineJob, name: str) -> Made:
     )
     notes = ["The task waits for its fleet: without one dstack reports 'no fleets'."]
     if job.provider is None and (job.nodes > 1 or job.spot):
-        there = able("dstack", nodes=job.nodes, spot=job.spot)
-        notes.append(f"dstack supports this at {', '.join(there)}.")
+        providers = able("dstack", nodes=job.nodes, spot=job.spot)
+        notes.append(f"dstack supports this at {', '.join(providers)}.")
     return files, next_, tuple(notes)
 
 
@@ -72,9 +72,9 @@ def fleet(job: EngineJob, name: str) -> dict[str, Any]:
 def _where(job: EngineJob) -> dict[str, Any]:
     fields: dict[str, Any] = {"resources": _resources(job)}
     if job.provider is not None:
-        there = place("dstack", job.provider)
-        assert there is not None
-        fields["backends"] = [there.name]
+        rented_place = place("dstack", job.provider)
+        assert rented_place is not None
+        fields["backends"] = [rented_place.name]
     fields |= {"regions": [job.region]} if job.region else {}
     fields["spot_policy"] = "spot" if job.spot else "on-demand"
     if job.max_usd_per_hour is not None:  # dstack counts one machine

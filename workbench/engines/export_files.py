@@ -76,9 +76,9 @@ def write_all(folder: Path, texts: Mapping[str, str], copies: Mapping[str, Path]
             is in the way. Later: the disk refused.
     """
     try:
-        ours = _ours(folder)
+        own_names = _ours(folder)
         for name, content in {**texts, **copies}.items():
-            _check(folder, name, content, ours)
+            _check(folder, name, content, own_names)
         for name, text in texts.items():
             path = _place(folder, name)
             write_bytes_atomic(path, text.encode(), hide=False)  # exact: `ship` has looked
@@ -86,7 +86,7 @@ def write_all(folder: Path, texts: Mapping[str, str], copies: Mapping[str, Path]
         for name, source in copies.items():
             _copy(source, _place(folder, name))
         names = [*texts, *copies]
-        write_text_atomic(folder / MARKER, "\n".join(sorted({*ours, *names})) + "\n")
+        write_text_atomic(folder / MARKER, "\n".join(sorted({*own_names, *names})) + "\n")
     except StoreError:
         raise
     except OSError as error:
@@ -103,17 +103,17 @@ def _ours(folder: Path) -> frozenset[str]:
     return frozenset(read_file(folder / MARKER, _MOST_LIST_BYTES).decode().splitlines())
 
 
-def _check(folder: Path, name: str, content: str | Path, ours: frozenset[str]) -> None:
+def _check(folder: Path, name: str, content: str | Path, own_names: frozenset[str]) -> None:
     path = folder / name
     for part in (path, *path.parents):
         if part == folder:
             break
         if part.is_symlink():
             raise StoreError(f"{part} is a link, which exports do not follow. Remove it.")
-    if not path.exists() or name in ours:
+    if not path.exists() or name in own_names:
         return
-    wanted = content.encode() if isinstance(content, str) else content.read_bytes()
-    if not path.is_file() or path.read_bytes() != wanted:
+    new_bytes = content.encode() if isinstance(content, str) else content.read_bytes()
+    if not path.is_file() or path.read_bytes() != new_bytes:
         raise StoreError(
             f"{path} exists and was not written by an export. Choose another --out, or move it."
         )

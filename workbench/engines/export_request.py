@@ -75,10 +75,10 @@ class ExportRequest(EngineSettings):
         Raises:
             UsageError: a value that is not allowed, or a job that no recipe trains.
         """
-        given = dict(values)
+        field_values = dict(values)
         if isinstance(what, Job):
-            what, given["job"] = recipe_for(what), what
-        return cls(what=what.id if isinstance(what, Run) else what, **given)
+            what, field_values["job"] = recipe_for(what), what
+        return cls(what=what.id if isinstance(what, Run) else what, **field_values)
 
     def engine_job(self, store: str | Store | None = None) -> EngineJob:
         """What is meant: a recipe or script where there is one of that name, else a run.
@@ -89,7 +89,7 @@ class ExportRequest(EngineSettings):
         is_script = self.what in recipes.recipes() or Path(self.what).expanduser().is_file()
         if self.plan is not None or self.job is not None:
             return self._described(is_script=is_script)
-        size = self._given(_SIZE)
+        size = self._set_fields(_SIZE)
         if is_script:
             return job_from_request(self.what, self.arguments, **size, **self._settings())
         if self.arguments:
@@ -110,8 +110,8 @@ class ExportRequest(EngineSettings):
             raise UsageError(
                 f"A plan needs what it trains: a recipe or a script, not {self.what!r}."
             )
-        if taken := self._given(_SIZE):
-            raise UsageError(f"A plan says {', '.join(taken)} itself. Leave them out.")
+        if sizes := self._set_fields(_SIZE):
+            raise UsageError(f"A plan says {', '.join(sizes)} itself. Leave them out.")
         more = self._settings() | {"spot": self.spot or None}
         if self.job is not None:
             return job_from_job(self.job, self.what, self.arguments, **more)
@@ -123,9 +123,9 @@ class ExportRequest(EngineSettings):
         more = {field.name: getattr(self, field.name) for field in fields(EngineSettings)}
         if self.provider is not None:
             more["provider"] = known_provider(self.provider)
-        return more | self._given(("name",))
+        return more | self._set_fields(("name",))
 
-    def _given(self, names: tuple[str, ...]) -> dict[str, Any]:
+    def _set_fields(self, names: tuple[str, ...]) -> dict[str, Any]:
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
 

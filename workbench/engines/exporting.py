@@ -89,14 +89,14 @@ def export(job: EngineJob, engine: str, *, address: str | None = None) -> Export
     shipped, copies = ship(job)
     notes = (*_notes(job, shipped), *_secret_notes(copies, engine))
     if engine in {"torchrun", "accelerate"}:
-        made = _plain(shipped, engine, address)
+        exported = _plain(shipped, engine, address)
     elif engine == "slurm":
-        made = _slurm(shipped)
+        exported = _slurm(shipped)
     else:
-        made = _rented(shipped, engine, copies)
+        exported = _rented(shipped, engine, copies)
     if engine == "kubeflow":  # the files are in its config map
         copies = {}
-    return replace(made, copies=copies, notes=(*made.notes, *notes))
+    return replace(exported, copies=copies, notes=(*exported.notes, *notes))
 
 
 def ship(job: EngineJob) -> tuple[EngineJob, dict[str, Path]]:
@@ -106,8 +106,8 @@ def ship(job: EngineJob) -> tuple[EngineJob, dict[str, Path]]:
         UsageError: there is no such script, or the job holds a secret.
     """
     _check_secrets(job)
-    known = recipes.recipes()
-    recipe = known.get(job.script)
+    all_recipes = recipes.recipes()
+    recipe = all_recipes.get(job.script)
     script = Path(job.script).expanduser() if recipe is None else recipe.path
     if recipe is None and not script.is_file():
         raise UsageError(f"No script {job.script!r} here. Give its path, or a recipe's name.")
@@ -163,13 +163,13 @@ def _notes(job: EngineJob, shipped: EngineJob) -> list[str]:
                 f"The script itself must save to {checkpoint_folder(shipped)} and resume from it; "
                 "write {checkpoints} in an argument to hand it over."
             )
-    here = [
+    local_paths = [
         argument
         for argument in job.arguments
         if argument.startswith("/") and Path(argument).exists()
     ]
-    if here:
-        notes.append(f"A path of this machine is among the arguments: {', '.join(here)}.")
+    if local_paths:
+        notes.append(f"A path of this machine is among the arguments: {', '.join(local_paths)}.")
     precision = job.environment.get(PRECISION)
     if precision and job.script not in recipes.recipes():
         notes.append(f"Accelerate is told mixed_precision {precision}, as on this machine.")

@@ -60,19 +60,21 @@ def name_notes(engine: str, gpu: str, provider: str | None) -> list[str]:
     if name is None:
         return []
     if provider is not None:
-        others = [other for other in gpus_named(engine, name, provider) if other != gpu]
-        if not others:
+        other_gpus = [other for other in gpus_named(engine, name, provider) if other != gpu]
+        if not other_gpus:
             return []
-        names = " or ".join([gpu, *others])
+        names = " or ".join([gpu, *other_gpus])
         return [f"{name} at {provider} may be {names}: check the proposed machine."]
     notes: list[str] = []
-    for where in sorted({there for who, there, _gpu in _there() if who == engine}):
+    for where in sorted(
+        {there for renting_engine, there, _gpu in _there() if renting_engine == engine}
+    ):
         chosen, there = gpus_named(engine, name, where), gpu_name(engine, gpu, where)
         if gpu in chosen or not (chosen or there):
             continue
         if chosen:
             notes.append(f"{name} at {where} is {' or '.join(chosen)}, not {gpu}: give --provider.")
         else:
-            called = f"where {gpu} is called {there}: --provider {where} takes that name."
-            notes.append(f"{name} is not offered at {where}, {called}")
+            alternative = f"where {gpu} is called {there}: --provider {where} takes that name."
+            notes.append(f"{name} is not offered at {where}, {alternative}")
     return notes

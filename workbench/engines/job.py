@@ -164,8 +164,8 @@ def slug(job: EngineJob) -> str:
     same by what is left out of them (letters of other alphabets, an end) get digits of their own.
     """
     plain = unicodedata.normalize("NFKD", job.name).encode("ascii", "ignore").decode().lower()
-    kept = "".join(char if char.isalnum() else "-" for char in plain)
-    text = "-".join(part for part in kept.split("-") if part)
+    dashed = "".join(char if char.isalnum() else "-" for char in plain)
+    text = "-".join(part for part in dashed.split("-") if part)
     if not text[:1].isalpha() or len(text) == 1:
         text = f"job-{text}".strip("-")
     if len(text) > _LONGEST or any(not char.isascii() and char.isalnum() for char in job.name):

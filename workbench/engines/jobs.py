@@ -66,12 +66,12 @@ def job_from_request(
     ranks = nodes * processes_per_node
     if not isinstance(strategy, Strategy):
         strategy = Strategy.parse(strategy or ("single" if ranks == 1 else "ddp"), ranks)
-    known = recipes.recipes()
-    splits = known[script].splits if script in known else None
+    all_recipes = recipes.recipes()
+    splits = all_recipes[script].splits if script in all_recipes else None
     check_supported(strategy, splits, "cpu" if gpu is None else "cuda")
-    if script in known:
+    if script in all_recipes:
         check_arguments(arguments)
-    if script not in known and "environment" not in more:
+    if script not in all_recipes and "environment" not in more:
         more["environment"] = open_settings({})[0]
     more = {"python": PYTHON} | more
     return EngineJob(
@@ -204,11 +204,11 @@ def _gpu_name(cluster: Cluster) -> str | None:
 
 def _planned(recipe: str, arguments: Sequence[str], sizes: Mapping[str, Any]) -> list[str]:
     """The arguments with the plan's; what is given already counts more."""
-    words, given = list(arguments), option_names(arguments)
+    words, present = list(arguments), option_names(arguments)
     batch = {"--micro-batch", "--accumulate"}
-    given |= batch if given & batch else set()  # one without the other is another batch
+    present |= batch if present & batch else set()  # one without the other is another batch
     for flag, value in sizes.items():
-        if flag not in given and flag in flags_of(recipe):
+        if flag not in present and flag in flags_of(recipe):
             words += [flag, str(value)]
     try:
         recipes.shape(words, recipe=recipe)
@@ -226,7 +226,7 @@ def environment_of(variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[
     >>> environment_of({"HF_TOKEN": "[redacted]", "NCCL_DEBUG": "INFO", "WORKBENCH_RUN_ID": "x"})
     ({'NCCL_DEBUG': 'INFO'}, ('HF_TOKEN',))
     """
-    kept: dict[str, str] = {}
+    visible: dict[str, str] = {}
     secrets: list[str] = []
     for name, value in variables.items():
         if name.startswith(_OURS):
@@ -234,8 +234,8 @@ def environment_of(variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[
         if is_secret_name(name) or HIDDEN in value or hide(value) != value:
             secrets.append(name)
         else:
-            kept[name] = value
-    return kept, tuple(secrets)
+            visible[name] = value
+    return visible, tuple(secrets)
 
 
 def _size(ranks: int, nodes: int | None, each: int | None) -> tuple[int, int]:
@@ -245,10 +245,10 @@ def _size(ranks: int, nodes: int | None, each: int | None) -> tuple[int, int]:
     return nodes, each or (ranks // nodes if ranks % nodes == 0 else ranks)
 
 
-def _resized(before: Strategy, given: str | None, ranks: int) -> Strategy:
+def _resized(before: Strategy, requested: str | None, ranks: int) -> Strategy:
     """The strategy for another number of ranks: degrees stay, data parallelism takes the rest."""
-    if given is not None:
-        return Strategy.parse(given, ranks)
+    if requested is not None:
+        return Strategy.parse(requested, ranks)
     if before.world_size == ranks:
         return before
     inner = before.tp * before.cp * before.pp
@@ -277,7 +277,7 @@ def _own_arguments(arguments: Sequence[str], *, is_recipe: bool) -> list[str]:
     """Without the folders of this host: the export gives its own."""
     if not is_recipe:
         return list(arguments)
-    kept: list[str] = []
+    own_words: list[str] = []
     skip = False
     for word in arguments:
         if skip:
@@ -285,8 +285,8 @@ def _own_arguments(arguments: Sequence[str], *, is_recipe: bool) -> list[str]:
         elif word in _FOLDERS:
             skip = True
         elif word.partition("=")[0] not in _FOLDERS:
-            kept.append(word)
-    return kept
+            own_words.append(word)
+    return own_words
 
 
 def _gpu_of(run: RunRecord) -> str | None:

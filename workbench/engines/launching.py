@@ -71,9 +71,9 @@ def saves(job: EngineJob) -> bool:
 
 def packages(job: EngineJob, *, torch: bool) -> tuple[str, ...]:
     """What pip installs on the machines, in the versions that are here, where they are."""
-    known = recipes.recipes()
-    needs = list(known[job.script].needs) if job.script in known else []
-    splits = known[job.script].splits if job.script in known else None
+    all_recipes = recipes.recipes()
+    needs = list(all_recipes[job.script].needs) if job.script in all_recipes else []
+    splits = all_recipes[job.script].splits if job.script in all_recipes else None
     names = [*(["torch"] if torch else []), "accelerate", "numpy", *needs]
     if backend(job.strategy, splits) == "deepspeed":
         names.append("deepspeed")
@@ -90,8 +90,8 @@ def _pinned(name: str) -> str:
 
 def setup_lines(job: EngineJob, *, torch: bool) -> tuple[str, ...]:
     """Shell lines that prepare a machine: ours, then the job's."""
-    wanted = " ".join(f"'{package}'" for package in packages(job, torch=torch))
-    return (f"{job.python} -m pip install --quiet {wanted}", *job.setup)
+    package_words = " ".join(f"'{package}'" for package in packages(job, torch=torch))
+    return (f"{job.python} -m pip install --quiet {package_words}", *job.setup)
 
 
 def literal(text: str) -> str:

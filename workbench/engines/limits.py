@@ -40,7 +40,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
 """Engine -> field of `EngineJob` -> why it has no such thing."""
 
 
-def given_in_vain(job: EngineJob, engine: str) -> dict[str, str]:
+def options_without_effect(job: EngineJob, engine: str) -> dict[str, str]:
     """Of these fields the ones that the job sets -> the reason."""
     absent = ABSENT.get(engine, {})
     return {name: why for name, why in absent.items() if getattr(job, name) not in {None, 0}}

@@ -59,9 +59,9 @@ def planned_job(entry: Mapping[str, Any], document: Mapping[str, Any]) -> Job:
     own = _values(entry, "trained")
     kernels = {name: own.pop(name) for name in declared(ImplementationAssumptions) if name in own}
     spread = {name: own.pop(name) for name in flat_names(Strategy) if name in own}
-    kept = replace(workload.kernels, **kernels)
+    implementation = replace(workload.kernels, **kernels)
     return Job(
-        workload=replace(workload, kernels=kept, **sizes, **own),
+        workload=replace(workload, kernels=implementation, **sizes, **own),
         strategy=layout(entry).with_options(**spread),
         cluster=Cluster.rented(
             entry["gpu"],
@@ -78,8 +78,8 @@ def _values(entry: Mapping[str, Any], key: str) -> dict[str, Any]:
     values = entry.get(key, {})
     if not isinstance(values, Mapping):
         raise TypeError(f"its {key} are not an object")
-    named = cast("Mapping[str, Any]", values)
+    values_by_name = cast("Mapping[str, Any]", values)
     return {
         name: tuple(cast("list[Any]", value)) if isinstance(value, list) else value
-        for name, value in named.items()
+        for name, value in values_by_name.items()
     }

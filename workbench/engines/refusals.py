@@ -14,7 +14,7 @@ from pathlib import Path
 from workbench.describe.prices import ALIASES
 from workbench.engines.gpu_names import gpu_name, known_gpus
 from workbench.engines.job import NODES, EngineJob
-from workbench.engines.limits import ABSENT, given_in_vain
+from workbench.engines.limits import ABSENT, options_without_effect
 from workbench.errors import UnknownNameError
 
 ENGINES = ("torchrun", "accelerate", "slurm", "skypilot", "dstack", "kubeflow", "runpod")
@@ -102,8 +102,8 @@ def places() -> tuple[Place, ...]:
 def place(engine: str, provider: str) -> Place | None:
     """The engine at that provider; None where it does not rent."""
     short = ALIASES.get(provider.strip().lower(), provider.strip().lower())
-    known = (place for place in places() if place.engine == engine and place.provider == short)
-    return next(known, None)
+    matches = (place for place in places() if place.engine == engine and place.provider == short)
+    return next(matches, None)
 
 
 def able(engine: str, *, nodes: int = NODES, spot: bool = False, bucket: bool = False) -> list[str]:
@@ -126,13 +126,15 @@ def starters(provider: str, *, nodes: int = NODES, spot: bool = False) -> dict[s
     """Each renting engine -> why it does not start such machines there; "" = it does."""
     reasons: dict[str, str] = {}
     for engine in RENTING:
-        here = place(engine, provider)
-        if here is None:
+        rented_place = place(engine, provider)
+        if rented_place is None:
             reasons[engine] = f"it does not support {provider}"
         elif engine == "runpod" and not CLUSTER_NODES[0] <= nodes <= CLUSTER_NODES[1]:
             reasons[engine] = f"a cluster has {CLUSTER_NODES[0]} to {CLUSTER_NODES[1]} machines"
         else:
-            reasons[engine] = (here.nodes if nodes > 1 else "") or (here.spot if spot else "")
+            reasons[engine] = (rented_place.nodes if nodes > 1 else "") or (
+                rented_place.spot if spot else ""
+            )
     return reasons
 
 
@@ -152,9 +154,9 @@ def refusals(job: EngineJob, engine: str) -> tuple[Refusal, ...]:
         reasons += _cluster(job)
     if engine not in RENTING:
         reasons += _not_rented(job, engine)
-    for name, why in given_in_vain(job, engine).items():
-        what = "image" if name == "image" else "limit"
-        reasons.append(Refusal(what, why, f"Leave --{name.replace('_', '-')} out."))
+    for name, why in options_without_effect(job, engine).items():
+        subject = "image" if name == "image" else "limit"
+        reasons.append(Refusal(subject, why, f"Leave --{name.replace('_', '-')} out."))
     return (*reasons, *_stored(job, engine))
 
 
@@ -162,23 +164,23 @@ def _rented(job: EngineJob, engine: str) -> list[Refusal]:
     provider = job.provider or ("runpod" if engine == "runpod" else None)  # its only one
     if provider is None:
         return []
-    title, here = _TITLES[engine], place(engine, provider)
-    if here is None:
+    title, rented_place = _TITLES[engine], place(engine, provider)
+    if rented_place is None:
         names = ", ".join(place.provider for place in places() if place.engine == engine)
         return [
             Refusal("provider", f"{title} does not support {provider}.", f"Supported: {names}.")
         ]
     absent = ABSENT.get(engine, {})
     reasons = {
-        "nodes": here.nodes if job.nodes > 1 else "",
-        "spot": here.spot if job.spot else "",
-        "storage": here.bucket if _wants_mount(job, engine) else "",
-        "image": here.image if job.image else "",
-        "limit": here.idle if job.idle_minutes and "idle_minutes" not in absent else "",
+        "nodes": rented_place.nodes if job.nodes > 1 else "",
+        "spot": rented_place.spot if job.spot else "",
+        "storage": rented_place.bucket if _wants_mount(job, engine) else "",
+        "image": rented_place.image if job.image else "",
+        "limit": rented_place.idle if job.idle_minutes and "idle_minutes" not in absent else "",
     }
     return [
-        Refusal(what, f"{title} at {provider}: {reason}.", _instead(job, engine, what))
-        for what, reason in reasons.items()
+        Refusal(subject, f"{title} at {provider}: {reason}.", _instead(job, engine, subject))
+        for subject, reason in reasons.items()
         if reason
     ]
 
@@ -189,23 +191,25 @@ def _wants_mount(job: EngineJob, engine: str) -> bool:
     return "://" in where if engine == "skypilot" else where.startswith("volume:")
 
 
-def _instead(job: EngineJob, engine: str, what: str) -> str:
-    nodes, spot = job.nodes if what in {"nodes", "spot"} else 1, job.spot
-    bucket = what == "storage" or _wants_mount(job, engine)
-    there = able(engine, nodes=nodes, spot=spot, bucket=bucket)
-    if what in {"image", "limit"}:
-        return f"Leave {'--image' if what == 'image' else '--idle-minutes'} out."
-    if what == "spot" and engine == "runpod":
+def _instead(job: EngineJob, engine: str, subject: str) -> str:
+    nodes, spot = job.nodes if subject in {"nodes", "spot"} else 1, job.spot
+    bucket = subject == "storage" or _wants_mount(job, engine)
+    providers = able(engine, nodes=nodes, spot=spot, bucket=bucket)
+    if subject in {"image", "limit"}:
+        return f"Leave {'--image' if subject == 'image' else '--idle-minutes'} out."
+    if subject == "spot" and engine == "runpod":
         return "Remove --spot, or use --to skypilot."
     kind = f"{nodes} {'spot ' if spot else ''}machines" if nodes > 1 else "that"
-    others = (
-        f"For {kind} it supports: {', '.join(there)}." if there else ("No provider offers that.")
+    alternatives = (
+        f"For {kind} it supports: {', '.join(providers)}."
+        if providers
+        else ("No provider offers that.")
     )
-    if what == "nodes" and job.provider == "runpod" and engine == "skypilot" and not spot:
-        return f"Use --to runpod (Instant Cluster). {others}"
-    if what == "storage" and engine == "skypilot":
-        return f"Give a volume made there as --checkpoints volume:NAME. {others}"
-    return others
+    if subject == "nodes" and job.provider == "runpod" and engine == "skypilot" and not spot:
+        return f"Use --to runpod (Instant Cluster). {alternatives}"
+    if subject == "storage" and engine == "skypilot":
+        return f"Give a volume made there as --checkpoints volume:NAME. {alternatives}"
+    return alternatives
 
 
 def _unnamed_gpu(job: EngineJob, engine: str) -> list[Refusal]:
@@ -216,8 +220,8 @@ def _unnamed_gpu(job: EngineJob, engine: str) -> list[Refusal]:
     if gpu_name(engine, job.gpu, job.provider) is not None:
         return []
     where = f"{engine} for {job.provider}" if job.provider else engine
-    known = ", ".join(known_gpus(engine, job.provider))
-    return [Refusal("gpu", f"The name of {job.gpu} at {where} is unknown.", f"Known: {known}.")]
+    gpus = ", ".join(known_gpus(engine, job.provider))
+    return [Refusal("gpu", f"The name of {job.gpu} at {where} is unknown.", f"Known: {gpus}.")]
 
 
 def _cluster(job: EngineJob) -> list[Refusal]:
@@ -260,8 +264,8 @@ def _stored(job: EngineJob, engine: str) -> list[Refusal]:
     ways = f"Give --checkpoints {' or '.join(_WRITTEN[kind] for kind in kinds)}."
     where = job.checkpoint_uri
     if where is not None:
-        known = storage_kind(where) in kinds
-        return [] if known else [Refusal("storage", f"{sentence}, not {where}.", ways)]
+        is_mountable = storage_kind(where) in kinds
+        return [] if is_mountable else [Refusal("storage", f"{sentence}, not {where}.", ways)]
     if job.spot:
         reason = (
             "Spot machines lose their disks when interrupted: all steps would be lost each time."

@@ -55,9 +55,11 @@ def task(job: EngineJob, name: str) -> dict[str, Any]:
 def _resources(job: EngineJob) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if job.provider is not None:
-        there = place("skypilot", job.provider)
-        assert there is not None
-        fields["infra"] = there.name if job.region is None else f"{there.name}/{job.region}"
+        rented_place = place("skypilot", job.provider)
+        assert rented_place is not None
+        fields["infra"] = (
+            rented_place.name if job.region is None else f"{rented_place.name}/{job.region}"
+        )
     elif job.region is not None:
         fields["region"] = job.region
     if job.gpu is not None:
@@ -102,8 +104,8 @@ def _notes(job: EngineJob, managed: bool) -> list[str]:  # noqa: FBT001
             "files late. Prefer --checkpoints volume:NAME for several machines."
         )
     if job.provider is None and (job.nodes > 1 or job.spot):
-        there = able("skypilot", nodes=job.nodes, spot=job.spot)
+        providers = able("skypilot", nodes=job.nodes, spot=job.spot)
         notes.append(
-            f"SkyPilot supports this at {', '.join(there)} and silently skips other providers."
+            f"SkyPilot supports this at {', '.join(providers)} and silently skips other providers."
         )
     return notes + (name_notes("skypilot", job.gpu, job.provider) if job.gpu else [])

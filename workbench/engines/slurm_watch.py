@@ -51,8 +51,8 @@ class SlurmJob:
         """For people."""
         text = f"Slurm job {self.job_id}: {self.state.lower()}"
         why = f" ({self.reason})" if self.waiting and self.reason else ""
-        again = f", started {self.restarts + 1} times" if self.restarts else ""
-        return f"{text}{why}{again}."
+        starts_text = f", started {self.restarts + 1} times" if self.restarts else ""
+        return f"{text}{why}{starts_text}."
 
 
 def run_slurm(*words: str, check: bool = True) -> subprocess.CompletedProcess[str]:
@@ -134,18 +134,18 @@ def parse(text: str) -> SlurmJob:
     >>> parse("JobId=7 JobName=a JobState=PENDING Reason=Resources Restarts=1 NodeList=").sentence
     'Slurm job 7: pending (Resources), started 2 times.'
     """
-    known = dict(re.findall(r"(?:^|\s)([A-Z][\w:/-]*)=(\S*)", text))
-    nodes, reason = known.get("NodeList"), known.get("Reason")
+    fields = dict(re.findall(r"(?:^|\s)([A-Z][\w:/-]*)=(\S*)", text))
+    nodes, reason = fields.get("NodeList"), fields.get("Reason")
     empty = {None, "", "(null)", "None"}
-    restarts = known.get("Restarts", "0")
+    restarts = fields.get("Restarts", "0")
     return SlurmJob(
-        job_id=known.get("JobId", "?"),
-        state=known.get("JobState", "UNKNOWN"),
+        job_id=fields.get("JobId", "?"),
+        state=fields.get("JobState", "UNKNOWN"),
         reason=None if reason in empty else reason,
         restarts=int(restarts) if restarts.isdecimal() else 0,
         nodes=None if nodes in empty else nodes,
-        exit_code=known.get("ExitCode"),
-        eligible=known.get("EligibleTime"),
+        exit_code=fields.get("ExitCode"),
+        eligible=fields.get("EligibleTime"),
     )
 
 

@@ -13,22 +13,22 @@ from workbench.store.record import read_record
 from workbench.store.runs import Store
 
 
-def described(what: str | None, rank: int = 1, store: str | Store | None = None) -> Job:
+def described(target: str | None, rank: int = 1, store: str | Store | None = None) -> Job:
     """The job of a run, or of number `rank` in a file of ``workbench plan --json``.
 
     Raises:
         UsageError: there is no such plan, or the record does not describe its job.
         RunNotFoundError: there is no such run.
     """
-    if what is None:
+    if target is None:
         raise UsageError(
             "Give what to export: a run, the output of workbench plan --json, --config FILE or "
             "--model M with the options of workbench memory."
         )
-    if what.endswith(".json"):
-        return _planned(Path(what).expanduser(), rank)
+    if target.endswith(".json"):
+        return _planned(Path(target).expanduser(), rank)
     where = store if isinstance(store, Store) else Store(store)
-    return Job.recorded(read_record(where.find(what), ("run",)).document())
+    return Job.recorded(read_record(where.find(target), ("run",)).document())
 
 
 def _planned(path: Path, rank: int) -> Job:

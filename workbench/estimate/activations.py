@@ -66,7 +66,7 @@ class StageBlocks:
 
     largest: BlockMemory
     """The block that holds most."""
-    kept: float
+    on_card: float
     """What all blocks keep for backward on the card."""
     on_host: float = 0.0
     """What they keep in host memory."""
@@ -80,14 +80,14 @@ def stage_blocks(context: RankContext, stage: Stage) -> StageBlocks:
     largest = max(
         inventory.values(), key=lambda block: block.live + block.backward, default=_NO_BLOCK
     )
-    kept = sum(kind.trained * inventory[kind.moe].total for kind in stage.kinds)
+    saved = sum(kind.trained * inventory[kind.moe].total for kind in stage.kinds)
     strategy = context.strategy
     if strategy.recompute == "full":
         boundaries = sum(kind.trained * inventory[kind.moe].boundary for kind in stage.kinds)
         share = stage.recomputed(strategy)
-        kept = share * boundaries + (1 - share) * kept
-    card = min(kept, 2 * largest.boundary) if "activations" in strategy.offload else kept
-    return StageBlocks(largest=largest, kept=card, on_host=kept - card)
+        saved = share * boundaries + (1 - share) * saved
+    card = min(saved, 2 * largest.boundary) if "activations" in strategy.offload else saved
+    return StageBlocks(largest=largest, on_card=card, on_host=saved - card)
 
 
 def _block(context: RankContext, *, moe: bool) -> BlockMemory:
@@ -130,9 +130,9 @@ def _module(context: RankContext) -> StageBlocks:
     scale = context.workload.micro_batch * context.width.compute / traced.precision_bytes
     live = scale * (traced.largest_block_saved_bytes or 0)
     boundaries = scale * (traced.boundary_bytes or 0)
-    kept = scale * (traced.saved_bytes or 0)
+    saved = scale * (traced.saved_bytes or 0)
     if context.strategy.recompute == "full" and traced.boundary_bytes is not None:
-        kept = max(0.0, boundaries + kept - traced.blocks * live)
+        saved = max(0.0, boundaries + saved - traced.blocks * live)
     block = BlockMemory(
         saved={"block": live},
         boundary=boundaries / max(1, traced.blocks),
@@ -142,7 +142,7 @@ def _module(context: RankContext) -> StageBlocks:
         backward_from_host=live,
         casts=0.0,
     )
-    return StageBlocks(largest=block, kept=kept)
+    return StageBlocks(largest=block, on_card=saved)
 
 
 def _after_selective(
@@ -151,27 +151,27 @@ def _after_selective(
     """The inventory without what selective recompute makes again."""
     if context.strategy.recompute != "selective":
         return inventory
-    kept, parts = dict(inventory), context.strategy.recompute_parts
+    saved, parts = dict(inventory), context.strategy.recompute_parts
     if "op" in parts:
         return _every_second_matmul(context)
     if "attention" in parts:
-        kept["scores"] = 0.0
+        saved["scores"] = 0.0
     if "mlp" in parts or ("moe" in parts and moe):
-        kept["mlp"] = 0.0
+        saved["mlp"] = 0.0
     if "norm" in parts:
-        kept["norms"] = context.model.norms_per_block * context.width.compute * context.residual
-    return kept
+        saved["norms"] = context.model.norms_per_block * context.width.compute * context.residual
+    return saved
 
 
 def _every_second_matmul(context: RankContext) -> dict[str, float]:
     """Op-level policy of torchtitan: matmuls 1, 3, 5, 7 of a block and SDPA's result are kept."""
     model, c, residual = context.model, context.width.compute, context.residual
     split = context.tokens / context.strategy.tp
-    kept = model.query_width + model.value_width + model.mlp_hidden
+    saved_widths = model.query_width + model.value_width + model.mlp_hidden
     return {
         "block input": context.residual_bytes * residual,
         # Eager mode also keeps the down projection's result, which nothing in backward needs.
-        "matmuls": c * (split * kept + residual * (not context.kernels.compiled)),
+        "matmuls": c * (split * saved_widths + residual * (not context.kernels.compiled)),
         "attention": split * (c * model.attention_width + 4 * model.heads),
     }
 

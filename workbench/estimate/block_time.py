@@ -79,7 +79,9 @@ def block_time(
     gaps = max(0.0, traffic.launches - len(products)) * fitted("kernel_seconds")
     moved = traffic.forward * fitted("pointwise") / machine.memory_bytes + gaps
     moved_back = traffic.backward * fitted("pointwise") / machine.memory_bytes + 2 * gaps
-    again = _recompute(workload, strategy, products, (forward, attention, moved), moe=moe)
+    recompute_seconds = _recompute(
+        workload, strategy, products, (forward, attention, moved), moe=moe
+    )
     tp_time = _tp_seconds(context, network, peers, moe=moe)
     repeated = 1.0 if strategy.recompute == "full" else 0.0
     ep_time = _ep_seconds(context, network, peers) if moe else 0.0
@@ -101,7 +103,7 @@ def block_time(
             matmul=backward,
             attention=attention_back,
             pointwise=moved_back,
-            recompute=again,
+            recompute=recompute_seconds,
             tp=tp_time * (1 + repeated),
             ep=ep_time * (1 + repeated),
             cp=max(0.0, exchange[1] - attention_back * hidden),
@@ -170,7 +172,7 @@ def _recompute(
     if strategy.recompute == "none":
         return 0.0
     matmul, attention, moved = spent
-    again = recompute_flops(workload, strategy, moe=moe)
+    repeated_flops = recompute_flops(workload, strategy, moe=moe)
     linear = sum(product.flops for product in products)
     pointwise = 1.0 if strategy.recompute == "full" else 0.0
     if strategy.recompute == "selective":
@@ -178,8 +180,8 @@ def _recompute(
         pointwise = fitted("recomputed_norms") * ("norm" in parts)
         pointwise += fitted("recomputed_operations") * ("op" in parts)
         pointwise += fitted("recomputed_mlp") * ("mlp" in parts or "moe" in parts)
-    share = again["attention"] > 0
-    return matmul * again["matmul"] / linear + attention * share + moved * pointwise
+    share = repeated_flops["attention"] > 0
+    return matmul * repeated_flops["matmul"] / linear + attention * share + moved * pointwise
 
 
 def _tp_seconds(context: RankContext, network: Links, peers: Groups, *, moe: bool) -> float:
@@ -203,9 +205,9 @@ def _ep_seconds(context: RankContext, network: Links, peers: Groups) -> float:
         return 0.0
     token = context.width.compute * model.hidden
     tokens = context.workload.tokens / (strategy.tp * strategy.cp)
-    there = network.dispatch_seconds(token, tokens, model.experts_per_token, peers.ep)
+    dispatch = network.dispatch_seconds(token, tokens, model.experts_per_token, peers.ep)
     uneven = context.kernels.expert_imbalance
-    return 2 * there * uneven * (1 - fitted("overlapped_ep") * strategy.overlap_ep)
+    return 2 * dispatch * uneven * (1 - fitted("overlapped_ep") * strategy.overlap_ep)
 
 
 def _expert_launches(context: RankContext) -> float:
@@ -236,9 +238,9 @@ def _cp_seconds(context: RankContext, network: Links, peers: Groups) -> tuple[fl
     if strategy.context.cp_method == "ring":
         ring = network.gather_seconds(token * keys * strategy.cp, peers.cp)
         return ring, 2 * ring
-    there = network.gather_seconds(token * (model.query_width + keys), peers.cp)
-    back = network.gather_seconds(token * model.attention_width, peers.cp)
-    return there + back, there + back
+    forward_gather = network.gather_seconds(token * (model.query_width + keys), peers.cp)
+    backward_gather = network.gather_seconds(token * model.attention_width, peers.cp)
+    return forward_gather + backward_gather, forward_gather + backward_gather
 
 
 def head_time(context: RankContext, machine: Machine, network: Links, peers: Groups) -> BlockTime:
@@ -253,10 +255,10 @@ def head_time(context: RankContext, machine: Machine, network: Links, peers: Gro
     logits, rate = product.m * product.n, machine.memory_bytes
     size = 2.0 * product.m * product.k
     exposed = network.gather_seconds(size, peers.tp) if strategy.tp > 1 else 0.0
-    there, back = 0.4 * traffic * logits / rate, 0.6 * traffic * logits / rate
+    forward_seconds, backward_seconds = 0.4 * traffic * logits / rate, 0.6 * traffic * logits / rate
     return BlockTime(
-        forward=PassTime(matmul=forward, attention=0.0, pointwise=there, tp=exposed),
-        backward=PassTime(matmul=backward, attention=0.0, pointwise=back, tp=exposed),
+        forward=PassTime(matmul=forward, attention=0.0, pointwise=forward_seconds, tp=exposed),
+        backward=PassTime(matmul=backward, attention=0.0, pointwise=backward_seconds, tp=exposed),
         launches=12.0,
     )
 

@@ -111,13 +111,13 @@ class Calibration:
 
     def restricted(self, processes: Iterable[int]) -> Calibration:
         """The same without what was measured with other numbers of processes."""
-        kept = set(processes)
+        process_counts = set(processes)
         return dataclasses.replace(
             self,
-            products=tuple(row for row in self.products if row.processes in kept),
-            rates=tuple(row for row in self.rates if row.processes in kept),
-            collectives=tuple(row for row in self.collectives if row.ranks in kept),
-            steps=tuple(row for row in self.steps if row.processes in kept),
+            products=tuple(row for row in self.products if row.processes in process_counts),
+            rates=tuple(row for row in self.rates if row.processes in process_counts),
+            collectives=tuple(row for row in self.collectives if row.ranks in process_counts),
+            steps=tuple(row for row in self.steps if row.processes in process_counts),
         )
 
     def fits(self, cluster: Cluster) -> bool:

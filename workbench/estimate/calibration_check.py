@@ -87,9 +87,9 @@ def _product_lines(calibration: Calibration, gpu: Accelerator | None) -> list[Li
             if best is None:
                 continue
             name = precision if precision == "attention" else f"matmul {precision}"
-            beside = f", each of {processes} processes" if processes > 1 else ""
+            suffix = f", each of {processes} processes" if processes > 1 else ""
             usual = _usual_flops(gpu, precision) if processes == 1 or gpu else None
-            result.append(Line(name=name + beside, measured=best, unit="FLOP/s", expected=usual))
+            result.append(Line(name=name + suffix, measured=best, unit="FLOP/s", expected=usual))
     return result
 
 
@@ -106,11 +106,11 @@ def _memory_lines(calibration: Calibration, gpu: Accelerator | None) -> list[Lin
     result: list[Line] = []
     peak = None if gpu is None else gpu.memory_bytes_per_second
     for row in calibration.rates:
-        beside = f", each of {row.processes} processes" if row.processes > 1 else ""
+        suffix = f", each of {row.processes} processes" if row.processes > 1 else ""
         rate = row.memory_bytes_per_second
         usual = None if peak is None else 0.9 * peak
-        result.append(Line(name=f"memory{beside}", measured=rate, unit="B/s", expected=usual))
-        result.append(Line(name=f"launch{beside}", measured=row.launch_seconds, unit="s"))
+        result.append(Line(name=f"memory{suffix}", measured=rate, unit="B/s", expected=usual))
+        result.append(Line(name=f"launch{suffix}", measured=row.launch_seconds, unit="s"))
     return result
 
 
@@ -120,14 +120,18 @@ def _collective_lines(calibration: Calibration, gpu: Accelerator | None) -> list
     if gpu is not None and calibration.gpus > 1:
         usual = links(Cluster.rented(gpu, calibration.gpus), Conditions()).link
     for ranks in sorted({collective.ranks for collective in calibration.collectives}):
-        mine = [collective for collective in calibration.collectives if collective.ranks == ranks]
-        for kind in dict.fromkeys(collective.kind for collective in mine):
+        of_ranks = [
+            collective for collective in calibration.collectives if collective.ranks == ranks
+        ]
+        for kind in dict.fromkeys(collective.kind for collective in of_ranks):
             best = max(
-                collective.bus_bytes_per_second for collective in mine if collective.kind == kind
+                collective.bus_bytes_per_second
+                for collective in of_ranks
+                if collective.kind == kind
             )
-            name = f"{kind}, {ranks} ranks, {mine[0].backend}"
+            name = f"{kind}, {ranks} ranks, {of_ranks[0].backend}"
             result.append(Line(name=name, measured=best, unit="B/s", expected=usual))
-        quickest = min(collective.seconds for collective in mine)
+        quickest = min(collective.seconds for collective in of_ranks)
         result.append(Line(name=f"shortest collective, {ranks} ranks", measured=quickest, unit="s"))
     return result
 
@@ -160,24 +164,28 @@ def _gpu_troubles(calibration: Calibration, gpu: Accelerator) -> list[Trouble]:
         (by_name[kind] for kind in ("matmul bf16", "matmul fp16") if kind in by_name), None
     )
     if clock is not None and clock < SLOW_CLOCK:
-        what = f"The GPU is throttled: under load its clock was {clock:.0%} of the highest one."
+        finding = f"The GPU is throttled: under load its clock was {clock:.0%} of the highest one."
         result.append(
-            Trouble(what=what, next="See nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE.")
+            Trouble(what=finding, next="See nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE.")
         )
     elif matmul is not None and matmul.is_slow:
-        what = f"{matmul.name} reaches {matmul.ratio:.0%} of what {gpu.name} usually does."
+        finding = f"{matmul.name} reaches {matmul.ratio:.0%} of what {gpu.name} usually does."
         step = "See nvidia-smi for other processes, MIG slices and the power limit."
-        result.append(Trouble(what=what, next=step))
+        result.append(Trouble(what=finding, next=step))
     memory = by_name.get("memory")
     if memory is not None and memory.is_slow:
-        what = f"Memory bandwidth is {memory.ratio:.0%} of the usual one."
-        result.append(Trouble(what=what, next="See nvidia-smi for other processes and ECC errors."))
+        finding = f"Memory bandwidth is {memory.ratio:.0%} of the usual one."
+        result.append(
+            Trouble(what=finding, next="See nvidia-smi for other processes and ECC errors.")
+        )
     result += _link_trouble(calibration, gpu, by_name.get("all-reduce"))
     transfer = by_name.get("host to device")
     if transfer is not None and transfer.is_slow:
-        what = f"Host to device runs at {transfer.ratio:.0%} of the catalog's PCIe link."
+        finding = f"Host to device runs at {transfer.ratio:.0%} of the catalog's PCIe link."
         query = "pcie.link.gen.current,pcie.link.width.current"
-        result.append(Trouble(what=what, next=f"See nvidia-smi --query-gpu={query} --format=csv."))
+        result.append(
+            Trouble(what=finding, next=f"See nvidia-smi --query-gpu={query} --format=csv.")
+        )
     return result
 
 
@@ -188,9 +196,9 @@ def _link_trouble(calibration: Calibration, gpu: Accelerator, line: Line | None)
     by_pcie = gpu.has_link and pcie is not None and rate < pcie
     reached = f"All-reduce over {calibration.gpus} GPUs reaches {line.ratio:.0%} of the usual rate"
     if by_pcie:
-        what = f"{reached}: the GPUs talk over PCIe, not over the {gpu.link} that was paid for."
+        finding = f"{reached}: the GPUs talk over PCIe, not over the {gpu.link} that was paid for."
         step = "See nvidia-smi topo -m and nvlink --status; unset NCCL_P2P_DISABLE."
-        return [Trouble(what=what, next=step)]
+        return [Trouble(what=finding, next=step)]
     step = "Run it with NCCL_DEBUG=INFO and look for the transport that it chose."
     return [Trouble(what=f"{reached}.", next=step)]
 
@@ -198,29 +206,29 @@ def _link_trouble(calibration: Calibration, gpu: Accelerator, line: Line | None)
 def _contradiction(calibration: Calibration) -> list[Trouble]:
     """A process alone that is slower than each of several that share the cores was disturbed."""
     rates = {line.name: line.measured for line in lines(calibration) if line.unit != "s"}
-    for name, beside in rates.items():
+    for name, shared in rates.items():
         kind, _, several = name.partition(", each of ")
-        alone = rates.get(kind)
-        if not several or not alone or not beside or alone >= ODD * beside:
+        solo = rates.get(kind)
+        if not several or not solo or not shared or solo >= ODD * shared:
             continue
-        what = (
-            f"{kind}: one process alone reaches {alone / beside:.0%} of what each of {several} "
+        finding = (
+            f"{kind}: one process alone reaches {solo / shared:.0%} of what each of {several} "
             "does beside the others: something else had the cores then."
         )
         step = "Calibrate again when nothing else runs: steps are predicted far too slow so."
-        return [Trouble(what=what, next=step)]
+        return [Trouble(what=finding, next=step)]
     return []
 
 
 def _cpu_troubles(calibration: Calibration) -> list[Trouble]:
-    alone = calibration.best_flops("fp32", 1)
-    beside = calibration.best_flops("fp32", 2)
-    if not alone or not beside or calibration.cores < 2 or 2 * beside < FLAT * alone:
+    solo = calibration.best_flops("fp32", 1)
+    shared = calibration.best_flops("fp32", 2)
+    if not solo or not shared or calibration.cores < 2 or 2 * shared < FLAT * solo:
         return []
-    what = f"Two processes compute {2 * beside / alone:.1f} times as much as one with all cores."
+    finding = f"Two processes compute {2 * shared / solo:.1f} times as much as one with all cores."
     return [
         Trouble(
-            what=what, next="Prefer several processes (--strategy ddp) to one with many threads."
+            what=finding, next="Prefer several processes (--strategy ddp) to one with many threads."
         )
     ]
 

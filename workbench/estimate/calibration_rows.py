@@ -126,14 +126,14 @@ def read_row(kind: type[Row], stored: object) -> Row | None:
     """
     if not isinstance(stored, Mapping):
         return None
-    given = cast("Mapping[str, Any]", stored)
+    stored_row = cast("Mapping[str, Any]", stored)
     values: dict[str, Any] = {}
     for field in dataclasses.fields(cast("Any", kind)):
-        if field.name not in given:
+        if field.name not in stored_row:
             if field.default is dataclasses.MISSING:
                 return None
             continue
-        value = given[field.name]
+        value = stored_row[field.name]
         if isinstance(value, bool) or not isinstance(value, _CHECKS[str(field.type)]):
             return None
         if isinstance(value, (int, float)) and not _is_sound(field.name, value):

@@ -130,10 +130,10 @@ def cautions(workload: Workload, where: Cluster | str, offloaded: int | None) ->
     if offloaded is None:
         return
     text = f"offload keeps {format_bytes(offloaded)} in the host memory of a node, buffers on top"
-    there = None if cluster is None else cluster.memory_bytes
-    if there is None:
+    host_memory = None if cluster is None else cluster.memory_bytes
+    if host_memory is None:
         yield f"{text}; how much the host has is not known"
-    elif offloaded > there:
-        yield f"{text}; the host has {format_bytes(there)}: it does not fit"
+    elif offloaded > host_memory:
+        yield f"{text}; the host has {format_bytes(host_memory)}: it does not fit"
     else:
-        yield f"{text}; the host has {format_bytes(there)}"
+        yield f"{text}; the host has {format_bytes(host_memory)}"

@@ -78,21 +78,21 @@ def _sharded(
     reduced = 0.0 if frozen else _reduce_seconds(block, rank, network, peers)
     keeps = strategy.keeps_gathered_weights and strategy.zero_stage != 3
     ahead = layers * _exposed(gather, forward / layers, strategy) + root
-    again = 0.0 if keeps else gather
-    beside = backward / entered if entered else 0.0
-    behind = entered * _exposed(again + reduced, beside, strategy)
+    backward_gather = 0.0 if keeps else gather
+    per_block = backward / entered if entered else 0.0
+    in_backward = entered * _exposed(backward_gather + reduced, per_block, strategy)
     reduce_root = 0.0 if frozen else root
     once = reduced + gather
     if strategy.reduces_once:  # in the last micro-batch alone
-        without = entered * _exposed(again, beside, strategy)
-        once += behind - without + reduce_root
-        behind, reduce_root = without, 0.0
+        without = entered * _exposed(backward_gather, per_block, strategy)
+        once += in_backward - without + reduce_root
+        in_backward, reduce_root = without, 0.0
     if keeps and strategy.pp > 1:  # a stage that keeps its weights gathers them once per step
         once += ahead
         ahead = 0.0
     return Exchange(
         forward=ahead,
-        backward=behind + reduce_root + (0.0 if frozen else root),
+        backward=in_backward + reduce_root + (0.0 if frozen else root),
         once=once,
     )
 
@@ -229,8 +229,8 @@ def gradient_bytes(rank: Rank) -> float:
     return _per_gradient(rank) * own + adapter * elements.adapters
 
 
-def _once(rank: Rank, network: Links, peers: Groups, beside: float) -> float:
-    """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step `beside` compute."""
+def _once(rank: Rank, network: Links, peers: Groups, compute: float) -> float:
+    """Gradients of plain data parallelism and ZeRO-1/2, reduced once per step during `compute`."""
     context, elements = rank.context, rank.elements
     strategy, width = context.strategy, context.width
     per_gradient = _per_gradient(rank)
@@ -240,7 +240,7 @@ def _once(rank: Rank, network: Links, peers: Groups, beside: float) -> float:
     if strategy.zero_stage is None:
         total = _in_buckets(network.reduce_seconds, size, bucket, peers.data)
         total += _in_buckets(network.reduce_seconds, experts, bucket, peers.expert_data)
-        return _exposed(total, beside, strategy)
+        return _exposed(total, compute, strategy)
     # ZeRO within a group: reduced there, then between the groups; gathered in the group alone
     to_all = context.kernels.gradients_to_all
     collective = network.reduce_seconds if to_all else network.gather_seconds
@@ -252,7 +252,9 @@ def _once(rank: Rank, network: Links, peers: Groups, beside: float) -> float:
     gathered = width.compute * (strategy.deepspeed.gather_bucket or DEEPSPEED_BUCKET)
     # a rank's own part is the least that is gathered at once, however small the buffer
     gathered = max(gathered, size * ratio * part)
-    back = _in_buckets(network.gather_seconds, size * ratio, gathered, peers.shard)
-    back += _in_buckets(network.gather_seconds, experts * ratio, gathered, peers.expert_data)
-    gather = _exposed(back, beside / 2, strategy) if strategy.overlap_gradients else back
-    return _exposed(reduce, beside, strategy) + gather
+    gather_back = _in_buckets(network.gather_seconds, size * ratio, gathered, peers.shard)
+    gather_back += _in_buckets(network.gather_seconds, experts * ratio, gathered, peers.expert_data)
+    gather = (
+        _exposed(gather_back, compute / 2, strategy) if strategy.overlap_gradients else gather_back
+    )
+    return _exposed(reduce, compute, strategy) + gather

@@ -16,7 +16,7 @@ from workbench.describe.counting import Linear, active_parameters, block_linears
 from workbench.estimate.elements import LORA_LAYERS, REPLICATED
 from workbench.estimate.stages import stages
 
-ONE = Strategy(name="single")
+SINGLE = Strategy(name="single")
 
 
 class Product(NamedTuple):
@@ -76,8 +76,8 @@ def _expert(linear: Linear, rows: float, local: float, split: int) -> Product:
 
 
 def _adapter(workload: Workload, name: str) -> int:
-    named = any(name in LORA_LAYERS.get(target, ()) for target in workload.lora_targets)
-    return workload.lora_rank if named else 0
+    is_targeted = any(name in LORA_LAYERS.get(target, ()) for target in workload.lora_targets)
+    return workload.lora_rank if is_targeted else 0
 
 
 def head_product(workload: Workload, tp: int, cp: int) -> Product:
@@ -113,13 +113,13 @@ def model_flops(workload: Workload) -> dict[str, float]:
     if model.traced is not None:
         return {"module": 6.0 * model.parameters * workload.tokens}
     per_pass = 1.0 if workload.lora_rank else 2.0
-    (whole,) = stages(model, ONE, 1, workload.trained_layers)
+    (all_blocks,) = stages(model, SINGLE, 1, workload.trained_layers)
     parts = {"attention projections": 0.0, "MLP": 0.0, "experts": 0.0, "adapters": 0.0}
-    for moe, count, entered in whole.kinds:
-        for product in block_products(workload, ONE, moe=moe):
+    for moe, count, entered in all_blocks.kinds:
+        for product in block_products(workload, SINGLE, moe=moe):
             parts[_part(product.name)] += (count + per_pass * entered) * product.flops
             parts["adapters"] += count * adapter_flops(product)
-    passes = model.layers + 2.0 * whole.trained
+    passes = model.layers + 2.0 * all_blocks.trained
     parts["attention scores"] = passes * attention_flops(workload)
     parts["head"] = (2.0 if workload.lora_rank else 3.0) * head_product(workload, 1, 1).flops
     return {name: flops for name, flops in parts.items() if flops}
@@ -168,9 +168,9 @@ def recompute_flops(workload: Workload, strategy: Strategy, *, moe: bool) -> Map
         last = products[-1].flops
         return {"matmul": linear - last, "attention": attention}
     parts = strategy.recompute_parts
-    again = 0.0
+    matmul = 0.0
     if "op" in parts:
-        again += linear / 2
+        matmul += linear / 2
     if "mlp" in parts:
-        again += sum(p.flops for p in products if p.name.endswith(("gate", "up")))
-    return {"matmul": again, "attention": attention if "attention" in parts else 0.0}
+        matmul += sum(p.flops for p in products if p.name.endswith(("gate", "up")))
+    return {"matmul": matmul, "attention": attention if "attention" in parts else 0.0}

@@ -55,7 +55,7 @@ class Pass:
     """Launching one block's operations."""
 
 
-ALONE = Pass(factor=1.0, element_seconds=0.0, block_seconds=0.0)
+UNCORRECTED = Pass(factor=1.0, element_seconds=0.0, block_seconds=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +144,9 @@ def host_rates(calibration: Calibration, processes: int) -> HostRates | None:
 
 
 def _measured(calibration: Calibration, processes: int) -> HostRates | None:
-    mine = [row for row in calibration.products if row.processes == processes]
-    flops = [row.flops_per_second for row in mine if row.precision == "fp32"]
-    attention = [row.flops_per_second for row in mine if row.precision == "attention"]
+    rows = [row for row in calibration.products if row.processes == processes]
+    flops = [row.flops_per_second for row in rows if row.precision == "fp32"]
+    attention = [row.flops_per_second for row in rows if row.precision == "attention"]
     memory = calibration.memory_bytes_per_second(processes)
     steps = [
         step
@@ -161,8 +161,8 @@ def _measured(calibration: Calibration, processes: int) -> HostRates | None:
         product_flops=statistics.median(flops),
         attention_flops=statistics.median(attention),
         memory_bytes=memory,
-        forward=ALONE,
-        backward=ALONE,
+        forward=UNCORRECTED,
+        backward=UNCORRECTED,
         optimizer_seconds=(0.0, 0.0),
     )
     works = [step_work(step) for step in steps]
@@ -187,9 +187,10 @@ def _measured(calibration: Calibration, processes: int) -> HostRates | None:
     return _with_exchange(fitted, calibration.collectives, steps, works)
 
 
-def _pass(alone: Sequence[float], works: Sequence[Work], seconds: Sequence[float]) -> Pass:
+def _pass(first_terms: Sequence[float], works: Sequence[Work], seconds: Sequence[float]) -> Pass:
     rows = [
-        [first, work.elements, float(work.blocks)] for first, work in zip(alone, works, strict=True)
+        [first, work.elements, float(work.blocks)]
+        for first, work in zip(first_terms, works, strict=True)
     ]
     factor, element, block = fit(rows, seconds)
     return Pass(factor=factor, element_seconds=element, block_seconds=block)
@@ -238,13 +239,13 @@ def _extrapolated(rates: HostRates, processes: int, cores: int) -> HostRates:
     """Other numbers of processes share the same cores; what is not measured is left as it is."""
     before, now = rates.processes, processes
     slower = _cores_each(before, cores) / _cores_each(now, cores)
-    alone = min(1.0, _cores_each(before, cores)) / min(1.0, _cores_each(now, cores))
+    solo_slowdown = min(1.0, _cores_each(before, cores)) / min(1.0, _cores_each(now, cores))
 
     def scaled(direction: Pass) -> Pass:
         return Pass(
             factor=direction.factor,
             element_seconds=direction.element_seconds * slower,
-            block_seconds=direction.block_seconds * alone,
+            block_seconds=direction.block_seconds * solo_slowdown,
         )
 
     # A ring in one machine's memory: 2 (P - 1) S bytes are copied and added, by all cores.
@@ -259,7 +260,7 @@ def _extrapolated(rates: HostRates, processes: int, cores: int) -> HostRates:
         memory_bytes=rates.memory_bytes / slower,
         forward=scaled(rates.forward),
         backward=scaled(rates.backward),
-        optimizer_seconds=(parameter * slower, tensor * alone),
+        optimizer_seconds=(parameter * slower, tensor * solo_slowdown),
         message_seconds=rates.message_seconds * ring,
         byte_seconds=rates.byte_seconds * ring,
     )

@@ -46,16 +46,24 @@ def predict_step(
     Raises:
         UsageError: an impossible layout.
     """
-    given = calibration if calibration is not None and calibration.fits(cluster) else None
+    calibration_here = (
+        calibration if calibration is not None and calibration.fits(cluster) else None
+    )
     if cluster.accelerator is not None:
-        return step_time(workload, strategy, cluster, given and _as_here(given, cluster))
+        return step_time(
+            workload, strategy, cluster, calibration_here and _as_here(calibration_here, cluster)
+        )
     if workload.model.measured is not None:
         return measured_on_cpu(workload, strategy, cluster)
-    if given is None or given.device != "cpu" or not is_covered(workload, strategy):
+    if (
+        calibration_here is None
+        or calibration_here.device != "cpu"
+        or not is_covered(workload, strategy)
+    ):
         return None
     check_layout(workload, strategy)
-    rates = host_rates(given, strategy.world_size)
-    return None if rates is None else _on_cpu(workload, strategy, rates, given)
+    rates = host_rates(calibration_here, strategy.world_size)
+    return None if rates is None else _on_cpu(workload, strategy, rates, calibration_here)
 
 
 def _as_here(calibration: Calibration, cluster: Cluster) -> Conditions:
@@ -128,8 +136,8 @@ def _on_cpu(
     parts["optimizer"] = parameter * work.parameters + tensor * (TENSORS * work.blocks + 2)
     if ranks > 1:
         sent = 4 * work.parameters
-        alone = messages(sent) * rates.message_seconds + sent * rates.byte_seconds
-        parts[f"{COMMUNICATION}: gradients"] = rates.exposed * alone
+        exchange = messages(sent) * rates.message_seconds + sent * rates.byte_seconds
+        parts[f"{COMMUNICATION}: gradients"] = rates.exposed * exchange
         # only the last micro-batch waits: before it nothing is exchanged
         parts[f"{COMMUNICATION}: slowest rank"] = rates.straggling * sum(passes.values())
     flops = sum(model_flops(workload).values()) * count * ranks
@@ -150,17 +158,18 @@ def _on_cpu(
 
 def _passes(work: Work, rates: HostRates) -> dict[str, float]:
     """Forward and backward of one micro-batch, by what takes the time."""
-    there, back = rates.forward, rates.backward
+    forward, backward = rates.forward, rates.backward
     first, second = forward_work(rates, work), backward_work(rates, work)
     matmul, attention, weights = (
-        there.factor * ahead + back.factor * behind
-        for ahead, behind in zip(first, second, strict=True)
+        forward.factor * forward_seconds + backward.factor * backward_seconds
+        for forward_seconds, backward_seconds in zip(first, second, strict=True)
     )
     return {
         "matmul": matmul + weights,
         "attention": attention,
-        "memory-bound operations": work.elements * (there.element_seconds + back.element_seconds),
-        "kernel launches": work.blocks * (there.block_seconds + back.block_seconds),
+        "memory-bound operations": work.elements
+        * (forward.element_seconds + backward.element_seconds),
+        "kernel launches": work.blocks * (forward.block_seconds + backward.block_seconds),
     }
 
 

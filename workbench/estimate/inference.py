@@ -88,8 +88,8 @@ def _check(
     tp: int,
     kv_bytes: int,
 ) -> None:
-    for name, given in (("seq_len", seq_len), ("batch", batch), ("tp", tp)):
-        require_positive(name, given)
+    for name, value in (("seq_len", seq_len), ("batch", batch), ("tp", tp)):
+        require_positive(name, value)
     model.check_sequence(seq_len)
     require_choice("precision", precision, PRECISIONS)
     require_choice("quantization", quantization, QUANTIZATIONS)
@@ -131,8 +131,8 @@ def _weights(model: Model, precision: str, quantization: str, tp: int) -> int:
             linears = block_linears(model, moe=moe)
             matrices += count * sum(split_linear(linear, model, strategy) for linear in linears)
             elements += count * sum(linear.elements for linear in linears)
-    others = (model.parameters - elements) / tp  # embedding and head are split too
-    return round(matrices * stored + others * other_width)
+    other_elements = (model.parameters - elements) / tp  # embedding and head are split too
+    return round(matrices * stored + other_elements * other_width)
 
 
 def _stored_bytes(model: Model, precision: str, quantization: str) -> float:

@@ -243,16 +243,16 @@ def break_even_hours(
     return high
 
 
-def _seconds(name: str, given: float) -> float:
-    if not 0 <= given < math.inf:
-        raise UsageError(f"{name} must be a number of seconds from 0 upwards, not {given}.")
-    return float(given)
+def _seconds(name: str, value: float) -> float:
+    if not 0 <= value < math.inf:
+        raise UsageError(f"{name} must be a number of seconds from 0 upwards, not {value}.")
+    return float(value)
 
 
-def _mean(name: str, given: float) -> float:
-    if not 0 < given < math.inf:
+def _mean(name: str, value: float) -> float:
+    if not 0 < value < math.inf:
         raise UsageError(
-            f"{name} must be above 0 and finite, not {given}. "
+            f"{name} must be above 0 and finite, not {value}. "
             "Leave interruptions out of the plan when there are none."
         )
-    return float(given)
+    return float(value)

@@ -28,9 +28,9 @@ def fit(
     >>> fit([[1.0, 1.0], [1.0, 2.0]], [2.0, 1.0])[1]  # would be -1
     0.0
     """
-    kept = [row for row in zip(rows, targets, scales or targets, strict=True) if row[2] > 0]
+    usable_rows = [row for row in zip(rows, targets, scales or targets, strict=True) if row[2] > 0]
     width = len(rows[0]) if rows else 0
-    scaled = [[*(value / scale for value in row), goal / scale] for row, goal, scale in kept]
+    scaled = [[*(value / scale for value in row), goal / scale] for row, goal, scale in usable_rows]
     best, least = (0.0,) * width, sum(row[-1] ** 2 for row in scaled)
     for count in range(1, width + 1):
         for columns in itertools.combinations(range(width), count):

@@ -19,7 +19,7 @@ class LossMemory:
     """At the end of forward."""
     backward: float = 0.0
     """At the worst moment of the loss's backward."""
-    kept: float = 0.0
+    returned_logits: float = 0.0
     """What the caller keeps until the end of the step (`out.logits`)."""
     saved: float = 0.0
     """What one micro-batch keeps for the loss's backward: held for all that are in flight."""
@@ -39,8 +39,8 @@ def loss_memory(context: RankContext) -> LossMemory:
         piece = min(1.0, chunk / tokens) * logits
         trains_head = context.trains or "head" in workload.lora_targets
         gradient = c * model.vocab * model.hidden / tp * trains_head  # made in forward, kept
-        held = 14.0 * piece + gradient + outside
-        return LossMemory(forward=held, backward=outside + gradient)
+        in_forward = 14.0 * piece + gradient + outside
+        return LossMemory(forward=in_forward, backward=outside + gradient)
     upcast = kernels.logits_fp32 or c == 4
     forward, backward = 2.0 * c, 3.0 * c
     if upcast:  # worked on in place, one copy is left: it becomes the gradient, then is cast back
@@ -55,18 +55,18 @@ def loss_memory(context: RankContext) -> LossMemory:
         head = 2 * c * model.vocab * model.hidden / tp if context.trains else 0
         return LossMemory(forward=forward * piece, backward=backward * piece + outside / 2 + head)
     if workload.loss == "chunked-output":
-        some = 8.0 / workload.loss_chunks
+        chunk_width = 8.0 / workload.loss_chunks
         softmax = 0.0 if kernels.compiled else 4.0
         return LossMemory(
-            forward=(c + softmax + some) * logits,
-            backward=(2 * c + softmax + some) * logits,
+            forward=(c + softmax + chunk_width) * logits,
+            backward=(2 * c + softmax + chunk_width) * logits,
         )
-    kept = (4 if kernels.fp32_logits_returned else c) * logits if workload.keep_logits else 0.0
+    returned = (4 if kernels.fp32_logits_returned else c) * logits if workload.keep_logits else 0.0
     # A quantized head becomes a matrix again, first in its own type, then in the compute type.
     dequantised = 2 * c * model.vocab * model.hidden if workload.quantized_head else 0
     return LossMemory(
         forward=forward * logits + dequantised,
-        backward=backward * logits + dequantised + kept,
-        kept=kept,
+        backward=backward * logits + dequantised + returned,
+        returned_logits=returned,
         saved=(4 if upcast else c) * logits,
     )

@@ -63,8 +63,8 @@ def on_device(workload: Workload, where: Cluster | str) -> Workload:
         return workload
     traced = workload.model.traced
     assert traced is not None
-    known = replace(traced, measured=replace(measured, tensor_by_tensor=True))
-    return replace(workload, model=replace(workload.model, traced=known))
+    by_tensor = replace(traced, measured=replace(measured, tensor_by_tensor=True))
+    return replace(workload, model=replace(workload.model, traced=by_tensor))
 
 
 def _name(moment: Moment) -> str:
@@ -79,14 +79,14 @@ def _activations(rank: Rank, measured: Measured, moment: Moment) -> float:
     """Everything that is no state and no gradient, in this batch, precision and recompute."""
     context = rank.context
     scale = context.width.compute / measured.compute_bytes
-    held = scale * moment.other.at(context.workload.micro_batch)
+    activations = scale * moment.other.at(context.workload.micro_batch)
     saved, boundaries, block = _kept_by_blocks(rank)
     if context.strategy.recompute != "full" or not saved:
-        return held
+        return activations
     growing = scale * moment.other.per_sample * context.workload.micro_batch
     reached = min(1.0, growing / saved)
-    again = block if moment.phase == "backward" else 0.0
-    return max(0.0, held - reached * (saved - boundaries)) + again
+    repeated_block = block if moment.phase == "backward" else 0.0
+    return max(0.0, activations - reached * (saved - boundaries)) + repeated_block
 
 
 def _kept_by_blocks(rank: Rank) -> tuple[float, float, float]:

@@ -61,13 +61,13 @@ def training_memory(
     peak = fullest.peak
     device = device_of(where)
     terms = _terms(workload, where)
-    taken = [stage.peak.total_bytes + stage.slack_bytes for stage in by_stage]
-    beside = CPU_CONTEXT_BYTES if device == "cpu" else 0
+    reserved_by_stage = [stage.peak.total_bytes + stage.slack_bytes for stage in by_stage]
+    library_bytes = CPU_CONTEXT_BYTES if device == "cpu" else 0
     changes = [
-        _change(terms, rank, stage.peak.total_bytes, beside)
+        _change(terms, rank, stage.peak.total_bytes, library_bytes)
         for rank, stage in zip(ranks, by_stage, strict=True)
     ]
-    reserved, change = max(zip(taken, changes, strict=True), key=sum)
+    reserved, change = max(zip(reserved_by_stage, changes, strict=True), key=sum)
     parts = {name: size for name, size in peak.parts.items() if size}
     extra = card_parts(strategy, where, reserved - peak.total_bytes)
     on_host = host_bytes(ranks, where)
@@ -104,8 +104,8 @@ def needed_bytes(workload: Workload, strategy: Strategy) -> int:
     check_layout(workload, strategy)
     fullest: dict[object, Rank] = {}
     for rank in ranks_of(workload, strategy):
-        known = fullest.get(rank.stage.content)
-        if known is None or rank.stage.in_flight > known.stage.in_flight:
+        previous = fullest.get(rank.stage.content)
+        if previous is None or rank.stage.in_flight > previous.stage.in_flight:
             fullest[rank.stage.content] = rank
     terms = _terms(workload, "cuda")
     reserved = 0
@@ -122,10 +122,10 @@ def least_bytes(workload: Workload, strategy: Strategy) -> int:
     stay = strategy.offload or workload.kernels.optimizer_in_backward
     reserved, terms = 0, _terms(workload, "cuda")
     for rank in {rank.stage.content: rank for rank in ranks_of(workload, strategy)}.values():
-        held, buffers = rank.states, rank.buffers
-        step = buffers.step + held.step + (0 if stay else held.gradients)
+        states, buffers = rank.states, rank.buffers
+        step = buffers.step + states.step + (0 if stay else states.gradients)
         most = max(step, buffers.forward, buffers.first_backward, buffers.backward)
-        size = held.weights + held.master + held.optimizer + most
+        size = states.weights + states.master + states.optimizer + most
         reserved = max(reserved, size + _change(terms, rank, size))
     return sum(card_parts(strategy, "cuda", reserved - _ROUNDING).parts.values())
 
@@ -219,10 +219,12 @@ def _terms(workload: Workload, where: Cluster | str) -> MemoryTerms:
     return memory_terms(calibration, facts_of(calibration, workload, where.device, arch))
 
 
-def _change(terms: MemoryTerms, rank: Rank, tensors: int, beside: int = 0) -> int:
+def _change(terms: MemoryTerms, rank: Rank, tensors: int, library_bytes: int = 0) -> int:
     """Bytes by which the terms change what a rank takes."""
-    held = rank.states
-    return terms.correction(held.weights + held.master + held.optimizer, tensors, beside)
+    states = rank.states
+    return terms.correction(
+        states.weights + states.master + states.optimizer, tensors, library_bytes
+    )
 
 
 def _stage_memory(rank: Rank) -> StageMemory:

@@ -17,7 +17,7 @@ from workbench.describe import Strategy, Workload
 
 FILE = Path(__file__).with_name("memory_ranges.csv")
 UNNAMED = "unnamed trainer"
-"""Kind of a job whose trainer no one named: any of them may run it."""
+"""Kind of a job whose trainer is not named: any of them may run it."""
 WHY: Mapping[str, str] = {
     UNNAMED: "the trainer is not named",
     "variable lengths": "the batches' lengths are those of the data",
@@ -75,7 +75,7 @@ def kind_of(workload: Workload, strategy: Strategy) -> str:
 
 
 def memory_range(workload: Workload, strategy: Strategy, *, is_named: bool = True) -> MemoryRange:
-    """The range of an estimate; wider where no one named the trainer."""
+    """The range of an estimate; wider where the trainer is not named."""
     kind = kind_of(workload, strategy) if is_named else UNNAMED
     return ranges()[kind]
 

@@ -34,34 +34,36 @@ def optimizer_seconds(rank: Rank, gpu: Machine) -> dict[str, float]:
     workload, strategy = context.workload, context.strategy
     width, ways = context.width, context.ways.optimizer
     expert_ways = max(1, ways // strategy.expert_ways)
-    mine = (elements.block + elements.root + elements.adapters) / ways
-    mine += elements.experts / expert_ways
+    own_elements = (elements.block + elements.root + elements.adapters) / ways
+    own_elements += elements.experts / expert_ways
     products = 0.0
     if workload.optimizer == "muon":
         products = _orthogonalise(workload, elements, gpu) / ways
     if "optimizer" in strategy.offload:  # a host takes at least as long for products as its GPU
-        traffic = mine * 2 * width.compute / gpu.host_bytes
+        traffic = own_elements * 2 * width.compute / gpu.host_bytes
         return {
-            "optimizer": fitted("step_seconds") + mine / fitted("host_elements") + products,
+            "optimizer": fitted("step_seconds") + own_elements / fitted("host_elements") + products,
             "offload of the optimizer": traffic,
         }
     per_element = TRAFFIC[workload.optimizer] + CLIP
     if width.weight == 2 and not width.master:
         per_element /= 2
-    seconds = mine * per_element / gpu.memory_bytes + products
-    parts = _paging(workload, mine, width, gpu)
+    seconds = own_elements * per_element / gpu.memory_bytes + products
+    parts = _paging(workload, own_elements, width, gpu)
     return {"optimizer": fitted("step_seconds") + seconds, **parts}
 
 
-def _paging(workload: Workload, mine: float, width: StateWidths, gpu: Machine) -> dict[str, float]:
+def _paging(
+    workload: Workload, own_elements: float, width: StateWidths, gpu: Machine
+) -> dict[str, float]:
     """Paged optimizers keep fp32 (or 8-bit) states in unified memory.
 
     What the card has no room for comes over PCIe and goes back, both ways at once, page by page.
     """
     if not workload.optimizer.startswith("paged"):
         return {}
-    states = mine * (2.0 if workload.optimizer.endswith("8bit") else 8.0)
-    room = max(0.0, gpu.card_bytes - fitted("paged_bytes") - mine * width.weight)
+    states = own_elements * (2.0 if workload.optimizer.endswith("8bit") else 8.0)
+    room = max(0.0, gpu.card_bytes - fitted("paged_bytes") - own_elements * width.weight)
     return {
         "offload of the optimizer": max(0.0, states - room)
         / (fitted("paged_share") * gpu.host_bytes)

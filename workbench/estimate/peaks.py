@@ -70,7 +70,7 @@ def _forward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Parts]]:
         earlier_losses = max(0.0, flying - 1) * rank.loss.saved
         alive = _states(rank) | {
             "gradients": before,
-            "activations: blocks": flying * rank.blocks.kept + rank.casts,
+            "activations: blocks": flying * rank.blocks.on_card + rank.casts,
             "activations: outside": rank.outside,
             "communication buffers": float(rank.buffers.forward),
         }
@@ -105,20 +105,22 @@ def _block_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Pa
     everything, _ = gradients
     context, working = rank.context, _working(rank)
     head = rank.stage.head * context.width.weight * rank.elements.head_matrix
-    made = float(head) if context.trains and not context.is_fsdp else 0.0
-    waits = 0.0 if _fetches(rank) else rank.blocks.kept
+    head_gradient = float(head) if context.trains and not context.is_fsdp else 0.0
+    waits = 0.0 if _fetches(rank) else rank.blocks.on_card
     for flying, before in _micro_batches(rank, gradients):
         alive = _states(rank) | {
-            "gradients": min(everything, max(before, made)),
+            "gradients": min(everything, max(before, head_gradient)),
             "activations: blocks": flying * waits + rank.casts + working,
             "activations: outside": rank.waiting,
-            "logits and loss": rank.loss.kept,
+            "logits and loss": rank.loss.returned_logits,
             "communication buffers": float(rank.buffers.first_backward),
             "dequantisation": rank.dequantised,
         }
         yield "block backward", alive
         # Before any block: the norm in front of the head.
-        before_blocks = flying * rank.blocks.kept + rank.casts + rank.blocks.largest.norm_backward
+        before_blocks = (
+            flying * rank.blocks.on_card + rank.casts + rank.blocks.largest.norm_backward
+        )
         yield "block backward", alive | {"activations: blocks": before_blocks}
         yield "block backward", alive | _second_block(rank, gradients, alive)
 
@@ -126,31 +128,31 @@ def _block_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Pa
 def _second_block(rank: Rank, gradients: _Gradients, first: Parts) -> Parts:
     """What differs one block later: its gradients are being reduced, its activations are gone."""
     context, block = rank.context, rank.blocks.largest
-    gone = block.boundary if context.strategy.recompute == "full" else block.total
+    freed = block.boundary if context.strategy.recompute == "full" else block.total
     if _fetches(rank):
-        gone = 0.0  # it was in host memory
-    made, more = 0.0, 0.0
+        freed = 0.0  # it was in host memory
+    gradient, more = 0.0, 0.0
     if context.is_fsdp:  # gathered gradients are among the buffers; one block's shard is there
         largest, ranks = rank.elements.largest_block, context.strategy.shard_ranks
-        made = context.width.gradient * largest / ranks
+        gradient = context.width.gradient * largest / ranks
         own = context.width.compute * largest * context.trains
         more = max(0.0, own - _working(rank))
     everything, _ = gradients
     return {
-        "gradients": min(everything, max(first["gradients"], made)),
-        "activations: blocks": max(0.0, first["activations: blocks"] - gone) + more,
+        "gradients": min(everything, max(first["gradients"], gradient)),
+        "activations: blocks": max(0.0, first["activations: blocks"] - freed) + more,
         "communication buffers": float(rank.buffers.backward),
     }
 
 
 def _working(rank: Rank) -> float:
     """What a block's backward holds beyond everything saved."""
-    block, again = rank.blocks.largest, rank.context.strategy.recompute == "full"
+    block, recomputes = rank.blocks.largest, rank.context.strategy.recompute == "full"
     if not _enters_blocks(rank):
         return 0.0
     if _fetches(rank):
         return block.backward_from_host
-    return block.backward + (block.live if again else 0.0)
+    return block.backward + (block.live if recomputes else 0.0)
 
 
 def _enters_blocks(rank: Rank) -> bool:
@@ -169,14 +171,14 @@ def _end_of_backward(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, P
     everything, before = gradients
     late = 0.0 if before else _late_gradients(rank, everything)
     block = rank.blocks.largest
-    again = rank.context.strategy.recompute == "full"
-    own = block.live if again else min(block.total, rank.blocks.kept)
+    recomputes = rank.context.strategy.recompute == "full"
+    own = block.live if recomputes else min(block.total, rank.blocks.on_card)
     working = block.backward_from_host if _fetches(rank) else own + block.backward
     working *= _enters_blocks(rank)
-    others = max(0.0, rank.stage.in_flight - 1) * rank.blocks.kept
+    others = max(0.0, rank.stage.in_flight - 1) * rank.blocks.on_card
     rest = _states(rank) | {
         "activations: outside": rank.waiting,
-        "logits and loss": rank.loss.kept,
+        "logits and loss": rank.loss.returned_logits,
         "communication buffers": float(rank.buffers.backward),
     }
     yield (
@@ -212,14 +214,16 @@ def _root_reduction(rank: Rank, gradients: _Gradients) -> Iterator[tuple[str, Pa
     everything, before = gradients
     ranks = rank.context.strategy.shard_ranks
     root = rank.context.width.gradient * rank.elements.root / ranks
-    there = everything + root if before else max(0.0, everything - root)  # new ones are added
+    gradient_bytes = (
+        everything + root if before else max(0.0, everything - root)
+    )  # new ones are added
     yield (
         "root reduction",
         _states(rank)
         | {
-            "gradients": there,
+            "gradients": gradient_bytes,
             "communication buffers": float(rank.buffers.backward_end),
-            "logits and loss": rank.loss.kept,
+            "logits and loss": rank.loss.returned_logits,
         },
     )
 
@@ -247,8 +251,8 @@ def _gradients(rank: Rank) -> _Gradients:
         everything = 0.0
     plain = strategy.shard_ranks == 1 and strategy.zero_stage is None
     views = strategy.ddp.bucket_views and strategy.dp_replicate > 1 and plain
-    kept = workload.accumulate > 1 or views or _buffered(context)
-    return everything, everything if kept else 0.0
+    exist_before = workload.accumulate > 1 or views or _buffered(context)
+    return everything, everything if exist_before else 0.0
 
 
 def _buffered(context: RankContext) -> bool:

@@ -62,12 +62,12 @@ class Rank:
 
         The final norm's inputs, what the head keeps, the embedding's dropout mask, what waits.
         """
-        context, boundary, kept = self.context, self.blocks.largest.boundary, 0.0
+        context, boundary, saved = self.context, self.blocks.largest.boundary, 0.0
         if self.stage.head and context.model.traced is None:
-            kept += (1 + context.upcasts_norms + context.trains) * boundary
+            saved += (1 + context.upcasts_norms + context.trains) * boundary
         if self.stage.embedding and context.model.dropout:
-            kept += boundary / 2
-        return self.waiting + kept
+            saved += boundary / 2
+        return self.waiting + saved
 
     @property
     def casts(self) -> float:

@@ -76,8 +76,8 @@ def groups(strategy: Strategy, axis: str) -> list[list[int]]:
     for rank, at in enumerate(
         itertools.product(*(range(getattr(strategy, name)) for name in AXES))
     ):
-        others = tuple(value for name, value in zip(AXES, at, strict=True) if name != axis)
-        together.setdefault(others, []).append(rank)
+        other_places = tuple(value for name, value in zip(AXES, at, strict=True) if name != axis)
+        together.setdefault(other_places, []).append(rank)
     return list(together.values())
 
 
@@ -97,9 +97,9 @@ def _holds(strategy: Strategy, at: dict[str, int], pieces: list[tuple[int, int]]
         f"{many} {blocks}",
         *(["head"] if at["pp"] == strategy.pp - 1 else []),
     ]
-    what = ", ".join(ends) if strategy.pp > 1 else "all blocks"
+    layers = ", ".join(ends) if strategy.pp > 1 else "all blocks"
     split = f" · slice {at['tp'] + 1} of {strategy.tp} of each matrix" if strategy.tp > 1 else ""
-    return f"{what}{split}{_sharded(strategy, at)}"
+    return f"{layers}{split}{_sharded(strategy, at)}"
 
 
 def _sharded(strategy: Strategy, at: dict[str, int]) -> str:
@@ -108,10 +108,10 @@ def _sharded(strategy: Strategy, at: dict[str, int]) -> str:
     if ranks == 1:
         return ""
     number = at["dp_shard"] * strategy.cp + at["cp"] + 1
-    what = {1: "optimizer states", 2: "gradients and optimizer states"}.get(
+    states = {1: "optimizer states", 2: "gradients and optimizer states"}.get(
         strategy.zero_stage or 3, "weights, gradients and optimizer states"
     )
-    return f" · shard {number} of {ranks} of {what}"
+    return f" · shard {number} of {ranks} of {states}"
 
 
 def _reads(strategy: Strategy, at: dict[str, int]) -> str:

@@ -154,8 +154,8 @@ def stack_efficiency(stack: str, arch: str) -> float:
     """
     if stack != "unknown":
         return _fitted_for(arch, f"stack_{stack}")
-    known = [_fitted_for(arch, f"stack_{stack}") for stack in STACKS if stack != "unknown"]
-    return math.exp(statistics.fmean(map(math.log, known)))
+    efficiencies = [_fitted_for(arch, f"stack_{stack}") for stack in STACKS if stack != "unknown"]
+    return math.exp(statistics.fmean(map(math.log, efficiencies)))
 
 
 def _attention(arch: str, version: int) -> float:
@@ -170,7 +170,7 @@ def _attention(arch: str, version: int) -> float:
 
 def family(arch: str) -> str:
     """The generation's name in the tables above."""
-    for known in FAMILIES:
-        if arch.lower().startswith(known.lower()):
-            return known
+    for generation in FAMILIES:
+        if arch.lower().startswith(generation.lower()):
+            return generation
     return arch

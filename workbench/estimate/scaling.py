@@ -90,10 +90,10 @@ def _at(
         total = workload.micro_batch * workload.accumulate * before
         micro, accumulate = spread(total, ranks, workload.micro_batch)
         workload = replace(workload, micro_batch=micro, accumulate=accumulate)
-    here = replace(
+    node_group = replace(
         cluster, nodes=max(1, size // per_node), gpus=cluster.gpus[: min(per_node, size)]
     )
-    return step_time(workload, grown, here, conditions)
+    return step_time(workload, grown, node_group, conditions)
 
 
 def spread(sequences: int, ranks: int, micro_batch: int) -> tuple[int, int]:

@@ -95,7 +95,7 @@ def simulate_many(
     Raises:
         SimulationUnavailable: at the first pair that cannot be simulated.
     """
-    requests = [_request(what, strategy, steps, card_bytes) for what, strategy in pairs]
+    requests = [_request(target, strategy, steps, card_bytes) for target, strategy in pairs]
     if not requests:
         return []
     process = SimulationProcess(requests, timeout_seconds=timeout_seconds)
@@ -103,17 +103,17 @@ def simulate_many(
 
 
 def _request(
-    what: What, strategy: Strategy | None, steps: int, card_bytes: int | None
+    target: What, strategy: Strategy | None, steps: int, card_bytes: int | None
 ) -> dict[str, Any]:
     if steps < 1:
         raise UsageError(f"steps must be at least 1, not {steps}.")
     common = {"steps": steps, "card_bytes": card_bytes}
-    if isinstance(what, Job):
-        what, strategy = what.workload, strategy or what.strategy
-    if isinstance(what, Workload):
+    if isinstance(target, Job):
+        target, strategy = target.workload, strategy or target.strategy
+    if isinstance(target, Workload):
         layout = strategy if strategy is not None else Strategy(name="single")
-        plain = replace(what, calibration=None)
+        plain = replace(target, calibration=None)
         return {**common, "workload": plain, "strategy": layout}
-    if not callable(what):
-        raise UsageError(f"Give a Workload, a Job or a function, not {type(what).__name__}.")
-    return {**common, "function": what, "strategy": strategy}
+    if not callable(target):
+        raise UsageError(f"Give a Workload, a Job or a function, not {type(target).__name__}.")
+    return {**common, "function": target, "strategy": strategy}

@@ -44,8 +44,8 @@ def slack_bytes(
     logits = 4 * context.tokens * context.model.vocab / strategy.tp if full_logits else 0.0
     fragments = share["logits"] * logits + rank.blocks.largest.live
     if not streams and context.trains:  # gradients fill what activations leave
-        again = _made_again(rank)
-        fragments *= (1 - again) * share["reuse_none"] + again * share["reuse_full"]
+        recomputed = _made_again(rank)
+        fragments *= (1 - recomputed) * share["reuse_none"] + recomputed * share["reuse_full"]
     if kernels.expandable_segments:
         fragments /= 2
     return round(min(fragments, sum(peak.values())) + streams + varies)
@@ -54,7 +54,9 @@ def slack_bytes(
 def _made_again(rank: Rank) -> float:
     """Share of the blocks' activations that backward makes again, so that they are not kept."""
     largest = rank.blocks.largest
-    whole = rank.stage.layers * (largest.live + largest.casts)
+    total = rank.stage.layers * (largest.live + largest.casts)
     return (
-        min(1.0, max(0.0, 1 - (rank.blocks.kept + rank.blocks.on_host) / whole)) if whole else 0.0
+        min(1.0, max(0.0, 1 - (rank.blocks.on_card + rank.blocks.on_host) / total))
+        if total
+        else 0.0
     )

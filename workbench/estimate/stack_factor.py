@@ -108,16 +108,16 @@ class MemoryTerms:
     sentences: tuple[str, ...] = ()
     """Where it comes from, and what does not count."""
 
-    def correction(self, states: float, tensors: float, beside: float = 0.0) -> int:
+    def correction(self, states: float, tensors: float, library_bytes: float = 0.0) -> int:
         """Bytes to add to a rank: with them it still grows with its states and with the rest.
 
         Args:
             states: Its weights, master copy and optimizer states.
             tensors: All that PyTorch allocates.
-            beside: What else is measured with them: a CPU rank's libraries.
+            library_bytes: What a CPU rank's libraries take; measured together with the tensors.
         """
         change = self.states * states + self.rest * (tensors - states) + self.fixed_bytes
-        return round(max(change, -0.5 * (tensors + beside)))
+        return round(max(change, -0.5 * (tensors + library_bytes)))
 
 
 def facts_of(
@@ -138,8 +138,10 @@ def facts_of(
 
 def sentences_of(*estimates: Iterable[str]) -> tuple[str, ...]:
     """What the assumptions of estimates say of a stack's calibration, each once."""
-    every = (assumption for assumptions in estimates for assumption in assumptions)
-    return tuple(dict.fromkeys(sentence for sentence in every if sentence.startswith(CALIBRATION)))
+    sentences = (assumption for assumptions in estimates for assumption in assumptions)
+    return tuple(
+        dict.fromkeys(sentence for sentence in sentences if sentence.startswith(CALIBRATION))
+    )
 
 
 def stack_factor(workload: Workload, device: str, arch: str = "") -> float:
@@ -155,22 +157,24 @@ def calibrated(step: StepTime, workload: Workload, device: str, arch: str = "") 
     calibration = workload.calibration
     if calibration is None:
         return step
-    known = time_factor(calibration, facts_of(calibration, workload, device, arch))
-    extra = step.step_seconds * (known.factor - 1)
+    correction = time_factor(calibration, facts_of(calibration, workload, device, arch))
+    extra = step.step_seconds * (correction.factor - 1)
     return replace(
         step,
         parts={**step.parts, CALIBRATION: extra} if extra else step.parts,
-        low=step.low**known.narrowed,
-        high=step.high**known.narrowed,
-        assumptions=(*step.assumptions, *known.sentences),
+        low=step.low**correction.narrowed,
+        high=step.high**correction.narrowed,
+        assumptions=(*step.assumptions, *correction.sentences),
     )
 
 
 @functools.lru_cache(maxsize=1024)
 def time_factor(calibration: StackCalibration, facts: StackFacts) -> TimeFactor:
     """Of a job with these facts."""
-    known = [repeats for repeats in _configurations(calibration) if repeats.step_ratio is not None]
-    used, notes = _counting(calibration, facts, known, TIME_CORRELATION)
+    measured = [
+        repeats for repeats in _configurations(calibration) if repeats.step_ratio is not None
+    ]
+    used, notes = _counting(calibration, facts, measured, TIME_CORRELATION)
     if not used:
         return TimeFactor(sentences=notes)
     stacks = [repeats.latest.stack for repeats in used]
@@ -200,8 +204,10 @@ def memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTerm
 
 
 def _memory_terms(calibration: StackCalibration, facts: StackFacts) -> MemoryTerms:
-    known = [repeats for repeats in _configurations(calibration) if repeats.peak_ratio is not None]
-    used, notes = _counting(calibration, facts, known, MEMORY_CORRELATION)
+    measured = [
+        repeats for repeats in _configurations(calibration) if repeats.peak_ratio is not None
+    ]
+    used, notes = _counting(calibration, facts, measured, MEMORY_CORRELATION)
     if not used:
         return MemoryTerms(sentences=notes)
     features = [_features(repeats.latest) for repeats in used]
@@ -298,20 +304,24 @@ def _repeats(group: Sequence[StackMeasurement]) -> _Repeats:
 def _counting(
     calibration: StackCalibration,
     facts: StackFacts,
-    known: Sequence[_Repeats],
-    kept: Mapping[str, float],
+    measured: Sequence[_Repeats],
+    correlations: Mapping[str, float],
 ) -> tuple[list[_Repeats], tuple[str, ...]]:
     """The newest configurations that say something about these facts; why the others do not."""
-    used = [repeats for repeats in known if _correlation(facts, repeats.latest.stack, kept) > 0]
-    notes = _notes(calibration, facts, [repeats for repeats in known if repeats not in used])
+    used = [
+        repeats
+        for repeats in measured
+        if _correlation(facts, repeats.latest.stack, correlations) > 0
+    ]
+    notes = _notes(calibration, facts, [repeats for repeats in measured if repeats not in used])
     return used[-NEWEST_LAYOUTS:], notes
 
 
-def _correlation(facts: StackFacts, other: StackFacts, kept: Mapping[str, float]) -> float:
+def _correlation(facts: StackFacts, other: StackFacts, correlations: Mapping[str, float]) -> float:
     """Of what two jobs miss their predictions by; 0 where one says nothing about the other."""
     share = 1.0
     for name in _differing(facts, other):
-        share *= kept.get(name, 0.0)
+        share *= correlations.get(name, 0.0)
     return share
 
 
@@ -319,8 +329,8 @@ def _differing(facts: StackFacts, other: StackFacts) -> list[str]:
     """The facts in which two jobs differ; what is not known of one of them is none."""
     return [
         name
-        for name, mine, its in zip(StackFacts._fields, facts, other, strict=True)
-        if mine != its and not (name in _MAY_BE_UNKNOWN and "" in {mine, its})
+        for name, value, other_value in zip(StackFacts._fields, facts, other, strict=True)
+        if value != other_value and not (name in _MAY_BE_UNKNOWN and "" in {value, other_value})
     ]
 
 
@@ -344,13 +354,15 @@ def _notes(
     for repeats in reversed(unused):
         stack = repeats.latest.stack
         if calibration.is_named or stack.device == facts.device:
-            words = [_UNLIKE[it].format(getattr(stack, it)) for it in _differing(facts, stack)]
+            words = [
+                _UNLIKE[fact].format(getattr(stack, fact)) for fact in _differing(facts, stack)
+            ]
             return (f"{CALIBRATION}: {repeats.latest.source} does not apply: {', '.join(words)}",)
     return ()
 
 
-def _dot(one: Sequence[float], other: Sequence[float]) -> float:
-    return sum(x * y for x, y in zip(one, other, strict=True))
+def _dot(left: Sequence[float], right: Sequence[float]) -> float:
+    return sum(x * y for x, y in zip(left, right, strict=True))
 
 
 def solve(table: Sequence[Sequence[float]], goals: Sequence[float]) -> list[float]:
@@ -363,5 +375,8 @@ def solve(table: Sequence[Sequence[float]], goals: Sequence[float]) -> list[floa
     for at, pivot in enumerate(rows):
         for row in rows[:at] + rows[at + 1 :]:
             share = row[at] / pivot[at]
-            row[at:] = [mine - share * its for mine, its in zip(row[at:], pivot[at:], strict=True)]
+            row[at:] = [
+                value - share * pivot_value
+                for value, pivot_value in zip(row[at:], pivot[at:], strict=True)
+            ]
     return [row[-1] / row[at] for at, row in enumerate(rows)]

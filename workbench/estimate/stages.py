@@ -74,10 +74,10 @@ class Stage:
 
         `recompute_layers` are the first blocks of a stage, those that are trained the last ones.
         """
-        some = strategy.recompute_layers
-        if strategy.recompute != "full" or some is None:
+        layers = strategy.recompute_layers
+        if strategy.recompute != "full" or layers is None:
             return 1.0
-        return min(1.0, max(0, some - (self.layers - self.trained)) / max(1, self.trained))
+        return min(1.0, max(0, layers - (self.layers - self.trained)) / max(1, self.trained))
 
 
 def stages(
@@ -120,14 +120,14 @@ def stages(
         start += size
     result: list[Stage] = []
     for index in range(strategy.pp):
-        mine = [block for part in range(index, parts, strategy.pp) for block in chunks[part]]
+        own_blocks = [block for part in range(index, parts, strategy.pp) for block in chunks[part]]
         result.append(
             Stage(
                 index=index,
-                dense=sum(not moe for moe, _ in mine),
-                moe=sum(moe for moe, _ in mine),
-                trained_dense=mine.count((False, True)),
-                trained_moe=mine.count((True, True)),
+                dense=sum(not moe for moe, _ in own_blocks),
+                moe=sum(moe for moe, _ in own_blocks),
+                trained_dense=own_blocks.count((False, True)),
+                trained_moe=own_blocks.count((True, True)),
                 embedding=index == 0,
                 head=index == strategy.pp - 1,
                 in_flight=_in_flight(strategy, index, accumulate),

@@ -91,12 +91,12 @@ def states(context: RankContext, elements: Elements) -> States:
 
     def sharded(among: int, per_element: float, adapter: float, frozen_bytes: float = 0) -> int:
         of_experts = max(1, among // expert_ways if among > 1 else 1)
-        apart = frozen_experts if frozen_bytes else 0.0
+        experts_part = frozen_experts if frozen_bytes else 0.0
         return int(
             (base / among + elements.experts / of_experts) * per_element
             + elements.adapters / among * adapter
-            + (frozen_bytes - apart) / among
-            + apart / of_experts
+            + (frozen_bytes - experts_part) / among
+            + experts_part / of_experts
         )
 
     flat = float(_frozen_gradient_bytes(context, elements))

@@ -74,10 +74,10 @@ def step_time(
             that it does not have.
     """
     accelerator = _check(workload, strategy, cluster)
-    given = conditions or Conditions()
+    measured = conditions or Conditions()
     flash = workload.kernels.flash_version
-    gpu = machine(accelerator, workload.precision, flash, given, workload.kernels.software_stack)
-    network = links(cluster, given)
+    gpu = machine(accelerator, workload.precision, flash, measured, workload.kernels.software_stack)
+    network = links(cluster, measured)
     peers = groups(strategy, network)
     by_content: dict[object, StageTime] = {}
     timed: list[StageTime] = []
@@ -86,9 +86,9 @@ def step_time(
         if content not in by_content:
             by_content[content] = _stage_time(rank, gpu, network, peers)
         timed.append(by_content[content])
-    parts = _step_parts(workload, strategy, cluster, timed, given)
-    ratio = given.measured_ratio or 1.0
-    low, high = CALIBRATED if given.is_measured else time_range(workload, strategy)
+    parts = _step_parts(workload, strategy, cluster, timed, measured)
+    ratio = measured.measured_ratio or 1.0
+    low, high = CALIBRATED if measured.is_measured else time_range(workload, strategy)
     if workload.model.measured is not None:
         low, high = ROOFLINE
     peak = accelerator.peak_flops(workload.precision)
@@ -103,7 +103,7 @@ def step_time(
         model_flops=flops,
         hardware_flops=flops + _repeated_flops(workload, strategy),
         peak_flops=peak and peak * strategy.world_size,
-        assumptions=_assumptions(workload, strategy, network, given),
+        assumptions=_assumptions(workload, strategy, network, measured),
         sources=SOURCES,
     )
     return calibrated(step, workload, "cuda", accelerator.arch)
@@ -151,18 +151,18 @@ def _stage_time(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> Stag
     forward = sum(block.forward * sum(block.time.forward) for block in blocks)
     backward = sum(block.backward * sum(block.time.backward) for block in blocks)
     slower = 1 / gpu.stack_efficiency - 1
-    lost = slower * sum(block.forward * computing(block.time.forward) for block in blocks)
+    lost_forward = slower * sum(block.forward * computing(block.time.forward) for block in blocks)
     lost_back = slower * sum(block.backward * computing(block.time.backward) for block in blocks)
-    forward, backward = forward + lost, backward + lost_back
+    forward, backward = forward + lost_forward, backward + lost_back
     launches = sum(block.forward * block.time.launches for block in blocks)
-    again = sum(block.backward * block.time.launches * block.again for block in blocks)
+    repeated_launches = sum(block.backward * block.time.launches * block.again for block in blocks)
     per_launch = 0.0 if context.kernels.cuda_graphs else fitted("launch_seconds")
     host = host_seconds(rank, launches * per_launch)
-    host_back = again / launches * host if launches else 0.0
+    host_back = repeated_launches / launches * host if launches else 0.0
     busy, busy_back = max(forward, host), max(backward, host_back)
     exposed = exchange(rank, network, peers, forward=busy, backward=busy_back)
     parts = _block_parts(blocks)
-    parts[STACK] = lost + lost_back
+    parts[STACK] = lost_forward + lost_back
     parts["kernel launches"] = busy - forward + busy_back - backward
     parts[f"{COMMUNICATION}: sharded weights"] = exposed.forward + exposed.backward
     send = _send_seconds(context, network, peers)
@@ -193,23 +193,29 @@ class Blocks(NamedTuple):
 def _blocks(rank: Rank, gpu: Machine, network: Links, peers: Groups) -> list[Blocks]:
     """The stage's blocks and head; apart, those that repeat forward and those that do not."""
     context, stage = rank.context, rank.stage
-    strategy, again = context.strategy, fitted("backward_launches")
+    strategy, repeated_share = context.strategy, fitted("backward_launches")
     full = strategy.recompute == "full"
     if context.model.measured is not None:
-        return [Blocks(1, 1, again + full, measured_block(context, context.model.measured, gpu))]
+        return [
+            Blocks(
+                1, 1, repeated_share + full, measured_block(context, context.model.measured, gpu)
+            )
+        ]
     share = stage.recomputed(strategy)
     blocks = list[Blocks]()
     for moe, count, trained in stage.kinds:
-        twice = trained * share
-        if twice:
+        recomputed_blocks = trained * share
+        if recomputed_blocks:
             time = block_time(context, gpu, network, peers, moe=moe)
-            blocks.append(Blocks(twice, twice, again + full, time))
-        if twice < count:
+            blocks.append(Blocks(recomputed_blocks, recomputed_blocks, repeated_share + full, time))
+        if recomputed_blocks < count:
             plain = replace(context, strategy=replace(strategy, recompute="none"))
             time = block_time(plain, gpu, network, peers, moe=moe)
-            blocks.append(Blocks(count - twice, trained - twice, again, time))
+            blocks.append(
+                Blocks(count - recomputed_blocks, trained - recomputed_blocks, repeated_share, time)
+            )
     if stage.head:
-        blocks.append(Blocks(1, 1, again + full, head_time(context, gpu, network, peers)))
+        blocks.append(Blocks(1, 1, repeated_share + full, head_time(context, gpu, network, peers)))
     return blocks
 
 
@@ -229,7 +235,7 @@ def _step_parts(
     strategy: Strategy,
     cluster: Cluster,
     timed: list[StageTime],
-    given: Conditions,
+    conditions: Conditions,
 ) -> dict[str, float]:
     """Parts of the whole step: the slowest stage's micro-batches, the bubble, what comes once."""
     slowest = max(timed, key=lambda stage: stage.forward + stage.backward)
@@ -239,11 +245,11 @@ def _step_parts(
     parts["pipeline bubble"] = _bubble(strategy, timed, batches)
     for name in dict.fromkeys(name for stage in timed for name in stage.once):
         parts[name] = max(stage.once.get(name, 0.0) for stage in timed)
-    parts["input wait"] = batches * max(0.0, given.input_seconds - micro_batch)
+    parts["input wait"] = batches * max(0.0, conditions.input_seconds - micro_batch)
     total = sum(parts.values())
     ranks = max(1, cluster.nodes)
     wait = fitted("spread") * math.sqrt(2 * math.log(ranks)) if ranks > 1 else 0.0
-    parts[f"{COMMUNICATION}: slowest rank"] = total * (wait + given.straggler)
+    parts[f"{COMMUNICATION}: slowest rank"] = total * (wait + conditions.straggler)
     return parts
 
 
@@ -259,9 +265,11 @@ def _bubble(strategy: Strategy, timed: list[StageTime], batches: int) -> float:
     if chunks == 1 and name in {"gpipe", "1f1b", "naive"}:
         busy = batches * max(map(sum, zip(forward, backward, strict=True)))
         return pipeline_seconds(name, strategy.pp, batches, forward, backward) - busy
-    there, back = statistics.fmean(forward), statistics.fmean(backward)
-    total = pipeline_seconds(name, strategy.pp, batches, there, back, virtual_stages=chunks)
-    return total - batches * (there + back)
+    forward_seconds, backward_seconds = statistics.fmean(forward), statistics.fmean(backward)
+    total = pipeline_seconds(
+        name, strategy.pp, batches, forward_seconds, backward_seconds, virtual_stages=chunks
+    )
+    return total - batches * (forward_seconds + backward_seconds)
 
 
 def _send_seconds(context: RankContext, network: Links, peers: Groups) -> float:
@@ -294,13 +302,13 @@ def _offload_seconds(rank: Rank, gpu: Machine, busy: float) -> float:
 def _repeated_flops(workload: Workload, strategy: Strategy) -> float:
     model = workload.model
     if model.measured is not None:
-        again = model.measured.forward.flops.at(workload.micro_batch)
-        return again * workload.accumulate * strategy.data_ranks * (strategy.recompute == "full")
+        repeated = model.measured.forward.flops.at(workload.micro_batch)
+        return repeated * workload.accumulate * strategy.data_ranks * (strategy.recompute == "full")
     total = 0.0
     for stage in stages(model, strategy, workload.accumulate, workload.trained_layers):
         for moe, _, trained in stage.kinds if model.traced is None else ():
-            again = recompute_flops(workload, strategy, moe=moe)
-            total += stage.recomputed(strategy) * trained * sum(again.values())
+            repeated = recompute_flops(workload, strategy, moe=moe)
+            total += stage.recomputed(strategy) * trained * sum(repeated.values())
     ranks = strategy.data_ranks * strategy.tp * strategy.cp
     return total * workload.accumulate * ranks
 
@@ -313,14 +321,15 @@ def _routing(workload: Workload, strategy: Strategy) -> str:
 
 
 def _assumptions(
-    workload: Workload, strategy: Strategy, network: Links, given: Conditions
+    workload: Workload, strategy: Strategy, network: Links, conditions: Conditions
 ) -> tuple[str, ...]:
     sentences = [
         (
             f"{workload.precision}, attention {workload.attention} "
             f"(version {workload.kernels.flash_version}), recompute {strategy.recompute}"
         ),
-        given.source or "usual rates of the GPU's generation; nothing was measured on this machine",
+        conditions.source
+        or "usual rates of the GPU's generation; nothing was measured on this machine",
     ]
     if workload.model.measured is not None:
         sentences.append(RANGE_TEXT)

@@ -36,8 +36,8 @@ def time_range(workload: Workload, strategy: Strategy) -> tuple[float, float]:
     >>> low < 1 < high
     True
     """
-    known = "named" if workload.kernels.software_stack != "unknown" else "unknown"
-    return _ranges()[kind_of(workload, strategy), known]
+    software = "named" if workload.kernels.software_stack != "unknown" else "unknown"
+    return _ranges()[kind_of(workload, strategy), software]
 
 
 @functools.cache

@@ -102,7 +102,7 @@ class StepTime:
 
     def _rates(self) -> dict[str, float | None]:
         """Work and rates in their unit; None in the other one."""
-        known = {
+        rates = {
             "per_step": self.tokens,
             "per_second": self.tokens_per_second,
             "per_second_per_gpu": self.tokens_per_second_per_gpu,
@@ -110,7 +110,7 @@ class StepTime:
         return {
             f"{unit}_{name}": value if unit == self.unit else None
             for unit in ("tokens", "samples")
-            for name, value in known.items()
+            for name, value in rates.items()
         }
 
     def __str__(self) -> str:

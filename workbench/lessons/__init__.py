@@ -57,12 +57,12 @@ def copy_lessons(target: Path | str = FOLDER) -> CopiedLessons:
         )
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"{target} is a file. Give a folder: workbench lessons FOLDER")
-    copied, kept = list[str](), list[str]()
+    copied, existing = list[str](), list[str]()
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path in sorted([*source.glob("*.ipynb"), *source.glob("*.py")]):
             there = folder / path.name
-            (kept if there.exists() else copied).append(path.name)
+            (existing if there.exists() else copied).append(path.name)
             if not there.exists():
                 shutil.copyfile(path, there)
     except OSError as error:
@@ -70,4 +70,4 @@ def copy_lessons(target: Path | str = FOLDER) -> CopiedLessons:
             f"The lessons cannot be copied to {folder}: {error.strerror or error}. Give another "
             "folder: workbench lessons FOLDER"
         ) from error
-    return CopiedLessons(folder=folder, copied=tuple(copied), kept=tuple(kept))
+    return CopiedLessons(folder=folder, copied=tuple(copied), kept=tuple(existing))

@@ -40,9 +40,9 @@ class BatchOption:
 
 def usual_value(script: Path, arguments: Sequence[str]) -> int | None:
     """The batch size in the arguments, or the script's default; None where neither shows it."""
-    given = batch_argument(arguments)
-    if given is not None:
-        return given.value
+    argument = batch_argument(arguments)
+    if argument is not None:
+        return argument.value
     option = declared_option(script)
     return None if option is None else option.default
 
@@ -58,11 +58,11 @@ def other_batches(
         samples: Per micro-batch, as seen in that run.
         loader_batch: Batch size of the DataLoader that trains; None where none was seen.
     """
-    given = batch_argument(arguments)
-    if given is not None:
-        size = other_size(given.value)
-        words = tuple(given.replaced(arguments, size))
-        yield OtherBatch(arguments=words, source=arguments_text(given.prefix), value=size)
+    argument = batch_argument(arguments)
+    if argument is not None:
+        size = other_size(argument.value)
+        words = tuple(argument.replaced(arguments, size))
+        yield OtherBatch(arguments=words, source=arguments_text(argument.prefix), value=size)
     else:
         option = declared_option(script)
         if option is not None:

@@ -62,7 +62,7 @@ def workload_of(
     measured, micro_batches = _measured(script, records, batches), _each_accumulation(records)
     measured = replace(measured, cpu=cpu, notes=(*measured.notes, *notes))
     saved = [record["saved_bytes"] for record in records]
-    kept = _per_sample(
+    saved_per_sample = _per_sample(
         [bytes_ / count for bytes_, count in zip(saved, micro_batches, strict=True)], batches
     )
     blocks = _blocks(records[0])
@@ -79,7 +79,7 @@ def workload_of(
             parameters=elements,
             largest_block_parameters=max((row["parameters"] for row in blocks), default=elements),
             blocks=max(1, len(blocks)),
-            saved_bytes=kept,
+            saved_bytes=saved_per_sample,
             largest_block_saved_bytes=_of_blocks(records, batches, "saved_bytes", max),
             boundary_bytes=_of_blocks(records, batches, "input_bytes", sum),
             precision_bytes=measured.compute_bytes,
@@ -195,16 +195,18 @@ def _optimizer(optimizers: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]
     """The optimizer's name here, and what to say where it has none."""
     main = max(optimizers, key=lambda optimizer: optimizer["elements"])
     per_element = _state_bytes(optimizers)
-    known = _OPTIMIZERS.get(main["class"].lower())
-    if known == "adamw" and main["fused"]:
-        known = "adamw-fused"
-    if known == "sgd" and per_element > 0:
-        known = "sgd-momentum"
-    if known is not None:
-        return known, []
-    near = next(name for least, name in _BY_STATE if per_element >= least)
-    note = f"{main['class']} counts as {near} with {per_element:.3g} bytes of state per parameter"
-    return near, [note]
+    optimizer_name = _OPTIMIZERS.get(main["class"].lower())
+    if optimizer_name == "adamw" and main["fused"]:
+        optimizer_name = "adamw-fused"
+    if optimizer_name == "sgd" and per_element > 0:
+        optimizer_name = "sgd-momentum"
+    if optimizer_name is not None:
+        return optimizer_name, []
+    nearest = next(name for least, name in _BY_STATE if per_element >= least)
+    note = (
+        f"{main['class']} counts as {nearest} with {per_element:.3g} bytes of state per parameter"
+    )
+    return nearest, [note]
 
 
 def _seconds(
@@ -227,7 +229,7 @@ def _step_seconds(record: Record) -> float:
     """
     times: Sequence[float] = record["step_seconds"]
     fastest = min(times, default=0.0)
-    quiet = _quiet(record) or [min(fastest, alone) for alone in record["one_thread_seconds"]]
+    quiet = _quiet(record) or [min(fastest, seconds) for seconds in record["one_thread_seconds"]]
     counted = sorted(quiet or times)
     return counted[(len(counted) - 1) // 2] if counted else 0.0
 

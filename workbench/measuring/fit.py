@@ -41,17 +41,17 @@ def moments(
         batches: Samples per micro-batch of each.
         micro_batches: Of the traced step of each.
     """
-    every = [list(_points(record)) for record in records]
+    all_points = [list(_points(record)) for record in records]
     if len(set(micro_batches)) > 1:  # the script holds its global batch
-        every = [
+        all_points = [
             _folded(points, count, min(micro_batches))
-            for points, count in zip(every, micro_batches, strict=True)
+            for points, count in zip(all_points, micro_batches, strict=True)
         ]
-    if len(every) > 1 and [point.phase for point in every[0]] != [
-        point.phase for point in every[1]
+    if len(all_points) > 1 and [point.phase for point in all_points[0]] != [
+        point.phase for point in all_points[1]
     ]:
-        every = [list(_windows(points)) for points in every]
-    gradient_bytes = max(1, max((point.gradients for point in every[0]), default=1))
+        all_points = [list(_windows(points)) for points in all_points]
+    gradient_bytes = max(1, max((point.gradients for point in all_points[0]), default=1))
     lines = [
         Moment(
             phase=at[0].phase,
@@ -59,7 +59,7 @@ def moments(
             other=line([probe.other for probe in at], batches),
             scratch_bytes=float(max(probe.scratch for probe in at)),
         )
-        for at in zip(*every, strict=True)
+        for at in zip(*all_points, strict=True)
     ]
     return tuple(lines[index] for index in sorted(_winners(lines, gradient_bytes)))
 
@@ -89,7 +89,7 @@ def work(
 
     def each(values: Sequence[float]) -> PerBatch:
         return line(
-            [one / count for one, count in zip(values, micro_batches, strict=True)], batches
+            [value / count for value, count in zip(values, micro_batches, strict=True)], batches
         )
 
     return StepWork(
@@ -130,7 +130,7 @@ def _folded(points: Sequence[Point], count: int, fewest: int) -> list[Point]:
             parts[-1].append(point)
         before = point.phase
     phases = [[point.phase for point in part] for part in parts]
-    if len(parts) != count or any(one != phases[0] for one in phases):
+    if len(parts) != count or any(part_phases != phases[0] for part_phases in phases):
         return list(points)
     highest = [
         Point(

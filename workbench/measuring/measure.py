@@ -151,8 +151,8 @@ class _Prober:
         """The script at another batch size, by the first way that changes it."""
         for way in ways:
             try:
-                what = f"another batch size by {way.source}"
-                probe = self.run(way.arguments, way.value, way.loader, what)
+                label = f"another batch size by {way.source}"
+                probe = self.run(way.arguments, way.value, way.loader, label)
             except ProbeError:
                 continue  # it does not take it so: the next way, or one batch size alone
             if probe.samples != first.samples:
@@ -164,15 +164,15 @@ class _Prober:
         arguments: Sequence[str],
         value: int | None,
         loader: tuple[int, int] | None,
-        what: str,
+        label: str,
     ) -> _Probe:
         """One measured run; `value` is the batch size that it is asked for, where that is known.
 
         Raises:
             ProbeError: it failed, or made too few steps.
         """
-        asked = {"seconds": _TIMED_SECONDS, "quiet": QUIET_SHARE, "batch": loader}
-        wanted = request(
+        probe_options = {"seconds": _TIMED_SECONDS, "quiet": QUIET_SHARE, "batch": loader}
+        launch_request = request(
             self._script,
             arguments,
             strategy="single",
@@ -181,13 +181,13 @@ class _Prober:
             name=f"measure-{Path(self._script.split()[-1]).stem}",
             store=self._store,
             warm=True,
-            environment={VARIABLE: json.dumps(asked), **self._environment},
+            environment={VARIABLE: json.dumps(probe_options), **self._environment},
         )
-        run = start(replace(wanted, part_of="measure"))
-        self._await(run, what)
+        run = start(replace(launch_request, part_of="measure"))
+        self._await(run, label)
         if _wants_launcher(run) and not SINGLE_PROCESS_VARIABLES.keys() & self._environment.keys():
             self._environment |= SINGLE_PROCESS_VARIABLES
-            return self.run(arguments, value, loader, what)
+            return self.run(arguments, value, loader, label)
         place = run.directory / FOLDER / "rank-0.json"
         record, why = read_json_or_why(place, MAX_TRACE_BYTES)
         if why is not None and why.startswith("larger"):
@@ -196,7 +196,7 @@ class _Prober:
             raise _why(run, record, self._script)
         return _Probe(run=run, record=record, samples=samples_of(record, value))
 
-    def _await(self, run: Run, what: str) -> None:
+    def _await(self, run: Run, label: str) -> None:
         begun = time.monotonic()
         measured_at: float | None = None
         with contextlib.ExitStack() as ended_early:
@@ -215,7 +215,7 @@ class _Prober:
                         f"Give arguments {more}",
                         last_output(run),
                     )
-                self._on_progress(_stage(run, what))
+                self._on_progress(_stage(run, label))
                 time.sleep(_POLL_SECONDS)
             ended_early.pop_all()
 
@@ -233,12 +233,12 @@ def _wants_launcher(run: Run) -> bool:
     return ending.get("kind") == "no-launcher"
 
 
-def _stage(run: Run, what: str) -> str:
+def _stage(run: Run, label: str) -> str:
     """What the run is doing now."""
     steps = (run.view() or {}).get("steps") or 0
     if steps:
-        return f"{what}: step {steps}"
-    return f"{what}: starting, importing, loading data"
+        return f"{label}: step {steps}"
+    return f"{label}: starting, importing, loading data"
 
 
 def _why(run: Run, record: dict[str, Any] | None, script: str) -> ProbeError:

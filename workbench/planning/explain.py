@@ -31,9 +31,9 @@ def why(
     plan, first = ranked[position], ranked[0]
     limited = limits.budget_usd is not None or limits.deadline_hours is not None
     if position == 0:
-        alone = len(front) == 1
+        is_only = len(front) == 1
         text = "cheapest" + (" that keeps every limit" if limited else "")
-        text += " and fastest" if alone else ""
+        text += " and fastest" if is_only else ""
     elif position in front:
         text = (
             f"{_times(first.hours / plan.hours)} as fast as the cheapest for "
@@ -59,9 +59,9 @@ def why_layout(result: LayoutResult, fit: FittingLayout) -> str:
     if simplest is None or simplest is fit.layout:
         return "the simplest layout is the fastest here"
     name = simplest.strategy.name
-    kept = next((other for other in result.best if other.layout is simplest), None)
-    if kept is not None:
-        steps = [format_seconds(each.step.step_seconds) for each in (kept, fit)]
+    simplest_fit = next((other for other in result.best if other.layout is simplest), None)
+    if simplest_fit is not None:
+        steps = [format_seconds(each.step.step_seconds) for each in (simplest_fit, fit)]
         return f"{name} takes {steps[0]} a step, this {steps[1]}"
     for refusal in result.refusals:
         if refusal.layout is not simplest:
@@ -220,8 +220,8 @@ def misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
     """Where nothing keeps the limits: the nearest, and what would make it a plan."""
     if relaxed.priced:
         return _limit_misses(relaxed, limits)
-    near = [(result.nearest, where) for where, result in relaxed.searched]
-    short = [(refusal, where) for refusal, where in near if refusal is not None]
+    nearest = [(result.nearest, where) for where, result in relaxed.searched]
+    short = [(refusal, where) for refusal, where in nearest if refusal is not None]
     if not short:
         kinds = sorted({ruled.kind for ruled in relaxed.ruled})
         return (f"Every offer is out: {', '.join(kinds)}. See the rejections for each.",)
@@ -246,33 +246,35 @@ def nearest_text(refusal: Refusal, where: str) -> str:
 
 def _limit_misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
     """What would do if one limit gave way; both where neither alone is enough."""
-    every = relaxed.priced
+    priced = relaxed.priced
     budget, deadline = limits.budget_usd, limits.deadline_hours
-    in_time = [plan for plan in every if not limits.too_late(plan.hours)]
-    affordable = [plan for plan in every if not limits.over_budget(plan.usd)]
+    in_time = [plan for plan in priced if not limits.too_late(plan.hours)]
+    affordable = [plan for plan in priced if not limits.over_budget(plan.usd)]
     if budget is not None and deadline is not None and not in_time and not affordable:
-        return _both_miss(every, budget, deadline)
+        return _both_miss(priced, budget, deadline)
     lines: list[str] = []
     if budget is not None and in_time:
-        near = min(in_time, key=lambda plan: plan.usd)
+        nearest = min(in_time, key=lambda plan: plan.usd)
         lines.append(
-            f"Cheapest{' in time' if deadline else ''}: {_bill(near)}. A budget of "
-            f"{_more_usd(near, budget)} would do."
+            f"Cheapest{' in time' if deadline else ''}: {_bill(nearest)}. A budget of "
+            f"{_more_usd(nearest, budget)} would do."
         )
     if deadline is not None and affordable:
-        near = min(affordable, key=lambda plan: plan.hours)
+        nearest = min(affordable, key=lambda plan: plan.hours)
         lines.append(
-            f"Fastest{' within the budget' if budget else ''}: {_bill(near)}. A deadline of "
-            f"{_more_hours(near, deadline)} would do; more than {limits.most} GPUs (max_gpus) "
+            f"Fastest{' within the budget' if budget else ''}: {_bill(nearest)}. A deadline of "
+            f"{_more_hours(nearest, deadline)} would do; more than {limits.most} GPUs (max_gpus) "
             "were not looked at."
         )
     return tuple(lines)
 
 
-def _both_miss(every: Sequence[PricedCandidate], budget: float, deadline: float) -> tuple[str, ...]:
+def _both_miss(
+    priced: Sequence[PricedCandidate], budget: float, deadline: float
+) -> tuple[str, ...]:
     """The cheapest and the fastest plan, each with the two limits that it needs."""
-    cheapest = min(every, key=lambda plan: (plan.usd, plan.hours))
-    fastest = min(every, key=lambda plan: (plan.hours, plan.usd))
+    cheapest = min(priced, key=lambda plan: (plan.usd, plan.hours))
+    fastest = min(priced, key=lambda plan: (plan.hours, plan.usd))
     ends = [("Cheapest", cheapest), ("Fastest", fastest)]
     if fastest is cheapest:
         ends = [("Cheapest and fastest", cheapest)]

@@ -57,9 +57,9 @@ class LayoutSearch:
     def run(self) -> LayoutResult:
         """Look at every layout."""
         cluster = self._where.cluster
-        every = self._context.layouts(cluster.nodes, max(1, len(cluster.gpus)))
+        layouts = self._context.layouts(cluster.nodes, max(1, len(cluster.gpus)))
         legal: list[tuple[ParallelLayout, tuple[int, ...]]] = []
-        for layout in every:
+        for layout in layouts:
             if layout.reason:
                 kind = LAYOUT if layout.is_launchable else LAUNCH
                 self._refusals.append(Refusal(kind, layout))
@@ -72,8 +72,8 @@ class LayoutSearch:
         return LayoutResult(
             best=tuple(self._best),
             refusals=tuple(self._refusals),
-            layouts=sum(layout.count for layout in every),
-            first_legal=next((layout for layout in every if not layout.reason), None),
+            layouts=sum(layout.count for layout in layouts),
+            first_legal=next((layout for layout in layouts if not layout.reason), None),
             refused=refused,
             bar=self._outer.seconds if self._outer else math.inf,
             weigh=self._exact,
@@ -94,7 +94,7 @@ class LayoutSearch:
                 self._too_slow(layout, choices, layout.micro_batches, bound)
             elif not is_exact:
                 moved = {layout.choices[position].strategy.offload for position in positions}
-                better = min(bounds.least_step(layout, what) for what in moved)
+                better = min(bounds.least_step(layout, offload) for offload in moved)
                 heapq.heappush(queue, (max(bound, better), index, True))
             else:
                 fit = self._fastest_of(layout, positions)
@@ -150,7 +150,7 @@ class LayoutSearch:
 
     def _insert(self, fit: FittingLayout) -> None:
         self._best.append(fit)
-        self._best.sort(key=lambda kept: kept.step.step_seconds)
+        self._best.sort(key=lambda fitting: fitting.step.step_seconds)
         worse = self._best[self._keep :]
         del self._best[self._keep :]
         for slower in worse:
@@ -168,7 +168,8 @@ class LayoutSearch:
         if self._memory.none_fits(layout, choices):
             return None
         bounds = {
-            what: self._bounds.least_step(layout, what) for what in self._context.least(layout)
+            offload: self._bounds.least_step(layout, offload)
+            for offload in self._context.least(layout)
         }
         pairs = sorted(
             (max(bounds[layout.choices[position].strategy.offload], rough), position, -size)
@@ -216,7 +217,7 @@ class LayoutSearch:
         return best
 
     def _in_one_piece(
-        self, layout: ParallelLayout, choice: Choice, known: dict[int, float]
+        self, layout: ParallelLayout, choice: Choice, seconds_by_choice: dict[int, float]
     ) -> float:
         """A step with the largest micro-batch: without pipeline no other is faster.
 
@@ -224,11 +225,11 @@ class LayoutSearch:
         """
         if layout.strategy.pp > 1:
             return 0.0
-        if id(choice) not in known:
+        if id(choice) not in seconds_by_choice:
             size = layout.micro_batches[-1]
             step = self._context.seconds(self._where.cluster, layout, choice, size)
-            known[id(choice)] = step.step_seconds
-        return known[id(choice)]
+            seconds_by_choice[id(choice)] = step.step_seconds
+        return seconds_by_choice[id(choice)]
 
     def _account(
         self,
@@ -261,8 +262,8 @@ def _is_dominated(
         sizes = fitting.get(other, ())
         if other not in loose and (size in sizes or (flat and sizes and sizes[-1] >= size)):
             return True
-    mine = fitting.get(position, ())
-    return flat and bool(mine) and mine[-1] > size
+    own_sizes = fitting.get(position, ())
+    return flat and bool(own_sizes) and own_sizes[-1] > size
 
 
 def _waits_twice(step: StepTime) -> bool:

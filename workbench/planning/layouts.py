@@ -104,7 +104,7 @@ def _data(base: Strategy, ranks: int, space: Space) -> Iterator[Strategy]:
             yield replace(base, zero_stage=3)
         return
     sharded = replace(base, dp_shard=ranks)
-    made = {
+    degrees = {
         "ddp": replace(base, dp_replicate=ranks),
         "fsdp": sharded,
         "fsdp-grad-op": sharded.with_options(reshard_after_forward=False),
@@ -113,8 +113,8 @@ def _data(base: Strategy, ranks: int, space: Space) -> Iterator[Strategy]:
     for name in space.data:
         if name == "fsdp-grad-op" and base.keeps_gathered_weights and "fsdp" in space.data:
             continue  # the same as fsdp there
-        if name in made:
-            yield made[name]
+        if name in degrees:
+            yield degrees[name]
         else:
             for replicas in _divisors(ranks)[1:-1]:
                 yield replace(base, dp_replicate=replicas, dp_shard=ranks // replicas)
@@ -176,17 +176,19 @@ def _choices(workload: Workload, strategy: Strategy, space: Space) -> tuple[Choi
     # Fused attention keeps no scores, so recomputing its core saves nothing: torchtitan's way then.
     parts = ("attention",) if workload.attention == "eager" else ("op",)
     partly = {"recompute": "selective", "recompute_parts": parts}
-    made = {
+    strategies = {
         (offload, level): replace(
             strategy, offload=offload, **(partly if level == "selective" else {"recompute": level})
         )
         for offload in offloads
         for level in levels
     }
-    pairs = [pair for pair, full in made.items() if _proposed(full, workload.precision, space)]
+    pairs = [
+        pair for pair, full in strategies.items() if _proposed(full, workload.precision, space)
+    ]
     return tuple(
         Choice(
-            strategy=made[offload, level],
+            strategy=strategies[offload, level],
             lighter=tuple(
                 index
                 for index, (other, less) in enumerate(pairs[:position])
@@ -204,14 +206,14 @@ def _proposed(strategy: Strategy, precision: str, space: Space) -> bool:
     return launchable(strategy, any_script=space.any_script, precision=precision)
 
 
-def _can_offload(strategy: Strategy, what: tuple[str, ...], space: Space) -> bool:
+def _can_offload(strategy: Strategy, parts: tuple[str, ...], space: Space) -> bool:
     """DeepSpeed moves optimizer states (stage 3: weights too), FSDP both; one GPU needs ZeRO."""
     third = strategy.zero_stage == 3
-    alone = strategy.zero_stage is not None and strategy.world_size == 1
-    if not what:
-        return not alone
+    single_zero = strategy.zero_stage is not None and strategy.world_size == 1
+    if not parts:
+        return not single_zero
     if not space.offload:
         return False
-    if "parameters" in what:
+    if "parameters" in parts:
         return third or (strategy.zero_stage is None and strategy.shard_ranks > 1)
-    return strategy.zero_stage is not None and not (alone and third)
+    return strategy.zero_stage is not None and not (single_zero and third)

@@ -23,7 +23,7 @@ from workbench.planning.search_context import NodeGroup, SearchContext
 from workbench.planning.space import ParallelLayout
 
 
-class _Beside(NamedTuple):
+class _Overhead(NamedTuple):
     """Seconds of one stage beside its work, nothing hidden."""
 
     each: float
@@ -41,17 +41,17 @@ class LowerBounds:
 
     def __init__(self, context: SearchContext, where: NodeGroup) -> None:
         self._context, self._where = context, where
-        given = context.conditions or Conditions()
-        self._links = links(where.cluster, given)
+        measured = context.conditions or Conditions()
+        self._links = links(where.cluster, measured)
         work, accelerator = context.workload, where.cluster.accelerator
         assert accelerator is not None, "`SearchContext.ideal` has timed one of them"
         factor = stack_factor(work, "cuda", accelerator.arch)
-        self._ratio = factor * (given.measured_ratio or 1.0)
-        self._gpu = machine(accelerator, work.precision, work.kernels.flash_version, given)
-        self._besides: dict[tuple[int, tuple[str, ...], int], _Beside] = {}
+        self._ratio = factor * (measured.measured_ratio or 1.0)
+        self._gpu = machine(accelerator, work.precision, work.kernels.flash_version, measured)
+        self._overheads: dict[tuple[int, tuple[str, ...], int], _Overhead] = {}
         nodes = max(1, where.cluster.nodes)
         wait = fitted("spread") * math.sqrt(2 * math.log(nodes)) if nodes > 1 else 0.0
-        self._slowest = 1 + wait + given.straggler
+        self._slowest = 1 + wait + measured.straggler
         self._micros: dict[tuple[int, int, int, str, int], float] = {}
 
     def least_work(self, layout: ParallelLayout) -> float:
@@ -83,29 +83,29 @@ class LowerBounds:
         """With exchange, offload traffic and the optimizer's step: one layout."""
         s = layout.strategy
         turns, turn = self._turns(layout, size), self._turn(layout, size, recompute)
-        known = self._beside(layout, size, offload)
-        beside, hidden = fitted("offload_beside"), 1 - fitted("contention")
+        overhead = self._overhead(layout, size, offload)
+        offload_share, hidden = fitted("offload_beside"), 1 - fitted("contention")
         # Where both hide behind the same work, more of it may take less in all: least at this much.
-        busy = max(turn, min(known.each, known.moved / beside))
-        each = busy + known.each - hidden * min(known.each, busy)
-        each += max(0.0, known.moved - beside * busy)
-        once, count = known.once, layout.accumulate(size)
+        busy = max(turn, min(overhead.each, overhead.moved / offload_share))
+        each = busy + overhead.each - hidden * min(overhead.each, busy)
+        each += max(0.0, overhead.moved - offload_share * busy)
+        once, count = overhead.once, layout.accumulate(size)
         # what comes once hides behind one micro-batch: gradients behind its backward, weights that
         # a stage gathers once behind its forward
         passes = 1.0
         if ways(s).weights == 1:
             passes = fitted("hideable") * (1.5 if s.overlap_gradients else 1.0)
         once -= hidden * min(once, passes * turn)
-        rest = (turns - count) * turn + once + known.optimizer
+        rest = (turns - count) * turn + once + overhead.optimizer
         return self._slowest * (count * each + rest)
 
-    def _beside(self, layout: ParallelLayout, size: int, offload: tuple[str, ...]) -> _Beside:
+    def _overhead(self, layout: ParallelLayout, size: int, offload: tuple[str, ...]) -> _Overhead:
         """Besides its work, what one stage does if nothing hid it; any stage gives a bound."""
         context, s = self._context, layout.strategy
         count = layout.accumulate(size)
         key = (id(layout), offload, count if s.pp > 1 else 1)
-        known = self._besides.get(key)
-        if known is None:
+        cached = self._overheads.get(key)
+        if cached is None:
             plain = context.offloading(layout, offload)
             work, strategy = context.trained(plain, size, count, self._where.cluster)
             ranks = ranks_of(work, strategy)
@@ -116,14 +116,14 @@ class LowerBounds:
             if "parameters" in offload:
                 size_bytes = 2 * work.compute_bytes * rank.elements.trained
                 moved = size_bytes / s.shard_ranks / self._gpu.host_bytes
-            known = _Beside(
+            cached = _Overhead(
                 each=self._ratio * (exposed.forward + exposed.backward),
                 once=self._ratio * exposed.once,
                 moved=self._ratio * moved,
                 optimizer=self._ratio * sum(step.values()),
             )
-            self._besides[key] = known
-        return known
+            self._overheads[key] = cached
+        return cached
 
     @staticmethod
     def _turns(layout: ParallelLayout, size: int) -> int:
@@ -140,9 +140,9 @@ class LowerBounds:
     def _micro(self, layout: ParallelLayout, recompute: str, size: int) -> float:
         s = layout.strategy
         key = (s.tp, s.cp, s.ep, recompute, size)
-        known = self._micros.get(key)
-        if known is None:
+        cached = self._micros.get(key)
+        if cached is None:
             strategy = layout.choices[0].strategy
-            known = self._context.micro_seconds(self._where, strategy, recompute, size)
-            self._micros[key] = known
-        return known
+            cached = self._context.micro_seconds(self._where, strategy, recompute, size)
+            self._micros[key] = cached
+        return cached

@@ -80,42 +80,46 @@ class Limits:
         Raises:
             UsageError: a name that is not among the offers, or nothing left of them.
         """
-        every = tuple(offers)
-        if not every:
+        all_offers = tuple(offers)
+        if not all_offers:
             raise UsageError("There are no offers to plan with. Give offers, or a price file.")
         providers = {provider.lower() for provider in self.providers}
-        for name in providers - {offer.provider.lower() for offer in every}:
-            raise UnknownNameError.near("provider", name, {offer.provider for offer in every})
-        regions = {offer.region for offer in every if offer.region}
+        for name in providers - {offer.provider.lower() for offer in all_offers}:
+            raise UnknownNameError.near("provider", name, {offer.provider for offer in all_offers})
+        regions = {offer.region for offer in all_offers if offer.region}
         for word in self.regions:
             if not any(word.lower() in region.lower() for region in regions):
                 raise UnknownNameError.near("region", word, regions)
         gpus = {gpu for name in self.gpus for gpu in _family(name)}
         left = tuple(
             offer
-            for offer in every
+            for offer in all_offers
             if (not providers or offer.provider.lower() in providers)
             and (not gpus or offer.gpu in gpus)
             and self._in_region(offer.region)
         )
         if not left:
-            raise UsageError(self._nothing_left(every, providers, gpus))
+            raise UsageError(self._nothing_left(all_offers, providers, gpus))
         return left
 
     def _in_region(self, region: str) -> bool:
         """Whether an offer's region has one of the words; an unknown region is in none of them."""
-        return not self.regions or any(wanted.lower() in region.lower() for wanted in self.regions)
+        return not self.regions or any(word.lower() in region.lower() for word in self.regions)
 
-    def _nothing_left(self, every: Sequence[Offer], providers: set[str], gpus: set[str]) -> str:
-        named = [
+    def _nothing_left(
+        self, all_offers: Sequence[Offer], providers: set[str], gpus: set[str]
+    ) -> str:
+        conditions = [
             f"{word} {', '.join(sorted(names))}"
             for word, names in (("at", providers), ("of", gpus), ("in", set(self.regions)))
             if names
         ]
-        there = {
-            offer.gpu for offer in every if not providers or offer.provider.lower() in providers
+        available = {
+            offer.gpu
+            for offer in all_offers
+            if not providers or offer.provider.lower() in providers
         }
-        return f"No offer {' '.join(named)}. There is: {', '.join(sorted(there))}."
+        return f"No offer {' '.join(conditions)}. There is: {', '.join(sorted(available))}."
 
 
 def _family(name: str) -> set[str]:

@@ -56,12 +56,12 @@ class MemorySearch:
         return True
 
     def micro_batches(
-        self, layout: ParallelLayout, position: int, known: Fitting
+        self, layout: ParallelLayout, position: int, fitting: Fitting
     ) -> tuple[int, ...]:
         """Micro-batches that fit, ascending."""
-        if position not in known:
-            known[position] = self._weigh(layout, layout.choices[position])
-        return known[position]
+        if position not in fitting:
+            fitting[position] = self._weigh(layout, layout.choices[position])
+        return fitting[position]
 
     def _weigh(self, layout: ParallelLayout, choice: Choice) -> tuple[int, ...]:
         """Find the largest micro-batch that fits by doubling and bisection.
@@ -84,5 +84,5 @@ class MemorySearch:
             low, high = (middle, high) if lacks(middle) <= 0 else (low, middle)
         fits = sizes[: low + 1]
         gradients = 4 * self._context.workload.model.parameters / (s.tp * s.pp)
-        near = high >= count or lacks(high) < gradients
-        return (*fits, sizes[-1]) if try_last and near and lacks(-1) <= 0 else fits
+        is_near = high >= count or lacks(high) < gradients
+        return (*fits, sizes[-1]) if try_last and is_near and lacks(-1) <= 0 else fits

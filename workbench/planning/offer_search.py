@@ -183,9 +183,9 @@ class OfferSearch:
         """
         memory, cluster = candidate.offer.memory_bytes, candidate.cluster
         where = node_group(replace(cluster, memory_bytes=memory))
-        known = self._results.setdefault(where.key[:-1], [])
+        results = self._results.setdefault(where.key[:-1], [])
         seconds = bar.seconds if bar else math.inf
-        for host, result in known:
+        for host, result in results:
             stopped = not result.best and result.bar < seconds
             if host >= where.host_bytes:
                 holds = self._needs(result) <= where.host_bytes
@@ -195,7 +195,7 @@ class OfferSearch:
             if holds and not stopped:
                 return result
         result = LayoutSearch(self.context, where, 1, bar).run()
-        known.append((where.host_bytes, result))
+        results.append((where.host_bytes, result))
         return result
 
     def _needs(self, result: LayoutResult) -> float:

@@ -114,8 +114,8 @@ def _layouts(workload: Workload, cluster: Cluster, ranks: int) -> Iterator[_Layo
     """Every layout of the planner's over so many ranks; a stage wants a micro-batch of its own."""
     space = Space(recompute=("none", "full"), offload=bool(cluster.gpus))
     batch = ranks * workload.micro_batch * workload.accumulate
-    every = enumerate_layouts(workload, nodes=1, per_node=ranks, batch=batch, space=space)
-    for order, layout in enumerate(every):
+    layouts = enumerate_layouts(workload, nodes=1, per_node=ranks, batch=batch, space=space)
+    for order, layout in enumerate(layouts):
         if layout.strategy.pp <= workload.accumulate:
             for choice in layout.choices:
                 yield _weighed(workload, choice.strategy, cluster, order)
@@ -159,8 +159,8 @@ def _key(goal: str, layouts: list[_Layout]) -> Callable[[_Layout], tuple[float, 
         rate = _rate(goal, layout)
         if best is None or rate is None:  # fewer ranks are less to pay for, simpler is quicker
             return (math.inf, layout.ranks if goal == "cheap" else 0, layout.extra, layout.order)
-        behind = max(0.0, 1 - rate / best)
-        return (0.0 if behind <= _ALIKE else behind, layout.extra, layout.ranks, layout.order)
+        slowdown = max(0.0, 1 - rate / best)
+        return (0.0 if slowdown <= _ALIKE else slowdown, layout.extra, layout.ranks, layout.order)
 
     return fit if goal == "fit" else other
 
@@ -201,15 +201,15 @@ def _why(goal: str, chosen: _Layout, layouts: list[_Layout], refused: list[str])
         best += " without recompute or offload"
     of = f"{best} of {len(fitting)} layouts that fit" if len(fitting) > 1 else "the only one to fit"
     lines = [f"{_called(chosen)}: {_figures(chosen)}; {of}."]
-    others = _others(goal, chosen, layouts)
+    comparisons = _comparisons(goal, chosen, layouts)
     lines += [
         f"{_called(layout)}: {_figures(layout)}{'' if layout.fits else ': out'}."
-        for layout in others
+        for layout in comparisons
     ]
     return (*lines, *refused[:2])
 
 
-def _others(goal: str, chosen: _Layout, layouts: list[_Layout]) -> list[_Layout]:
+def _comparisons(goal: str, chosen: _Layout, layouts: list[_Layout]) -> list[_Layout]:
     """The plain ones that everybody asks for, then the next best."""
     ranked = sorted((layout for layout in layouts if layout.fits), key=_key(goal, layouts))
     usual = [

@@ -101,11 +101,11 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
     offers, terms = _price_tables(offers, terms)
     candidates = limits.matching(offers)
 
-    def search(kept: Limits) -> OfferSearch:
-        market = Market(workload, kept, run, terms, conditions)
+    def search(active_limits: Limits) -> OfferSearch:
+        market = Market(workload, active_limits, run, terms, conditions)
         for offer in candidates:
             market.add(offer)
-        offer_search = OfferSearch(context, market, kept, progress)
+        offer_search = OfferSearch(context, market, active_limits, progress)
         offer_search.run()
         return offer_search
 
@@ -118,8 +118,8 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
 def _workload_of(workload: Workload | Job) -> Workload:
     workload = workload.workload if isinstance(workload, Job) else workload
     if not isinstance(workload, Workload):  # pyright: ignore[reportUnnecessaryIsInstance]
-        given = f"such as wb.Job.of('llama-3-8b'), not {workload!r}"
-        raise UsageError(f"A plan is made for a Workload or a Job, {given}.")
+        example = f"such as wb.Job.of('llama-3-8b'), not {workload!r}"
+        raise UsageError(f"A plan is made for a Workload or a Job, {example}.")
     return workload
 
 
@@ -222,11 +222,11 @@ def _run(workload: Workload, tokens: float | None, run: RunPlan | None) -> RunPl
     return RunPlan(tokens=round(tokens), checkpoint_bytes=size)
 
 
-def _batch(workload: Workload, given: int | None, ranks: int) -> int:
-    if given is None:
+def _batch(workload: Workload, global_batch: int | None, ranks: int) -> int:
+    if global_batch is None:
         return default_batch(workload, ranks)
-    require_positive("global_batch", given)
-    return given
+    require_positive("global_batch", global_batch)
+    return global_batch
 
 
 def _plan(
@@ -296,8 +296,8 @@ def _why_own(index: int, fit: FittingLayout, first: FittingLayout, result: Layou
 
 
 def _own_misses(results: list[tuple[Cluster, LayoutResult]]) -> tuple[str, ...]:
-    near = [(result.nearest, part.name) for part, result in results]
-    short = [(refusal, where) for refusal, where in near if refusal is not None]
+    nearest = [(result.nearest, part.name) for part, result in results]
+    short = [(refusal, where) for refusal, where in nearest if refusal is not None]
     if not short:
         return ("No layout is possible here: see the rejections.",)
     return (nearest_text(*min(short, key=lambda entry: entry[0].needed - entry[0].limit)),)

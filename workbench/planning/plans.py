@@ -18,7 +18,7 @@ from workbench.planning.refusals import layout_text
 from workbench.planning.rejected import LISTED, Rejected
 from workbench.units import format_bytes, format_seconds, format_usd
 
-SHOWN = 10
+MAX_LISTED = 10
 """Plans in a table."""
 OWN = "own machines"
 """Provider of machines that are not rented through an offer."""
@@ -142,7 +142,7 @@ class Plan:
 
         Empty where no trainer is named, or where its defaults follow from nothing of the layout.
         """
-        mine, given = (
+        trained_values, plain_values = (
             {
                 **{name: getattr(work, name) for name in declared(Workload)},
                 **{name: getattr(work.kernels, name) for name in _IMPLEMENTATION},
@@ -152,8 +152,8 @@ class Plan:
         )
         return {
             name: value
-            for name, value in mine.items()
-            if value != given[name] and name not in {"micro_batch", "accumulate"}
+            for name, value in trained_values.items()
+            if value != plain_values[name] and name not in {"micro_batch", "accumulate"}
         }
 
 
@@ -273,13 +273,13 @@ class Plans:
         if not self.plans:
             return "\n".join(("no plan", *self.misses))
         front = set(self.pareto)
-        shown = self.plans[:SHOWN]
+        listed = self.plans[:MAX_LISTED]
         where, layout = (
-            max(len(name), *(len(getattr(plan, name)) for plan in shown)) + 2
+            max(len(name), *(len(getattr(plan, name)) for plan in listed)) + 2
             for name in ("where", "layout")
         )
         lines = [f"{'':<5}{'where':<{where}}{'layout':<{layout}}{'time':>12}{'cost':>10}"]
-        for position, plan in enumerate(shown):
+        for position, plan in enumerate(listed):
             mark = f"{position + 1}{' *' if position in front else ''}"
             hours, usd = format_seconds(3600 * plan.hours), format_usd(plan.usd)
             lines.append(

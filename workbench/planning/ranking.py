@@ -31,14 +31,14 @@ def pareto(points: Sequence[Bill]) -> tuple[int, ...]:
     """
     bills = [(round(usd, 9), hours) for usd, hours in points]
     order = sorted(range(len(bills)), key=lambda index: bills[index])
-    kept: list[int] = []
+    front: list[int] = []
     fastest: Bill = (math.inf, math.inf)
     for index in order:
         usd, hours = bills[index]
         if hours < fastest[1] or (usd, hours) == fastest:
-            kept.append(index)
+            front.append(index)
             fastest = (usd, hours)
-    return tuple(sorted(kept))
+    return tuple(sorted(front))
 
 
 def sensitivities(ranked: Sequence[PricedCandidate], limits: Limits) -> tuple[Sensitivity, ...]:

@@ -77,14 +77,16 @@ class Refusal:
         if self.kind in {LAYOUT, LAUNCH}:
             return self.layout.reason
         if self.kind in {MEMORY, HOST}:
-            there = f"the host has {format_bytes(self.limit)} per GPU"
+            limit_text = f"the host has {format_bytes(self.limit)} per GPU"
             if self.assumed:
-                there = f"the host's is not known, {format_bytes(self.limit)} per GPU are assumed"
+                limit_text = (
+                    f"the host's is not known, {format_bytes(self.limit)} per GPU are assumed"
+                )
             if self.kind == MEMORY:
                 card = format_bytes(self.limit / (1 - SAFETY))
-                there = f"the card has {card}, of which {SAFETY:.0%} must stay free"
+                limit_text = f"the card has {card}, of which {SAFETY:.0%} must stay free"
             needs, over = format_bytes(self.needed), format_bytes(self.needed - self.limit)
-            return f"needs {needs}{self._at_least}, {there}: {over} too much"
+            return f"needs {needs}{self._at_least}, {limit_text}: {over} too much"
         if self.bar is not None:
             return (
                 f"{format_seconds(self.needed)} a step or more; from "

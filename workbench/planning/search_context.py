@@ -75,7 +75,7 @@ class SearchContext:
     _micro: dict[object, float] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _bytes: dict[tuple[object, ...], int] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _least: dict[int, dict[tuple[str, ...], int]] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
-    _alone: dict[str, StepTime] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
+    _single_gpu_steps: dict[str, StepTime] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
     _host: dict[tuple[int, tuple[str, ...]], float] = field(default_factory=dict)  # pyright: ignore[reportUnknownVariableType]
 
     def layouts(self, nodes: int, per_node: int) -> tuple[ParallelLayout, ...]:
@@ -109,10 +109,10 @@ class SearchContext:
             *(s.zero_stage, s.dp_shard > 1, s.dp_replicate > 1, s.tp, s.pp > 1, s.cp, s.ep),
             *(bool(s.offload), s.data_ranks * s.cp % s.ep, arch),
         )
-        known = self._trained.get(key)
-        if known is None:
-            known = self._trained[key] = self.job.in_layout(strategy, arch)
-        workload, own = known
+        cached = self._trained.get(key)
+        if cached is None:
+            cached = self._trained[key] = self.job.in_layout(strategy, arch)
+        workload, own = cached
         own = {name: value for name, value in own.items() if is_counted(strategy, name, value)}
         return (
             replace(workload, micro_batch=micro_batch, accumulate=accumulate),
@@ -121,33 +121,39 @@ class SearchContext:
 
     def bytes(self, layout: ParallelLayout, choice: Choice, size: int) -> int:
         """What one rank needs on its card; asked once for all cards."""
-        known = choice.fits.get(size)
-        if known is None:
-            key = (self._memory_key(choice.strategy), size, self._held(layout, size))
-            known = self._bytes.get(key)
-            if known is None:
+        cached = choice.fits.get(size)
+        if cached is None:
+            key = (
+                self._memory_key(choice.strategy),
+                size,
+                self._counted_micro_batches(layout, size),
+            )
+            cached = self._bytes.get(key)
+            if cached is None:
                 self.weighed += 1
                 work = self.trained(choice.strategy, size, layout.accumulate(size))
-                self._bytes[key] = known = needed_bytes(*work)
-            choice.fits[size] = known
-        return known
+                self._bytes[key] = cached = needed_bytes(*work)
+            choice.fits[size] = cached
+        return cached
 
     def least(self, layout: ParallelLayout) -> dict[tuple[str, ...], int]:
         """What is offloaded -> no candidate of the layout needs less: states and buffers alone."""
-        known = self._least.get(id(layout))
-        if known is None:
+        cached = self._least.get(id(layout))
+        if cached is None:
             size = layout.micro_batches[0]
             by_offload = {choice.strategy.offload: choice.strategy for choice in layout.choices}
-            known = {
-                what: least_bytes(*self.trained(strategy, size, layout.accumulate(size)))
-                for what, strategy in by_offload.items()
+            cached = {
+                offload: least_bytes(*self.trained(strategy, size, layout.accumulate(size)))
+                for offload, strategy in by_offload.items()
             }
-            self._least[id(layout)] = known
-        return known
+            self._least[id(layout)] = cached
+        return cached
 
-    def offloading(self, layout: ParallelLayout, what: tuple[str, ...]) -> Strategy:
+    def offloading(self, layout: ParallelLayout, offload: tuple[str, ...]) -> Strategy:
         """The layout's strategy with this in host memory."""
-        return next(choice.strategy for choice in layout.choices if choice.strategy.offload == what)
+        return next(
+            choice.strategy for choice in layout.choices if choice.strategy.offload == offload
+        )
 
     def smallest(self, layout: ParallelLayout, choices: tuple[Choice, ...], limit: float) -> int:
         """What the smallest layout of these choices needs, or the first found within `limit`."""
@@ -173,7 +179,7 @@ class SearchContext:
             *(s.fsdp.reshard_after_forward, s.sequence_parallel, s.recompute, s.offload),
         )
 
-    def _held(self, layout: ParallelLayout, size: int) -> int:
+    def _counted_micro_batches(self, layout: ParallelLayout, size: int) -> int:
         """Micro-batches per step as far as memory notices: more than are in flight do not count."""
         count = layout.accumulate(size)
         if layout.strategy.pipeline.schedule == "gpipe":
@@ -193,13 +199,13 @@ class SearchContext:
         if not choice.strategy.offload:
             return 0.0
         key = (id(layout), choice.strategy.offload)
-        known = self._host.get(key)
-        if known is None:
+        cached = self._host.get(key)
+        if cached is None:
             size = layout.micro_batches[0]
             ranks = ranks_of(*self.trained(choice.strategy, size, layout.accumulate(size)))
-            known = float(max(offloaded_bytes(rank) for rank in (ranks[0], ranks[-1])))
-            self._host[key] = known
-        return known
+            cached = float(max(offloaded_bytes(rank) for rank in (ranks[0], ranks[-1])))
+            self._host[key] = cached
+        return cached
 
     def micro_seconds(
         self, where: NodeGroup, strategy: Strategy, recompute: str, size: int
@@ -215,8 +221,8 @@ class SearchContext:
         inside = inner * copies <= len(cluster.gpus)
         key = (where.key[:3] if inside else where.key[:-1], cluster.link, s.tp, s.cp, s.ep)
         full = (*key, s.sequence_parallel, recompute, size)
-        known = self._micro.get(full)
-        if known is None:
+        cached = self._micro.get(full)
+        if cached is None:
             self.timed += 1
             # More replicas than needed change nothing here: their exchange is not counted.
             replicas = copies if inside else cluster.world_size // inner
@@ -224,25 +230,27 @@ class SearchContext:
             plain = {"zero_stage": None, "recompute": recompute, "offload": ()}
             part = cluster.gpus[: inner * copies]
             nodes = replace(cluster, gpus=part, nodes=1) if inside else cluster
-            alone = replace(s, **degrees, **plain, pipeline=replace(s.pipeline, virtual_stages=1))
+            one_replica = replace(
+                s, **degrees, **plain, pipeline=replace(s.pipeline, virtual_stages=1)
+            )
             work, _ = self.trained(strategy, size, 1, cluster)
-            step = step_time(work, alone, nodes, self.conditions)
+            step = step_time(work, one_replica, nodes, self.conditions)
             counted = _WORK if inner * copies > 1 else (*_WORK, "kernel launches")
-            known = sum(step.parts.get(name, 0.0) for name in counted) * step.calibration_factor
-            self._micro[full] = known
-        return known
+            cached = sum(step.parts.get(name, 0.0) for name in counted) * step.calibration_factor
+            self._micro[full] = cached
+        return cached
 
     def ideal(self, cluster: Cluster) -> StepTime:
         """No step on these machines is shorter: one GPU's best, shared out without any loss."""
         assert cluster.accelerator is not None
         key = cluster.accelerator.id
-        if key not in self._alone:
+        if key not in self._single_gpu_steps:
             self.timed += 1
             gpu = replace(cluster, gpus=cluster.gpus[:1], nodes=1)
             single = Strategy(name="single")
             work, _ = self.trained(single, self.batch, 1, gpu)
-            self._alone[key] = step_time(work, single, gpu, self.conditions)
-        best, ranks = self._alone[key], cluster.world_size
+            self._single_gpu_steps[key] = step_time(work, single, gpu, self.conditions)
+        best, ranks = self._single_gpu_steps[key], cluster.world_size
         parts = {name: seconds / ranks for name, seconds in best.parts.items()}
         peak = best.peak_flops and best.peak_flops * ranks
         return replace(best, parts=parts, gpus=ranks, peak_flops=peak)

@@ -122,13 +122,13 @@ def default_batch(workload: Workload, ranks: int = 1) -> int:
     >>> default_batch(work), default_batch(work, 8), default_batch(work, 6), default_batch(work, 7)
     (512, 512, 528, 560)
     """
-    wanted = -(-BATCH_TOKENS // workload.sequence)
+    target = -(-BATCH_TOKENS // workload.sequence)
     if not workload.counts_tokens:
-        wanted = workload.micro_batch * workload.accumulate
-    wanted = max(wanted, ranks)
+        target = workload.micro_batch * workload.accumulate
+    target = max(target, ranks)
     odd = ranks // (ranks & -ranks)
     if odd == 1:
-        return 1 << (wanted - 1).bit_length()
-    unit = odd << max(0, (wanted // _MORE // odd).bit_length() - 1)
+        return 1 << (target - 1).bit_length()
+    unit = odd << max(0, (target // _MORE // odd).bit_length() - 1)
     unit = math.lcm(unit, ranks)
-    return -(-wanted // unit) * unit
+    return -(-target // unit) * unit

@@ -13,18 +13,20 @@ _DIGITS = 12  # of a SHA-256: enough to tell two apart by eye
 
 def described(run: RunRecord) -> dict[str, Any]:
     """What -> value, of a run.json: host, commit, changes, files, packages, data, variables."""
-    values, known = _machine(run.cluster), run.provenance
-    if known is None:
+    values, provenance = _machine(run.cluster), run.provenance
+    if provenance is None:
         return values
     values |= {
-        "commit": known.get("commit"),
-        "uncommitted changes": _short(known.get("changes_sha256")),
-        "Python": known.get("python"),
+        "commit": provenance.get("commit"),
+        "uncommitted changes": _short(provenance.get("changes_sha256")),
+        "Python": provenance.get("python"),
     }
-    values |= {f"file {name}": _short(digest) for name, digest in known.get("files", {}).items()}
-    values |= {f"package {name}": text for name, text in known.get("packages", {}).items()}
-    values |= {f"variable {name}": text for name, text in known.get("environment", {}).items()}
-    for part in known.get("data", ()):
+    values |= {
+        f"file {name}": _short(digest) for name, digest in provenance.get("files", {}).items()
+    }
+    values |= {f"package {name}": text for name, text in provenance.get("packages", {}).items()}
+    values |= {f"variable {name}": text for name, text in provenance.get("environment", {}).items()}
+    for part in provenance.get("data", ()):
         if part.get("path") == (run.resumed_from or {}).get("checkpoint"):
             continue  # a fork's arguments name it
         name = f"data {part.get('option') or part.get('path')}"

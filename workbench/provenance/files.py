@@ -22,9 +22,11 @@ _MOST_ENTRIES = 2000
 
 def own_files(script: Path, arguments: Sequence[str], folder: Path) -> dict[Path, bytes]:
     """Content of each, the script first: at most `MOST_FILES`, `MOST_BYTES` in all."""
-    given = [path for _, path in named_paths(arguments, folder) if path.suffix in _SETTINGS]
+    settings_files = [
+        path for _, path in named_paths(arguments, folder) if path.suffix in _SETTINGS
+    ]
     roots = _roots(script)
-    contents, waiting, left = dict[Path, bytes](), [script, *given], MOST_BYTES
+    contents, waiting, left = dict[Path, bytes](), [script, *settings_files], MOST_BYTES
     while waiting and len(contents) < MOST_FILES:
         path = waiting.pop(0)
         data = None if path in contents else _content(path, left)
@@ -33,7 +35,7 @@ def own_files(script: Path, arguments: Sequence[str], folder: Path) -> dict[Path
         contents[path] = data
         left -= len(data)
         if path.suffix == ".py":
-            waiting += _beside(path, roots, data)
+            waiting += _imported_files(path, roots, data)
     return contents
 
 
@@ -57,7 +59,7 @@ def _content(path: Path, most: int) -> bytes | None:
         return None
 
 
-def _beside(path: Path, roots: Sequence[Path], source: bytes) -> Iterator[Path]:
+def _imported_files(path: Path, roots: Sequence[Path], source: bytes) -> Iterator[Path]:
     """Files below `roots` that the imports of `path` name; a package's ``__init__`` with them."""
     try:
         tree = parse_python(source)

@@ -112,9 +112,9 @@ def _record(
     own = {} if ours else own_files(script, arguments, folder)
     repository = checkout(script.parent, own, _GIT_SECONDS)
     notes = list(repository.notes if repository else ())
-    kept = _not_in_commit(own, repository)
+    uncommitted = _not_in_commit(own, repository)
     names = _names(own, script.parent)
-    copies = {names[path]: data for path, data in kept.items()}
+    copies = {names[path]: data for path, data in uncommitted.items()}
     if keep is not None:
         texts = {CHANGES: repository.diff} if repository and repository.diff else {}
         notes += _write(keep, {**texts, **copies})

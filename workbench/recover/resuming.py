@@ -77,7 +77,7 @@ def how_to_resume(
                 f"The recipe {recipe or script.stem} is short and saves nothing: start it again, "
                 "or take gpt, lora or vision, which resume."
             )
-        words = changed_arguments(arguments, ["--resume", place], known=script_options(script))
+        words = changed_arguments(arguments, ["--resume", place], declared=script_options(script))
         return Resumption(arguments=tuple(words))
     if in_arguments:
         return Resumption(arguments=tuple(arguments))
@@ -92,7 +92,9 @@ def how_to_resume(
             f"becomes {place}. If not, give it one that loads what it saves; from the beginning: "
             "workbench resume RUN --checkpoint none"
         )
-    return Resumption(arguments=tuple(changed_arguments(arguments, [flag, place], known=options)))
+    return Resumption(
+        arguments=tuple(changed_arguments(arguments, [flag, place], declared=options))
+    )
 
 
 def _is_written(about: str) -> bool:

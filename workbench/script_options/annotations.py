@@ -63,13 +63,13 @@ def _is_none(node: ast.expr) -> bool:
 
 
 def dataclass_options(
-    node: ast.ClassDef, known: Mapping[str, ast.ClassDef], constants: Constants
+    node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], constants: Constants
 ) -> Iterator[ScriptOption | str]:
     """What HfArgumentParser makes of a dataclass; a text says what cannot be read."""
     for base in node.bases:
         name = call_name(base)
-        if name in known and known[name] is not node:
-            yield from dataclass_options(known[name], known, constants)
+        if name in classes and classes[name] is not node:
+            yield from dataclass_options(classes[name], classes, constants)
         elif name != "object":
             yield f"{node.name} has the options of {name}, which is of a library"
     for statement in node.body:
@@ -85,7 +85,10 @@ def _is_set_elsewhere(node: ast.AnnAssign) -> bool:
     return (
         isinstance(value, ast.Call)
         and call_name(value.func) == "field"
-        and any(one.arg == "init" and ast.unparse(one.value) == "False" for one in value.keywords)
+        and any(
+            keyword.arg == "init" and ast.unparse(keyword.value) == "False"
+            for keyword in value.keywords
+        )
     )
 
 
@@ -125,10 +128,10 @@ def command_options(
     function: ast.FunctionDef | ast.AsyncFunctionDef, constants: Constants
 ) -> Iterator[ScriptOption | str]:
     """What typer makes of a function's parameters; a text says what cannot be read."""
-    given = [*function.args.posonlyargs, *function.args.args]
-    values: list[ast.expr | None] = [None] * (len(given) - len(function.args.defaults))
+    parameters = [*function.args.posonlyargs, *function.args.args]
+    values: list[ast.expr | None] = [None] * (len(parameters) - len(function.args.defaults))
     values += function.args.defaults
-    pairs = [*zip(given, values, strict=True)]
+    pairs = [*zip(parameters, values, strict=True)]
     pairs += zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
     for parameter, value in pairs:
         if parameter.annotation and "Context" in ast.unparse(parameter.annotation):

@@ -33,7 +33,7 @@ def changed_arguments(
     old: Sequence[str],
     new: Sequence[str],
     drop: Sequence[str] = (),
-    known: ScriptOptions | None = None,
+    declared: ScriptOptions | None = None,
 ) -> list[str]:
     """`old` without what is dropped, and with what is `new` in place of what has its name.
 
@@ -46,41 +46,45 @@ def changed_arguments(
     ['--bf16']
 
     Raises:
-        UsageError: nothing of that name is there, or no one knows which words belong to it.
+        UsageError: nothing of that name is there, or it is unclear which words belong to it.
     """
-    known = known or ScriptOptions()
+    declared = declared or ScriptOptions()
     if ALL in drop:
         return list(new)
-    parts, added = list(parts_of(old, known)), list(parts_of(new, known))
-    gone = set[str]()
+    parts, added = list(parts_of(old, declared)), list(parts_of(new, declared))
+    dropped = set[str]()
     for name in drop:
-        gone |= _dropped(name, parts, known)
+        dropped |= _dropped(name, parts, declared)
     for part in added:
         if part.name:
-            gone |= known.spellings(part.name)
+            dropped |= declared.spellings(part.name)
     plain = any(not part.name for part in added)
-    bare = {name for part in added if len(part.words) == 1 for name in known.spellings(part.name)}
-    kept = list[str]()
-    named = {spelling for name in drop for spelling in known.spellings(name)}
+    bare = {
+        name for part in added if len(part.words) == 1 for name in declared.spellings(part.name)
+    }
+    remaining = list[str]()
+    dropped_spellings = {spelling for name in drop for spelling in declared.spellings(name)}
     for part in parts:
-        if part.name in gone and part.name:
-            switch = part.name in bare or (part.name in named and not _is_value(part.words[-1]))
-            _check_sure(part, switch=switch, known=known)
-        elif part.name or not (plain or part.words[0] in gone):
-            kept += part.words
-    end = kept.index("--") if "--" in kept else len(kept)
-    return [*kept[:end], *new, *kept[end:]]
+        if part.name in dropped and part.name:
+            switch = part.name in bare or (
+                part.name in dropped_spellings and not _is_value(part.words[-1])
+            )
+            _check_sure(part, switch=switch, declared=declared)
+        elif part.name or not (plain or part.words[0] in dropped):
+            remaining += part.words
+    end = remaining.index("--") if "--" in remaining else len(remaining)
+    return [*remaining[:end], *new, *remaining[end:]]
 
 
-def _dropped(name: str, parts: Sequence[Part], known: ScriptOptions) -> set[str]:
+def _dropped(name: str, parts: Sequence[Part], declared: ScriptOptions) -> set[str]:
     """Names, or plain words, that go with `name`."""
-    spellings = known.spellings(name.partition("=")[0] if name.startswith("-") else name)
+    spellings = declared.spellings(name.partition("=")[0] if name.startswith("-") else name)
     for part in parts:
         if (part.name and part.name in spellings) or (not part.name and part.words[0] == name):
             return {*spellings, name}
-    given = sorted({part.name or part.words[0] for part in parts})
+    names = sorted({part.name or part.words[0] for part in parts})
     raise UsageError(
-        f"--drop {name}: the run has no such argument. It has: {' '.join(given) or 'none'}."
+        f"--drop {name}: the run has no such argument. It has: {' '.join(names) or 'none'}."
     )
 
 
@@ -93,10 +97,12 @@ def _is_value(word: str) -> bool:
     return False
 
 
-def _check_sure(part: Part, *, switch: bool, known: ScriptOptions) -> None:
+def _check_sure(part: Part, *, switch: bool, declared: ScriptOptions) -> None:
     """`switch`: it may take no value, so that what followed it may be another's."""
     guessed = (
-        is_option(part.name) and known.of(part.name) is None and known.positionals is not False
+        is_option(part.name)
+        and declared.of(part.name) is None
+        and declared.positionals is not False
     )
     if part.unsure or (switch and guessed and len(part.words) > 1):
         raise UsageError(
@@ -106,7 +112,7 @@ def _check_sure(part: Part, *, switch: bool, known: ScriptOptions) -> None:
         )
 
 
-def parts_of(words: Sequence[str], known: ScriptOptions) -> Iterator[Part]:
+def parts_of(words: Sequence[str], declared: ScriptOptions) -> Iterator[Part]:
     """The words, each option with its values."""
     at = 0
     while at < len(words):
@@ -120,21 +126,21 @@ def parts_of(words: Sequence[str], known: ScriptOptions) -> Iterator[Part]:
             at += 1
             continue
         name, equals, _ = word.partition("=")
-        if not equals and known.of(name) is None and _glued(name, known):
+        if not equals and declared.of(name) is None and _glued(name, declared):
             name, equals = name[:2], "="
         following = 0 if equals else _values(words[at + 1 :])
-        option = known.of(name)
-        taken, unsure = _taken(option, following, known.positionals)
-        yield Part(name=name, words=tuple(words[at : at + 1 + taken]), unsure=unsure)
-        at += 1 + taken
+        option = declared.of(name)
+        count, unsure = _value_count(option, following, declared.positionals)
+        yield Part(name=name, words=tuple(words[at : at + 1 + count]), unsure=unsure)
+        at += 1 + count
 
 
-def _glued(word: str, known: ScriptOptions) -> bool:
+def _glued(word: str, declared: ScriptOptions) -> bool:
     """``-n5``: a short option with its value in one word."""
-    return not word.startswith("--") and len(word) > 2 and word[:2] in known.by_name
+    return not word.startswith("--") and len(word) > 2 and word[:2] in declared.by_name
 
 
-def _taken(
+def _value_count(
     option: ScriptOption | None,
     following: int,
     positionals: bool | None,  # noqa: FBT001

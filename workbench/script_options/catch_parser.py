@@ -44,17 +44,17 @@ class _Catcher:
         """A parser was asked to parse."""
         parser.prog = self._name
         own = of_argparse(parser)
-        known = {option.name for option in own}
-        options = [*(option for option in self._before if option.name not in known), *own]
-        self._found(options, commands_of(parser), parser.format_help())
+        own_names = {option.name for option in own}
+        options = [*(option for option in self._before if option.name not in own_names), *own]
+        self._end_with(options, commands_of(parser), parser.format_help())
 
     def command(self, command: Any) -> NoReturn:
         """A command of click or typer was called."""
         names: Any = getattr(command, "commands", ())
         commands = sorted(str(name) for name in names)
-        self._found(of_click(command), commands, _page(command, self._name))
+        self._end_with(of_click(command), commands, _page(command, self._name))
 
-    def _found(self, options: list[ScriptOption], commands: list[str], page: str) -> NoReturn:
+    def _end_with(self, options: list[ScriptOption], commands: list[str], page: str) -> NoReturn:
         documents = [dataclasses.asdict(option) for option in options]
         self.end(options=documents, commands=commands, help=page)
 
@@ -69,22 +69,24 @@ class _Catcher:
 def _page(command: Any, name: str) -> str:
     """Click's help page; of typer's pages, which draw on the terminal, what they print."""
     context = command.make_context(name, [], resilient_parsing=True)
-    shown = io.StringIO()
-    before, sys.stdout = sys.stdout, shown
+    printed = io.StringIO()
+    before, sys.stdout = sys.stdout, printed
     try:
         page = command.get_help(context)
     finally:
         sys.stdout = before
-    return str(page or "") or shown.getvalue()
+    return str(page or "") or printed.getvalue()
 
 
 def _catch(catcher: _Catcher) -> None:
-    known = argparse.ArgumentParser.parse_known_args
+    original = argparse.ArgumentParser.parse_known_args
 
-    def parse_known_args(self: argparse.ArgumentParser, *given: Any, **named: Any) -> Any:
-        return known(self, *given, **named) if catcher.first(self) else catcher.parser(self)
+    def parse_known_args(self: argparse.ArgumentParser, *arguments: Any, **keywords: Any) -> Any:
+        return (
+            original(self, *arguments, **keywords) if catcher.first(self) else catcher.parser(self)
+        )
 
-    def caught(self: Any, *_given: Any, **_named: Any) -> NoReturn:
+    def caught(self: Any, *_arguments: Any, **_keywords: Any) -> NoReturn:
         catcher.parser(self) if isinstance(self, argparse.ArgumentParser) else catcher.command(self)
 
     argparse.ArgumentParser.parse_known_args = parse_known_args  # type: ignore[method-assign]
@@ -107,7 +109,7 @@ def _commands() -> list[Any]:
 def _refuse_training(end: Callable[..., NoReturn]) -> None:
     """End the process at the first backward pass, whenever torch is imported."""
 
-    def refused(*_given: Any, **_named: Any) -> NoReturn:
+    def refused(*_arguments: Any, **_keywords: Any) -> NoReturn:
         end(problem="trains")
 
     def watch() -> None:

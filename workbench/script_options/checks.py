@@ -19,8 +19,10 @@ def problem_of(option: ScriptOption, value: Value) -> str:
         return str(error)
     most = None if option.repeated else option.most
     if not option.repeated and (len(values) < option.least or (most and len(values) > most)):
-        wanted = str(option.least) if most == option.least else f"at least {option.least}"
-        return f"{option.name} takes {wanted} values, not {len(values)}: separate them by spaces."
+        count_text = str(option.least) if most == option.least else f"at least {option.least}"
+        return (
+            f"{option.name} takes {count_text} values, not {len(values)}: separate them by spaces."
+        )
     return next(filter(None, (_problem_of_one(option, value) for value in values)), "")
 
 
@@ -43,15 +45,15 @@ def _reads(kind: type[int | float], value: str) -> bool:
 
 
 def _listed(choices: Sequence[str]) -> str:
-    shown = ", ".join(choices[:12])
-    return f"{shown} or {len(choices) - 12} more" if len(choices) > 12 else shown
+    listed = ", ".join(choices[:12])
+    return f"{listed} or {len(choices) - 12} more" if len(choices) > 12 else listed
 
 
-def problems_in(values: Mapping[str, Value], known: ScriptOptions) -> dict[str, str]:
+def problems_in(values: Mapping[str, Value], declared: ScriptOptions) -> dict[str, str]:
     """The sentence for each option whose value is none."""
     problems = {
         option.name: problem_of(option, values[option.name])
-        for option in (*known.options, *known.words)
+        for option in (*declared.options, *declared.words)
         if option.name in values
     }
     return {name: text for name, text in problems.items() if text}

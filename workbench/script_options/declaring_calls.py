@@ -62,9 +62,9 @@ def _kind(about: dict[str, ast.expr], names: list[str], constants: Constants) ->
         default = literal(about.get("default"), constants)
         is_click = isinstance(default, int | float) and not isinstance(default, bool)
         return kind_of(type(default).__name__ if is_click else "str", names[-1])
-    called = call_name(kind.func) if isinstance(kind, ast.Call) else ast.unparse(kind)
-    called = {"IntRange": "int", "FloatRange": "float", "INT": "int"}.get(called, called)
-    return kind_of(called.removeprefix("click."), names[-1])
+    type_name = call_name(kind.func) if isinstance(kind, ast.Call) else ast.unparse(kind)
+    type_name = {"IntRange": "int", "FloatRange": "float", "INT": "int"}.get(type_name, type_name)
+    return kind_of(type_name.removeprefix("click."), names[-1])
 
 
 def _click_choices(kind: ast.expr | None) -> ast.expr | None:

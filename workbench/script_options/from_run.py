@@ -58,15 +58,15 @@ def read_by_run(
         return Reading(note=note, help=printed, can_run=True)
     options = [_option(row) for row in document["options"]]
     page, commands = str(document["help"]), document["commands"]
-    known = options_of(options, any(option.is_word for option in options))
+    declared = options_of(options, any(option.is_word for option in options))
     if commands:
         note = (
             f"{script.name} has sub-commands ({', '.join(commands)}), each with its own options: "
             "type them as text."
         )
-        return Reading(known=known, note=note, help=page)
+        return Reading(known=declared, note=note, help=page)
     note = f"Read from the parser of {script.name}, which was run up to it."
-    return Reading(known=known, way="run", complete=True, note=note, help=page)
+    return Reading(known=declared, way="run", complete=True, note=note, help=page)
 
 
 def _option(row: Mapping[str, Any]) -> ScriptOption:
@@ -127,12 +127,12 @@ def _search_path() -> str:
     return os.pathsep.join(filter(None, (own, os.environ.get("PYTHONPATH", ""))))
 
 
-def _keep(stream: Any, kept: list[bytes], limit: int) -> None:
+def _keep(stream: Any, chunks: list[bytes], limit: int) -> None:
     """Drain a stream, and keep its beginning."""
     size = 0
     for chunk in iter(lambda: stream.read1(1 << 16), b""):
         if size < limit:
-            kept.append(chunk[: limit - size])
+            chunks.append(chunk[: limit - size])
             size += len(chunk)
 
 

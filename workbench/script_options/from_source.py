@@ -43,8 +43,8 @@ def read_source(script: Path) -> Reading:
         note = (
             f"{name} has sub-commands ({commands}), each with its own options: type them as text."
         )
-        return Reading(known=reader.known(), note=note)
-    if reader.known().positionals is None and not reader.listed:
+        return Reading(known=reader.found_options(), note=note)
+    if reader.found_options().positionals is None and not reader.listed:
         free = [library for library in _FREE if library in reader.imported]
         how = f"reads its arguments with {free[0]}" if free else "shows no parser of arguments"
         note = f"{name} {how}: type them as text."
@@ -55,7 +55,7 @@ def read_source(script: Path) -> Reading:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         note = f"Read from the source of {name}, which does not show all: {missing[0]}{more}."
     return Reading(
-        known=reader.known(),
+        known=reader.found_options(),
         description=reader.description,
         way="source",
         complete=not missing,
@@ -133,7 +133,7 @@ class _Reader:
                 if at == 0 or not _is_main_guard(node):  # what a sibling does as a script itself
                     self._visit(node, conditional=False)
 
-    def known(self) -> ScriptOptions:
+    def found_options(self) -> ScriptOptions:
         """The options found."""
         positionals = any(option.is_word for option in self.listed) if self._has_parser else None
         if positionals is None and any(option.is_word for option in self.listed):
@@ -237,15 +237,15 @@ class _Reader:
                 if isinstance(argument, ast.Constant)
             }
         elif name == "set_defaults":
-            given = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
-            self._defaults |= {key: plain(literal(value)) for key, value in given.items()}
+            defaults = {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
+            self._defaults |= {key: plain(literal(value)) for key, value in defaults.items()}
         elif name == "run" and isinstance(node.func, ast.Attribute) and "typer" in self.imported:
             self._typer_run(node)
         elif name == "add_argument" or name in self._adders or name == "add":
             self._argument(node, name, conditional=conditional)
         elif name not in self._functions and name not in _HARMLESS:
-            given = {call_name(argument) for argument in node.args} & self._parser_names
-            if given and not name.startswith("add_argument"):
+            parsers = {call_name(argument) for argument in node.args} & self._parser_names
+            if parsers and not name.startswith("add_argument"):
                 self._missing.append(f"{ast.unparse(node.func)} adds options of its own")
 
     def _typer_run(self, node: ast.Call) -> None:
@@ -273,9 +273,11 @@ class _Reader:
         return self._groups.get(call_name(owner), "")
 
     def _dataclasses(self, node: ast.Call) -> None:
-        given = node.args[0] if node.args else None
-        given = self._constants.get(given.id, given) if isinstance(given, ast.Name) else given
-        parts = given.elts if isinstance(given, ast.Tuple | ast.List) else [given]
+        classes = node.args[0] if node.args else None
+        classes = (
+            self._constants.get(classes.id, classes) if isinstance(classes, ast.Name) else classes
+        )
+        parts = classes.elts if isinstance(classes, ast.Tuple | ast.List) else [classes]
         for part in parts:
             name = call_name(part) if part is not None else ""
             if name in self._classes:
@@ -289,7 +291,7 @@ def _dest(option: ScriptOption) -> str:
     return option.name.lstrip("-").replace("-", "_")
 
 
-def _reached(trees: list[ast.Module], known: Mapping[str, ast.AST]) -> set[str]:
+def _reached(trees: list[ast.Module], definitions: Mapping[str, ast.AST]) -> set[str]:
     """Names of the functions and classes that running the first tree may use."""
     waiting: list[ast.AST] = [
         node
@@ -304,9 +306,9 @@ def _reached(trees: list[ast.Module], known: Mapping[str, ast.AST]) -> set[str]:
         for node in ast.walk(waiting.pop()):
             name = node.id if isinstance(node, ast.Name) else ""
             name = node.attr if isinstance(node, ast.Attribute) else name
-            if name in known and name not in reached:
+            if name in definitions and name not in reached:
                 reached.add(name)
-                waiting.append(known[name])
+                waiting.append(definitions[name])
     return reached
 
 

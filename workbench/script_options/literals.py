@@ -33,9 +33,9 @@ def call_name(function: ast.expr) -> str:
 
 def literal(node: ast.expr | None, constants: Constants = {}) -> object:  # noqa: B006 - read only
     """The value of a literal, of a constant, or of a path made of one; None = it is computed."""
-    seen = 0
-    while isinstance(node, ast.Name) and node.id in constants and seen < len(constants):
-        node, seen = constants[node.id], seen + 1
+    steps = 0
+    while isinstance(node, ast.Name) and node.id in constants and steps < len(constants):
+        node, steps = constants[node.id], steps + 1
     if isinstance(node, ast.Call) and len(node.args) == 1 and call_name(node.func) in _WRAPPERS:
         return literal(node.args[0], constants)
     if isinstance(node, ast.Call) and call_name(node.func) == "keys":

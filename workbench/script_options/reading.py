@@ -26,18 +26,18 @@ def read_options(
         run: Run the script up to its parser where the source does not show all options.
     """
     if recipe is not None:
-        known = options_of(of_argparse(recipes.parser_of(recipe)), positionals=False)
+        declared = options_of(of_argparse(recipes.parser_of(recipe)), positionals=False)
         note = f"The options of the recipe {recipe}."
         page = recipes.help_text(recipe)
-        return Reading(known=known, way="recipe", complete=True, note=note, help=page)
-    named = f"workbench launch {f'-m {module}' if module else script.name} --"
+        return Reading(known=declared, way="recipe", complete=True, note=note, help=page)
+    command = f"workbench launch {f'-m {module}' if module else script.name} --"
     reading = read_source(script)
     if run and not reading.complete:
-        by_run = read_by_run(script, module=module, name=named)
+        by_run = read_by_run(script, module=module, name=command)
         if by_run.way == "run" or not reading.known.options:
             return by_run
         return replace(reading, note=f"{reading.note} {by_run.note}")
-    return replace(reading, help=_page(reading, named)) if reading.known.options else reading
+    return replace(reading, help=_page(reading, command)) if reading.known.options else reading
 
 
 def _page(reading: Reading, name: str) -> str:
@@ -72,9 +72,9 @@ def _add(group: Any, option: ScriptOption) -> None:
     elif option.is_switch:
         group.add_argument(*option.names, dest=option.name, action="store_true", help=help_text)
     else:
-        shown = metavar or option.name.lstrip("-").replace("-", "_").upper()
+        label = metavar or option.name.lstrip("-").replace("-", "_").upper()
         group.add_argument(
-            *option.names, dest=option.name, nargs=_nargs(option), metavar=shown, help=help_text
+            *option.names, dest=option.name, nargs=_nargs(option), metavar=label, help=help_text
         )
 
 

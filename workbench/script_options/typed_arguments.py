@@ -51,47 +51,49 @@ def words_in(text: str) -> list[tuple[str, int, int]]:
     return [("".join(shlex.split(match[0])), *match.span()) for match in _WORD.finditer(text)]
 
 
-def given_in(text: str, known: ScriptOptions) -> list[TypedArgument]:
+def given_in(text: str, declared: ScriptOptions) -> list[TypedArgument]:
     """Everything that the text gives, in its order.
 
     Raises:
         UsageError: a quotation mark is open.
     """
     words = words_in(text)
-    given, at = list[TypedArgument](), 0
-    for part in parts_of([word for word, _, _ in words], known):
+    arguments, at = list[TypedArgument](), 0
+    for part in parts_of([word for word, _, _ in words], declared):
         start, end = words[at][1], words[at + len(part.words) - 1][2]
-        option, spelling, values, joined = _read(part.name, part.words, known)
-        given.append(
+        option, spelling, values, joined = _read(part.name, part.words, declared)
+        arguments.append(
             TypedArgument(
                 option=option, spelling=spelling, values=values, joined=joined, start=start, end=end
             )
         )
         at += len(part.words)
-    return list(_placed(given, known))
+    return list(_placed(arguments, declared))
 
 
 def _read(
-    name: str, words: Sequence[str], known: ScriptOptions
+    name: str, words: Sequence[str], declared: ScriptOptions
 ) -> tuple[ScriptOption | None, str, tuple[str, ...], bool]:
     """An option of the text: which it is, its spelling and values, whether in one word."""
     if not is_option(name):
         return None, "", tuple(words), False
-    option = known.of(name)
-    rest = words[0][len(name) :]
-    if rest:
-        return option, name, (rest.removeprefix("="), *words[1:]), True
+    option = declared.of(name)
+    suffix = words[0][len(name) :]
+    if suffix:
+        return option, name, (suffix.removeprefix("="), *words[1:]), True
     return option, name, tuple(words[1:]), False
 
 
-def _placed(given: Sequence[TypedArgument], known: ScriptOptions) -> Iterator[TypedArgument]:
+def _placed(arguments: Sequence[TypedArgument], declared: ScriptOptions) -> Iterator[TypedArgument]:
     """Plain words next to each other are of the words that the script takes, in their order."""
-    plain = [argument for argument in given if not argument.spelling and argument.values != ("--",)]
-    places = iter(_places(known.words, len(plain)))
-    taken = {id(argument): next(places, None) for argument in plain}
+    plain = [
+        argument for argument in arguments if not argument.spelling and argument.values != ("--",)
+    ]
+    places = iter(_places(declared.words, len(plain)))
+    options_by_id = {id(argument): next(places, None) for argument in plain}
     waiting: TypedArgument | None = None
-    for argument in given:
-        option = taken.get(id(argument))
+    for argument in arguments:
+        option = options_by_id.get(id(argument))
         if waiting and option is not None and option is waiting.option and option.most != 1:
             waiting = replace(waiting, values=(*waiting.values, *argument.values), end=argument.end)
             continue

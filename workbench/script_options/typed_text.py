@@ -16,14 +16,14 @@ _YES = {"t", "y"}
 """What parsers of scripts take for true beside the usual words (Hugging Face's, Accelerate's)."""
 
 
-def values_in(text: str, known: ScriptOptions) -> dict[str, Value]:
+def values_in(text: str, declared: ScriptOptions) -> dict[str, Value]:
     """The value of each option that the text gives, by its name.
 
     Raises:
         UsageError: a quotation mark is open.
     """
     values: dict[str, Value] = {}
-    for argument in given_in(text, known):
+    for argument in given_in(text, declared):
         if argument.option is None:
             continue
         before = values.get(argument.option.name)
@@ -59,21 +59,23 @@ def _is_off(spelling: str, option: ScriptOption) -> bool:
     )
 
 
-def with_value(text: str, known: ScriptOptions, name: str, value: Value | None) -> str:
+def with_value(text: str, declared: ScriptOptions, name: str, value: Value | None) -> str:
     """The text with one option set to a value, or without it; every other character stays.
 
     Raises:
         UsageError: a quotation mark is open, or the value cannot stand there; it says why.
     """
-    option = next(argument for argument in (*known.options, *known.words) if argument.name == name)
-    given = [argument for argument in given_in(text, known) if argument.option is option]
+    option = next(
+        argument for argument in (*declared.options, *declared.words) if argument.name == name
+    )
+    arguments = [argument for argument in given_in(text, declared) if argument.option is option]
     if value is None or value == "" or _is_off_anyway(option, value):
         new = ""
     else:
-        new = _written(option, value, given[-1] if given else None)
-    changed = _replaced(text, given, new) if given else _added(text, known, option, new)
-    if _others(text, known, name) != _others(changed, known, name) or (
-        new and values_in(changed, known).get(name) != _read_back(option, value)
+        new = _written(option, value, arguments[-1] if arguments else None)
+    changed = _replaced(text, arguments, new) if arguments else _added(text, declared, option, new)
+    if _other_arguments(text, declared, name) != _other_arguments(changed, declared, name) or (
+        new and values_in(changed, declared).get(name) != _read_back(option, value)
     ):
         raise UsageError(_unclear(option, value))
     return changed
@@ -99,18 +101,18 @@ def _unclear(option: ScriptOption, value: Value | None) -> str:
     return f"{option.name} {value} cannot be put there: change it in the text of the arguments."
 
 
-def _others(text: str, known: ScriptOptions, name: str) -> object:
+def _other_arguments(text: str, declared: ScriptOptions, name: str) -> object:
     """All of a text but one option: values of the others, and what is not known."""
-    given = [
+    arguments = [
         argument
-        for argument in given_in(text, known)
+        for argument in given_in(text, declared)
         if argument.option is None or argument.option.name != name
     ]
     return [
         (argument.spelling, argument.values)
-        for argument in given
+        for argument in arguments
         if not (argument.option and argument.option.is_word)
-    ], [argument.values for argument in given if argument.option and argument.option.is_word]
+    ], [argument.values for argument in arguments if argument.option and argument.option.is_word]
 
 
 def split_values(option: ScriptOption, value: str) -> list[str]:
@@ -163,11 +165,11 @@ def _switched(option: ScriptOption, *, on: bool) -> str:
     )
 
 
-def _replaced(text: str, given: Sequence[TypedArgument], new: str) -> str:
+def _replaced(text: str, arguments: Sequence[TypedArgument], new: str) -> str:
     """The last one gives way to the new text; the others, which it outdid, go."""
-    last = given[-1]
+    last = arguments[-1]
     text = text[: last.start] + new + text[last.end :] if new else _cut(text, last)
-    for argument in reversed(given[:-1]):
+    for argument in reversed(arguments[:-1]):
         text = _cut(text, argument)
     return text
 
@@ -179,14 +181,14 @@ def _cut(text: str, argument: TypedArgument) -> str:
     return before + after.lstrip(" ")
 
 
-def _added(text: str, known: ScriptOptions, option: ScriptOption, new: str) -> str:
+def _added(text: str, declared: ScriptOptions, option: ScriptOption, new: str) -> str:
     if not new:
         return text
     at = len(text.rstrip(" "))
     if option.is_word:
         words = [
             argument
-            for argument in given_in(text, known)
+            for argument in given_in(text, declared)
             if argument.option and argument.option.is_word
         ]
         at = words[-1].end if words else 0

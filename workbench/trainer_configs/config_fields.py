@@ -12,7 +12,7 @@ from workbench.errors import UsageError
 
 _MAX_BYTES = 256 << 10  # a config has some hundred lines; YAML is read at 100 kB a second
 _MAX_DEPTH = 32
-_SHOWN = 300  # characters of a wrong value in a message
+_MAX_CHARACTERS = 300  # characters of a wrong value in a message
 _MOST = 1e15  # of anything that a config counts
 
 
@@ -48,7 +48,7 @@ def load(path: Path) -> dict[str, Any]:
         values: Any = json.loads(text) if path.suffix == ".json" else _safe_load(text)
         values = _named(values)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        why = " ".join(str(error).split())[:_SHOWN]
+        why = " ".join(str(error).split())[:_MAX_CHARACTERS]
         raise UsageError(f"{path} is neither YAML nor JSON: {why}. Give a config file.") from error
     if not isinstance(values, dict):
         raise UsageError(f"{path} holds no mapping of keys to values. Give a config file.")
@@ -90,8 +90,8 @@ class Reader:
 
     def wrong(self, key: str, allowed: str) -> UsageError:
         """The error for a value that cannot be."""
-        given = _shown(self.values.get(key))
-        return UsageError(f"{self.path}: {self.prefix}{key} is {given}; allowed: {allowed}.")
+        value_text = _shortened(self.values.get(key))
+        return UsageError(f"{self.path}: {self.prefix}{key} is {value_text}; allowed: {allowed}.")
 
     def take(self, key: str, default: Any = None) -> Any:
         """The value as it stands; the key is known from now on."""
@@ -144,9 +144,9 @@ class Reader:
                 yield from _leaves(self.prefix + key, value)
 
 
-def _shown(value: Any) -> str:
+def _shortened(value: Any) -> str:
     text = repr(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
 def _leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -9,7 +9,7 @@ from workbench.describe.checks import switch_of
 from workbench.errors import UsageError
 
 _NOTHING = {"", "none", "null"}
-_SHOWN = 80  # characters of a value in a message
+_MAX_CHARACTERS = 80  # characters of a value in a message
 
 
 class Document:
@@ -18,12 +18,12 @@ class Document:
     def __init__(self, name: str, values: Mapping[str, Any] | None = None) -> None:
         self.name = name
         self.values: dict[str, Any] = dict(values or {})
-        self.known = set[str]()
+        self.known_keys = set[str]()
         self.notes: list[str] = []
 
     def get(self, key: str) -> Any:
         """The value of a dotted key; None = not there. The key is known from now on."""
-        self.known.add(key)
+        self.known_keys.add(key)
         return self.peek(key)
 
     def peek(self, key: str) -> Any:
@@ -48,20 +48,20 @@ class Document:
     def unknown(self) -> Iterator[tuple[str, Any]]:
         """Dotted key and value of everything that no one asked for."""
         for key, value in _leaves("", self.values):
-            if not any(key == prefix or key.startswith(f"{prefix}.") for prefix in self.known):
+            if not any(key == prefix or key.startswith(f"{prefix}.") for prefix in self.known_keys):
                 yield key, value
 
     def wrong(self, key: str, allowed: str) -> UsageError:
         """The error for a value that cannot be."""
-        return UsageError(f"{self.name}: {key} is {shown(self.get(key))}; allowed: {allowed}.")
+        return UsageError(f"{self.name}: {key} is {value_text(self.get(key))}; allowed: {allowed}.")
 
 
 def put_below(values: dict[str, Any], path: Sequence[str], value: Any) -> None:
     """Set a value in nested mappings; those on the way are made."""
     *outer, last = path
     for part in outer:
-        held: Any = values.get(part)
-        inner = cast("dict[str, Any]", held) if isinstance(held, dict) else {}
+        existing: Any = values.get(part)
+        inner = cast("dict[str, Any]", existing) if isinstance(existing, dict) else {}
         values[part] = inner
         values = inner
     values[last] = value
@@ -89,14 +89,14 @@ def _switch(value: Any) -> bool | None:
     return value if isinstance(value, bool) else None
 
 
-def shown(value: Any) -> str:
+def value_text(value: Any) -> str:
     """A value in a message.
 
-    >>> shown("bf16"), shown(4)
+    >>> value_text("bf16"), value_text(4)
     ('bf16', '4')
     """
     text = str(value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}…"
 
 
 def _leaves(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:

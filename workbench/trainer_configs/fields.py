@@ -105,9 +105,9 @@ def catalog_id(model: Model) -> str | None:
 
 def repository_of(model: Model) -> str | None:
     """The Hugging Face repository that the catalog's shape was read from; None = not known."""
-    named = catalog_id(model)
+    model_id = catalog_id(model)
     rows = [row for row in every_published() if replace(model, name=row.model.name) == row.model]
-    rows.sort(key=lambda row: (row.model.name != model.name, row.id != named))
+    rows.sort(key=lambda row: (row.model.name != model.name, row.id != model_id))
     matches = (_REPOSITORY.match(row.source) for row in rows)
     return next((match[1] for match in matches if match), None)
 
@@ -123,7 +123,7 @@ def placement_of(job: Job) -> dict[str, Any]:
 
 
 def job_options(
-    values: Mapping[str, Any], given: Mapping[str, Any], document: Document
+    values: Mapping[str, Any], typed_options: Mapping[str, Any], document: Document
 ) -> dict[str, Any]:
     """The options of a job from what was read; what is given beside it counts.
 
@@ -139,27 +139,29 @@ def job_options(
         read |= {"lora_rank": 0}
         read.pop("lora_targets", None)
     strategy = None
-    if given.get("strategy") is None:
-        strategy = _strategy(read, given, document)
-        read |= _batches(read, given, strategy, document)
+    if typed_options.get("strategy") is None:
+        strategy = _strategy(read, typed_options, document)
+        read |= _batches(read, typed_options, strategy, document)
     else:
-        chosen = _given_strategy(read, given)
+        chosen = _typed_strategy(read, typed_options)
         read = {name: value for name, value in read.items() if name not in scopes()}
-        read |= _batches(read, given, chosen, document)
-    kept = {name: value for name, value in read.items() if name in options()}
-    made = kept | {name: value for name, value in given.items() if value is not None}
+        read |= _batches(read, typed_options, chosen, document)
+    recognised = {name: value for name, value in read.items() if name in options()}
+    options_read = recognised | {
+        name: value for name, value in typed_options.items() if value is not None
+    }
     if strategy is not None:
-        made = {
+        options_read = {
             name: value
-            for name, value in made.items()
-            if name in given or is_counted(strategy, name, value)
+            for name, value in options_read.items()
+            if name in typed_options or is_counted(strategy, name, value)
         }
-        nodes = int(made.get("nodes") or 1)
-        made |= {"strategy": strategy}
-        made.setdefault("gpus", max(1, strategy.world_size // nodes))
-    if "model" not in made and (model := _model(read)) is not None:
-        made["model"] = model
-    return made
+        nodes = int(options_read.get("nodes") or 1)
+        options_read |= {"strategy": strategy}
+        options_read.setdefault("gpus", max(1, strategy.world_size // nodes))
+    if "model" not in options_read and (model := _model(read)) is not None:
+        options_read["model"] = model
+    return options_read
 
 
 def _offload(read: Mapping[str, Any]) -> dict[str, Any]:
@@ -168,8 +170,8 @@ def _offload(read: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _model(read: Mapping[str, Any]) -> Any:
-    if named := read.get("model_id") or read.get("model_text"):
-        return named
+    if model_text := read.get("model_id") or read.get("model_text"):
+        return model_text
     shape = {name[len(_SHAPE) :]: value for name, value in read.items() if name.startswith(_SHAPE)}
     shape.pop("grouped", None)
     if not set(shape) >= _SHAPE_NEEDS:
@@ -178,7 +180,9 @@ def _model(read: Mapping[str, Any]) -> Any:
     return Model(**values)
 
 
-def _strategy(read: Mapping[str, Any], given: Mapping[str, Any], document: Document) -> Strategy:
+def _strategy(
+    read: Mapping[str, Any], typed_options: Mapping[str, Any], document: Document
+) -> Strategy:
     """The layout on so many GPUs as are given, else as the file's degrees need."""
     kind = str(read.get("data_parallel", "replicated"))
     sharded = kind.startswith(("fsdp", "zero"))
@@ -187,7 +191,7 @@ def _strategy(read: Mapping[str, Any], given: Mapping[str, Any], document: Docum
         if degree < 1:
             raise UsageError(f"{document.name}: {name} is {degree}; allowed: 1 or more.")
     product = math.prod(degrees[name] for name in _WORDS)
-    world = _world(read, given)
+    world = _world(read, typed_options)
     if world is None:
         copies = degrees["dp_replicate"] * degrees["dp_shard"]
         stated = {"dp_replicate", "dp_shard"} & set(read)
@@ -222,15 +226,17 @@ def implied_data_ranks(read: Mapping[str, Any]) -> int | None:
     >>> implied_data_ranks({"micro_batch": 1, "accumulate": 32, "global_batch": 256})
     8
     """
-    whole, micro, accumulate = (read.get(k) for k in ("global_batch", "micro_batch", "accumulate"))
-    if not (whole and micro and accumulate):
+    global_batch, micro, accumulate = (
+        read.get(k) for k in ("global_batch", "micro_batch", "accumulate")
+    )
+    if not (global_batch and micro and accumulate):
         return None
-    ranks, rest = divmod(int(whole), int(micro) * int(accumulate))
+    ranks, rest = divmod(int(global_batch), int(micro) * int(accumulate))
     return ranks if ranks and not rest else None
 
 
-def _world(read: Mapping[str, Any], given: Mapping[str, Any]) -> int | None:
-    gpus, nodes = given.get("gpus"), given.get("nodes")
+def _world(read: Mapping[str, Any], typed_options: Mapping[str, Any]) -> int | None:
+    gpus, nodes = typed_options.get("gpus"), typed_options.get("nodes")
     if gpus is not None:
         return int(gpus) * int(nodes or read.get("nodes") or 1)
     if "gpus" in read:
@@ -260,20 +266,23 @@ def named_strategy(
     return Strategy.parse(name, world)
 
 
-def _given_strategy(read: Mapping[str, Any], given: Mapping[str, Any]) -> Strategy | None:
+def _typed_strategy(read: Mapping[str, Any], typed_options: Mapping[str, Any]) -> Strategy | None:
     """The strategy that is given beside a file; None where its ranks are not known."""
-    strategy = given["strategy"]
+    strategy = typed_options["strategy"]
     if isinstance(strategy, Strategy):
         return strategy
     try:
-        ranks = Strategy.ranks_of(str(strategy)) or _world(read, given)
+        ranks = Strategy.ranks_of(str(strategy)) or _world(read, typed_options)
         return None if ranks is None else Strategy.parse(str(strategy), ranks)
     except (UsageError, ValueError):
         return None
 
 
 def _batches(
-    read: Mapping[str, Any], given: Mapping[str, Any], strategy: Strategy | None, document: Document
+    read: Mapping[str, Any],
+    typed_options: Mapping[str, Any],
+    strategy: Strategy | None,
+    document: Document,
 ) -> dict[str, Any]:
     """Micro-batch and accumulation, from the batches that the trainer states."""
     batches: dict[str, Any] = {}
@@ -281,47 +290,50 @@ def _batches(
     local = read.get("local_batch")
     if local is not None:
         batches["micro_batch"] = int(read.get("pipeline_batch") or 1) if piped else local
-    micro = given.get("micro_batch") or batches.get("micro_batch", read.get("micro_batch"))
+    micro = typed_options.get("micro_batch") or batches.get("micro_batch", read.get("micro_batch"))
     if micro is None:
-        return batches | _divided(read, given, strategy, document)
-    if given.get("accumulate") is not None:
+        return batches | _divided(read, typed_options, strategy, document)
+    if typed_options.get("accumulate") is not None:
         return batches
     if int(micro) < 1:
         raise UsageError(f"{document.name}: the micro-batch is {micro}; allowed: 1 or more.")
     if strategy is None and local is None:
         return batches  # over how many ranks a global batch is divided is not known
     ranks = 1 if strategy is None else strategy.data_ranks
-    whole = read.get("global_batch")
-    if whole is None:
+    global_batch = read.get("global_batch")
+    if global_batch is None:
         if local is None:
             return batches
-        whole = local * ranks
-    accumulate, rest = divmod(int(whole), int(micro) * ranks)
+        global_batch = local * ranks
+    accumulate, rest = divmod(int(global_batch), int(micro) * ranks)
     if strategy is not None and (rest or not accumulate):
         raise UsageError(
-            f"{document.name}: a global batch of {whole} is not a multiple of the micro-batch "
-            f"{micro} x {ranks} data-parallel ranks. Change the batch, or --gpus."
+            f"{document.name}: a global batch of {global_batch} is not a multiple of the "
+            f"micro-batch {micro} x {ranks} data-parallel ranks. Change the batch, or --gpus."
         )
     return {**batches, "accumulate": max(1, accumulate)}
 
 
 def _divided(
-    read: Mapping[str, Any], given: Mapping[str, Any], strategy: Strategy | None, document: Document
+    read: Mapping[str, Any],
+    typed_options: Mapping[str, Any],
+    strategy: Strategy | None,
+    document: Document,
 ) -> dict[str, Any]:
     """The micro-batch where only the global batch is stated, as DeepSpeed divides it.
 
     Raises:
         UsageError: it does not divide.
     """
-    whole = read.get("global_batch")
-    if whole is None or strategy is None:
+    global_batch = read.get("global_batch")
+    if global_batch is None or strategy is None:
         return {}
-    accumulate = int(given.get("accumulate") or read.get("accumulate") or 1)
+    accumulate = int(typed_options.get("accumulate") or read.get("accumulate") or 1)
     ranks = strategy.data_ranks
-    micro, rest = divmod(int(whole), accumulate * ranks)
+    micro, rest = divmod(int(global_batch), accumulate * ranks)
     if rest or not micro:
         raise UsageError(
-            f"{document.name}: a global batch of {whole} is not a multiple of {ranks} "
+            f"{document.name}: a global batch of {global_batch} is not a multiple of {ranks} "
             f"data-parallel ranks x {accumulate} micro-batches. Change the batch, or --gpus."
         )
     return {"micro_batch": micro, "accumulate": accumulate}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from workbench.trainer_configs.document import Document
-from workbench.trainer_configs.limits import Beside, Impossible
+from workbench.trainer_configs.limits import Companion, Impossible
 from workbench.trainer_configs.rules import Rule
 
 Syntax = Literal["arguments", "yaml", "toml", "json"]
@@ -34,7 +34,7 @@ class Format:
 
     trainer: str
     """Name of the trainer, as ``--trainer`` takes it."""
-    others: tuple[str, ...] = ()
+    other_trainers: tuple[str, ...] = ()
     """Trainers that take the same keys."""
     syntax: Syntax
     """How the file that is written looks; any that holds the keys is read."""
@@ -81,9 +81,9 @@ class Format:
     """Field -> why the trainer cannot express it, as the end of a sentence."""
     impossible: tuple[Impossible, ...] = ()
     """What its own checks refuse, which is not written."""
-    beside: tuple[Beside, ...] = ()
+    companions: tuple[Companion, ...] = ()
     """Keys that it wants beside others."""
-    environment: tuple[Beside, ...] = ()
+    environment: tuple[Companion, ...] = ()
     """Variables that the script sets; of a file: that stand before the command."""
     unread: Mapping[str, str] = field(default_factory=dict[str, str])
     """Key of a degree -> why no job says it, as the end of a sentence; above 1 it is refused."""

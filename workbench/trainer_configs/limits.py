@@ -25,7 +25,7 @@ class Impossible:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beside:
+class Companion:
     """What is written beside keys that mean a field, and means none itself."""
 
     when: Fields
@@ -37,16 +37,16 @@ class Beside:
 def refusals(limits: tuple[Impossible, ...], fields: Fields, trainer: str) -> dict[str, str]:
     """Field -> reason, of what the trainer (NAME or NAME@RELEASE) would refuse at its start."""
     name, _, release = trainer.partition("@")
-    known = trainer_named(name)
-    month = month_of(release, known.releases, known.name) if release else ""
-    found: dict[str, str] = {}
+    entry = trainer_named(name)
+    month = month_of(release, entry.releases, entry.name) if release else ""
+    reasons: dict[str, str] = {}
     for limit in limits:
         counts = not (limit.since and month < limit.since)
         counts = counts and not (limit.until and month >= limit.until)
         if counts and applies(limit.when, fields):
-            name = next((one for one in limit.when if one not in found), limit.reason)
-            found[name] = limit.reason
-    return found
+            name = next((field for field in limit.when if field not in reasons), limit.reason)
+            reasons[name] = limit.reason
+    return reasons
 
 
 _CUT = "it works on whole matrices, and {} cuts them into flat pieces; give fsdp, or adamw-fused"

@@ -15,7 +15,7 @@ from workbench.describe.job import Job, check_names
 from workbench.describe.trainers import trainer as trainer_named
 from workbench.errors import UnknownNameError, UsageError
 from workbench.trainer_configs.all_formats import FORMATS
-from workbench.trainer_configs.document import Document, is_off, is_on, shown
+from workbench.trainer_configs.document import Document, is_off, is_on, value_text
 from workbench.trainer_configs.fields import implied_data_ranks, job_options
 from workbench.trainer_configs.format import Format
 from workbench.trainer_configs.syntax import read_arguments, read_file
@@ -27,7 +27,7 @@ _MATTERS = re.compile(
     r"|unsloth|cross_entropy|loss_fn|virtual|fuse|vocab|layers|hidden|cp_|tp_size|modules_to_save|additional_target"
 )
 """Words in names of keys that change memory or time."""
-_SHOWN = 6  # keys in one note
+_MAX_LISTED = 6  # keys in one note
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,12 +46,12 @@ class TrainerConfig:
     @property
     def notes(self) -> tuple[str, ...]:
         """What was not understood, in sentences that name the file."""
-        left = [f"{key}={shown(value)}" for key, value in self.document.unknown()]
-        named = [key for key in left if self._matters(key)]
-        more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+        left = [f"{key}={value_text(value)}" for key, value in self.document.unknown()]
+        listed = [key for key in left if self._matters(key)]
+        more = f" and {len(listed) - _MAX_LISTED} more" if len(listed) > _MAX_LISTED else ""
         notes = [f"{self.document.name}: {note}." for note in self.document.notes]
-        if named:
-            keys = f"{', '.join(named[:_SHOWN])}{more}"
+        if listed:
+            keys = f"{', '.join(listed[:_MAX_LISTED])}{more}"
             notes.append(f"{self.document.name}: not understood and left out: {keys}.")
         return tuple(notes)
 
@@ -61,15 +61,15 @@ class TrainerConfig:
         harmless = any(fnmatchcase(key, pattern) for pattern in self.format.harmless)
         return not (is_plain or harmless) and _MATTERS.search(key) is not None
 
-    def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def options(self, typed_options: Mapping[str, Any]) -> dict[str, Any]:
         """The options of a job, `model` among them; what is given counts before the file.
 
         Raises:
             UsageError: the file contradicts itself or the machines; says file and key.
         """
-        made = job_options(self.values, given, self.document)
-        made.setdefault("trainer", self.trainer)
-        return made
+        job_values = job_options(self.values, typed_options, self.document)
+        job_values.setdefault("trainer", self.trainer)
+        return job_values
 
 
 def read_config(path: str | Path, trainer: str | None = None) -> TrainerConfig:
@@ -101,7 +101,7 @@ def read_command_line(words: Sequence[str], trainer: str) -> TrainerConfig:
     return _read(Document("the script's arguments", read_arguments(words)), trainer, Path())
 
 
-def job_from_config(path: str | Path, *, layout_is_open: bool = False, **given: Any) -> Job:
+def job_from_config(path: str | Path, *, layout_is_open: bool = False, **typed_options: Any) -> Job:
     """The job that a trainer's configuration describes; options that are given count before it.
 
     With `layout_is_open` a plan chooses how it is spread.
@@ -109,37 +109,39 @@ def job_from_config(path: str | Path, *, layout_is_open: bool = False, **given: 
     Raises:
         UsageError: as `read_config`; or the file names no model and none is given.
     """
-    check_names(given)
-    config = read_config(path, given.get("trainer"))
-    return job_of(config, given, layout_is_open=layout_is_open)
+    check_names(typed_options)
+    config = read_config(path, typed_options.get("trainer"))
+    return job_of(config, typed_options, layout_is_open=layout_is_open)
 
 
-def job_of(config: TrainerConfig, given: Mapping[str, Any], *, layout_is_open: bool = False) -> Job:
+def job_of(
+    config: TrainerConfig, typed_options: Mapping[str, Any], *, layout_is_open: bool = False
+) -> Job:
     """The job of a configuration that was read.
 
     Raises:
         UsageError: it names no model and none is given, or a value is impossible.
     """
-    values = config.options(given)
+    values = config.options(typed_options)
     model = values.pop("model", None)
     if model is None:
         raise UsageError(
             f"{config.document.name} names no model that is known here. Add --model M (workbench "
             "models lists them), or the folder of its config.json."
         )
-    job = Job.from_options(model, values, typed=given, layout_is_open=layout_is_open)
-    return job.with_notes(*config.notes, *_left_open(config, given, job))
+    job = Job.from_options(model, values, typed=typed_options, layout_is_open=layout_is_open)
+    return job.with_notes(*config.notes, *_left_open(config, typed_options, job))
 
 
-def _left_open(config: TrainerConfig, given: Mapping[str, Any], job: Job) -> Iterator[str]:
+def _left_open(config: TrainerConfig, typed_options: Mapping[str, Any], job: Job) -> Iterator[str]:
     """What the configuration leaves open and changes the answer most."""
-    if "seq_len" not in config.values and given.get("seq_len") is None:
+    if "seq_len" not in config.values and typed_options.get("seq_len") is None:
         yield (
             f"{config.document.name} does not say the sequence length: {job.workload.seq_len} "
             "tokens are assumed (--seq-len)."
         )
     stated = {"gpus", "world_size", "dp_replicate", "dp_shard"} & set(config.values)
-    if not stated and given.get("gpus") is None and given.get("strategy") is None:
+    if not stated and typed_options.get("gpus") is None and typed_options.get("strategy") is None:
         gpus = job.strategy.world_size
         by = ""
         if implied_data_ranks(config.values) is not None:
@@ -157,7 +159,7 @@ def format_of(trainer: str) -> Format:
     """
     name = trainer_named(trainer.partition("@")[0]).name
     for form in FORMATS:
-        if name == form.trainer or name in form.others:
+        if name == form.trainer or name in form.other_trainers:
             return form
     raise UsageError(
         f"The configuration of {name} is not known here. Known: "
@@ -168,49 +170,49 @@ def format_of(trainer: str) -> Format:
 def _read(document: Document, trainer: str | None, folder: Path) -> TrainerConfig:
     chosen = _chosen(document, trainer)
     for key in chosen.documents:
-        named = document.peek(key)
-        if isinstance(named, str) and not is_off(named) and not is_on(named):
-            document.put(key, _inner(document, folder, key, named))
+        text = document.peek(key)
+        if isinstance(text, str) and not is_off(text) and not is_on(text):
+            document.put(key, _inner(document, folder, key, text))
     values = read_document(document, chosen)
     return TrainerConfig(
         format=chosen, trainer=trainer or chosen.trainer, document=document, values=values
     )
 
 
-def _inner(document: Document, folder: Path, key: str, named: str) -> dict[str, Any]:
+def _inner(document: Document, folder: Path, key: str, text: str) -> dict[str, Any]:
     """The values of a file that a key names, or of the JSON that stands in its place."""
-    if not named.lstrip().startswith("{"):
-        return read_file(_beside(folder, named))
+    if not text.lstrip().startswith("{"):
+        return read_file(_resolved(folder, text))
     try:
-        return cast("dict[str, Any]", json.loads(named))
+        return cast("dict[str, Any]", json.loads(text))
     except (ValueError, RecursionError) as error:
         raise UsageError(f"{document.name}: {key} is not JSON: {error}.") from error
 
 
-def _beside(folder: Path, named: str) -> Path:
+def _resolved(folder: Path, name: str) -> Path:
     """A file that a configuration names: relative to where it is started, or to itself."""
-    path = Path(named).expanduser()
+    path = Path(name).expanduser()
     # os.path.exists: a name that no file can have is no error
     return path if path.is_absolute() or os.path.exists(path) else folder / path  # noqa: PTH110
 
 
 def _chosen(document: Document, trainer: str | None) -> Format:
     """The format that a file's keys belong to; of a trainer that is named, where that has one."""
-    named: Format | None = None
+    trainer_format: Format | None = None
     if trainer is not None:
         try:
-            named = format_of(trainer)
+            trainer_format = format_of(trainer)
         except UnknownNameError:
             raise
         except UsageError:
-            named = None
+            trainer_format = None
     matches = [
         form
         for form in FORMATS
         if any(all(_has(document, key) for key in keys) for keys in form.signatures)
     ]
-    if named is not None and (named in matches or not matches):
-        return named
+    if trainer_format is not None and (trainer_format in matches or not matches):
+        return trainer_format
     if matches:
         return matches[0]
     raise UsageError(
@@ -238,17 +240,18 @@ def read_document(document: Document, chosen: Format) -> dict[str, Any]:
     _refuse_adapters(document, chosen)
     _refuse_objectives(document, chosen)
     _refuse_unread(document, chosen)
-    for one, other in chosen.conflicts:
-        if is_stated(document.peek(one)) and is_stated(document.peek(other)):
+    for key, other_key in chosen.conflicts:
+        if is_stated(document.peek(key)) and is_stated(document.peek(other_key)):
             raise UsageError(
-                f"{document.name}: {one} and {other} contradict each other. Leave one of them out."
+                f"{document.name}: {key} and {other_key} contradict each other. Leave one "
+                "of them out."
             )
     _check_agreeing(document, chosen)
     values: dict[str, Any] = dict(chosen.assumed)
     for name in ("gpus", "nodes", "world_size"):
-        given = document.get(f"launcher.{name}")
-        if given is not None and str(given).isdecimal():
-            values[name] = int(given)
+        stated = document.get(f"launcher.{name}")
+        if stated is not None and str(stated).isdecimal():
+            values[name] = int(stated)
     if "gpus" in values and "nodes" in values and "world_size" not in values:
         values["world_size"] = values["gpus"] * values["nodes"]
     for rule in chosen.rules:
@@ -262,8 +265,8 @@ def is_stated(value: Any) -> bool:
 
 
 def _check_agreeing(document: Document, chosen: Format) -> None:
-    for one, other in chosen.agreeing.items():
-        first, second = document.get(one), document.get(other)
+    for key, other_key in chosen.agreeing.items():
+        first, second = document.get(key), document.get(other_key)
         if first in {None, "auto"} or second in {None, "auto"}:
             continue
         same = (
@@ -271,8 +274,9 @@ def _check_agreeing(document: Document, chosen: Format) -> None:
         )
         if not same:
             raise UsageError(
-                f"{document.name}: {one} is {shown(first)} and {other} is {shown(second)}. Make "
-                'them equal, or give "auto" in the DeepSpeed file.'
+                f"{document.name}: {key} is {value_text(first)} and {other_key} is "
+                f"{value_text(second)}. "
+                'Make them equal, or give "auto" in the DeepSpeed file.'
             )
 
 
@@ -282,10 +286,10 @@ def _refuse_adapters(document: Document, chosen: Format) -> None:
     Raises:
         UsageError: with what can be estimated, and what to do.
     """
-    for key, known in chosen.adapters.items():
+    for key, allowed in chosen.adapters.items():
         value = document.get(key)
-        if value not in known and not is_off(value):
-            words = ", ".join(str(each) for each in known if each)
+        if value not in allowed and not is_off(value):
+            words = ", ".join(str(each) for each in allowed if each)
             raise UsageError(
                 f"{document.name}: {key}: {value} cannot be estimated; "
                 f"{f'known are {words}' if words else 'LoRA without it can be'}. Change it, or "
@@ -303,10 +307,10 @@ def _refuse_objectives(document: Document, chosen: Format) -> None:
         value = document.peek(key)
         if not is_off(value) and any(fnmatchcase(str(value).lower(), each) for each in patterns):
             raise UsageError(
-                f"{document.name}: {key}: {shown(value)} cannot be estimated: it trains on more "
-                "than the next token, with other batches or a second model in memory. Estimate "
-                "fine-tuning without it, which needs less, or measure the script: workbench "
-                "measure train.py."
+                f"{document.name}: {key}: {value_text(value)} cannot be estimated: it trains on "
+                "more than the next token, with other batches or a second model in memory. "
+                "Estimate fine-tuning without it, which needs less, or measure the script: "
+                "workbench measure train.py."
             )
 
 
@@ -320,6 +324,6 @@ def _refuse_unread(document: Document, chosen: Format) -> None:
         value = document.get(key)
         if not is_off(value) and str(value) not in {"0", "1"}:
             raise UsageError(
-                f"{document.name}: {key}: {shown(value)} cannot be estimated: {reason}. Leave it "
-                "out, or measure the script: workbench measure train.py."
+                f"{document.name}: {key}: {value_text(value)} cannot be estimated: {reason}. "
+                "Leave it out, or measure the script: workbench measure train.py."
             )

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import EllipsisType
 from typing import Any, TypeAlias, cast
 
-from workbench.trainer_configs.document import Document, is_off, is_on, shown
+from workbench.trainer_configs.document import Document, is_off, is_on, value_text
 
 ANY: EllipsisType = ...
 """In a row: whatever the value is. It is neither written nor set."""
@@ -53,20 +53,20 @@ class Number:
         """The fields it sets."""
         return (self.field,)
 
-    def read(self, document: Document, known: Fields) -> dict[str, Any]:
+    def read(self, document: Document, fields: Fields) -> dict[str, Any]:
         """The field.
 
         Raises:
             UsageError: the value is not a number.
         """
-        given = {
+        present = {
             key: value
             for key in (self.key, *self.other_keys)
             if (value := document.get(key)) is not None
         }
-        if not applies(self.when, known):
+        if not applies(self.when, fields):
             return {}
-        stated = {key: value for key, value in given.items() if not _is_automatic(value)}
+        stated = {key: value for key, value in present.items() if not _is_automatic(value)}
         if not stated:
             return {} if self.default is None else {self.field: self.default}
         key, value = next(iter(stated.items()))
@@ -102,20 +102,22 @@ class Choice:
         """The fields it sets."""
         return self.fields
 
-    def read(self, document: Document, known: Fields) -> dict[str, Any]:
+    def read(self, document: Document, fields: Fields) -> dict[str, Any]:
         """The fields of the first row; nothing, and a note, where no row has these values."""
-        given = [document.get(key) for key in self.keys]
-        if not applies(self.when, known):
+        key_values = [document.get(key) for key in self.keys]
+        if not applies(self.when, fields):
             return {}
         for keys, values in self.rows:
             row = dict(zip(self.fields, values, strict=True))
             row = {name: value for name, value in row.items() if value is not ANY}
-            matches = all(_matches(item, value) for item, value in zip(given, keys, strict=True))
-            if matches and all(known.get(name, value) == value for name, value in row.items()):
+            matches = all(
+                _matches(item, value) for item, value in zip(key_values, keys, strict=True)
+            )
+            if matches and all(fields.get(name, value) == value for name, value in row.items()):
                 return row
         stated = [
-            f"{key}={shown(value)}"
-            for key, value in zip(self.keys, given, strict=True)
+            f"{key}={value_text(value)}"
+            for key, value in zip(self.keys, key_values, strict=True)
             if not is_off(value)
         ]
         if stated:
@@ -128,12 +130,13 @@ class Choice:
         Raises:
             InexpressibleError: no row has these values of the fields.
         """
-        given = [fields.get(name) for name in self.fields]
+        field_values = [fields.get(name) for name in self.fields]
         if not applies(self.when, fields):
             return
         for keys, values in self.rows:
             if all(
-                value is ANY or item == value for item, value in zip(given, values, strict=True)
+                value is ANY or item == value
+                for item, value in zip(field_values, values, strict=True)
             ):
                 for key, value in zip(self.keys, keys, strict=True):
                     if value is not None and value is not ANY:
@@ -170,18 +173,18 @@ class Names:
         """The fields it sets."""
         return (self.field,)
 
-    def read(self, document: Document, known: Fields) -> dict[str, Any]:
+    def read(self, document: Document, fields: Fields) -> dict[str, Any]:
         """The words, in the order of the table."""
         value = document.get(self.key)
-        if is_off(value) or not applies(self.when, known):
+        if is_off(value) or not applies(self.when, fields):
             return {}
         names = texts(value)
         unknown = [name for name in names if name not in self.words]
         if unknown:
             document.notes.append(f"{self.key}: {', '.join(unknown)} is not understood")
-        given = {word for name in names for word in self.words.get(name, ())}
+        chosen = {word for name in names for word in self.words.get(name, ())}
         order = dict.fromkeys(word for words in self.words.values() for word in words)
-        return {self.field: tuple(word for word in order if word in given)} if given else {}
+        return {self.field: tuple(word for word in order if word in chosen)} if chosen else {}
 
     def write(self, fields: Fields, document: Document) -> None:
         """Set the key to the names.
@@ -222,23 +225,23 @@ def _moved(prefix: str, rule: Rule) -> Rule:
     if isinstance(rule, Choice):
         return replace(rule, keys=tuple(prefix + key for key in rule.keys))
     if isinstance(rule, Number):
-        others = tuple(prefix + key for key in rule.other_keys)
-        return replace(rule, key=prefix + rule.key, other_keys=others)
+        other_keys = tuple(prefix + key for key in rule.other_keys)
+        return replace(rule, key=prefix + rule.key, other_keys=other_keys)
     return replace(rule, key=prefix + rule.key)
 
 
-def _matches(given: Any, row: Any) -> bool:
+def _matches(value: Any, row: Any) -> bool:
     if row is ANY:
         return True
     if row is None:
-        return is_off(given)
+        return is_off(value)
     if row is True:
-        return is_on(given)
+        return is_on(value)
     if row is False:
-        return given is not None and is_off(given) and given != ""
+        return value is not None and is_off(value) and value != ""
     if isinstance(row, list):
-        return texts(given) == texts(cast("list[Any]", row))
-    return given is not None and str(given).lower() == str(row).lower()
+        return texts(value) == texts(cast("list[Any]", row))
+    return value is not None and str(value).lower() == str(row).lower()
 
 
 def texts(value: Any) -> list[str]:

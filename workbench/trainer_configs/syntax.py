@@ -64,9 +64,9 @@ def _script_words(path: Path, text: str) -> list[str]:
         words = shlex.split(lines, comments=True)
     except ValueError as error:
         raise UsageError(f"{path} cannot be read as a command line: {error}.") from error
-    known = {match[1]: match[2] for word in words if (match := _ASSIGNED.match(word))}
+    variables = {match[1]: match[2] for word in words if (match := _ASSIGNED.match(word))}
     filled = (
-        _VARIABLE.sub(lambda match: known.get(match[1], match[2] or match[0]), word)
+        _VARIABLE.sub(lambda match: variables.get(match[1], match[2] or match[0]), word)
         for word in words
     )
     return [part for word in filled for part in _parts(word)]
@@ -92,8 +92,14 @@ def read_arguments(words: Sequence[str]) -> dict[str, Any]:
     """
     values: dict[str, Any] = {}
     launcher: dict[str, Any] = {}
-    for name, given in _options(words):
-        value: Any = True if not given else given[0] if len(given) == 1 else given
+    for name, option_values in _options(words):
+        value: Any = (
+            True
+            if not option_values
+            else option_values[0]
+            if len(option_values) == 1
+            else option_values
+        )
         if "$" in str(value):  # a variable whose value the file does not say
             continue
         place = launcher if name in _LAUNCHER and name not in values else values
@@ -102,19 +108,19 @@ def read_arguments(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _options(words: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
-    name, given = "", list[str]()
+    name, option_values = "", list[str]()
     for word in words:
         is_option = word.startswith("--") and word != _END
         is_script = word.endswith(".py") or word in {"-m", _END}
         if not (is_option or is_script):
-            given.append(word)
+            option_values.append(word)
             continue
         if name:
-            yield name, given
+            yield name, option_values
         name, equals, value = word[2:].partition("=") if is_option else ("", "", "")
-        name, given = name.replace("-", "_"), [value] if equals else []
+        name, option_values = name.replace("-", "_"), [value] if equals else []
     if name:
-        yield name, given
+        yield name, option_values
 
 
 def yaml_file(values: Mapping[str, Any], comments: Sequence[str]) -> str:

@@ -104,11 +104,14 @@ def write_config(job: Job, trainer: str, model: str | None = None) -> TrainerFil
     fields = job_fields(job, model) | placement_of(job)
     document = _document(chosen, fields, trainer)
     differing = _differences(job, _read_back(document, chosen, job, trainer, model))
-    lost = {name: pair for name, pair in differing.items() if name not in _SOFT}
-    split = {name: pair for name, pair in lost.items() if name in DEGREES and pair[0] > 1}
-    if lost := split or lost:
+    unexpressed = {name: pair for name, pair in differing.items() if name not in _SOFT}
+    split = {name: pair for name, pair in unexpressed.items() if name in DEGREES and pair[0] > 1}
+    if unexpressed := split or unexpressed:
         raise CannotExpressError(
-            {name: _sentence(chosen, name, fields, other) for name, (_, other) in lost.items()}
+            {
+                name: _sentence(chosen, name, fields, other)
+                for name, (_, other) in unexpressed.items()
+            }
         )
     notes = _notes(job, chosen, differing)
     files, command = _texts(document, chosen, fields, notes)
@@ -142,14 +145,16 @@ def _document(chosen: Format, fields: Mapping[str, Any], trainer: str) -> Docume
         try:
             rule.write(fields, document)
         except InexpressibleError as error:
-            named = [field for field in error.fields if field not in _SOFT] or error.fields[:1]
+            fields_named = [field for field in error.fields if field not in _SOFT] or error.fields[
+                :1
+            ]
             if set(error.fields) <= _SOFT:
                 continue
-            refused |= {name: _sentence(chosen, name, fields) for name in named[:1]}
+            refused |= {name: _sentence(chosen, name, fields) for name in fields_named[:1]}
     if refused:
         raise CannotExpressError(refused)
-    for one in chosen.beside:
-        for key, value in one.keys.items() if applies(one.when, fields) else ():
+    for companion in chosen.companions:
+        for key, value in companion.keys.items() if applies(companion.when, fields) else ():
             document.put(key, value)
     for key, value in chosen.completed.items():
         if any(key.startswith(f"{name}.") and document.get(name) for name in chosen.documents):
@@ -164,34 +169,36 @@ def _trained_by(job: Job, trainer: str) -> Job:
     if job.given:
         return job.with_trainer(trainer)
     workload = job.workload
-    given = {name: getattr(workload, name) for name in declared(Workload) if name != "lora_targets"}
+    job_options = {
+        name: getattr(workload, name) for name in declared(Workload) if name != "lora_targets"
+    }
     if workload.lora_rank:
-        given["lora_targets"] = workload.lora_targets
+        job_options["lora_targets"] = workload.lora_targets
     own = {"strategy": job.strategy, "recompute": job.strategy.recompute, "trainer": trainer}
-    return Job.from_options(workload.model, given | placement_of(job) | own, typed=())
+    return Job.from_options(workload.model, job_options | placement_of(job) | own, typed=())
 
 
 def _read_back(
     document: Document, chosen: Format, job: Job, trainer: str, model: str | None
 ) -> Job:
-    again = Document(chosen.file, copy.deepcopy(document.values))
+    reread = Document(chosen.file, copy.deepcopy(document.values))
     config = TrainerConfig(
-        format=chosen, trainer=trainer, document=again, values=read_document(again, chosen)
+        format=chosen, trainer=trainer, document=reread, values=read_document(reread, chosen)
     )
     strategy = job.strategy.options()
     own = {name: getattr(job.workload, name, strategy.get(name)) for name in chosen.outside}
-    given = placement_of(job) | own
+    job_options = placement_of(job) | own
     stated = {"model_text", "model_id", "model.layers"} & set(config.values)
     shape = model is not None or not stated  # read where the name leads, or not stated at all
-    return job_of(config, {**given, "model": job.workload.model} if shape else given)
+    return job_of(config, {**job_options, "model": job.workload.model} if shape else job_options)
 
 
-def _differences(job: Job, again: Job) -> dict[str, tuple[Any, Any]]:
+def _differences(job: Job, reread: Job) -> dict[str, tuple[Any, Any]]:
     """Fields in which a job comes back as another, with both values."""
     pairs: dict[str, tuple[Any, Any]] = {}
-    if _shape(job.workload.model) != _shape(again.workload.model):
-        pairs["model"] = (job.workload.model, again.workload.model)
-    sides = [_flat(side) for side in (job, again)]
+    if _shape(job.workload.model) != _shape(reread.workload.model):
+        pairs["model"] = (job.workload.model, reread.workload.model)
+    sides = [_flat(side) for side in (job, reread)]
     for name, value in sides[0].items():
         if sides[1][name] != value:
             pairs[name] = (value, sides[1][name])
@@ -230,15 +237,15 @@ def _sentence(chosen: Format, name: str, fields: Mapping[str, Any], other: Any =
         )
     if name.startswith("model"):
         name, value = "model", fields["model.name"]
-    what = f"{_NAMES.get(name, name).replace('_', ' ')} {text_of(value)}"
+    subject = f"{_NAMES.get(name, name).replace('_', ' ')} {text_of(value)}"
     if name in _KINDS.values() and isinstance(value, str):
-        what = f"strategy {value}"
+        subject = f"strategy {value}"
     reason = chosen.lacks.get(name)
     if reason is None:
         reason = "no key of its configuration says so"
         if other is not None:
             reason += f", it would be {text_of(other)}"
-    return f"{title} cannot express {what}: {reason}. Change it, or export to another trainer."
+    return f"{title} cannot express {subject}: {reason}. Change it, or export to another trainer."
 
 
 def _refusal(chosen: Format, reason: str) -> str:
@@ -279,7 +286,9 @@ def _texts(
     words = {"file": chosen.file, "gpus": gpus, "nodes": nodes, "world": gpus * nodes}
     words["recipe"] = next((name for name, when in chosen.recipes if applies(when, fields)), "")
     command = tuple(shlex.split(chosen.command.format(**words)))
-    variables = [one.keys for one in chosen.environment if applies(one.when, fields)]
+    variables = [
+        companion.keys for companion in chosen.environment if applies(companion.when, fields)
+    ]
     set_before = {name: str(value) for keys in variables for name, value in keys.items()}
     if set_before and chosen.syntax != "arguments":
         command = ("env", *(f"{name}={value}" for name, value in set_before.items()), *command)
@@ -289,32 +298,32 @@ def _texts(
         f"Start: {shlex.join(command)}",
         *notes,
     )
-    beside: dict[str, str] = {}
+    other_files: dict[str, str] = {}
     for key, name in chosen.documents.items():
         inner = document.get(key)
         if isinstance(inner, dict):
-            beside[name] = json_file(cast("dict[str, Any]", inner))
+            other_files[name] = json_file(cast("dict[str, Any]", inner))
             document.put(key, name)
     values = document.values
     if chosen.syntax == "arguments":
         start = ("torchrun", f"--nnodes={nodes}", f"--nproc-per-node={gpus}", chosen.script)
         options = arguments(values, dashes=chosen.dashes)
         text = script_file(start, options, comments, set_before)
-        return {chosen.file: text, **beside}, command
-    return {chosen.file: _FILES[chosen.syntax](values, comments), **beside}, command
+        return {chosen.file: text, **other_files}, command
+    return {chosen.file: _FILES[chosen.syntax](values, comments), **other_files}, command
 
 
-def write_files(made: TrainerFiles, folder: Path) -> list[Path]:
+def write_files(config: TrainerFiles, folder: Path) -> list[Path]:
     """Write the files into `folder`, which is made; returns their paths.
 
     Raises:
         UsageError: one of them is there already.
     """
-    paths = [folder / name for name in made.files]
+    paths = [folder / name for name in config.files]
     for path in paths:
         if path.exists():
             raise UsageError(f"{path} is there already. Give another folder with --out.")
     folder.mkdir(parents=True, exist_ok=True)
-    for path, text in zip(paths, made.files.values(), strict=True):
+    for path, text in zip(paths, config.files.values(), strict=True):
         path.write_text(text, encoding="utf-8")
     return paths

@@ -17,7 +17,7 @@ from workbench.describe.trainers.releases import month_of
 from workbench.describe.trainers.table import DEFAULT, Line, Trainer, trainer
 from workbench.describe.workload import Workload
 
-_SHOWN = 6
+_MAX_LISTED = 6
 """Assumptions in one line of text."""
 LONG = 32_768
 """Tokens of a sequence on one rank from which a job counts as long."""
@@ -91,10 +91,10 @@ class Preset:
             for assumption in reversed(self.assumptions)
             if assumption.trainer == self.trainer.name
         ]
-        shown = [assumption.text for assumption in (own or self.assumptions)[:_SHOWN]]
-        more = len(self.assumptions) - len(shown)
+        texts = [assumption.text for assumption in (own or self.assumptions)[:_MAX_LISTED]]
+        more = len(self.assumptions) - len(texts)
         rest = f" and {more} more" if more > 0 else ""
-        assumptions = f"{', '.join(shown)}{rest}" if shown else "nothing beyond what was given"
+        assumptions = f"{', '.join(texts)}{rest}" if texts else "nothing beyond what was given"
         other = "" if self.is_named else " If you use another trainer, add --trainer NAME."
         imported = ", which the script imports" * self.is_imported
         if self.is_imported:
@@ -122,7 +122,7 @@ class Preset:
         }
 
     def assumed(
-        self, given: frozenset[str], model: Model, strategy: Strategy
+        self, job_facts: frozenset[str], model: Model, strategy: Strategy
     ) -> dict[str, Assumption]:
         """What the trainer does in a job with these facts, by field; the most specific counts."""
         assumptions: dict[str, Assumption] = {}
@@ -130,7 +130,7 @@ class Preset:
         for holder in self.trainer.lineage:
             month = month_of(self.release, self.trainer.releases, self.trainer.name)
             for line in holder.lines:
-                if _applies(line, given, month):
+                if _applies(line, job_facts, month):
                     assumptions.pop(line.field, None)
                     assumptions[line.field] = Assumption(
                         field=line.field,
@@ -151,20 +151,20 @@ def preset(text: str | None) -> Preset:
     if text is None:
         return Preset(trainer=trainer(DEFAULT), is_named=False)
     name, _, release = text.partition("@")
-    known = trainer(name)
-    month_of(release, known.releases, known.name)
-    return Preset(trainer=known, release=release.strip())
+    entry = trainer(name)
+    month_of(release, entry.releases, entry.name)
+    return Preset(trainer=entry, release=release.strip())
 
 
 def facts(
-    strategy: Strategy, model: Model, given: Mapping[str, Any], arch: str = ""
+    strategy: Strategy, model: Model, options: Mapping[str, Any], arch: str = ""
 ) -> frozenset[str]:
     """What of a job an assumption may depend on, in the words of ``when``."""
-    stage, lora = strategy.zero_stage, bool(given.get("lora_rank"))
+    stage, lora = strategy.zero_stage, bool(options.get("lora_rank"))
     sharded = strategy.dp_shard > 1
-    known = {
+    by_fact = {
         "lora": lora,
-        "quantized": given.get("quantization") not in {None, "none"},
+        "quantized": options.get("quantization") not in {None, "none"},
         "fsdp": stage is None and sharded,
         "ddp": strategy.dp_replicate > 1,
         "zero": stage is not None,
@@ -173,29 +173,30 @@ def facts(
         "chunks": strategy.pipeline.virtual_stages > 1,
         "moe": model.experts > 0,
         "offload": bool(strategy.offload),
-        "long": (given.get("seq_len") or 0) >= LONG * strategy.cp,
-        "compiled": given.get("kernels") == "compiled" or given.get("compiled") is True,
-        "uncompiled": given.get("compiled") is False,
+        "long": (options.get("seq_len") or 0) >= LONG * strategy.cp,
+        "compiled": options.get("kernels") == "compiled" or options.get("compiled") is True,
+        "uncompiled": options.get("compiled") is False,
         "split_experts": not strategy.data_ranks * strategy.cp % strategy.ep,
-        str(given.get("precision") or "bf16"): True,
-        str(given.get("optimizer") or "adamw"): True,
+        str(options.get("precision") or "bf16"): True,
+        str(options.get("optimizer") or "adamw"): True,
         model.kind: True,
         **dict.fromkeys(re.split(r"[ +]", arch.lower()), True),  # "Blackwell Ultra+Grace"
     }
-    return frozenset(name for name, is_so in known.items() if is_so)
+    return frozenset(name for name, is_so in by_fact.items() if is_so)
 
 
-def _applies(line: Line, given: frozenset[str], month: str) -> bool:
+def _applies(line: Line, job_facts: frozenset[str], month: str) -> bool:
     in_time = line.since <= month and (not line.until or month < line.until)
     return in_time and all(
-        (fact[1:] not in given) if fact.startswith("!") else fact in given for fact in line.when
+        (fact[1:] not in job_facts) if fact.startswith("!") else fact in job_facts
+        for fact in line.when
     )
 
 
 @functools.cache
 def _types() -> Mapping[str, Any]:
     """Field -> its type: the declared ones, and the strategy's others by their defaults."""
-    known = {
+    declared_fields = {
         name: field
         for kind in (Workload, Strategy, ImplementationAssumptions)
         for name, field in declared(kind).items()
@@ -204,7 +205,7 @@ def _types() -> Mapping[str, Any]:
         name: getattr(ImplementationAssumptions(), name)
         for name in flat_names(ImplementationAssumptions)
     }
-    return {**{name: type(value) for name, value in values.items()}, **known}
+    return {**{name: type(value) for name, value in values.items()}, **declared_fields}
 
 
 def read_value(field: str, text: str, sizes: Mapping[str, int]) -> Any:

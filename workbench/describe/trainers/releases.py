@@ -38,15 +38,15 @@ def month_of(release: str, releases: Mapping[str, str], name: str) -> str:
             return f"{year}-07"
         return f"{year}-{int(month):02}" if 1 <= int(month) <= 12 else f"{year}-12"
     if version := _VERSION.match(text):
-        given = _numbers(version[1])
-        size = len(given)
-        earlier = [release for release in releases if _numbers(release)[:size] <= given]
+        numbers = _numbers(version[1])
+        size = len(numbers)
+        earlier = [release for release in releases if _numbers(release)[:size] <= numbers]
         if earlier:
             same = version[1] in releases
             return releases[version[1] if same else max(earlier, key=_numbers)]
-    known = f"one of {', '.join(releases)}, or a date" if releases else "a date"
+    valid = f"one of {', '.join(releases)}, or a date" if releases else "a date"
     raise UsageError(
-        f"{release!r} is not a release of {name} that is known here. Give {known} such as 2025-06, "
+        f"{release!r} is not a release of {name} that is known here. Give {valid} such as 2025-06, "
         f"or --trainer {name} alone for the latest."
     )
 

@@ -94,7 +94,7 @@ def trainer(name: str) -> Trainer:
     'NVIDIA NeMo'
     """
     text = name.strip().lower()
-    for known in trainers().values():
-        if text == known.name or text in known.aliases:
-            return known
+    for entry in trainers().values():
+        if text == entry.name or text in entry.aliases:
+            return entry
     raise UnknownNameError.near("trainer", name, trainers())

@@ -102,9 +102,9 @@ class Job:
             UsageError: interruptions so frequent that the run never ends.
         """
         plan = self.plan
-        taken = self.nodes / machine_hours
+        preempted = self.nodes / machine_hours
         failing = self.gpus / plan.failure_gpu_hours if plan.failure_gpu_hours else 0.0
-        rate = taken + failing
+        rate = preempted + failing
         work = self.steps * self.step_seconds * factor
         total = work * (1 + plan.evaluation_share + plan.failed_share)
         saving = plan.saving_seconds(self.nodes)
@@ -133,10 +133,10 @@ class Job:
 
     def _interval(self, total: float, saving: float, rate: float, factor: float) -> float:
         """Seconds of work between checkpoints; never within a step, never beyond the run."""
-        given = self.plan.checkpoint_interval_seconds
-        if given is None:
-            given = daly_interval(saving, 1 / rate) if rate else total
-        return min(total, max(given, self.step_seconds * factor))
+        interval = self.plan.checkpoint_interval_seconds
+        if interval is None:
+            interval = daly_interval(saving, 1 / rate) if rate else total
+        return min(total, max(interval, self.step_seconds * factor))
 
     def _billed(self, used: float, run: float, life: float, coarsest: float) -> float:
         """Seconds billed per machine: rounded up at the end and whenever it is taken away."""

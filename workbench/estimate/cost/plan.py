@@ -129,16 +129,16 @@ class RunPlan:
 
 
 def _check_length(plan: RunPlan) -> None:
-    given = [name for name in ("tokens", "steps", "epochs") if getattr(plan, name) is not None]
-    if len(given) != 1:
+    lengths = [name for name in ("tokens", "steps", "epochs") if getattr(plan, name) is not None]
+    if len(lengths) != 1:
         raise UsageError(
-            f"A run's length is given once, not {len(given)} times"
-            f"{' (' + ', '.join(given) + ')' if given else ''}. "
+            f"A run's length is given once, not {len(lengths)} times"
+            f"{' (' + ', '.join(lengths) + ')' if lengths else ''}. "
             "Give tokens, steps, or epochs with dataset_tokens."
         )
     if (plan.epochs is None) != (plan.dataset_tokens is None):
         raise UsageError("epochs and dataset_tokens belong together. Give both, or tokens.")
-    for name in (*given, "dataset_tokens"):
+    for name in (*lengths, "dataset_tokens"):
         if (value := getattr(plan, name)) is not None:
             require_number(name, value, above=0)
 

@@ -12,7 +12,7 @@ from workbench.errors import UsageError
 from workbench.estimate.cost.hours import COARSEST_SECONDS, Job, RunHours
 from workbench.estimate.cost.plan import RunPlan
 from workbench.estimate.cost.spot import UNKNOWN_HOURS, SpotAnswer, against_on_demand
-from workbench.estimate.cost.terms import CostTerm, amounts, known, lines, total
+from workbench.estimate.cost.terms import CostTerm, amounts, lines, priced_total, total
 from workbench.estimate.timing import StepTime
 from workbench.units import UNKNOWN, format_seconds, format_usd
 
@@ -59,7 +59,7 @@ class RunCost:
     @property
     def usd_known(self) -> float | None:
         """What is known of it; None when not even the machines have a price."""
-        return known(self.amounts)
+        return priced_total(self.amounts)
 
     @property
     def wall_hours(self) -> float:
@@ -221,8 +221,8 @@ def _machine_hours(job: Job) -> tuple[float, float, float]:
     """How long a machine lives: at best, as planned, at worst."""
     if not job.plan.spot:
         return math.inf, math.inf, math.inf
-    given = job.interruption_hours
-    return UNKNOWN_HOURS if given is None else (given, given, given)
+    hours = job.interruption_hours
+    return UNKNOWN_HOURS if hours is None else (hours, hours, hours)
 
 
 def _bound(

@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.errors import UsageError
 from workbench.estimate.cost.hours import Job, RunHours
-from workbench.estimate.cost.terms import amounts, known
+from workbench.estimate.cost.terms import amounts, priced_total
 from workbench.units import format_seconds, format_usd
 
 UNKNOWN_HOURS = (math.inf, 24.0, 1.0)
@@ -71,17 +71,17 @@ class SpotAnswer:
 
 def against_on_demand(job: Job) -> SpotAnswer:
     """Both bills; where storage or egress has no price, both without it."""
-    given = job.interruption_hours
-    steady = _bill(job, math.inf, spot=False)
-    taken = _bill(job, given or UNKNOWN_HOURS[1], spot=True)
+    hours = job.interruption_hours
+    on_demand = _bill(job, math.inf, spot=False)
+    on_spot = _bill(job, hours or UNKNOWN_HOURS[1], spot=True)
     return SpotAnswer(
         offered=job.offer.spot_usd_per_hour is not None,
-        usd=taken and taken[1],
-        usd_on_demand=steady and steady[1],
-        wall_hours=taken and taken[0].wall,
-        wall_hours_on_demand=steady and steady[0].wall,
-        interruption_hours=given,
-        break_even_hours=_break_even(job, steady and steady[1]),
+        usd=on_spot and on_spot[1],
+        usd_on_demand=on_demand and on_demand[1],
+        wall_hours=on_spot and on_spot[0].wall,
+        wall_hours_on_demand=on_demand and on_demand[0].wall,
+        interruption_hours=hours,
+        break_even_hours=_break_even(job, on_demand and on_demand[1]),
     )
 
 
@@ -90,7 +90,7 @@ def _bill(job: Job, machine_hours: float, *, spot: bool) -> tuple[RunHours, floa
         hours = job.hours(machine_hours)
     except UsageError:  # interrupted so often that it never ends
         return None
-    return hours, known(amounts(job, hours, spot=spot))
+    return hours, priced_total(amounts(job, hours, spot=spot))
 
 
 def _break_even(job: Job, most_usd: float | None) -> float | None:

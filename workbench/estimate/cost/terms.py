@@ -76,11 +76,11 @@ def paid_gb(job: Job, *, spot: bool) -> float:
 
 def total(by_term: Mapping[str, float | None]) -> float | None:
     """The sum; None as soon as one term is unknown."""
-    known = [usd for usd in by_term.values() if usd is not None]
-    return sum(known) if len(known) == len(by_term) else None
+    priced = [usd for usd in by_term.values() if usd is not None]
+    return sum(priced) if len(priced) == len(by_term) else None
 
 
-def known(by_term: Mapping[str, float | None]) -> float | None:
+def priced_total(by_term: Mapping[str, float | None]) -> float | None:
     """The sum of what is known; None when no hour has a price."""
     if by_term["useful work"] is None:
         return None
@@ -131,7 +131,7 @@ def _timed_words(job: Job, hours: RunHours, *, spot: bool) -> dict[str, str]:
     plan, price = job.plan, job.offer.spot_usd_per_hour if spot else job.offer.usd_per_hour
     machines = f"{job.nodes} x " if job.nodes > 1 else ""
     rate = f"x {machines}{format_usd(price)}/h" if price else "(price unknown)"
-    every = format_seconds(hours.interval_seconds)
+    interval = format_seconds(hours.interval_seconds)
     saving = format_seconds(plan.saving_seconds(job.nodes))
     size = f" of {format_bytes(plan.checkpoint_bytes)}" if plan.checkpoint_bytes else ""
     words = {
@@ -139,7 +139,7 @@ def _timed_words(job: Job, hours: RunHours, *, spot: bool) -> dict[str, str]:
         "start-up": "machines, image, data, weights",
         "evaluation": f"{plan.evaluation_share:.3g} of the work",
         "failed attempts": f"{plan.failed_share:.3g} of the work",
-        "checkpoints written": f"one{size} every {every}, {saving} each",
+        "checkpoints written": f"one{size} every {interval}, {saving} each",
         "lost work and restarts": (
             f"{hours.interruptions:.3g} interruptions, half an interval and "
             f"{format_seconds(plan.restart_seconds)} each"
@@ -162,10 +162,10 @@ def _other_words(job: Job, hours: RunHours, *, spot: bool) -> dict[str, str]:
     running = _rate(terms.storage_usd_per_gb_month, "GB-month", plan.hours_per_month)
     stopped = _rate(terms.stopped_storage_usd_per_gb_month, "GB-month", plan.hours_per_month)
     egress = f"{plan.egress_gb:,.4g} GB {_rate(terms.egress_usd_per_gb, 'GB')}"
-    kept = plan.storage_gb and plan.stopped_days
+    is_stored = plan.storage_gb and plan.stopped_days
     return {
         RUNNING: f"{run} {running}" if plan.storage_gb else NOTHING,
-        STOPPED: f"{gb} for {plan.stopped_days:.3g} days {stopped}" if kept else NOTHING,
+        STOPPED: f"{gb} for {plan.stopped_days:.3g} days {stopped}" if is_stored else NOTHING,
         EGRESS: egress if plan.egress_gb else NOTHING,
     }
 

@@ -95,8 +95,8 @@ def run(
     ready = list(range(len(wires.ranks)))
     while ready:
         rank = ready.pop()
-        mine, now, order = starts[rank], clocks[rank], wires.ranks[rank]
-        for index in range(len(mine), len(order)):
+        own_starts, now, order = starts[rank], clocks[rank], wires.ranks[rank]
+        for index in range(len(own_starts), len(order)):
             cost, own, need, remote = order[index]
             if need >= 0:
                 arrived = ends[need]
@@ -106,7 +106,7 @@ def run(
                 if remote:
                     arrived += transfer
                 now = max(now, arrived)
-            mine.append(now)
+            own_starts.append(now)
             now += seconds[cost]
             ends[own] = now
             if sleeper[own] >= 0:
@@ -119,7 +119,7 @@ def run(
 def _check_orders(orders: Schedule) -> None:
     """Every rank runs each pass of each micro-batch and chunk exactly once."""
     kinds = _KINDS if orders.splits_backward else _KINDS[:2]
-    wanted = {
+    required = {
         (kind, chunk, micro_batch)
         for kind in kinds
         for chunk in range(orders.virtual_stages)
@@ -127,11 +127,11 @@ def _check_orders(orders: Schedule) -> None:
     }
     for rank, order in enumerate(orders.orders):
         distinct = {(operation.kind, operation.chunk, operation.micro_batch) for operation in order}
-        if distinct != wanted or len(order) != len(wanted):
+        if distinct != required or len(order) != len(required):
             raise UsageError(
                 f"Rank {rank} has {len(order)} passes, {len(distinct)} of them different; it needs "
                 f"{', '.join(kinds)} of each of {orders.micro_batches} micro-batches and "
-                f"{orders.virtual_stages} chunks exactly once: {len(wanted)}."
+                f"{orders.virtual_stages} chunks exactly once: {len(required)}."
             )
 
 

@@ -92,14 +92,16 @@ class PipelineRun:
         backward pass, or the weights' where that is a pass of its own.
         """
         last = WEIGHT if self.schedule.splits_backward else BACKWARD
-        held, steps = 0, list[tuple[float, float]]()
+        chunks_in_flight, steps = 0, list[tuple[float, float]]()
         for placed in self.ranks[rank]:
             if placed.kind == FORWARD:
-                held += 1
-                steps.append((placed.start_seconds, held / self.schedule.virtual_stages))
+                chunks_in_flight += 1
+                steps.append(
+                    (placed.start_seconds, chunks_in_flight / self.schedule.virtual_stages)
+                )
             elif placed.kind == last:
-                held -= 1
-                steps.append((placed.end_seconds, held / self.schedule.virtual_stages))
+                chunks_in_flight -= 1
+                steps.append((placed.end_seconds, chunks_in_flight / self.schedule.virtual_stages))
         return tuple(steps)
 
     @property
@@ -200,18 +202,20 @@ def durations(
     Raises:
         UsageError: times below 0, not finite or of the wrong number, weights above backward.
     """
-    there = _spread("forward_seconds", forward, stages, chunks)
-    back = _spread("backward_seconds", backward, stages, chunks)
+    forwards = _spread("forward_seconds", forward, stages, chunks)
+    backwards = _spread("backward_seconds", backward, stages, chunks)
     if weight is None:
-        return there, back, [seconds / 2 for seconds in back]
+        return forwards, backwards, [seconds / 2 for seconds in backwards]
     own = _spread("weight_seconds", weight, stages, chunks)
-    if any(part > both for part, both in zip(own, back, strict=True)):
+    if any(part > both for part, both in zip(own, backwards, strict=True)):
         raise UsageError("weight_seconds are a part of backward_seconds and cannot exceed them.")
-    return there, back, own
+    return forwards, backwards, own
 
 
-def _spread(name: str, given: Seconds, stages: int, chunks: int) -> list[float]:
-    values = [float(given)] * stages if isinstance(given, (int, float)) else [*map(float, given)]
+def _spread(name: str, seconds: Seconds, stages: int, chunks: int) -> list[float]:
+    values = (
+        [float(seconds)] * stages if isinstance(seconds, (int, float)) else [*map(float, seconds)]
+    )
     if len(values) == stages:
         values = [value / chunks for value in values] * chunks
     if len(values) != stages * chunks:
@@ -220,7 +224,7 @@ def _spread(name: str, given: Seconds, stages: int, chunks: int) -> list[float]:
             f"(one per part of the model), not {len(values)}."
         )
     if not all(0 <= value < math.inf for value in values):
-        raise UsageError(f"{name} must be 0 or above and finite, not {given}.")
+        raise UsageError(f"{name} must be 0 or above and finite, not {seconds}.")
     return values
 
 

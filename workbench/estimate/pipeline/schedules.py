@@ -140,9 +140,11 @@ def _backward(index: int, chunk: int = 0) -> Operation:
 
 def _gpipe(_rank: int, _stages: int, count: int, chunks: int) -> tuple[Operation, ...]:
     """All forward passes, then all backward passes; chunk by chunk."""
-    there = [_forward(index, chunk) for chunk in range(chunks) for index in range(count)]
-    back = [_backward(index, chunk) for chunk in reversed(range(chunks)) for index in range(count)]
-    return (*there, *back)
+    forwards = [_forward(index, chunk) for chunk in range(chunks) for index in range(count)]
+    backwards = [
+        _backward(index, chunk) for chunk in reversed(range(chunks)) for index in range(count)
+    ]
+    return (*forwards, *backwards)
 
 
 def _naive(_rank: int, _stages: int, count: int, chunks: int) -> tuple[Operation, ...]:

@@ -62,56 +62,67 @@ def _step_seconds(
     name: str, count: int, chunks: int, seconds: tuple[list[float], ...], transfer: float
 ) -> float:
     """By the quickest way that is exact; `seconds`: forward, backward and weights of each chunk."""
-    there, back, own = seconds
-    stages = len(there) // chunks
+    forwards, backwards, own = seconds
+    stages = len(forwards) // chunks
     if name == "naive":
-        return count * (math.fsum(there) + math.fsum(back) + 2 * (len(there) - 1) * transfer)
+        return count * (
+            math.fsum(forwards) + math.fsum(backwards) + 2 * (len(forwards) - 1) * transfer
+        )
     if chunks == 1 and name == "gpipe":
-        return _gpipe(there, back, count, transfer)
+        return _gpipe(forwards, backwards, count, transfer)
     if not transfer and all(min(values) == max(values) for values in seconds):
-        even = _even(name, stages, count, chunks, (there[0], back[0], own[0]))
+        even = _even(name, stages, count, chunks, (forwards[0], backwards[0], own[0]))
         if even is not None:
             return even
     if name == "1f1b" and not transfer and count > stages:
-        return _bottleneck(there, back, count)
+        return _bottleneck(forwards, backwards, count)
     check_passes(stages, count, chunks)
     if name != "1f1b":
-        return _simulated(name, count, chunks, tuple(there), tuple(back), tuple(own), transfer)
-    return _recurrence(there, back, count, transfer)
+        return _simulated(
+            name, count, chunks, tuple(forwards), tuple(backwards), tuple(own), transfer
+        )
+    return _recurrence(forwards, backwards, count, transfer)
 
 
 def _even(
     name: str, stages: int, count: int, chunks: int, seconds: tuple[float, float, float]
 ) -> float | None:
     """Equal stages without transfers; None where no closed form holds."""
-    there, back, own = seconds  # of one chunk
-    work = count * chunks * (there + back)
+    forward, backward, own = seconds  # of one chunk
+    work = count * chunks * (forward + backward)
     if name == "zero-bubble":
         if count < stages:
             return None
-        inputs = back - own  # a weight pass longer than f or than this hides no more than that
-        return work + (stages - 1) * max(there + inputs - own, there, inputs)
+        inputs = backward - own  # a weight pass longer than f or than this hides no more than that
+        return work + (stages - 1) * max(forward + inputs - own, forward, inputs)
     if name == "gpipe" and count < stages:
         return None  # chunk by chunk, the first ranks wait for the last one's chunk before
-    return work + (stages - 1) * (there + back)
+    return work + (stages - 1) * (forward + backward)
 
 
-def _gpipe(there: Sequence[float], back: Sequence[float], count: int, transfer: float) -> float:
+def _gpipe(
+    forwards: Sequence[float], backwards: Sequence[float], count: int, transfer: float
+) -> float:
     """Two flow shops of equal jobs, one after the other: sum + (m - 1) x slowest, each way."""
-    hops = 2 * (len(there) - 1) * transfer
-    return math.fsum(there) + math.fsum(back) + (count - 1) * (max(there) + max(back)) + hops
+    hops = 2 * (len(forwards) - 1) * transfer
+    return (
+        math.fsum(forwards)
+        + math.fsum(backwards)
+        + (count - 1) * (max(forwards) + max(backwards))
+        + hops
+    )
 
 
-def _bottleneck(there: Sequence[float], back: Sequence[float], count: int) -> float:
+def _bottleneck(forwards: Sequence[float], backwards: Sequence[float], count: int) -> float:
     """1F1B with uneven stages, no transfers, more micro-batches than stages.
 
     The longest path keeps to one rank s between its first backward and its last forward pass:
     (m - 2 - w)(f + b) for w forward passes ahead. `_first_return` is the way there; by symmetry
     in time it is also the way from there to the end, f and b exchanged.
     """
-    before, after = _first_return(there, back), _first_return(back, there)
-    top, longest, below = len(there) - 1, 0.0, 0.0
-    for rank, (forward, backward) in enumerate(zip(there, back, strict=True)):
+    before, after = _first_return(forwards, backwards), _first_return(backwards, forwards)
+    top, longest, below = len(forwards) - 1, 0.0, 0.0
+    for rank, (forward, backward) in enumerate(zip(forwards, backwards, strict=True)):
         both = forward + backward
         steady = (count - 2 - (top - rank)) * both
         longest = max(longest, before[rank] + steady + after[rank], below + count * both)
@@ -119,26 +130,26 @@ def _bottleneck(there: Sequence[float], back: Sequence[float], count: int) -> fl
     return longest
 
 
-def _first_return(there: Sequence[float], back: Sequence[float]) -> list[float]:
+def _first_return(forwards: Sequence[float], backwards: Sequence[float]) -> list[float]:
     """When each rank ends its first backward pass, its forward passes ahead done."""
-    top, total, slowest = len(there) - 1, 0.0, 0.0
+    top, total, slowest = len(forwards) - 1, 0.0, 0.0
     ends: list[float] = []
-    for rank, seconds in enumerate(there):
+    for rank, seconds in enumerate(forwards):
         total += seconds
         slowest = max(slowest, seconds)
         ends.append(total + (top - rank) * slowest)
     later = 0.0
     for rank in range(top, -1, -1):
-        later = max(later, ends[rank]) + back[rank]
+        later = max(later, ends[rank]) + backwards[rank]
         ends[rank] = later
     return ends
 
 
 def _recurrence(
-    there: Sequence[float], back: Sequence[float], count: int, transfer: float
+    forwards: Sequence[float], backwards: Sequence[float], count: int, transfer: float
 ) -> float:
     """1F1B pass by pass, diagonal by diagonal, with two numbers per rank: exact and quick."""
-    size = len(there)
+    size = len(forwards)
     top = size - 1
     clock, returned = [0.0] * size, [0.0] * size
     for wave in range(count + size):
@@ -149,11 +160,11 @@ def _recurrence(
             if 0 <= index < count:
                 if rank < top and returned[rank + 1] + transfer > now:  # max() takes twice as long
                     now = returned[rank + 1] + transfer
-                now += back[rank]
+                now += backwards[rank]
                 returned[rank] = now
             if wave < count:
                 arrived += transfer
-                now = (arrived if arrived > now else now) + there[rank]  # noqa: FURB136
+                now = (arrived if arrived > now else now) + forwards[rank]  # noqa: FURB136
                 arrived = now
             clock[rank] = now
     return max(clock)
@@ -164,12 +175,12 @@ def _simulated(
     name: str,
     count: int,
     chunks: int,
-    there: tuple[float, ...],
-    back: tuple[float, ...],
+    forwards: tuple[float, ...],
+    backwards: tuple[float, ...],
     own: tuple[float, ...],
     transfer: float,
 ) -> float:
-    wires = usual_wiring(name, len(there) // chunks, count, chunks)
+    wires = usual_wiring(name, len(forwards) // chunks, count, chunks)
     if name == "zero-bubble":
-        back = tuple(both - weight for both, weight in zip(back, own, strict=True))
-    return max(run(wires, (*there, *back, *own), transfer)[1])
+        backwards = tuple(both - weight for both, weight in zip(backwards, own, strict=True))
+    return max(run(wires, (*forwards, *backwards, *own), transfer)[1])

@@ -121,7 +121,7 @@ def _hide_from_cpp(changes: Replacements) -> None:
     make = torch.Tensor._make_subclass
     dispatch = FakeTensor.__torch_dispatch__.__func__  # type: ignore[attr-defined]
     run = FakeTensorMode.dispatch
-    known = fake_tensors._DISPATCH_META_HANDLERS[_DEVICE]
+    default_handler = fake_tensors._DISPATCH_META_HANDLERS[_DEVICE]
 
     def make_on_cpu(*arguments: Any, **options: Any) -> Any:
         device = options.get("device_for_backend_keys")
@@ -142,7 +142,7 @@ def _hide_from_cpp(changes: Replacements) -> None:
     changes.set(torch.Tensor, "_make_subclass", staticmethod(make_on_cpu))
     changes.set(FakeTensor, "__torch_dispatch__", classmethod(dispatched))
     changes.set(FakeTensorMode, "dispatch", placed)
-    handlers = {_DEVICE: lambda args: without_card(known(args))}
+    handlers = {_DEVICE: lambda args: without_card(default_handler(args))}
     changes.set(
         fake_tensors, "_DISPATCH_META_HANDLERS", fake_tensors._DISPATCH_META_HANDLERS | handlers
     )
@@ -224,7 +224,7 @@ def _autocast(changes: Replacements) -> None:
     changes.set(
         scaler,
         "_maybe_opt_step",
-        lambda _scaler, optimizer, _state, *given, **more: optimizer.step(*given, **more),
+        lambda _scaler, optimizer, _state, *arguments, **more: optimizer.step(*arguments, **more),
     )
 
 

@@ -92,10 +92,10 @@ def add_adapters(trainee: Trainee, workload: Workload) -> None:
         "down": ("down_proj", "fc2"),
         "head": ("head",),
     }
-    wanted = [name for target in workload.lora_targets for name in names[target]]
+    linear_names = [name for target in workload.lora_targets for name in names[target]]
     if not {"q_proj"} & {name.rsplit(".", 1)[-1] for name, _ in trainee.named_modules()}:
         raise CannotSimulateError("LoRA is only built for models with rotary positions.")
-    config = LoraConfig(r=workload.lora_rank, target_modules=wanted, lora_dropout=0.0)
+    config = LoraConfig(r=workload.lora_rank, target_modules=linear_names, lora_dropout=0.0)
     inject_adapter_in_model(config, trainee)
     width = workload.adapter_bytes or (2 if workload.precision.endswith("-pure") else 4)
     for name, parameter in trainee.named_parameters():
@@ -149,24 +149,24 @@ def shard(trainee: Trainee, workload: Workload, strategy: Strategy, mesh: Device
         policy = MixedPrecisionPolicy(param_dtype=low, reduce_dtype=torch.float32)
     names = tuple(name for name in ("replicate", "shard") if name in (mesh.mesh_dim_names or ()))
     part = mesh if names == mesh.mesh_dim_names else mesh[names]
-    again = not strategy.keeps_gathered_weights
+    reshards = not strategy.keeps_gathered_weights
     for block in blocks_of(trainee):
-        fully_shard(block, mesh=part, mp_policy=policy, reshard_after_forward=again)
-    fully_shard(trainee, mesh=part, mp_policy=policy, reshard_after_forward=again)
+        fully_shard(block, mesh=part, mp_policy=policy, reshard_after_forward=reshards)
+    fully_shard(trainee, mesh=part, mp_policy=policy, reshard_after_forward=reshards)
 
 
 def materialise(trainee: nn.Module) -> None:
     """Give every parameter and buffer an uninitialised storage; call inside the fake mode."""
-    known: dict[int, nn.Parameter] = {}
+    replacements: dict[int, nn.Parameter] = {}
     for module in trainee.modules():
         for name, parameter in module._parameters.items():
             if parameter is None:
                 continue
-            if id(parameter) not in known:
-                known[id(parameter)] = nn.Parameter(
+            if id(parameter) not in replacements:
+                replacements[id(parameter)] = nn.Parameter(
                     _empty_like(parameter), requires_grad=parameter.requires_grad
                 )
-            module._parameters[name] = known[id(parameter)]
+            module._parameters[name] = replacements[id(parameter)]
         for name, buffer in module._buffers.items():
             if buffer is not None:
                 module._buffers[name] = _empty_like(buffer)

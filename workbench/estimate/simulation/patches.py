@@ -105,9 +105,9 @@ def _patch_attention() -> list[str]:
         from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS  # noqa: PLC0415
 
         for name in ("sdpa",):
-            known = ALL_ATTENTION_FUNCTIONS[name]
-            if not getattr(known, "recomputes", False):
-                replacement = checkpointed_attention(known)
+            attention = ALL_ATTENTION_FUNCTIONS[name]
+            if not getattr(attention, "recomputes", False):
+                replacement = checkpointed_attention(attention)
                 replacement.recomputes = True
                 ALL_ATTENTION_FUNCTIONS[name] = replacement
     except (ImportError, KeyError):

@@ -19,7 +19,7 @@ from workbench.estimate.simulation.refusal import CannotSimulateError
 
 _OPTIONS: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": False}
 _ATEN = torch.ops.aten
-_KEPT = {
+_SAVED_OPERATIONS = {
     _ATEN.mm.default,
     _ATEN._scaled_dot_product_flash_attention_for_cpu.default,  # noqa: SLF001
     torch.ops._c10d_functional.reduce_scatter_tensor.default,  # noqa: SLF001
@@ -57,8 +57,8 @@ def offload_activations(trainee: Trainee, strategy: Strategy) -> None:
     block: Any
     for block in blocks_of(trainee):
         if getattr(block, "gradient_checkpointing", False):  # around it: its input is what moves
-            again = block._gradient_checkpointing_func  # noqa: SLF001  (transformers' own hook)
-            block._gradient_checkpointing_func = partial(_on_host, again)  # noqa: SLF001
+            recompute = block._gradient_checkpointing_func  # noqa: SLF001  (transformers' own hook)
+            block._gradient_checkpointing_func = partial(_on_host, recompute)  # noqa: SLF001
         else:
             block.forward = partial(_on_host, block.forward)
 
@@ -124,7 +124,7 @@ def _every_second_matmul() -> Any:
     def policy(context: Any, function: Any, *_args: Any, **_kwargs: Any) -> CheckpointPolicy:
         if function is _ATEN.mm.default:
             seen[context.is_recompute] += 1
-        keep = function in _KEPT and not (
+        keep = function in _SAVED_OPERATIONS and not (
             function is _ATEN.mm.default and seen[context.is_recompute] % 2 == 0
         )
         return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE

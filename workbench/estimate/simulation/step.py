@@ -178,8 +178,8 @@ class Training:
 
     def _emulation(self) -> contextlib.AbstractContextManager[Any]:
         """CUDA's ways where CPU tensors have others."""
-        wanted = uses_autocast(self.workload, self.strategy) or self.workload.model.dropout
-        return CudaBehaviour() if wanted else contextlib.nullcontext()
+        emulates = uses_autocast(self.workload, self.strategy) or self.workload.model.dropout
+        return CudaBehaviour() if emulates else contextlib.nullcontext()
 
     def _split_loss(self) -> contextlib.AbstractContextManager[Any]:
         return loss_parallel() if self.strategy.tp > 1 else contextlib.nullcontext()
@@ -246,8 +246,11 @@ def unsharded_gradients(trainee: Trainee) -> list[Any]:
             group = module._get_fsdp_state()._fsdp_param_group
             for parameter in group.fsdp_params if group else ():
                 unsharded = getattr(parameter, "_unsharded_param", None)
-                kept = (parameter.unsharded_accumulated_grad, getattr(unsharded, "grad", None))
-                gradients += [each for each in kept if each is not None]
+                gradient_pair = (
+                    parameter.unsharded_accumulated_grad,
+                    getattr(unsharded, "grad", None),
+                )
+                gradients += [each for each in gradient_pair if each is not None]
     return gradients
 
 

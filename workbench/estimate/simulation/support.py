@@ -166,14 +166,14 @@ def _of_pipeline(workload: Workload, strategy: Strategy) -> dict[str, bool]:
 def _refuse_unsupported_fields(holder: str, value: Any, supported: set[str]) -> None:
     """Refuse a field that is neither supported nor at its default."""
     for field in fields(value):
-        given = getattr(value, field.name)
-        if field.name in supported or given == _default(field):
+        current = getattr(value, field.name)
+        if field.name in supported or current == _default(field):
             continue
-        if holder == "strategy" and is_dataclass(given):  # one library's options
-            _refuse_unsupported_fields(holder, given, supported)
+        if holder == "strategy" and is_dataclass(current):  # one library's options
+            _refuse_unsupported_fields(holder, current, supported)
             continue
         kind = "another library's" if holder == "kernels" else "not built here"
-        raise CannotSimulateError(f"{holder}.{field.name} = {given!r} is {kind}.")
+        raise CannotSimulateError(f"{holder}.{field.name} = {current!r} is {kind}.")
 
 
 def _default(field: Field[Any]) -> Any:

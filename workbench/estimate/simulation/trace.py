@@ -154,7 +154,7 @@ def timeline(trace: Trace, points: int = 2000) -> list[tuple[int, dict[str, int]
     names = [trace.part_of(block) for block in trace.blocks]
     points_kept: list[tuple[int, dict[str, int]]] = []
     live, best = 0, -1
-    kept: tuple[int, dict[str, int]] = (0, {})
+    highest: tuple[int, dict[str, int]] = (0, {})
     for index, event in enumerate(trace.events):
         number = event if event >= 0 else -event - 1
         block = trace.blocks[number]
@@ -163,8 +163,10 @@ def timeline(trace: Trace, points: int = 2000) -> list[tuple[int, dict[str, int]
             sums[names[number]] += size
             live += size
         if live > best:
-            best, kept = live, (index, dict(sums))
+            best, highest = live, (index, dict(sums))
         if index % stretch == stretch - 1 or index == len(trace.events) - 1:
-            points_kept.append((kept[0], {part: size for part, size in kept[1].items() if size}))
+            points_kept.append(
+                (highest[0], {part: size for part, size in highest[1].items() if size})
+            )
             best = -1
     return points_kept

@@ -88,17 +88,17 @@ class Tracker(TorchDispatchMode):
         """Say what the storages of `tensors` are, for their whole life."""
         for tensor in tensors:
             local = tensor._local_tensor if isinstance(tensor, DTensor) else tensor  # noqa: SLF001
-            known = self._live.get(local.untyped_storage()._cdata)  # noqa: SLF001
-            if known is not None and known[0] >= 0:
-                self.trace.blocks[known[0]].part = part
-                self.trace.blocks[known[0]].host = host
+            entry = self._live.get(local.untyped_storage()._cdata)  # noqa: SLF001
+            if entry is not None and entry[0] >= 0:
+                self.trace.blocks[entry[0]].part = part
+                self.trace.blocks[entry[0]].host = host
 
     def resized(self, storage: Any, size: int) -> None:
         """A storage was resized in place: free the old bytes, allocate the new ones."""
-        known = self._live.get(storage._cdata)  # noqa: SLF001
-        if known is None:
+        entry = self._live.get(storage._cdata)  # noqa: SLF001
+        if entry is None:
             return
-        number, reference = known
+        number, reference = entry
         on_cpu = reference.on_cpu
         if number >= 0:
             self.trace.free(number)
@@ -124,6 +124,6 @@ class Tracker(TorchDispatchMode):
         return self.trace.allocate(size, number, saving=saving, on_cpu=on_cpu)
 
     def _gone(self, reference: Any) -> None:
-        known = self._live.pop(reference.key, None)
-        if known is not None and known[0] >= 0:
-            self.trace.free(known[0])
+        entry = self._live.pop(reference.key, None)
+        if entry is not None and entry[0] >= 0:
+            self.trace.free(entry[0])

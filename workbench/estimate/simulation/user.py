@@ -193,9 +193,9 @@ def _watching(tracker: Tracker) -> Generator[None]:
 
     def before(optimizer: Any, *_call: Any) -> None:
         tracker.trace.enter(OPTIMIZER_STEP)
-        mine = [each for group in optimizer.param_groups for each in group["params"]]
-        tracker.mark(mine, PARAMETERS)
-        tracker.mark([each.grad for each in mine if each.grad is not None], GRADIENTS)
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
+        tracker.mark(parameters, PARAMETERS)
+        tracker.mark([each.grad for each in parameters if each.grad is not None], GRADIENTS)
 
     def after(optimizer: Any, *_call: Any) -> None:
         states, host = states_of(optimizer)

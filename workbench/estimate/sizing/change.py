@@ -55,8 +55,12 @@ class Change:
         """Options that were given to the job and change nothing after it."""
         before = of_job(job.workload.model, job.workload, job.strategy)
         after = {**before, **self.workload, **self.kernels, **self.strategy}
-        given = [name for name, value in job.given.items() if value is not None and name in before]
-        return unmet([one for one in given if one not in values and is_met(one, before)], after)
+        option_names = [
+            name for name, value in job.given.items() if value is not None and name in before
+        ]
+        return unmet(
+            [name for name in option_names if name not in values and is_met(name, before)], after
+        )
 
     def options(self, job: Job) -> str:
         """The options of ``workbench memory`` that make it."""

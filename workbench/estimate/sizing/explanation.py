@@ -55,13 +55,13 @@ def explain(
     peak = _winning(estimate)
     if peak is None:
         return ()
-    every = switches(job)
-    remedies = [switch for switch in every if not switch.changes_result]
+    all_switches = switches(job)
+    remedies = [switch for switch in all_switches if not switch.changes_result]
     winner = _winner(peak, workload, remedies)
     states = _states(estimate, peak, workload, remedies)
     text, _, remedy = winner.partition(_BEST)
     sentences = [
-        _usual(estimate, every),
+        _usual(estimate, all_switches),
         text.rstrip() if remedy and states.endswith(remedy) else winner,
         states,
         _runner_up(estimate),
@@ -71,9 +71,9 @@ def explain(
     return tuple(sentence for sentence in sentences if sentence)
 
 
-def _usual(estimate: Estimate, every: Sequence[Switch]) -> str:
+def _usual(estimate: Estimate, all_switches: Sequence[Switch]) -> str:
     """What people do first for such a job, where the job as it stands does not fit."""
-    usual = next((switch for switch in every if switch.usual), None)
+    usual = next((switch for switch in all_switches if switch.usual), None)
     if usual is None or leaves_headroom(estimate) is not False:
         return ""
     needs = f"{format_bytes(usual.on_card_bytes)} on the card"
@@ -91,13 +91,13 @@ def _winner(peak: Peak, workload: Workload, remedies: Sequence[Switch]) -> str:
     passing = {name: size for name, size in peak.parts.items() if name not in _LASTING and size}
     parts = passing or dict(peak.parts)
     ranked = sorted(parts, key=lambda name: -parts[name])
-    named = [ranked[0], *(name for name in ranked[1:2] if parts[name] > peak.total_bytes / 20)]
-    what = " and ".join(
-        f"{format_bytes(parts[name])} {_in_words(name, peak, workload)}" for name in named
+    largest = [ranked[0], *(name for name in ranked[1:2] if parts[name] > peak.total_bytes / 20)]
+    holdings = " and ".join(
+        f"{format_bytes(parts[name])} {_in_words(name, peak, workload)}" for name in largest
     )
     moment = _MOMENTS.get(peak.name, peak.name)
-    text = f"The peak is {moment}: it holds {what}."
-    best_by_part = (_remedy(remedies, peak, (name,)) for name in named)
+    text = f"The peak is {moment}: it holds {holdings}."
+    best_by_part = (_remedy(remedies, peak, (name,)) for name in largest)
     best = max(filter(None, best_by_part), key=lambda remedy: remedy.saves_bytes, default=None)
     return f"{text} {_advice(best)}" if best else text
 
@@ -126,8 +126,8 @@ def _remedy(remedies: Sequence[Switch], peak: Peak, parts: tuple[str, ...]) -> S
     if not useful:
         return None
     best = max(switch.saves_bytes for switch in useful)
-    near = [switch for switch in useful if switch.saves_bytes >= 0.85 * best]
-    return min(near, key=lambda switch: (switch.tier, -switch.saves_bytes))
+    close = [switch for switch in useful if switch.saves_bytes >= 0.85 * best]
+    return min(close, key=lambda switch: (switch.tier, -switch.saves_bytes))
 
 
 def _at(estimate: Estimate, name: str, parts: tuple[str, ...]) -> int:
@@ -146,10 +146,10 @@ def _states(estimate: Estimate, peak: Peak, workload: Workload, remedies: Sequen
     share = size / max(1, estimate.allocated_bytes)
     if share < 0.5:
         return ""
-    what = "The frozen weights and the adapters' states"
+    states = "The frozen weights and the adapters' states"
     if not workload.lora_rank:
-        what = "Weights, gradients and optimizer states"
-    text = f"{what} hold {format_bytes(size)}, {share:.0%} of what is allocated."
+        states = "Weights, gradients and optimizer states"
+    text = f"{states} hold {format_bytes(size)}, {share:.0%} of what is allocated."
     remedy = _remedy(remedies, peak, _STATES)
     if remedy is None:
         return f"{text} No switch on this many GPUs lowers them without changing the result."

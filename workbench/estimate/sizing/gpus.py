@@ -120,8 +120,8 @@ def smallest_gpu(
     fitting: list[GpuFit] = []
     for gpu in candidates if candidates is not None else _usual(workload):
         cluster = Cluster.rented(gpu, gpus=min(NODE, strategy.world_size))
-        there = workload if job is None else job.in_layout(strategy, gpu.arch)[0]
-        estimate = training_memory(there, strategy, cluster)
+        laid_out = workload if job is None else job.in_layout(strategy, gpu.arch)[0]
+        estimate = training_memory(laid_out, strategy, cluster)
         if leaves_headroom(estimate, headroom):
             fitting.append(GpuFit(gpu=gpu, estimate=estimate))
     return tuple(sorted(fitting, key=lambda fit: (fit.gpu.memory_bytes, fit.gpu.id)))
@@ -156,13 +156,13 @@ def fewest_gpus(
     if gpu is None:
         raise UsageError("fewest_gpus needs a GPU, such as gpu='h100', or a job that names one.")
     job = as_job(workload, Strategy.parse("single", 1), Cluster.rented(gpu, gpus=1))
-    alone = list(_on_one(job, gpu, headroom))
+    on_one = list(_on_one(job, gpu, headroom))
     many = [
         option
         for name in strategies
         if name != "single" and (option := _first_count(job, gpu, name, headroom)) is not None
     ]
-    return (*alone, *sorted(many, key=lambda option: option.gpus))
+    return (*on_one, *sorted(many, key=lambda option: option.gpus))
 
 
 def _on_one(job: Job, gpu: str | Accelerator, headroom: float) -> Iterator[Option]:
@@ -206,16 +206,16 @@ def _laid_out(job: Job, layout: Strategy, cluster: Cluster) -> Job:
     """
     if not job.given:
         return replace(job, strategy=layout, cluster=cluster)
-    given, now = set(job.given), job.strategy.options()
-    if isinstance(asked := job.given.get("strategy"), Strategy):
-        given |= asked.options_beside_name().keys()
-    given &= declared(Strategy).keys()
-    layout = layout.with_options(**{name: now[name] for name in given})
+    option_names, now = set(job.given), job.strategy.options()
+    if isinstance(requested := job.given.get("strategy"), Strategy):
+        option_names |= requested.options_beside_name().keys()
+    option_names &= declared(Strategy).keys()
+    layout = layout.with_options(**{name: now[name] for name in option_names})
     usual = Strategy(name="").options()
-    left_out = ignored(layout, given)
+    left_out = ignored(layout, option_names)
     layout = layout.with_options(**{name: usual[name] for name in left_out})
-    card, here = cluster.accelerator, job.cluster
-    is_same = isinstance(here, Cluster) and here.accelerator == card
+    card, old_cluster = cluster.accelerator, job.cluster
+    is_same = isinstance(old_cluster, Cluster) and old_cluster.accelerator == card
     return job.changed(
         strategy=layout,
         gpu=job.given.get("gpu") if is_same or card is None else card.id,
@@ -244,15 +244,15 @@ def _first_count(job: Job, gpu: str | Accelerator, name: str, headroom: float) -
         cluster = Cluster.rented(gpu, gpus=count // nodes, nodes=nodes)
         for layout in _layouts(name, count):
             try:
-                there = _laid_out(job, layout, cluster)
-                estimate = training_memory(there)
+                laid_out = _laid_out(job, layout, cluster)
+                estimate = training_memory(laid_out)
             except UsageError:
                 continue  # heads or experts do not divide, or 4-bit weights cannot be split
             if leaves_headroom(estimate, headroom):
                 return Option(
                     nodes=nodes,
-                    strategy=there.strategy,
-                    workload=there.workload,
+                    strategy=laid_out.strategy,
+                    workload=laid_out.workload,
                     estimate=estimate,
                 )
         count *= 2

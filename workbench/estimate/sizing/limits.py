@@ -116,18 +116,18 @@ def _largest(
     if smallest is None:
         reason = "no card to answer against; name a GPU"
         return Answer(value=None, unit=unit, headroom=headroom, reason=reason)
-    kept = f"{headroom:.0%} of the card kept free as headroom"
+    headroom_note = f"{headroom:.0%} of the card kept free as headroom"
     if not smallest:
-        what = f"{first:,} {unit} need" if first > 1 else f"1 {unit.removesuffix('s')} needs"
-        reason = f"even {what} {_needs(at(first))}; {kept}"
+        subject = f"{first:,} {unit} need" if first > 1 else f"1 {unit.removesuffix('s')} needs"
+        reason = f"even {subject} {_needs(at(first))}; {headroom_note}"
         return Answer(value=0, unit=unit, headroom=headroom, reason=reason)
     last = max(1, limit // step)
     index = _boundary(fits, last)
     largest = size(index)
     if index == last:
-        reason = f"the most that is possible here; {kept}"
+        reason = f"the most that is possible here; {headroom_note}"
     else:
-        reason = f"{size(index + 1):,} would need {_needs(at(size(index + 1)))}; {kept}"
+        reason = f"{size(index + 1):,} would need {_needs(at(size(index + 1)))}; {headroom_note}"
     return Answer(value=largest, unit=unit, headroom=headroom, reason=reason, estimate=at(largest))
 
 

@@ -61,13 +61,13 @@ def _recompute(workload: Workload, strategy: Strategy) -> Iterator[Change]:
         "mlp": "checkpoint() around the MLP",
         "op": "checkpoint() with create_selective_checkpoint_contexts",
     }
-    for part, (share, what) in costs.items():
+    for part, (share, repeated) in costs.items():
         if part == "attention" and workload.attention != "eager":
             continue  # fused attention keeps no scores: nothing to save
         yield Change(
             strategy={"recompute": "selective", "recompute_parts": (part,)},
             name=f"recompute {part}",
-            cost=f"{_again(workload, share)}: {what}",
+            cost=f"{_again(workload, share)}: {repeated}",
             in_practice=practice[part],
         )
 
@@ -118,13 +118,13 @@ def _sharding(workload: Workload, strategy: Strategy) -> Iterator[Change]:
 
 def _renamed(strategy: Strategy, change: dict[str, Any], cost: str, label: str = "") -> Change:
     name = layout_name(strategy.with_options(**change))
-    gone, dropped = _unread(strategy, change)
+    removed, dropped = _unread(strategy, change)
     practice = {
         "f": "fully_shard(block) per block, then fully_shard(model)",
         "z": f'DeepSpeed: "zero_optimization": {{"stage": {name[4:5]}}}',
     }
     return Change(
-        strategy={"name": name} | change | gone,
+        strategy={"name": name} | change | removed,
         name="reshard after forward" if label else name,
         cost=cost,
         given={"strategy": name} | dropped,
@@ -136,8 +136,10 @@ def _unread(
     strategy: Strategy, change: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, None]]:
     """What no one reads any more after a change, and which options that leaves out."""
-    gone = unread(strategy.with_options(**change))
-    return gone, dict.fromkeys(name for name in gone if name in strategy.options_beside_name())
+    removed = unread(strategy.with_options(**change))
+    return removed, dict.fromkeys(
+        name for name in removed if name in strategy.options_beside_name()
+    )
 
 
 def layout_name(strategy: Strategy) -> str:
@@ -199,10 +201,10 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Change]:
         yield _moved(workload, strategy, ("optimizer", "parameters"), how)
     if single and stage is None and not offloaded:
         third: dict[str, Any] = {"name": "zero3", "zero_stage": 3}
-        gone, dropped = _unread(strategy, third)
-        third |= gone
-        layout, what = strategy.with_options(**third), ("optimizer", "parameters")
-        moved = _moved(workload, layout, what, 'DeepSpeed: "offload_param"')
+        removed, dropped = _unread(strategy, third)
+        third |= removed
+        layout, states = strategy.with_options(**third), ("optimizer", "parameters")
+        moved = _moved(workload, layout, states, 'DeepSpeed: "offload_param"')
         yield replace(
             moved,
             strategy=third | dict(moved.strategy),
@@ -210,9 +212,9 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             name="ZeRO-3 offload",
         )
     if "activations" not in offloaded and strategy.pp == 1 and workload.model.kind != "module":
-        kept = tuple(dict.fromkeys((*strategy.offload, "activations")))
+        offload = tuple(dict.fromkeys((*strategy.offload, "activations")))
         yield Change(
-            strategy={"offload": kept},
+            strategy={"offload": offload},
             name="offload activations",
             cost="everything kept for backward crosses PCIe twice per micro-batch",
             in_practice="with torch.autograd.graph.save_on_cpu(pin_memory=True)",
@@ -221,14 +223,14 @@ def _offload(workload: Workload, strategy: Strategy) -> Iterator[Change]:
 
 
 def _moved(
-    workload: Workload, strategy: Strategy, what: tuple[str, ...], in_practice: str
+    workload: Workload, strategy: Strategy, states: tuple[str, ...], in_practice: str
 ) -> Change:
-    kept = tuple(dict.fromkeys((*what, *strategy.offload)))
-    with_weights = "parameters" in what
+    offload = tuple(dict.fromkeys((*states, *strategy.offload)))
+    with_weights = "parameters" in states
     size = format_bytes(_traffic(workload, strategy, with_weights=with_weights))
     return Change(
-        strategy={"offload": kept},
-        name=f"offload {' + '.join(what)}",
+        strategy={"offload": offload},
+        name=f"offload {' + '.join(states)}",
         cost=f"about {size} over PCIe per step and GPU, and the update runs on the host's CPU",
         in_practice=in_practice,
         on_host=STATES if with_weights else ("master copy", "optimizer states"),

@@ -135,7 +135,9 @@ def _switches(job: Job) -> Iterator[Switch]:
 
 
 def _switch(change: Change, job: Job, before: Estimate, after: Job, estimate: Estimate) -> Switch:
-    host = sum(max(0, _held(before, part) - _held(estimate, part)) for part in change.on_host)
+    host = sum(
+        max(0, _most_held(before, part) - _most_held(estimate, part)) for part in change.on_host
+    )
     return Switch(
         name=change.name,
         saves_bytes=before.on_card_bytes - estimate.on_card_bytes,
@@ -153,7 +155,7 @@ def _switch(change: Change, job: Job, before: Estimate, after: Job, estimate: Es
     )
 
 
-def _held(estimate: Estimate, part: str) -> int:
+def _most_held(estimate: Estimate, part: str) -> int:
     """The most of a part that any peak of any stage holds."""
     return max(
         (peak.parts.get(part, 0) for stage in estimate.stages for peak in stage.peaks), default=0

@@ -125,9 +125,14 @@ def _preset(kernels: ImplementationAssumptions, change: Mapping[str, Any]) -> di
     """
     before, after = (
         next(
-            (name for name, preset in KERNELS.items() if _of_preset(preset) == _of_preset(one)), ""
+            (
+                name
+                for name, preset in KERNELS.items()
+                if _of_preset(preset) == _of_preset(assumptions)
+            ),
+            "",
         )
-        for one in (kernels, replace(kernels, **change))
+        for assumptions in (kernels, replace(kernels, **change))
     )
     return {"kernels": after} if before and after else None
 

@@ -108,12 +108,12 @@ def advise(job: Job, facts: RunFacts | None = None) -> tuple[Advice, ...]:
     workload, strategy, cluster = job.workload, job.strategy, job.cluster
     if isinstance(cluster, str) or cluster.accelerator is None:
         raise UsageError("The cluster's accelerator is not in the catalog: name a GPU.")
-    gpu, count, known = cluster.accelerator, cluster.world_size, facts or RunFacts()
-    conditions = known.conditions
+    gpu, count, run_facts = cluster.accelerator, cluster.world_size, facts or RunFacts()
+    conditions = run_facts.conditions
     answers = [
-        need_more_gpus(job, gpu, known.tokens, known.deadline_hours, conditions),
+        need_more_gpus(job, gpu, run_facts.tokens, run_facts.deadline_hours, conditions),
         memory_rubric(workload, gpu, count),
-        batch_limits(workload, strategy, cluster, known.loss),
+        batch_limits(workload, strategy, cluster, run_facts.loss),
         recompute_cost(workload, strategy, cluster, conditions),
     ]
     if count > 1:
@@ -125,14 +125,18 @@ def advise(job: Job, facts: RunFacts | None = None) -> tuple[Advice, ...]:
             answers.append(all_reduce_time(size, cluster, conditions))
         if not workload.lora_rank:
             answers.append(zero_savings(workload, count))
-    if known.rate is not None:
+    if run_facts.rate is not None:
         batch = workload.tokens_per_step(strategy.data_ranks)
-        before = batch if known.rate_batch_tokens is None else known.rate_batch_tokens
+        before = batch if run_facts.rate_batch_tokens is None else run_facts.rate_batch_tokens
         answers.append(
-            learning_rate_advice(scaled_rate(known.rate, before, batch, workload.optimizer))
+            learning_rate_advice(scaled_rate(run_facts.rate, before, batch, workload.optimizer))
         )
-    if known.offer is not None:
-        answers.append(instance_sanity(workload, strategy, known.offer, cluster.nodes, conditions))
-    if known.checkpoint_seconds is not None and known.interruption_hours is not None:
-        answers.append(checkpoint_advice(known.checkpoint_seconds, known.interruption_hours))
+    if run_facts.offer is not None:
+        answers.append(
+            instance_sanity(workload, strategy, run_facts.offer, cluster.nodes, conditions)
+        )
+    if run_facts.checkpoint_seconds is not None and run_facts.interruption_hours is not None:
+        answers.append(
+            checkpoint_advice(run_facts.checkpoint_seconds, run_facts.interruption_hours)
+        )
     return tuple(answers)

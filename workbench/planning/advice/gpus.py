@@ -203,7 +203,7 @@ def _steps(on_one: Job, several: list[Option]) -> tuple[str, ...]:
 def memory_rubric(workload: Workload, gpu: str | Accelerator, gpus: int | None = None) -> Advice:
     """How many GPUs weights, gradients and optimizer states need at least, activations apart.
 
-    `gpus`: how many there are; None = no one has chosen yet.
+    `gpus`: how many there are; None = not chosen yet.
 
     Raises:
         UsageError: an unknown GPU.
@@ -244,5 +244,5 @@ def state_bytes(workload: Workload, strategy: Strategy | None = None) -> int:
     >>> state_bytes(job) / model.parameters
     16.0
     """
-    held = ranks_of(workload, strategy or _SINGLE)[0].states
-    return held.weights + held.gradients + held.optimizer + held.master
+    states = ranks_of(workload, strategy or _SINGLE)[0].states
+    return states.weights + states.gradients + states.optimizer + states.master

@@ -44,8 +44,8 @@ def nvlink_or_pcie(
     )
     accelerator = cluster.accelerator
     assert accelerator is not None, "step_time has checked it"
-    here = step_time(workload, strategy, cluster, conditions)
-    waiting = here.exposed_seconds / here.step_seconds
+    step = step_time(workload, strategy, cluster, conditions)
+    waiting = step.exposed_seconds / step.step_seconds
     penalty = slow.step_seconds / fast.step_seconds - 1
     return _NVLINK_OR_PCIE.advice(
         verdict=_verdict(cluster, accelerator, penalty),
@@ -98,12 +98,12 @@ def all_reduce_time(
         raise UsageError(f"gradient_bytes must be above 0 and below 1e15, not {gradient_bytes}.")
     if accelerator is None or count < 2:
         raise UsageError("An all-reduce needs at least 2 GPUs of a kind in the catalog.")
-    given = conditions or Conditions()
+    measured = conditions or Conditions()
     seconds: dict[str, float] = {}
     for link in ("nvlink", "pcie") if accelerator.has_link else ("pcie",):
-        network = links(replace(cluster, link=link), given)
+        network = links(replace(cluster, link=link), measured)
         seconds[link] = network.reduce_seconds(gradient_bytes, network.group(count, 1))
-    small = links(cluster, given)
+    small = links(cluster, measured)
     tiny = small.reduce_seconds(1024, small.group(count, 1))
     by_link = ", ".join(
         f"{format_seconds(value)} over {'NVLink' if name == 'nvlink' else 'PCIe'}"

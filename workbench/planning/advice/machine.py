@@ -61,11 +61,11 @@ def instance_sanity(
         UsageError: an impossible layout, or other ranks than GPUs.
     """
     cluster = _one_rank_each(strategy, offer, nodes)
-    given = conditions or Conditions()
-    step = step_time(workload, strategy, cluster, replace(given, input_seconds=0.0))
+    measured = conditions or Conditions()
+    step = step_time(workload, strategy, cluster, replace(measured, input_seconds=0.0))
     waiting = step.exposed_seconds / step.step_seconds
     gather, memory = _host_bytes(workload, strategy, cluster)
-    cores = _cores_per_gpu(given, step.step_seconds / workload.accumulate)
+    cores = _cores_per_gpu(measured, step.step_seconds / workload.accumulate)
     verdict = _verdict(offer, nodes, cores, memory)
     too_little = verdict.startswith(_SHORT)
     return _INSTANCE_SANITY.advice(
@@ -106,8 +106,10 @@ def known_offer(cluster: Cluster) -> Offer | None:
     gpu = cluster.accelerator
     if gpu is None:
         return None
-    every = prices.offers(gpu=gpu.id, live=False)
-    priced = [offer for offer in every if offer.gpus == len(cluster.gpus) and offer.usd_per_hour]
+    all_offers = prices.offers(gpu=gpu.id, live=False)
+    priced = [
+        offer for offer in all_offers if offer.gpus == len(cluster.gpus) and offer.usd_per_hour
+    ]
     plain = [offer for offer in priced if not offer.marks]
     return min(plain or priced, key=lambda offer: offer.usd_per_hour or 0.0, default=None)
 
@@ -115,9 +117,11 @@ def known_offer(cluster: Cluster) -> Offer | None:
 def _gather_step(gather: int, memory: int, has: int | None) -> tuple[str, ...]:
     if not gather or (has is not None and has >= memory + gather):
         return ()
-    more, there = format_bytes(gather), format_bytes(has)
+    gathered, memory_text = format_bytes(gather), format_bytes(has)
     how = "Save sharded (torch.distributed.checkpoint)"
-    return (f"{how}: gathered on one rank it takes {more} more; the machine has {there}.",)
+    return (
+        f"{how}: gathered on one rank it takes {gathered} more; the machine has {memory_text}.",
+    )
 
 
 def _port(offer: Offer) -> float | None:
@@ -126,7 +130,7 @@ def _port(offer: Offer) -> float | None:
 
 
 def _verdict(offer: Offer, nodes: int, cores: int, memory: int) -> str:
-    """What is too little, and what no one says."""
+    """What is too little, and what is unknown."""
     has = offer.memory_bytes
     items = [
         ("cores per GPU", offer.cpu_cores and offer.cpu_cores / offer.gpus, cores),
@@ -135,11 +139,11 @@ def _verdict(offer: Offer, nodes: int, cores: int, memory: int) -> str:
     if nodes > 1:
         items.append(("Gbit/s per GPU between nodes", _port(offer), _PORT_GBITS))
     short = [
-        f"{given:.3g} {name}, {needed:.3g} needed"
-        for name, given, needed in items
-        if given is not None and given < needed
+        f"{available:.3g} {name}, {needed:.3g} needed"
+        for name, available, needed in items
+        if available is not None and available < needed
     ]
-    unknown = [name for name, given, _ in items if given is None]
+    unknown = [name for name, available, _ in items if available is None]
     verdict = "What is known suffices." if unknown else "Cores, memory and network suffice."
     if short:
         verdict = f"{_SHORT}: {'; '.join(short)}."

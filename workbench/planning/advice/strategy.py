@@ -49,7 +49,7 @@ def ddp_or_fsdp(
 ) -> Advice:
     """Whether plain data parallelism is enough; memory decides, time second.
 
-    `strategy`: the one that is meant, whose recompute both have; None = no one has chosen yet.
+    `strategy`: the chosen one, whose recompute both have; None = not chosen yet.
 
     Raises:
         UsageError: fewer than two GPUs, or an accelerator that is not in the catalog.
@@ -65,10 +65,10 @@ def ddp_or_fsdp(
     best = min(seconds, key=lambda name: seconds[name])
     if fits["ddp"] != fits["fsdp"]:
         best = "ddp" if fits["ddp"] else "fsdp"
-    meant = strategy.name if strategy is not None and strategy.name in layouts else None
-    other = meant is not None and (meant != best or not fits[meant])
+    chosen = strategy.name if strategy is not None and strategy.name in layouts else None
+    other = chosen is not None and (chosen != best or not fits[chosen])
     return _DDP_OR_FSDP.advice(
-        holds=None if meant is None else not other,
+        holds=None if chosen is None else not other,
         next=f"--strategy {best}" if other and any(fits.values()) else "",
         verdict=f"{best.upper()}."
         if any(fits.values())
@@ -89,15 +89,15 @@ def ddp_or_fsdp(
     )
 
 
-def _ddp_and_fsdp(count: int, meant: Strategy | None) -> dict[str, Strategy]:
-    """Both by name: the one that is meant as it is, the other with the same recompute."""
+def _ddp_and_fsdp(count: int, chosen: Strategy | None) -> dict[str, Strategy]:
+    """Both by name: the chosen one as it is, the other with the same recompute."""
     layouts = {name: Strategy.parse(name, count) for name in ("ddp", "fsdp")}
-    if meant is None:
+    if chosen is None:
         return layouts
     names = ("recompute", "recompute_parts", "recompute_layers")
-    same = {name: getattr(meant, name) for name in names}
+    same = {name: getattr(chosen, name) for name in names}
     layouts = {name: layout.with_options(**same) for name, layout in layouts.items()}
-    return layouts | ({meant.name: meant} if meant.name in layouts else {})
+    return layouts | ({chosen.name: chosen} if chosen.name in layouts else {})
 
 
 def _estimates(
@@ -125,8 +125,8 @@ def zero_savings(workload: Workload, gpus: int) -> Advice:
     base = replace(workload, accumulate=1)
     unsharded = state_bytes(base, Strategy.parse("zero1", 1))
     left = {stage: state_bytes(base, Strategy.parse(f"zero{stage}", gpus)) for stage in (1, 2, 3)}
-    share = {stage: unsharded / held for stage, held in left.items()}
-    each = {stage: held / workload.model.parameters for stage, held in left.items()}
+    share = {stage: unsharded / stage_bytes for stage, stage_bytes in left.items()}
+    each = {stage: stage_bytes / workload.model.parameters for stage, stage_bytes in left.items()}
     numbers: dict[str, Number] = {
         "gpus": gpus,
         "bytes_per_parameter": unsharded / base.model.parameters,

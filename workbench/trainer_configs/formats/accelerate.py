@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.trainer_configs.document import Document
-from workbench.trainer_configs.format import Beside, Format, Group
+from workbench.trainer_configs.format import Companion, Format, Group
 from workbench.trainer_configs.formats import deepspeed, transformers
 from workbench.trainer_configs.rules import ANY, MANY, Choice, Number, below
 
@@ -52,7 +52,7 @@ ACCELERATE = Format(
     spell_anew=spell_anew,
     fixed={"compute_environment": "LOCAL_MACHINE", "machine_rank": 0},
     environment=(  # MULTI_CPU and use_cpu start ranks with mpirun alone; so ranks on CPU start too
-        Beside(
+        Companion(
             when={"device": "cpu"},
             keys={"ACCELERATE_USE_CPU": "true", "CUDA_VISIBLE_DEVICES": ""},
         ),

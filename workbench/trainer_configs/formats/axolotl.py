@@ -53,9 +53,11 @@ def _spell_sharding_anew(document: Document) -> None:
             document.put("fsdp_config.offload_params", value=True)
     if document.get("fsdp_version") != 1:
         return
-    named = str(document.get("fsdp_config.sharding_strategy") or "").lower()
-    known = [word for word in (named, *words) if word in transformers.SHARDING_WORDS]
-    kind = known[0] if known else "full_shard"
+    strategy_word = str(document.get("fsdp_config.sharding_strategy") or "").lower()
+    sharding_words = [
+        word for word in (strategy_word, *words) if word in transformers.SHARDING_WORDS
+    ]
+    kind = sharding_words[0] if sharding_words else "full_shard"
     if document.get("fsdp_config.reshard_after_forward") is None:
         document.put("fsdp_config.reshard_after_forward", transformers.SHARDING_WORDS[kind])
     if kind == "hybrid_shard":

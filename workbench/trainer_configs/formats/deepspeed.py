@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.trainer_configs.format import Format, Group
-from workbench.trainer_configs.limits import Beside, Impossible
+from workbench.trainer_configs.limits import Companion, Impossible
 from workbench.trainer_configs.rules import ANY, Choice, Number
 
 NVME_PATH = "/local_nvme"
@@ -96,8 +96,8 @@ DEEPSPEED = Format(
             "or lion",
         ),
     ),
-    beside=(
-        Beside(  # the script's own AdamW, which is refused beside the offload without this
+    companions=(
+        Companion(  # the script's own AdamW, which is refused beside the offload without this
             when={"optimizer": "adamw", "offload_optimizer": True, "data_parallel": ZEROS},
             keys={"zero_force_ds_cpu_optimizer": False},
         ),

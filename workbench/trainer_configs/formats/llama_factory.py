@@ -14,7 +14,7 @@ _OF_LORA = {"lora": True}
 LLAMA_FACTORY: Format = replace(
     transformers.TRANSFORMERS,
     trainer="llama-factory",
-    others=(),
+    other_trainers=(),
     syntax="yaml",
     file="train.yaml",
     signatures=(("finetuning_type",), ("cutoff_len",), ("template", "model_name_or_path")),
@@ -26,7 +26,7 @@ LLAMA_FACTORY: Format = replace(
     parsed_by="",
     conflicts=(("bf16", "fp16"), ("pure_bf16", "fp16"), ("fsdp", "deepspeed")),
     fixed={"stage": "sft", "do_train": True, "output_dir": "out"},
-    beside=transformers.ON_CPU,
+    companions=transformers.ON_CPU,
     left_open="data set, template, learning rate, number of epochs",
     objectives={"stage": ("rm", "ppo", "dpo", "kto")},
     impossible=(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
-from workbench.trainer_configs.limits import NEEDS_GPUS, Beside, Impossible
+from workbench.trainer_configs.limits import NEEDS_GPUS, Companion, Impossible
 from workbench.trainer_configs.rules import ANY, MANY, Choice, Number, switch
 
 _ARGUMENTS = "NVIDIA/Megatron-LM megatron/training/arguments.py 0.19 (d98e8a64)"
@@ -114,7 +114,7 @@ _NO_FSDP2 = frozenset({"replicated", "zero1"})
 
 MEGATRON_LM = Format(
     trainer="megatron-lm",
-    others=("megatron-deepspeed",),
+    other_trainers=("megatron-deepspeed",),
     syntax="arguments",
     file="pretrain.sh",
     script="pretrain_gpt.py",
@@ -133,13 +133,13 @@ MEGATRON_LM = Format(
         "zero_stage": "its distributed optimizer is ZeRO-1; for ZeRO-3 it has FSDP",
     },
     impossible=_IMPOSSIBLE,
-    beside=(
-        Beside(when=_OF_FSDP2, keys={"no_gradient_accumulation_fusion": True}),
-        Beside(when={"offload_optimizer": True}, keys={"use_precision_aware_optimizer": True}),
+    companions=(
+        Companion(when=_OF_FSDP2, keys={"no_gradient_accumulation_fusion": True}),
+        Companion(when={"offload_optimizer": True}, keys={"use_precision_aware_optimizer": True}),
     ),
     environment=(  # its check before Blackwell; FSDP2 wants several connections
-        Beside(when={"tp": MANY, "data_parallel": _NO_FSDP2}, keys=_ONE_CONNECTION),
-        Beside(when={"cp": MANY, "data_parallel": _NO_FSDP2}, keys=_ONE_CONNECTION),
+        Companion(when={"tp": MANY, "data_parallel": _NO_FSDP2}, keys=_ONE_CONNECTION),
+        Companion(when={"cp": MANY, "data_parallel": _NO_FSDP2}, keys=_ONE_CONNECTION),
     ),
     harmless=(
         *("no_gradient_accumulation_fusion", "use_precision_aware_optimizer"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.trainer_configs.format import Format, Group
-from workbench.trainer_configs.limits import FSDP2_OPTIMIZERS, Beside, Impossible
+from workbench.trainer_configs.limits import FSDP2_OPTIMIZERS, Companion, Impossible
 from workbench.trainer_configs.rules import ANY, MANY, Choice, Names, Number, switch
 
 _BUILDERS = {
@@ -126,8 +126,8 @@ TORCHTUNE = Format(
     },
     objectives={"loss._component_": ("*rlhf*",), "teacher_model": ("*",)},
     impossible=_IMPOSSIBLE,
-    beside=(
-        Beside(
+    companions=(
+        Companion(
             when={"tp": MANY},
             keys={"tensor_parallel_plan._component_": "torchtune.models.llama3.base_llama_tp_plan"},
         ),

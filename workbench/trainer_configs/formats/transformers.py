@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from workbench.describe.workload import LORA_TARGETS
 from workbench.trainer_configs.document import Document
-from workbench.trainer_configs.format import Beside, Format, Group
+from workbench.trainer_configs.format import Companion, Format, Group
 from workbench.trainer_configs.formats import deepspeed
 from workbench.trainer_configs.limits import OPTIMIZERS
 from workbench.trainer_configs.rules import ANY, Choice, Names, Number, below, switch, texts
@@ -204,7 +204,7 @@ HARMLESS = (
 )
 
 
-ON_CPU = (Beside(when={"device": "cpu"}, keys={"use_cpu": True}),)
+ON_CPU = (Companion(when={"device": "cpu"}, keys={"use_cpu": True}),)
 """Of a host with GPUs, which are taken otherwise."""
 SHARDING_WORDS = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": True}
 """Words in ``fsdp`` -> whether gathered weights are freed after forward."""
@@ -294,7 +294,7 @@ OBJECTIVES: dict[str, tuple[str, ...]] = dict.fromkeys(
 """Arguments that TRL's other trainers have, and its SFT has not."""
 TRANSFORMERS = Format(
     trainer="transformers",
-    others=("peft", "pytorch", "alst"),
+    other_trainers=("peft", "pytorch", "alst"),
     syntax="arguments",
     file="train.sh",
     signatures=(
@@ -318,7 +318,7 @@ TRANSFORMERS = Format(
     impossible=OPTIMIZERS,
     harmless=HARMLESS,
     fixed={"output_dir": "out"},
-    beside=ON_CPU,
+    companions=ON_CPU,
     lacks=LACKS,
     spell_anew=spell_anew,
     groups=(

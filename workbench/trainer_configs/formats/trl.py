@@ -20,7 +20,7 @@ PRECISION = replace(
 _COMMON = tuple(
     replace(
         group,
-        rules=tuple(PRECISION if one is transformers.PRECISION else one for one in group.rules),
+        rules=tuple(PRECISION if rule is transformers.PRECISION else rule for rule in group.rules),
     )
     for group in transformers.GROUPS
 )
@@ -31,7 +31,7 @@ _PREFERENCE_LOSSES = (
 TRL = replace(
     transformers.TRANSFORMERS,
     trainer="trl",
-    others=("unsloth",),
+    other_trainers=("unsloth",),
     syntax="yaml",
     file="sft.yaml",
     signatures=(("max_length",), ("packing",), ("max_seq_length",), ("dataset_text_field",)),
