@@ -7,7 +7,6 @@ user's.
 
 from __future__ import annotations
 
-import ast
 import os
 import shutil
 import tempfile
@@ -16,7 +15,7 @@ from pathlib import Path
 
 from workbench.errors import StoreError
 from workbench.store.files import read_file, write_bytes_atomic, write_text_atomic
-from workbench.store.python_source import parse_python
+from workbench.store.python_source import imports, parse_python
 
 FOLDER = "code"
 """Of an export: where the script and its files lie."""
@@ -50,14 +49,10 @@ def _imports(path: Path, package: tuple[str, ...]) -> set[str]:
     except SyntaxError:  # a template beside the script is no reason to stop
         return set()
     names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            above = package[: max(0, len(package) - node.level + 1)] if node.level else ()
-            base = [*above, *(node.module.split(".") if node.module else ())]
-            names |= {".".join(base), *(".".join([*base, alias.name]) for alias in node.names)}
-    return names - {""}
+    for name, dots in imports(tree):
+        above = package[: max(0, len(package) - dots + 1)] if dots else ()
+        names.add(".".join([*above, name]))
+    return names
 
 
 def _local(home: Path, module: str) -> list[Path]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import hashlib
-import itertools
 import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from workbench.store.python_source import parse_python
+from workbench.store.python_source import imports, parse_python
 
 MOST_FILES = 200
 MOST_BYTES = 1 << 20
@@ -65,17 +63,11 @@ def _imported_files(path: Path, roots: Sequence[Path], source: bytes) -> Iterato
         tree = parse_python(source)
     except (SyntaxError, ValueError, RecursionError):
         return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias, root in itertools.product(node.names, roots):
-                yield from _modules(root, alias.name)
-        elif isinstance(node, ast.ImportFrom):
-            relative = 0 < node.level <= len(path.parents)
-            for base in [path.parents[node.level - 1]] if relative else roots:
-                if base.is_relative_to(roots[-1]):
-                    yield from _modules(base, node.module or "")
-                    for alias in node.names:
-                        yield from _modules(base, f"{node.module or ''}.{alias.name}".strip("."))
+    for name, dots in imports(tree):
+        relative = 0 < dots <= len(path.parents)
+        for base in [path.parents[dots - 1]] if relative else roots:
+            if base.is_relative_to(roots[-1]):
+                yield from _modules(base, name)
 
 
 def _modules(base: Path, name: str) -> Iterator[Path]:

@@ -13,7 +13,7 @@ from workbench.recover.checkpoints import Checkpoint
 from workbench.script_options.arguments import changed_arguments
 from workbench.script_options.from_source import script_options
 from workbench.script_options.values import ScriptOptions
-from workbench.store.python_source import parse_python
+from workbench.store.python_source import imports, parse_python
 
 RESUME_VARIABLE = "WORKBENCH_RESUME"  # read by the capture hook for transformers' Trainer
 PLACEHOLDER = "{checkpoint}"  # in arguments that the user gives
@@ -121,21 +121,17 @@ def _resume_flag(options: ScriptOptions) -> str | None:
 
 def _is_recipe(tree: ast.Module) -> bool:
     """One of ours that resumes, or a copy: they share one way to find their checkpoint."""
-    return any(
-        isinstance(node, ast.ImportFrom)
-        and node.module == "recipe_options"
-        and any(alias.name == "with_checkpoint" for alias in node.names)
-        for node in ast.walk(tree)
-    )
+    return ("recipe_options.with_checkpoint", 0) in imports(tree)
 
 
 def uses_trainer(tree: ast.Module) -> bool:
     """Whether the script imports transformers' Trainer, or TRL's which derive from it."""
+    for name, dots in imports(tree):
+        package, _, imported = name.partition(".")
+        kind = imported.rpartition(".")[2]
+        if not dots and package in _OF_TRAINERS and (kind in _TRAINERS or kind.endswith("Trainer")):
+            return True
     for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in _OF_TRAINERS:
-            names = {alias.name for alias in node.names}
-            if names & _TRAINERS or any(name.endswith("Trainer") for name in names):
-                return True
         if (
             isinstance(node, ast.Attribute)
             and isinstance(node.value, ast.Name)

@@ -17,7 +17,7 @@ from workbench.script_options.values import (
     ScriptOptions,
     options_of,
 )
-from workbench.store.python_source import parse_python
+from workbench.store.python_source import imported_packages, imports, parse_python
 
 _MAX_FILES, _MAX_BYTES = 20, 1 << 20
 _FREE = ("fire", "jsonargparse", "tyro", "hydra", "absl", "simple_parsing", "draccus", "gin")
@@ -79,7 +79,7 @@ def _sources(script: Path) -> Iterator[ast.Module]:
                 return
             continue
         yield tree
-        for module, level in _imported(tree):
+        for module, level in imports(tree):
             parts = module.split(".") if module else []
             for root in [file.parents[level - 1]] if 0 < level < len(file.parents) else roots:
                 path = root.joinpath(*parts)
@@ -89,18 +89,6 @@ def _sources(script: Path) -> Iterator[ast.Module]:
                         waiting.append(place)
 
 
-def _imported(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Names that may be modules, with the dots before them."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from ((alias.name, 0) for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            if node.module:
-                yield node.module, node.level
-            within = f"{node.module}." if node.module else ""
-            yield from ((f"{within}{alias.name}", node.level) for alias in node.names)
-
-
 class _Reader:
     """Walks the trees in the order of their lines and gathers what declares an option."""
 
@@ -108,7 +96,7 @@ class _Reader:
         self.listed: list[ScriptOption] = []
         self.commands: set[str] = set()
         self.description = ""
-        self.imported = {name.partition(".")[0] for tree in trees for name, _ in _imported(tree)}
+        self.imported = {name for tree in trees for name in imported_packages(tree)}
         self._missing: list[str] = []
         self._parsers = 0
         self._has_parser = False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 _LOCK = threading.Lock()
@@ -40,6 +41,33 @@ def readable_tree(script: Path) -> ast.Module | None:
         return script_tree(script)
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
         return None
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    r"""Each name that an import in the tree may mean, with the number of dots before it.
+
+    What is taken out of a module is named with it: it may be a module itself.
+
+    >>> list(imports(parse_python("import a.b as c\nfrom d import e\nfrom . import f")))
+    [('a.b', 0), ('d', 0), ('d.e', 0), ('f', 1)]
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, 0) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            if node.module:
+                yield node.module, node.level
+            within = f"{node.module}." if node.module else ""
+            yield from ((f"{within}{alias.name}", node.level) for alias in node.names)
+
+
+def imported_packages(tree: ast.AST) -> set[str]:
+    r"""The top-level packages that the tree imports, wherever in it; not its own modules by dots.
+
+    >>> sorted(imported_packages(parse_python("import a.b\nfrom c.d import e\nfrom .f import g")))
+    ['a', 'c']
+    """
+    return {name.partition(".")[0] for name, dots in imports(tree) if not dots}
 
 
 @functools.lru_cache(maxsize=2)

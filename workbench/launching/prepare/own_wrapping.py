@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 from workbench.launching.prepare.rank_starters import LAUNCHERS_OWN
-from workbench.store.python_source import readable_tree
+from workbench.store.python_source import imported_packages, readable_tree
 
 _DDP = "DistributedDataParallel"
 _WRAPPERS = {
@@ -52,9 +52,6 @@ def wants_launcher(path: Path) -> bool:
 def _own_nodes(path: Path) -> list[ast.AST]:
     """The script's tree; empty where it cannot be read, or leaves the ranks to a package."""
     tree = readable_tree(path)
-    nodes = [] if tree is None else list(ast.walk(tree))
-    modules = {
-        *(alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names),
-        *(node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)),
-    }
-    return [] if {module.partition(".")[0] for module in modules} & _WRAPPERS else nodes
+    if tree is None or imported_packages(tree) & _WRAPPERS:
+        return []
+    return list(ast.walk(tree))

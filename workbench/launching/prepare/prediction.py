@@ -31,7 +31,7 @@ from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.step_prediction import predict
 from workbench.store import measurements, stack_calibrations
 from workbench.store.calibrations import host_key
-from workbench.store.python_source import readable_tree
+from workbench.store.python_source import imports, readable_tree
 from workbench.trainer_configs import job_of, read_command_line
 
 
@@ -124,7 +124,9 @@ def _of_arguments(request: Request) -> Job | None:
 
 def _imported(script: Path) -> Trainer | None:
     tree = readable_tree(script)
-    return None if tree is None else imported_trainer(tree)
+    if tree is None:
+        return None
+    return imported_trainer(name for name, dots in imports(tree) if not dots)
 
 
 def _of_recipe(request: Request, recipe: str) -> Request:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import difflib
 import sys
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import Any
 from workbench import recipes
 from workbench.errors import UsageError
 from workbench.launching.prepare.rank_starters import rank_starter
-from workbench.store.python_source import script_tree
+from workbench.store.python_source import imported_packages, script_tree
 from workbench.store.run_record import RunRecord
 
 MODULE = "-m "
@@ -111,7 +110,7 @@ _WORTH_PRELOADING = {  # packages that take long to import, or import such a one
 def worth_preloading(path: Path) -> tuple[str, ...]:
     """What the script imports, besides torch and accelerate, that a warm start should have."""
     try:
-        names = _imported(path)
+        names = imported_packages(script_tree(path))
     except (OSError, SyntaxError):
         return ()
     return tuple(module for name in sorted(names) for module in _WORTH_PRELOADING.get(name, ()))
@@ -119,19 +118,8 @@ def worth_preloading(path: Path) -> tuple[str, ...]:
 
 def spreads_itself(path: Path) -> bool:
     """Whether the script is TensorFlow's: one process drives all its devices there."""
-    names = _imported(path)
+    names = imported_packages(script_tree(path))
     return "tensorflow" in names and not names & {"torch", "accelerate"}
-
-
-def _imported(path: Path) -> set[str]:
-    """The packages that the script names in an import, wherever in it."""
-    names: set[str] = set()
-    for node in ast.walk(script_tree(path)):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            names.add(node.module.partition(".")[0])
-    return names
 
 
 def takes_all_gpus(path: Path) -> bool:
