@@ -14,10 +14,10 @@ class Debouncer:
         self._name = name
         self._timer: threading.Timer | None = None
 
-    def after(self, seconds: float, action: Callable[..., object], *given: Any) -> None:
+    def after(self, seconds: float, action: Callable[..., object], *arguments: Any) -> None:
         """Call `action` after so many seconds without another call."""
         self.cancel()
-        timer = self._timer = threading.Timer(seconds, action, given)
+        timer = self._timer = threading.Timer(seconds, action, arguments)
         timer.name, timer.daemon = self._name, True
         timer.start()
 

@@ -64,8 +64,12 @@ class MemoryCalculator(Calculator):
         return {**figure(self.choice), "at": self._moves}
 
     def _advice(self, choice: JobForm) -> dict[str, Any]:
-        found = advice(choice)
-        return {**found, "why": [self.said(text) for text in found["why"]], "at": self._moves}
+        document = advice(choice)
+        return {
+            **document,
+            "why": [self.with_labels(text) for text in document["why"]],
+            "at": self._moves,
+        }
 
     def _text(self) -> str:
         return as_text(self.figure, self.advice)

@@ -160,10 +160,10 @@ def _hue(place: Place, strategy: wb.Strategy) -> int:
 
 
 def _cell(place: Place, strategy: wb.Strategy, texts: dict[str, int], *, named: bool) -> str:
-    first, *rest = place.holds.split(" · ")
+    first, *other_parts = place.holds.split(" · ")
     if not named:
         first = f"stage {place.pp + 1}" if strategy.pp > 1 else "the full model"
-    holds = " ".join(_short(text, texts) for text in (first, *rest))
+    holds = " ".join(_short(text, texts) for text in (first, *other_parts))
     return f"{holds}|{' '.join(_short(text, texts) for text in place.reads.split(', '))}"
 
 
