@@ -212,7 +212,7 @@ def test_a_run_holds_each_gpu_on_which_the_driver_names_it(
         "1": [],
         "2": [("mine", "mine"), (None, "near")],  # a run of that name in another store
     }
-    again = read_devices(tmp_path, cuda=True, besides="mine")
+    again = read_devices(tmp_path, cuda=True, excluding="mine")
     assert [who.text for who in again[2].holders] == ["near"]
 
 

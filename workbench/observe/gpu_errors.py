@@ -120,9 +120,9 @@ class GpuErrorWatch:
         if isinstance(index, int):
             return index
         with contextlib.suppress(ctypes.ArgumentError, TypeError):
-            for known, handle in self._handles.items():
+            for known_index, handle in self._handles.items():
                 if _address(handle) == _address(device):
-                    return known
+                    return known_index
         return None
 
 

@@ -190,17 +190,17 @@ class ViewBuilder:
     def upper_bound(self) -> bool:
         """Whether ranks may have been counted that train on the same data as others."""
         own = self.run.recipe is None and len(self.stream.ranks) > 1
-        return own and bool(self._tokens or self._samples) and not self.stream.data.known
+        return own and bool(self._tokens or self._samples) and not self.stream.data.is_conclusive
 
     def snapshot(self, now: dict[str, Any]) -> dict[str, Any]:
         """The ViewDoc, to be written by `encode`; `now` has the supervisor's fields."""
         document = self._document(now)
         return document | self._tables() | {"comparison": self._compared(document)}
 
-    def encoded(self, now: dict[str, Any], **shown: Any) -> bytes:
-        """`snapshot` with what is `shown` instead, encoded: of the tables only what is new."""
+    def encoded(self, now: dict[str, Any], **overrides: Any) -> bytes:
+        """`snapshot` with the `overrides`, encoded: of the tables only what is new."""
         document = self._document(now)
-        document |= {"comparison": self._compared(document), **shown}
+        document |= {"comparison": self._compared(document), **overrides}
         data = encode_parts(document, self._table_texts(latest=bool(now.get("ended_at"))))
         return data if len(data) <= VIEW_MAX_BYTES else encode(document | self._tables())
 
@@ -317,10 +317,10 @@ class ViewBuilder:
             }
             for rank, now in self.stream.ranks.items()
         ]
-        shown = every if len(every) <= _ALL_RANKS else extreme_ranks(every)
-        each = max(200, min(4000, _LOG_BYTES // max(1, len(shown))))
-        ranks = [rank | {"log_tail": self._log(rank["rank"]).lines(each)} for rank in shown]
-        hidden = len(every) - len(shown)
+        shown_ranks = every if len(every) <= _ALL_RANKS else extreme_ranks(every)
+        each = max(200, min(4000, _LOG_BYTES // max(1, len(shown_ranks))))
+        ranks = [rank | {"log_tail": self._log(rank["rank"]).lines(each)} for rank in shown_ranks]
+        hidden = len(every) - len(shown_ranks)
         return {"ranks": ranks} | ({"ranks_hidden": hidden} if hidden else {})
 
     def _log(self, rank: int) -> LogTail:

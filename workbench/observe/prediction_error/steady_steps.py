@@ -114,8 +114,8 @@ class StepSample:
         Where that would leave too few (a checkpoint each step), all are usual.
         """
         usual = [step for step in self._rows if step.number not in self._after_save]
-        known = [step for step in usual if step.data_known]
-        for fewer in (known, usual):
+        with_data = [step for step in usual if step.data_known]
+        for fewer in (with_data, usual):
             if 2 * len(fewer) >= len(self._rows):
                 return fewer
         return self._rows
