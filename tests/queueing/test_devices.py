@@ -70,12 +70,12 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Holder, ...]]:
     """Who holds the four GPUs."""
     held: dict[str, tuple[Holder, ...]] = {}
 
-    def read(_store: Path, *, cuda: bool, besides: str | None = None) -> tuple[Device, ...]:
+    def read(_store: Path, *, cuda: bool, excluding: str | None = None) -> tuple[Device, ...]:
         assert cuda
         names = [str(gpu.index) for gpu in HOST.gpus]
         others = {name: held.get(name, ()) for name in names}
         found = {
-            name: [one for one in who if besides is None or one.run != besides]
+            name: [one for one in who if excluding is None or one.run != excluding]
             for name, who in others.items()
         }
         return tuple(

@@ -319,8 +319,8 @@ def mean(values: Sequence[float]) -> float:
 def _works(run: RunRecord, line: SystemLine) -> bool | None:
     """Whether the run's GPUs, without any its processes, compute; None when no one can tell."""
     if run.device == "cuda":
-        known = [util for gpu in line.get("gpus", []) if (util := gpu.get("util")) is not None]
-        return any(util >= _IDLE_GPU_PERCENT for util in known) if known else None
+        percents = [util for gpu in line.get("gpus", []) if (util := gpu.get("util")) is not None]
+        return any(util >= _IDLE_GPU_PERCENT for util in percents) if percents else None
     used = line.get("run_cpu_percent")
     return None if used is None else used >= _IDLE_CPU_PERCENT
 

@@ -57,8 +57,8 @@ class NodeFacts:
     @property
     def name(self) -> str:
         """For people: ``Node 1 (host, 10.0.0.2)``."""
-        known = ", ".join(filter(None, [self.host, self.address]))
-        return f"Node {self.node} ({known})" if known else f"Node {self.node}"
+        location = ", ".join(filter(None, [self.host, self.address]))
+        return f"Node {self.node} ({location})" if location else f"Node {self.node}"
 
     @property
     def lost(self) -> bool:

@@ -283,8 +283,8 @@ class HangWatch:
             return None
         for rank in still.suspects or still.living:
             process, stack = facts.ranks[rank].process, still.stacks.get(rank)
-            told = stack is not None and stack.waits_for_program
-            child = awaited_program(process, told=told)
+            seen_in_stack = stack is not None and stack.waits_for_program
+            child = awaited_program(process, seen_in_stack=seen_in_stack)
             if child is None:
                 continue
             work = work_of(process)
