@@ -11,7 +11,7 @@ from typing import Any
 import traitlets
 
 import workbench as wb
-from workbench.compare.calibration.calibrate import USUAL_SECONDS, calibrate, kept
+from workbench.compare.calibration.calibrate import USUAL_SECONDS, calibrate, stored_calibration
 from workbench.errors import sentence
 from workbench.estimate import calibration as measured
 from workbench.estimate.calibration_check import Line, amount, lines, troubles
@@ -62,7 +62,7 @@ class Calibration(Face):
         self._cpu, self._seconds = cpu, seconds
         self._busy = threading.Lock()
         self._shown_at = 0.0
-        self.result = kept(self.store, cpu=cpu)
+        self.result = stored_calibration(self.store, cpu=cpu)
         config = store_config(self.store, face="calibration.js")
         super().__init__(config, shown=view(self.result), stacks=self._stacks())
 
