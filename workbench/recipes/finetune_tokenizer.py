@@ -33,9 +33,9 @@ def tokenizer_of(options: argparse.Namespace) -> Any:
     if options.template or not tokenizer.chat_template:
         tokenizer.chat_template = template
     mark = _end_mark(tokenizer, template)
-    known = [token for token in _single_tokens(tokenizer) if mark.startswith(token)]
-    if known:
-        tokenizer.eos_token = max(known, key=len)
+    prefixes = [token for token in _single_tokens(tokenizer) if mark.startswith(token)]
+    if prefixes:
+        tokenizer.eos_token = max(prefixes, key=len)
     elif mark:
         say(
             f"The template ends an answer with {mark!r}, which is not one token of this model: "

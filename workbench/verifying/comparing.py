@@ -106,7 +106,8 @@ def _why_other(parallel: Trace, single: Trace) -> str:
     if len(_read(parallel, 0)) != len(_read(single, 0)):
         return (
             f"a step reads {len(_read(parallel, 0))} samples on {parallel.label} "
-            f"and {len(_read(single, 0))} on {single.label}: the batch cannot be made equal from outside"
+            f"and {len(_read(single, 0))} on {single.label}: the batch cannot be made equal "
+            "from outside"
         )
     return "the runs read other samples: the order depends on the number of ranks"
 

@@ -49,8 +49,8 @@ def faster_schedule(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
         step=2,
         severity=severity,
         what="the learning rate",
-        evidence=f"On {trace.label} it is {rates_text} in the first steps: what one rank that reads "
-        f"as many samples a step has every {times} steps.{end}",
+        evidence=f"On {trace.label} it is {rates_text} in the first steps: what one rank that "
+        f"reads as many samples a step has every {times} steps.{end}",
         bound="Steps that read as many samples have the same learning rate.",
         cause="The scheduler advances once for each rank (Accelerate's does, so that a schedule "
         "counted in the steps of one rank fits), and its length is counted in the steps of all.",
