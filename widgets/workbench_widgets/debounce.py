@@ -1,4 +1,4 @@
-"""Something that follows a move once nobody moves any more."""
+"""Runs an action once the user has stopped moving a control."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class JobForm(Form):
         return {name: control_value(options().get(name), value) for name, value in values.items()}
 
     def _of_trainer(self) -> dict[str, Any]:
-        """What the trainer decides of the controls that no one moved."""
+        """What the trainer decides for the controls that were not moved."""
         try:
             job = self.job()
         except (wb.WorkbenchError, ValueError, OSError):
@@ -145,7 +145,7 @@ class JobForm(Form):
         Raises:
             UsageError: a control is empty, or degrees do not fit the number of GPUs.
         """
-        self.model()  # an unknown name is what the user wants to hear of first
+        self.model()  # report an unknown name first
         self.check_filled()
         if not self["gpu"]:
             raise wb.UsageError("Choose a GPU: its memory determines what fits.")

@@ -21,8 +21,8 @@ _MUCH_LONGER = 2.0  # times what the others wait for a core: it is this rank's c
 def contended(evidence: Evidence) -> Iterator[Finding]:
     """A quarter of the step is waiting for ranks that wait for a core.
 
-    An observation of the host, of which a short run need not hear: it has to last, unless a quota
-    is the cause.
+    An observation of the host that is not reported for a short run: it has to last, unless a
+    quota is the cause.
     """
     window = recent(evidence)
     if window is None or window.steps < _LEAST_STEPS or late_rank(evidence) is not None:

@@ -286,7 +286,7 @@ class Diagnoser:
         had_arrivals = bool(self.evidence.arrivals)
         try:
             self._arrivals.look(self.evidence, final=final)
-        except Exception as error:  # noqa: BLE001  (nor must a file that no one can make sense of)
+        except Exception as error:  # noqa: BLE001  (nor must an unreadable file)
             self.problems.setdefault("arrivals", repr(error))
         if self.evidence.arrivals and not had_arrivals:
             self._slow_due = 0.0  # rules that know less leave the word to those of the order

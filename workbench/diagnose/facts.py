@@ -38,7 +38,7 @@ class NodeFacts:
     phase: str | None = None
     """waiting, ready, running, ended, refused or left; None before it has told."""
     exit_code: int | None = None
-    """Of its launcher; None while it runs, or when no one saw it end."""
+    """Of its launcher; None while it runs, or when its end was not seen."""
     silent_seconds: float = 0.0
     """Since it told anything new."""
     unreachable_seconds: float | None = None

@@ -1,4 +1,4 @@
-"""Errors that people have met before: which of them a text tells of."""
+"""Known errors: which of them a text reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ KNOWN = (
     *error_table_code.GENERAL,
 )
 BY_KIND = {error.kind: error for error in KNOWN}
-# A log is full of words that are no one's failure: there only these are looked for.
+# A log is full of words that report no failure: there only these are looked for.
 _IN_LOGS = (
     *error_table.MEMORY,
     *(BY_KIND[kind] for kind in ("no-gpu", "version-mismatch", "missing-module")),

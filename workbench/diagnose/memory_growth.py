@@ -14,7 +14,7 @@ from workbench.store.findings import Finding
 from workbench.units import format_bytes, format_seconds
 
 _SOON = 3600.0
-_FAR = 14 * 24 * 3600.0  # nobody's run gets there
+_FAR = 14 * 24 * 3600.0  # longer than any run
 _CAUSE = (
     "Something is kept at every step: losses or outputs with their graphs in a list or a sum "
     "(total += loss), metrics, or hooks that are registered again."

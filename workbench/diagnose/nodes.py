@@ -64,7 +64,7 @@ def _evidence(facts: NodeFacts) -> str:
 
 
 def missing(nodes: Sequence[NodeFacts], waited: float, command: str, step: int) -> Finding:
-    """The finding about machines that were waited for in vain."""
+    """The finding about machines that did not join in time."""
     absent = [node for node in nodes if node.node and node.phase != "ready"]
     names = " and ".join(facts.name for facts in absent)
     heard = [

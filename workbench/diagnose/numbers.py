@@ -229,7 +229,7 @@ SLOW_RULES = (plateau, ranks_diverge)
 
 _FIRST_LOOK = 20  # steps: by then a wrapped model has told of itself
 _BETWEEN = 10  # steps between two looks
-_LATEST = 2000  # steps after which no one need be asked any more
+_LATEST = 2000  # steps after which no rank is asked any more
 
 
 @dataclass(slots=True)

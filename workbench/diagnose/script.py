@@ -221,7 +221,7 @@ def same_data(evidence: Evidence) -> Iterator[Finding]:
 
 
 def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
-    """Parameters without a gradient under DDP, or looking for them in vain at every step."""
+    """Parameters without a gradient under DDP, or a needless search for them at every step."""
     for rank, start in evidence.starts.items():
         unused = start.unused_parameters
         if unused is None:

@@ -43,7 +43,7 @@ def straggler(evidence: Evidence) -> Iterator[Finding]:
         return
     spread = median(max(row.ended_at.values()) - min(row.ended_at.values()) for row in rows)
     if spread > 0.5 * lost / len(rows):
-        return  # they do not end their steps together: no one waits for anyone
+        return  # they do not end their steps together: no rank waits for another
     if evidence.has_loader and _waits_for_data(rows, rank) > 0.5 * lost:
         return  # its loader is slow, not the rank: `input_bound` says so
     yield _straggler(evidence, rank, rows, late[rank], share)
@@ -125,7 +125,7 @@ def input_bound(evidence: Evidence) -> Iterator[Finding]:
     rows = [row for row in evidence.latest(60) if row.data_seconds and row.step_seconds]
     if not evidence.has_loader:
         if evidence.run.device == "cuda":
-            return  # whoever waits for the GPU after a step waits for its work; see low_utilisation
+            return  # a wait for the GPU after a step is a wait for its work; see low_utilisation
         rows = _without_pauses(rows)
     if len(rows) < _DATA_STEPS:
         return

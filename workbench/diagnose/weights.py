@@ -116,7 +116,7 @@ def weights_unchanged(evidence: Evidence) -> Iterator[Finding]:
     if len(looks) < _LOOKS or len({look.names for look in looks}) > 1:
         return
     if any(None in row[:_NUMBERS] for look in looks for row in look.values):
-        return  # NaN stays NaN however it is updated; another rule tells of it
+        return  # NaN stays NaN however it is updated; another rule reports it
     span = looks[-1].step - looks[0].step
     same = len({tuple(row[:_NUMBERS] for row in look.values) for look in looks}) == 1
     if not same or min(look.lr for look in looks) <= 0 or (looks[0].half and span < _HALF_STEPS):

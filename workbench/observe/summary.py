@@ -137,6 +137,6 @@ def summarise(paths: RunPaths) -> dict[str, Any]:
 
 
 def _restarts(paths: RunPaths, attempts_after: int) -> int:
-    """Starts that no one asked for, of the attempts after the first."""
+    """Unrequested starts, of the attempts after the first."""
     starts = read_starts(paths) if attempts_after else []
     return sum(map(is_by_itself, starts)) if starts else attempts_after

@@ -60,7 +60,7 @@ _HOST_COLUMNS: dict[str, Rule] = {
     "disk_free_bytes": "min",
 }
 _REQUIRED = ("step", "time")  # columns that are there without a value
-_ALL_RANKS = 64  # up to so many are told of one by one
+_ALL_RANKS = 64  # up to so many are listed one by one
 
 
 class ViewBuilder:
@@ -345,7 +345,7 @@ def _rate(amount: Number, seconds: Number) -> Number:
 
 
 def recent_samples(paths: RunPaths, max_bytes: int = _SAMPLE_BYTES) -> list[SystemLine]:
-    """The latest lines of system.jsonl, for whoever takes over the watch; reads no more bytes."""
+    """The latest lines of system.jsonl, for a process that takes over; reads no more bytes."""
     samples = list[SystemLine]()
     for sample in last_rows(paths.system, max_bytes):
         if "time" in sample and "gpus" in sample:

@@ -15,7 +15,7 @@ from pathlib import Path
 from workbench.store.files import read_file
 
 _READING_SECONDS = 10.0  # who reads looks again within them
-_UNREAD_SECONDS = 3.0  # between two writes that no one reads
+_UNREAD_SECONDS = 3.0  # between two unread writes
 
 
 class ViewReaders:

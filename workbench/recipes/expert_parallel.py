@@ -213,7 +213,7 @@ class Training:
             loss = cross_entropy(self.model(inputs), targets)
         uneven = [block.imbalance for block in self.blocks if block.imbalance is not None]
         trained = loss + self.options.balance * torch.stack(uneven).mean()
-        # Scaled in its gradient, so that whoever looks on sees the loss itself.
+        # Scaled in its gradient, so that observers see the loss itself.
         trained.backward(torch.full_like(trained, share))
         return loss.detach()
 

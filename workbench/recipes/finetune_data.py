@@ -77,7 +77,7 @@ def _tokens_of(encoder: Encoder, example: Example, objective: str) -> dict[str, 
 
 
 def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Dataset | None]:
-    """What is trained on, and what is held out. What is skipped is told once, by rank 0."""
+    """What is trained on, and what is held out. What is skipped is reported once, by rank 0."""
     source = locate(options.data)
     form, _ = form_of_source(source)
     check_objective(options.data, form, options.objective)

@@ -49,7 +49,7 @@ def _end_mark(tokenizer: Any, template: str) -> str:
     turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _ANSWER}]
     try:
         text = tokenizer.apply_chat_template(turns, chat_template=template, tokenize=False)
-    except Exception:  # noqa: BLE001 - whatever a template raises; its rows are told one by one
+    except Exception:  # noqa: BLE001 - whatever a template raises; its rows are reported one by one
         return ""
     return str(text).rpartition(_ANSWER)[2].strip()
 

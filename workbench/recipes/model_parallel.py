@@ -193,7 +193,7 @@ class ModelParallel:
         stage.set_requires_gradient_sync(last or often == "micro-batch")
         stage.set_requires_all_reduce(last)
         loss = self.loss(batch)
-        # Scaled in its gradient, so that whoever looks on sees the loss itself.
+        # Scaled in its gradient, so that observers see the loss itself.
         loss.backward(torch.full_like(loss, 1 / self.options.accumulate))
         return loss.detach()
 

@@ -39,7 +39,7 @@ _EXPLAINED = {
     },
     "clipped-before-exchange": {"gradients-not-exchanged", "initial-weights"},
 }
-"""Kinds that follow from another one, which is told instead."""
+"""Kinds that follow from another one, which is reported instead."""
 
 
 def _split_by_hand(trace: Trace, single: Trace | None) -> bool:

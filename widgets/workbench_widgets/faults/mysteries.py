@@ -5,7 +5,7 @@
     print(cases["A"].grade((1, "optimizer", "slow rank")))
 
 What is shown is what the rules read; their findings stay closed until an answer is right. The
-answers are kept as hashes, so that nobody reads one by accident.
+answers are kept as hashes, so that they are not read by accident.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _HINTS = {
 _PARTS = tuple(_HINTS)
 _STEPS = 40  # shown
 Answer = tuple[int | None, str, str]
-"""Rank (None = no one), phase, cause."""
+"""Rank (None = no rank), phase, cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

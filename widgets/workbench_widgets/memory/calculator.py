@@ -75,7 +75,7 @@ class MemoryCalculator(Calculator):
         return as_text(self.figure, self.advice)
 
     def _moved(self, *, at_once: bool = False) -> None:
-        """Advice for the controls as they stand once no one moves them any more."""
+        """Advice for the controls as they stand, once they have stopped moving."""
         if at_once:
             self._later.cancel()
             self._advise(self.choice)

@@ -73,7 +73,7 @@ def _set(plan: Plan, launcher: Launcher) -> str:
 
 
 def _flags(plan: Plan, launcher: Launcher) -> dict[str, str]:
-    """What a recipe is told of the plan's batch; nothing for a script."""
+    """A recipe's options for the plan's batch; nothing for a script."""
     recipe = launcher.fields.recipe
     if recipe is None:
         return {}

@@ -141,7 +141,7 @@ class Planner(Calculator):
         return {**super()._controls(), "marks": self._marks or {}}
 
     def _figure(self) -> dict[str, Any]:
-        """The known plans through the limits of now; a search follows where they are too few."""
+        """The known plans within the current limits; a search follows if they are too few."""
         question = self.choice.question()
         remembered = self._search.remembered(question)
         if remembered is not None and remembered is not self._answer:

@@ -31,7 +31,7 @@ class Answer:
 
 
 class PlanSearch:
-    """Asks the engine; ``on_answer`` gets every answer that no one has overtaken, in the thread."""
+    """Asks the engine; ``on_answer`` gets each answer that is still current, in the thread."""
 
     def __init__(self, on_answer: Callable[[Answer], None]) -> None:
         self._on_answer = on_answer

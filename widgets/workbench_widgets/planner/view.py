@@ -1,4 +1,4 @@
-"""The planner's figure: every plan as a point, and which of them keep the limits of now."""
+"""The planner's figure: every plan as a point, and which of them meet the current limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROWS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlansWithinLimits:
-    """The plans of a search that keep the limits of now."""
+    """The plans of a search that meet the current limits."""
 
     positions: tuple[int, ...]
     """In the search's ranking: cheapest first."""

@@ -63,7 +63,7 @@ THREE_WAY = (
     "overlap_gradients",
     *(name for name, field in DECLARED.items() if field.is_switch and field.default is None),
 )
-"""Options that a library decides when no one else does."""
+"""Options that a library decides when nothing else sets them."""
 _NONE = {"comm_hook": "none"}  # the word that stands for None, where it is not DEFAULT
 
 

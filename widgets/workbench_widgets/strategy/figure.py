@@ -17,7 +17,7 @@ DRAWN = 64
 """Ranks drawn one by one; more are summed up in words."""
 _WORDS = {"pp": "pp", "dp_replicate": "dp", "dp_shard": "fsdp", "cp": "cp", "tp": "tp"}
 _NUMBERED = re.compile(r"^(shard|slice|part) (\d+) of ")
-_UNKNOWN_LAYERS = 1024  # of a script no one has described: stages are drawn, blocks are not named
+_UNKNOWN_LAYERS = 1024  # of a script without a description: stages are drawn, blocks are not named
 NOTHING: dict[str, Any] = {
     "headline": "These settings cannot be started.",
     "setting": "",

@@ -132,7 +132,7 @@ class Talk(Face):
             self.shown = {**self.shown, **last, "answers": answers}
 
     def _add(self, answers: list[dict[str, Any]], piece: Piece) -> None:
-        """One more piece; the page hears of it a few times a second."""
+        """One more piece; the page gets it a few times a second."""
         for number, answer in enumerate(answers):
             if answer["side"] == piece.side:
                 answers[number] = {

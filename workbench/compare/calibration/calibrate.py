@@ -148,7 +148,7 @@ def measured_conditions(
 
 
 def _made(path: Path) -> Path:
-    """The folder, so that a store that cannot be written is told before the minute, not after."""
+    """The folder, so that an unwritable store is reported before the minute, not after."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -119,7 +119,7 @@ def folder_of(paths: RunPaths, first: int) -> Path:
 
 
 def _first_step(run: Run, paths: RunPaths, patience: int) -> int:
-    """The earliest step that all ranks are sure to hear of in time."""
+    """The earliest step that is sure to reach all ranks in time."""
     pulses = [read_pulse(paths.rank_pulse(rank)) for rank in range(_ranks(run))]
     done = max((pulse.steps for pulse in pulses if pulse is not None), default=0)
     pace = run.view()["step_seconds_median"]

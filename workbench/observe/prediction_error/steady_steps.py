@@ -48,7 +48,7 @@ class StepSample:
     """Takes every step and keeps an even sample of at most 512; `steady` is computed when asked."""
 
     def __init__(self, paths: RunPaths | None = None, since: float = 0.0) -> None:
-        """`since`: Unix time; steps of before were of other work."""
+        """`since`: Unix time; earlier steps did other work."""
         self._since = since
         self._rows: list[_Step] = []
         self._stride = 1

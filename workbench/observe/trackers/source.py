@@ -86,14 +86,14 @@ class Source:
         returns += [(rewind.first - 1, rewind.time) for rewind in rewinds]
         self._progress.attempt = max([self._progress.attempt, *(attempt for attempt, *_ in new)])
         self._progress.rewinds = len(read_rewinds(self._paths) if new else self._stream.rewinds)
-        kept = min([self._progress.step, *(back_to for back_to, _ in returns)])
+        back_to = min([self._progress.step, *(step for step, _ in returns)])
         begun = min(begun for _, begun in returns)
         for rank, fed in self._progress.said.items():
             left = _UserMetrics(self._paths, int(rank)).count_before(begun)
             self._progress.said[rank] = min(fed, left)
-        self._progress.step = kept
+        self._progress.step = back_to
         self._progress.ended_at = None
-        return kept
+        return back_to
 
     def _add_spawned_ranks(self) -> None:
         """Those that the script has started since, and that have written a step."""

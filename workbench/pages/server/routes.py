@@ -88,7 +88,7 @@ class Answer:
     page: bool = False
     """Whether it is our page, which runs our scripts; everything else runs none."""
     tag: str = ""
-    """HTTP's entity tag: who has this content is told so in place of it."""
+    """HTTP's entity tag: a client that has this content gets a 304 instead."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
     """More of them."""
 

@@ -33,7 +33,7 @@ _LEAST_SECONDS = 0.1  # between two messages of progress
 
 
 class _Export:
-    """One request: where from, where to, and what is told of it."""
+    """One request: its source, its target, and what is reported of it."""
 
     def __init__(self, request: Mapping[str, Any], say: Say) -> None:
         self.request, self.folder = request, Path(request["partial"])
