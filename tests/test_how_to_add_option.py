@@ -85,7 +85,7 @@ else:
     raise AssertionError("DDP took an option of FSDP")
 choice = StrategyChoice.from_options({"strategy": "fsdp", "processes": 2, "cast_buffers": True})
 assert choice.strategy().fsdp.cast_buffers is True and "cast_buffers" not in choice.hidden()
-assert "cast_buffers" in choice.given({"strategy": "ddp"}).hidden()
+assert "cast_buffers" in choice.with_options({"strategy": "ddp"}).hidden()
 labels = {one["name"]: one["label"] for group in fields() for one in group["fields"]}
 assert labels["cast_buffers"] == "Keep buffers in fp32"
 for calculator in (cost_fields, memory_fields):

@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 
 import workbench as wb
-from workbench.compare.calibration.calibrate import calibrate, kept
+from workbench.compare.calibration.calibrate import calibrate, stored_calibration
 from workbench.describe.detection import detect_host
 from workbench.estimate.calibration import Calibration
 from workbench.estimate.host_step import predict_step
@@ -115,7 +115,7 @@ def main() -> int:
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         store = options.store or Path(folder)
-        found = kept(store) if options.kept else None
+        found = stored_calibration(store) if options.kept else None
         calibration = found or calibrate(store, seconds=options.seconds)
         print(f"{calibration.key}, calibrated in {calibration.seconds:.0f} s")
         print(

@@ -12,7 +12,7 @@ import pytest
 import workbench as wb
 from tests.cli.conftest import Command
 from tests.compare.made_runs import make_run
-from workbench.observe.work_clock import told_attempts
+from workbench.observe.work_clock import recent_attempts
 from workbench.store.layout import RunPaths
 
 
@@ -134,7 +134,7 @@ def test_show_says_of_how_many_attempts_it_has_no_lines(command: Command, root: 
         words = {"arguments": ["--minutes", "0.3"]} if attempt in {5, 8} else {}
         ended = {"attempt": attempt, "event": "end", "time": 1.7e9 + attempt, "last_step": 0}
         lines += [begun | words, ended]
-    change_view(root, "quick", **told_attempts(lines))
+    change_view(root, "quick", **recent_attempts(lines))
     shown = command("show", "quick", "--store", str(root), columns=300).out
     assert "the first 10 are not listed" in shown
     assert shown.count("from step 0") == 20

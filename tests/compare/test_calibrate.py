@@ -19,7 +19,11 @@ import pytest
 import workbench as wb
 from tests.conftest import until
 from workbench.compare.calibration import probe_processes
-from workbench.compare.calibration.calibrate import calibrate, kept, measured_conditions
+from workbench.compare.calibration.calibrate import (
+    calibrate,
+    measured_conditions,
+    stored_calibration,
+)
 from workbench.compare.calibration.probe_processes import ProbeProcesses
 from workbench.describe.detection import detect_host
 from workbench.estimate.host_step import predict_step
@@ -45,14 +49,14 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, wb.Store]:
     made = calibrate(
         root, seconds=5, cpu=True, processes=[2], on_progress=lambda *one: told.append(one)
     )
-    assert kept(root, cpu=True) == made
+    assert stored_calibration(root, cpu=True) == made
     assert [share for share, _ in told] == sorted(share for share, _ in told)
     assert (told[0], told[-1]) == ((0.0, "starting"), (1.0, "done"))
     return root, wb.Store(root)
 
 
 def test_everything_is_measured_for_one_and_two_processes(measured: tuple[Path, wb.Store]) -> None:
-    found = kept(measured[0], cpu=True)
+    found = stored_calibration(measured[0], cpu=True)
     assert found is not None
     assert {one.processes for one in found.products} == {1, 2}
     assert {one.kind for one in found.collectives} == {"all-reduce", "all-gather", "reduce-scatter"}
@@ -69,7 +73,7 @@ def test_everything_is_measured_for_one_and_two_processes(measured: tuple[Path, 
 
 
 def test_a_step_of_the_recipe_is_predicted_from_it(measured: tuple[Path, wb.Store]) -> None:
-    found = kept(measured[0], cpu=True)
+    found = stored_calibration(measured[0], cpu=True)
     host = dataclasses.replace(detect_host(), gpus=(), accelerator=None)
     small, large = (
         wb.request("gpt", ["--size", size], strategy="ddp", processes=2, cpu=True)
@@ -142,7 +146,7 @@ def test_a_dead_probe_is_told_in_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(wb.HostError, match=r"ended early.*[Nn]othing was\s+saved"):
         calibrate(tmp_path, seconds=5, cpu=True, processes=[2])
     assert probes_left() == []
-    assert kept(tmp_path, cpu=True) is None
+    assert stored_calibration(tmp_path, cpu=True) is None
 
 
 def test_a_host_that_is_too_busy_is_given_up(

@@ -104,7 +104,7 @@ def test_a_clock_that_is_set_meanwhile_changes_neither_time_nor_bill(
 def test_a_pause_between_two_attempts_is_no_jump_of_the_clock() -> None:
     clock = StepClock(Clock([(0.0, 10.0), (5000.0, 5010.0)]), elapsed=20.0)
     assert [clock.at(at, 1.0) for at in (9.0, 5001.0, 5009.0)] == [9.0, 11.0, 19.0]
-    assert clock.beside(6000.0) == 20.0
+    assert clock.at_time(6000.0) == 20.0
 
 
 def test_a_failed_export_leaves_what_was_there(store: wb.Store, tmp_path: Path) -> None:

@@ -70,4 +70,4 @@ def test_one_whose_peers_have_ended_is_told_but_not_ended(
     monkeypatch.setattr(progress, "dumped", lambda *_: True)
     (finding,) = found(replay, rank(alive=False, ended=True), rank())
     assert finding.rank == 1
-    assert replay.diagnoser.exits.held == frozenset()
+    assert replay.diagnoser.exits.stuck == frozenset()

@@ -295,7 +295,7 @@ def test_the_learning_rates_are_read_by_rank(tmp_path: Path) -> None:
     stream = MetricStream(RunPaths(tmp_path), 2)
     for rank, rate in enumerate((0.1, 0.2)):
         stream.take(rank, {"step": 1, "time": 1.0, "loss": 1.0, "lr": rate})
-    assert [one.rates for one in stream.rest()] == [{0: 0.1, 1: 0.2}]
+    assert [one.rates for one in stream.remaining()] == [{0: 0.1, 1: 0.2}]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
@@ -309,7 +309,7 @@ def test_a_gradient_norm_that_is_no_number_on_one_rank_is_the_step_s(
             norm = bad if number == rank and step > 10 else 1.0 + (number - 1) / 4
             line = {"step": step, "time": 1000.0 + step, "loss": 2.0 + step % 5 / 10}
             stream.take(number, line | {"grad_norm": norm})
-    rows = list(stream.rest())
+    rows = list(stream.remaining())
     assert [one.grad_norm for one in rows[:10]] == [1.25] * 10
     assert not any(math.isfinite(one.grad_norm or 0.0) for one in rows[10:])
     (found,) = Replay(tmp_path).rows(rows)

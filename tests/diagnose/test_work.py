@@ -104,12 +104,16 @@ def test_a_program_that_a_rank_waits_for_is_named(
     parent: subprocess.Popen[str], line: str, *, told: bool
 ) -> None:
     process = processes.identify(parent.pid)
-    assert awaited_program(process, told=told) is None
+    assert awaited_program(process, seen_in_stack=told) is None
     tell(parent, line)
     until(lambda: len(processes.descendants(parent.pid)) > 1 - told, 20, "the program")
     if not told and processes.waits_in(parent.pid) in {"", "0"}:
         pytest.skip("this kernel does not tell where a process waits")
-    until(lambda: (awaited_program(process, told=told) or (0, ""))[1] == "sleep", 20, "its name")
+    until(
+        lambda: (awaited_program(process, seen_in_stack=told) or (0, ""))[1] == "sleep",
+        20,
+        "its name",
+    )
 
 
 def test_a_process_that_starts_a_program_and_works_on_waits_for_none(
@@ -117,7 +121,7 @@ def test_a_process_that_starts_a_program_and_works_on_waits_for_none(
 ) -> None:
     tell(parent, "subprocess.Popen(['sleep', '60']); sys.stdin.readline()")
     until(lambda: processes.descendants(parent.pid), 20, "the program")
-    assert awaited_program(processes.identify(parent.pid), told=False) is None
+    assert awaited_program(processes.identify(parent.pid), seen_in_stack=False) is None
 
 
 def test_what_is_read_and_what_children_do_is_counted(parent: subprocess.Popen[str]) -> None:

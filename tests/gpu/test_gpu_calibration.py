@@ -8,7 +8,11 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from workbench.compare.calibration.calibrate import calibrate, kept, measured_conditions
+from workbench.compare.calibration.calibrate import (
+    calibrate,
+    measured_conditions,
+    stored_calibration,
+)
 from workbench.describe.detection import detect_host
 from workbench.estimate.calibration_check import lines, troubles
 from workbench.estimate.host_step import predict_step
@@ -32,7 +36,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_rates_are_those_of_the_part(store: Path) -> None:
-    found = kept(store)
+    found = stored_calibration(store)
     assert found is not None
     assert found.device == "cuda"
     print(json.dumps([[one.name, one.measured, one.expected, one.ratio] for one in lines(found)]))
@@ -62,6 +66,6 @@ def test_a_step_of_the_recipe_is_within_a_tenth(store: Path) -> None:
     measured = run.summary()["step_seconds_median"]
     asked = wb.request("gpt", arguments, strategy=strategy, processes=count)
     assert asked.workload is not None
-    predicted = predict_step(asked.workload, asked.strategy, HOST, kept(store))
+    predicted = predict_step(asked.workload, asked.strategy, HOST, stored_calibration(store))
     assert predicted is not None
     assert predicted.step_seconds == pytest.approx(measured, rel=0.10)

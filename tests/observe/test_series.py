@@ -19,7 +19,7 @@ from workbench.observe.logged import LoggedRow, LoggedStream
 from workbench.observe.logged_rows import LoggedRows, iterate_keys
 from workbench.observe.series import figures, read_series, shown_series
 from workbench.observe.series_names import better, group_of
-from workbench.observe.series_tables import SHOWN, SeriesTables
+from workbench.observe.series_tables import SERIES_SHOWN, SeriesTables
 from workbench.observe.view import ViewBuilder
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
@@ -86,7 +86,7 @@ def test_any_number_of_names_fits_and_the_rest_are_named(keys: int) -> None:
     assert len(text) <= 20_000
     shown = [one["name"] for one in document["series"]]
     assert "eval_loss" in shown  # what is measured now and then comes before what each step logs
-    assert len(shown) <= SHOWN
+    assert len(shown) <= SERIES_SHOWN
     assert document["more_count"] == keys + 1 - len(shown) + 3
 
 
@@ -187,8 +187,8 @@ def test_the_view_has_them_and_says_what_it_leaves_out(paths: RunPaths) -> None:
     data = builder.encoded(now())
     assert len(data) <= VIEW_MAX_BYTES
     logged = json.loads(data)["logged"]
-    assert len(logged["series"]) == SHOWN
-    assert logged["more_count"] == 251 - SHOWN
+    assert len(logged["series"]) == SERIES_SHOWN
+    assert logged["more_count"] == 251 - SERIES_SHOWN
     paths.view.write_bytes(data)
     assert (
         len(read_series(paths)) == 200

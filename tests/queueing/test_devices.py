@@ -70,12 +70,12 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[Holder, ...]]:
     """Who holds the four GPUs."""
     held: dict[str, tuple[Holder, ...]] = {}
 
-    def read(_store: Path, *, cuda: bool, besides: str | None = None) -> tuple[Device, ...]:
+    def read(_store: Path, *, cuda: bool, excluding: str | None = None) -> tuple[Device, ...]:
         assert cuda
         names = [str(gpu.index) for gpu in HOST.gpus]
         others = {name: held.get(name, ()) for name in names}
         found = {
-            name: [one for one in who if besides is None or one.run != besides]
+            name: [one for one in who if excluding is None or one.run != excluding]
             for name, who in others.items()
         }
         return tuple(
@@ -212,7 +212,7 @@ def test_a_run_holds_each_gpu_on_which_the_driver_names_it(
         "1": [],
         "2": [("mine", "mine"), (None, "near")],  # a run of that name in another store
     }
-    again = read_devices(tmp_path, cuda=True, besides="mine")
+    again = read_devices(tmp_path, cuda=True, excluding="mine")
     assert [who.text for who in again[2].holders] == ["near"]
 
 

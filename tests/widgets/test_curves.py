@@ -15,7 +15,7 @@ from tests.widgets.test_page_state import run
 from workbench.observe.curves import Curve, read_curve
 from workbench.observe.rows import row
 from workbench.observe.view import ViewBuilder
-from workbench.observe.work_clock import told_attempts
+from workbench.observe.work_clock import recent_attempts
 from workbench.pages.questions import QUESTIONS
 from workbench.pages.run_rows import series_message
 from workbench.store.layout import RunPaths
@@ -103,7 +103,7 @@ def many_attempts(paths: RunPaths, count: int) -> list[dict[str, Any]]:
 def test_every_attempt_counts_however_often_a_run_restarted(
     paths: RunPaths, tmp_path: Path, count: int
 ) -> None:
-    told = told_attempts(many_attempts(paths, count))
+    told = recent_attempts(many_attempts(paths, count))
     view = view_of(paths, **told)
     curve = read_curve(paths)
     script = f"""
@@ -194,7 +194,7 @@ def test_tokens_go_on_after_steps_without_a_duration_and_end_where_they_are_unkn
 
 
 def test_starts_by_hand_are_counted_among_those_left_out(paths: RunPaths) -> None:
-    view_of(paths, **told_attempts(many_attempts(paths, 45)))
+    view_of(paths, **recent_attempts(many_attempts(paths, 45)))
     paths.state.write_text(json.dumps({"restarts": 44}))
     assert row(paths, Curve())["restarts"] == 42
 

@@ -202,7 +202,7 @@ def test_launcher_shows_the_command_or_the_reason(store: Path, tmp_path: Path) -
     until(lambda: "No closing quotation" in form.preview.problem, "the quote is named")
     assert form.button.disabled
     form.fields.arguments.value = "--steps 3"
-    form.fields.what.value = form.fields.what.options[-1][1]
+    form.fields.target_menu.value = form.fields.target_menu.options[-1][1]
     form.fields.path.value = str(tmp_path / "missing.py")
     until(lambda: "missing.py" in form.preview.problem, "the missing script is named")
     assert form.preview.command == ""
@@ -280,7 +280,7 @@ def test_every_option_of_a_launch_is_an_input(tmp_path: Path) -> None:
 def test_launcher_adapts_to_the_choice(store: Path) -> None:
     form = Launcher(store=store)
     assert form.fields.path.layout.display == "none"
-    form.fields.what.value = form.fields.what.options[-1][1]
+    form.fields.target_menu.value = form.fields.target_menu.options[-1][1]
     assert form.fields.path.layout.display == ""
     assert form.fields.arguments.value == ""  # the recipe's suggestion goes with the recipe
     form.picker.set(family="single")

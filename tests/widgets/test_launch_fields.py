@@ -64,7 +64,7 @@ def test_fields_and_text_follow_each_other(form: Launcher) -> None:
 
 
 def test_a_wrong_value_is_said_at_its_field_and_no_figure_is_left(form: Launcher) -> None:
-    form.fields.what.value = "gpt"
+    form.fields.target_menu.value = "gpt"
     arguments = form.fields.arguments
     arguments.value = ""
     until(lambda: "a rank" in arguments.figure["forecast"])
@@ -135,7 +135,7 @@ def test_the_picker_stays_below_the_working_directory(tmp_path: Path) -> None:
 
 
 def test_the_largest_micro_batch_fills_its_field_or_says_why_not(form: Launcher) -> None:
-    form.fields.what.value = "gpt"
+    form.fields.target_menu.value = "gpt"
     arguments = form.fields.arguments
     arguments.value = ""
     until(lambda: bool(arguments.figure["forecast"]))
@@ -179,7 +179,7 @@ def test_a_message_names_the_forms_controls_and_not_its_flags(form: Launcher) ->
     assert said.startswith('"Maximum kWh" 5 needs energy')
     assert said.endswith('Limit the time instead: "Ends after (hours)".')
     options["max_kwh"].value = ""
-    form.fields.what.value = "gpt"
+    form.fields.target_menu.value = "gpt"
     picker.set(processes=500)
     assert '"Processes" 2 to 4 is usual' in picker.problem["message"]
 

@@ -30,7 +30,7 @@ def test_it_is_offered_for_scripts_that_nothing_predicts(store: Path) -> None:
     form = _form(store, LOOP)
     assert form.measure_note.layout.display == ""
     assert form.measure_note.line.value == MEASURE
-    form.fields.what.value = "gpt"
+    form.fields.target_menu.value = "gpt"
     form.refresh()
     assert form.measure_note.layout.display == "none"
     assert form.measure_note.start() is None

@@ -427,4 +427,4 @@ def test_an_answer_on_old_prices_is_not_shown(monkeypatch: pytest.MonkeyPatch) -
     until(lambda: not search.busy, "the end")
     assert searches == ["old", "new"]
     assert len(shown) == 1
-    assert search.known(question) is shown[0]
+    assert search.remembered(question) is shown[0]

@@ -118,7 +118,7 @@ def test_only_what_was_changed_is_changed(tmp_path: Path) -> None:
     form.fields.options["environment"].value = "B=2"
     with pytest.raises(wb.UsageError, match="keeps its environment A"):
         resume_keywords(of_run, form.fields.request_keywords(), STRATEGY)
-    form.fields.what.value = "finetune"
+    form.fields.target_menu.value = "finetune"
     with pytest.raises(wb.UsageError, match="another script than old, which ran gpt"):
         resume_keywords(of_run, form.fields.request_keywords(), STRATEGY)
     form.close()

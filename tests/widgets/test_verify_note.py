@@ -35,7 +35,7 @@ def test_it_is_offered_for_several_ranks_of_a_script(store: Path) -> None:
     form.picker.set(family="single")
     form.refresh()
     assert form.verify_note.layout.display == "none"
-    form.fields.what.value = "gpt"
+    form.fields.target_menu.value = "gpt"
     form.picker.set(family="ddp")
     form.refresh()
     assert form.verify_note.start() is None

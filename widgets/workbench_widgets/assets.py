@@ -4,8 +4,8 @@ The files are published once into ``<store>/_assets`` so that Jupyter's own ``/f
 serve them to a page whose kernel is busy or gone; where it cannot, they travel gzip-compressed
 over the comm. plotly.js is taken from the installed ``plotly``: no network, no vendored copy.
 
-A store may belong to another user, and what lies in its ``_assets`` runs in the page of whoever
-looks at a run there. So a page is told the hash of each file, and runs nothing that differs.
+A store may belong to another user, and what lies in its ``_assets`` runs in the page of everyone
+who views a run there. So a page gets the hash of each file, and runs nothing that differs.
 """
 
 from __future__ import annotations

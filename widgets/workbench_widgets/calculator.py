@@ -39,7 +39,7 @@ class Calculator(Face):
         self._change(changes)
         self._moved(at_once=True)
 
-    def said(self, message: str | Exception) -> str:
+    def with_labels(self, message: str | Exception) -> str:
         """A message in the words of this face: its controls instead of the command's flags."""
         text = message if isinstance(message, str) else sentence(message)
         return in_labels(text, self._labels())
@@ -73,7 +73,10 @@ class Calculator(Face):
                 self.figure = self._figure()
                 self.problem = {}
             except Exception as error:  # noqa: BLE001 - whatever it is, the control has to say it
-                self.problem = {"field": next(iter(changes), ""), "message": self.said(error)}
+                self.problem = {
+                    "field": next(iter(changes), ""),
+                    "message": self.with_labels(error),
+                }
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         """A move of controls; never blocks."""
@@ -83,5 +86,5 @@ class Calculator(Face):
 
     def __repr__(self) -> str:
         problem = self.problem.get("message")
-        shown = self._text()
-        return f"{problem}\n(Last valid setting:)\n{shown}" if problem else shown
+        text = self._text()
+        return f"{problem}\n(Last valid setting:)\n{text}" if problem else text

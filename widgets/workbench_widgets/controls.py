@@ -64,11 +64,11 @@ def in_labels(text: str, labels: Mapping[str, str]) -> str:
     'Give "Ends after (hours)", or in a terminal: workbench resume --max-hours 2.'
     """
 
-    def shown(match: re.Match[str]) -> str:
+    def quoted_label(match: re.Match[str]) -> str:
         label = labels.get(match[0])
         return match[0] if label is None else f'"{label}"'
 
-    return _COMMAND_OR_FLAG.sub(shown, text)
+    return _COMMAND_OR_FLAG.sub(quoted_label, text)
 
 
 def model_field() -> Field:
@@ -194,7 +194,9 @@ def _of_type(field: DeclaredField, label: str, hint: str, own: Mapping[str, str]
     return text(field.name, label, hint, field.option.unit)
 
 
-def rest(groups: list[dict[str, Any]], declarations: Iterable[DeclaredField]) -> dict[str, Any]:
+def remaining_options(
+    groups: list[dict[str, Any]], declarations: Iterable[DeclaredField]
+) -> dict[str, Any]:
     """A closed group with the options that the others leave out."""
     placed = {field["name"] for group in groups for field in group["fields"]}
     fields = [

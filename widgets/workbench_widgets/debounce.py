@@ -1,4 +1,4 @@
-"""Something that follows a move once nobody moves any more."""
+"""Runs an action once the user has stopped moving a control."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Debouncer:
         self._name = name
         self._timer: threading.Timer | None = None
 
-    def after(self, seconds: float, action: Callable[..., object], *given: Any) -> None:
+    def after(self, seconds: float, action: Callable[..., object], *arguments: Any) -> None:
         """Call `action` after so many seconds without another call."""
         self.cancel()
-        timer = self._timer = threading.Timer(seconds, action, given)
+        timer = self._timer = threading.Timer(seconds, action, arguments)
         timer.name, timer.daemon = self._name, True
         timer.start()
 

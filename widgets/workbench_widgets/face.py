@@ -43,7 +43,7 @@ class Face(anywidget.AnyWidget):
 
     def send_state(self, key: Any = None) -> None:
         """Send traits to the page."""
-        self.presence.told()
+        self.presence.message_sent()
         super().send_state(key)
 
     def _repr_mimebundle_(self, **options: Any) -> Any:

@@ -29,10 +29,10 @@ class Form:
 
     def changed(self: _Own, changes: Mapping[str, Any]) -> _Own:  # noqa: PYI019
         """The form after some controls were moved; unknown names are left out."""
-        known = {
+        plain_values = {
             name: self.plain(name, value) for name, value in changes.items() if name in self.FIRST
         }
-        return replace(self, moved={**self.moved, **known})
+        return replace(self, moved={**self.moved, **plain_values})
 
     def plain(self, name: str, value: Any) -> Any:  # noqa: ARG002
         """A control's value as it is kept, from what was typed or given."""

@@ -22,17 +22,17 @@ from workbench_widgets.form import Form
 SHARDED = ("fsdp", "fsdp-grad-op", "zero1", "zero2", "zero3")
 COMBINED = ("ddp", *SHARDED)
 """Strategies that leave room for tensor, pipeline and context parallelism beside them."""
-ALONE = ("tp", "pp", "cp")
-STRATEGIES = ("single", "ddp", "fsdp", "fsdp-grad-op", "hsdp", "zero1", "zero2", "zero3", *ALONE)
-DEGREES = (*ALONE, "ep")
+AXES = ("tp", "pp", "cp")
+STRATEGIES = ("single", "ddp", "fsdp", "fsdp-grad-op", "hsdp", "zero1", "zero2", "zero3", *AXES)
+DEGREES = (*AXES, "ep")
 """Controls that combine with the strategy's name: ``fsdp`` and tp 2 on 8 GPUs are fsdp4-tp2."""
-_ONE = Placement()
+_ONE_GPU = Placement()
 JOB: dict[str, Any] = {
     **{name: default(name) for name in options() if name != "cpu"},
     "model": "llama-3.2-1b",
     "gpu": ("h100-sxm",),
-    "gpus": _ONE.world_size,
-    "strategy": wb.Strategy.usual(_ONE.world_size),
+    "gpus": _ONE_GPU.world_size,
+    "strategy": wb.Strategy.usual(_ONE_GPU.world_size),
     "seq_len": USUAL_SEQ_LEN,
     **dict.fromkeys(DEGREES, 1),
 }
@@ -110,7 +110,7 @@ class JobForm(Form):
         return {name: control_value(options().get(name), value) for name, value in values.items()}
 
     def _of_trainer(self) -> dict[str, Any]:
-        """What the trainer decides of the controls that no one moved."""
+        """What the trainer decides for the controls that were not moved."""
         try:
             job = self.job()
         except (wb.WorkbenchError, ValueError, OSError):
@@ -132,9 +132,11 @@ class JobForm(Form):
 
     def workload(self) -> wb.Workload:
         """What is trained. Raises UsageError: a value that the engine does not have."""
-        alone = {"strategy": "single", "gpus": 1, "nodes": 1}
-        given = self.options() | alone
-        job = Job.from_options(self["model"], given, typed=given, layout_is_open=True)
+        single_gpu = {"strategy": "single", "gpus": 1, "nodes": 1}
+        typed_options = self.options() | single_gpu
+        job = Job.from_options(
+            self["model"], typed_options, typed=typed_options, layout_is_open=True
+        )
         return calibrated(job).workload
 
     def options(self) -> dict[str, Any]:
@@ -143,15 +145,15 @@ class JobForm(Form):
         Raises:
             UsageError: a control is empty, or degrees do not fit the number of GPUs.
         """
-        self.model()  # an unknown name is what the user wants to hear of first
+        self.model()  # report an unknown name first
         self.check_filled()
         if not self["gpu"]:
             raise wb.UsageError("Choose a GPU: its memory determines what fits.")
         unused = {*self.hidden(), "model"}
-        given = {name: value for name, value in self.moved.items() if name in options()}
-        given |= {name: self[name] for name in ("gpus", "nodes")}
-        given = {name: value for name, value in given.items() if name not in unused}
-        return given | {"gpu": self["gpu"][0], "strategy": self._layout()}
+        values = {name: value for name, value in self.moved.items() if name in options()}
+        values |= {name: self[name] for name in ("gpus", "nodes")}
+        values = {name: value for name, value in values.items() if name not in unused}
+        return values | {"gpu": self["gpu"][0], "strategy": self._layout()}
 
     def check_filled(self) -> None:
         """Refuse an emptied control of the job. Raises UsageError: names it."""
@@ -166,15 +168,15 @@ class JobForm(Form):
             return name
         for degree, count in degrees.items():
             require_positive(degree, count)
-        product = " x ".join(f"{degree} {degrees[degree]}" for degree in ALONE)
-        taken = degrees["tp"] * degrees["pp"] * degrees["cp"]
-        if self.cards % taken:
+        product = " x ".join(f"{degree} {degrees[degree]}" for degree in AXES)
+        per_copy = degrees["tp"] * degrees["pp"] * degrees["cp"]
+        if self.cards % per_copy:
             raise wb.UsageError(
-                f"{product} = {taken} GPUs do not divide your {self.cards}. Change a degree, or "
-                f"use a multiple of {taken} GPUs."
+                f"{product} = {per_copy} GPUs do not divide your {self.cards}. Change a degree, or "
+                f"use a multiple of {per_copy} GPUs."
             )
         word = {"zero1": "zero1x", "zero2": "zero2x", "zero3": "zero3x", "ddp": "ddp"}
-        parts = [f"{word.get(name, 'fsdp')}{self.cards // taken}"]
+        parts = [f"{word.get(name, 'fsdp')}{self.cards // per_copy}"]
         parts += [f"{degree}{count}" for degree, count in degrees.items() if count > 1]
         layout = wb.Strategy.parse("-".join(parts), self.cards)
         return layout.with_options(reshard_after_forward=name != "fsdp-grad-op")
@@ -188,7 +190,7 @@ class JobForm(Form):
         away += ["ep"] if combines and not self._has_experts() else []
         chosen = {name: self[name] for name in ("lora_rank", "quantization", "recompute")}
         away += [name for name in needs() if not is_met(name, chosen)]
-        at_work = {axis for axis in ALONE if strategy == axis or (combines and self[axis] != 1)}
+        at_work = {axis for axis in AXES if strategy == axis or (combines and self[axis] != 1)}
         libraries = {
             "ddp": strategy == "ddp",
             "fsdp": strategy == "hsdp" or "fsdp" in str(strategy),

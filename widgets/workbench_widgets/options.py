@@ -7,13 +7,13 @@ import inspect
 from collections.abc import Collection, Iterable
 
 
-def refuse_unknown(face: str, given: Iterable[str], allowed: Collection[str]) -> None:
-    """Raise when an argument that is `given` is not `allowed`.
+def refuse_unknown(face: str, names: Iterable[str], allowed: Collection[str]) -> None:
+    """Raise when one of the argument `names` is not `allowed`.
 
     Raises:
         TypeError: names the unknown argument, the allowed ones and the nearest of them.
     """
-    unknown = next((name for name in given if name not in allowed), None)
+    unknown = next((name for name in names if name not in allowed), None)
     if unknown is None:
         return
     options = sorted(allowed)

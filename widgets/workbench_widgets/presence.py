@@ -50,7 +50,7 @@ class Presence:
         self._runs_a_cell = runs_a_cell or (lambda: cells.running)
         self._unanswered = 0
 
-    def told(self) -> None:
+    def message_sent(self) -> None:
         """A message was sent."""
         if not self._runs_a_cell():
             self._unanswered += 1

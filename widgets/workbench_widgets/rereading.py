@@ -48,14 +48,14 @@ class StoreFace(Face):
 
 
 def _keep_rereading(
-    known: weakref.ref[StoreFace],
+    face_reference: weakref.ref[StoreFace],
     presence: Presence,
     closed: threading.Event,
     least_seconds: float,
     pause: float,
 ) -> None:
     while not presence.wait(closed, pause):
-        face = known()
+        face = face_reference()
         if face is None:
             return
         begun = time.monotonic()

@@ -39,8 +39,8 @@ def _train(shell: Any, line: str, cell: str) -> None:
     command = read_line(line)
     if command is None:
         return
-    given = command.options.store
-    root = (given if isinstance(given, Store) else Store(given)).root
+    store = command.options.store
+    root = (store if isinstance(store, Store) else Store(store)).root
     number = len(shell.user_ns["In"]) - 1  # the counter is ahead of the cell that runs
     script = cell_script(root, cell, shell.user_ns, number=number, include=command.include)
     try:

@@ -20,7 +20,7 @@ from rich.table import Table
 from workbench.cli.describing import Description, describe, option, with_options
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import StoreOption, console
-from workbench.compare.calibration.calibrate import QUICK_SECONDS, USUAL_SECONDS, kept
+from workbench.compare.calibration.calibrate import QUICK_SECONDS, USUAL_SECONDS, stored_calibration
 from workbench.compare.calibration.calibrate import calibrate as measure
 from workbench.compare.calibration.figures import FIGURES
 from workbench.compare.calibration.stack import calibrate as calibrate_stack
@@ -79,7 +79,7 @@ def calibrate(options: CalibrateOptions) -> None:
     _refuse_job(options)
     stacks = stack_calibrations.read(options.store) if options.show else []
     if options.show:
-        calibration = kept(options.store, cpu=options.cpu)
+        calibration = stored_calibration(options.store, cpu=options.cpu)
         if calibration is None and (options.as_json or not stacks):
             hint = "This host is not calibrated yet. Next: workbench calibrate"
             print_json(None) if options.as_json else console.print(hint, markup=False)

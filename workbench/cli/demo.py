@@ -15,7 +15,12 @@ from workbench.cli.describing import with_options
 from workbench.cli.live import follow
 from workbench.cli.tables import JsonOption, number, print_json
 from workbench.cli.terminal import console
-from workbench.compare.calibration.calibrate import STEP_SECONDS, calibrate, is_fresh, kept
+from workbench.compare.calibration.calibrate import (
+    STEP_SECONDS,
+    calibrate,
+    is_fresh,
+    stored_calibration,
+)
 from workbench.describe.option import Group, Option
 from workbench.errors import WorkbenchError
 from workbench.launching.launch import start
@@ -68,7 +73,7 @@ def _measure_steps(checked: Request, *, quiet: bool) -> bool:
     What it cannot measure is not predicted; the run continues all the same.
     """
     root, cpu = checked.store.root, checked.device == "cpu"
-    if is_fresh(kept(root, cluster=checked.cluster, cpu=cpu), time.time()):
+    if is_fresh(stored_calibration(root, cluster=checked.cluster, cpu=cpu), time.time()):
         return False
     if not quiet:
         console.print(

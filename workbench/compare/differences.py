@@ -133,19 +133,23 @@ def differing(configurations: Mapping[str, Mapping[str, Any]]) -> list[dict[str,
     names: dict[str, None] = {}
     for of_run in configurations.values():
         names |= dict.fromkeys(of_run)
-    known = {
+    has_group = {
         (group, run): any(_group(name) == group for name in value)
         for run, value in configurations.items()
         for group in _GROUPS
     }
     rows: list[dict[str, Any]] = []
     for group in _GROUPS:
-        if len({known[group, run] for run in configurations}) > 1:
-            recorded = {run: "known" if known[group, run] else "unknown" for run in configurations}
+        if len({has_group[group, run] for run in configurations}) > 1:
+            recorded = {
+                run: "known" if has_group[group, run] else "unknown" for run in configurations
+            }
             rows.append({"what": group, "values": recorded})
     for name in names:
         values = {run: value.get(name) for run, value in configurations.items()}
-        counted = [value for run, value in values.items() if known.get((_group(name), run), True)]
+        counted = [
+            value for run, value in values.items() if has_group.get((_group(name), run), True)
+        ]
         if len(set(map(repr, counted))) > 1:
             rows.append({"what": name, "values": values})
     return rows

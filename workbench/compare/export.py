@@ -64,7 +64,7 @@ def steps(paths: RunPaths) -> Generator[dict[str, Any]]:
     price = run.usd_per_hour
 
     def other(row: LoggedRow) -> dict[str, Any]:
-        place = _place(paths, row.step, row.time, clock.beside(row.time), price)
+        place = _place(paths, row.step, row.time, clock.at_time(row.time), price)
         return dict.fromkeys(STEP_COLUMNS) | place
 
     yield from joined(_steps(paths, run, clock), _logged(paths), other)

@@ -52,23 +52,25 @@ class Condition:
             texts = [str(item).lower() for item in value]  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         else:
             texts = [] if value is None else [str(value).lower()]
-        wanted = self.value.lower()
+        expected = self.value.lower()
         if self.sign == "~":
-            return any(wanted in text for text in texts)
+            return any(expected in text for text in texts)
         if self.sign in {"=", "!="}:
-            unknown = wanted in _UNKNOWN
-            equal = not texts if unknown else any(_same(text, wanted) for text in texts)
+            unknown = expected in _UNKNOWN
+            equal = not texts if unknown else any(_same(text, expected) for text in texts)
             return equal == (self.sign == "=")
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         return _ORDERS[self.sign](value, float(self.value))
 
 
-def _same(actual: str, wanted: str) -> bool:
-    if actual == wanted or (actual in {"true", "false"} and switch_of(wanted) is switch_of(actual)):
+def _same(actual: str, expected: str) -> bool:
+    if actual == expected or (
+        actual in {"true", "false"} and switch_of(expected) is switch_of(actual)
+    ):
         return True
     try:
-        return float(actual) == float(wanted)
+        return float(actual) == float(expected)
     except ValueError:
         return False
 
@@ -142,18 +144,18 @@ def choose(
     Raises:
         UsageError: `where` or `sort` cannot be read.
     """
-    wanted = conditions(where)
+    criteria = conditions(where)
     if tag is not None:
-        wanted.append(Condition(field="tags", sign="=", value=tag))
-    shown = archived or any(condition.field == "archived" for condition in wanted)
-    chosen = [row for row in rows if shown or not row["archived"]]
-    chosen = [row for row in chosen if all(condition.holds(row) for condition in wanted)]
+        criteria.append(Condition(field="tags", sign="=", value=tag))
+    with_archived = archived or any(condition.field == "archived" for condition in criteria)
+    chosen = [row for row in rows if with_archived or not row["archived"]]
+    chosen = [row for row in chosen if all(condition.holds(row) for condition in criteria)]
     if sort is None:
         return chosen
     key, down = named(sort.removeprefix("-")), sort.startswith("-")
-    known = [row for row in chosen if row.get(key) is not None]
-    known.sort(key=lambda row: _order(_ranked(row, key)), reverse=down)
-    return known + [row for row in chosen if row.get(key) is None]
+    sortable = [row for row in chosen if row.get(key) is not None]
+    sortable.sort(key=lambda row: _order(_ranked(row, key)), reverse=down)
+    return sortable + [row for row in chosen if row.get(key) is None]
 
 
 def _ranked(row: Mapping[str, Any], key: str) -> Any:

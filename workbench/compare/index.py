@@ -50,17 +50,17 @@ def table(store: Store, on_progress: OnProgress | None = None) -> list[dict[str,
     Raises:
         StoreError: the store cannot be read.
     """
-    kept, folders = _kept(store.root), store.folders()
+    indexed, folders = _indexed_rows(store.root), store.folders()
     rows: list[tuple[float, str, dict[str, Any]]] = []
     stale: list[tuple[int, str, str]] = []
     for ctime_ns, run in folders:
         state = _stamp(store.root / run)
-        if run in kept and kept[run][0] == state:
-            about = kept[run][1]
+        if run in indexed and indexed[run][0] == state:
+            about = indexed[run][1]
             rows.append((about["created_at"] or ctime_ns / 1e9, run, about))
         else:
             stale.append((ctime_ns, run, state))
-    gone = kept.keys() - {run for _, run in folders}
+    gone = indexed.keys() - {run for _, run in folders}
     rows += _read_again(store, stale, gone, on_progress)
     return [about for _, _, about in sorted(rows, key=lambda row: row[:2], reverse=True)]
 
@@ -125,7 +125,7 @@ def _stamp(directory: Path) -> str:
     return stamp(directory, (*SOURCES, "labels.json"), inodes=True)
 
 
-def _kept(root: Path) -> dict[str, tuple[str, dict[str, Any]]]:
+def _indexed_rows(root: Path) -> dict[str, tuple[str, dict[str, Any]]]:
     """Stamp and row of every kept run; empty where there is no index to go by."""
     try:
         with _open(root, write=False) as index:

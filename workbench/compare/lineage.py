@@ -122,7 +122,7 @@ def _roots(every: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
             now = parent_of(every[now])
         if now in passed or now in circular:
             circular.update(passed)
-            roots.update({one: one for one in passed})
+            roots.update({member: member for member in passed})
         elif passed:
             root = next(reversed(passed)) if now is None else roots.get(now, next(reversed(passed)))
             roots.update(dict.fromkeys(passed, root))

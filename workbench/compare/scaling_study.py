@@ -148,8 +148,8 @@ def scale(
             launch[name] = value
         else:
             raise UnknownNameError.near("option of a scaling study", name, (*own, *LAUNCHED))
-    beside = {"resume": resume, "on_progress": on_progress, "stop": stop}
-    return measure(Bench.of(target, arguments, LaunchOptions(**launch), **beside), Sizes(**sizes))
+    controls = {"resume": resume, "on_progress": on_progress, "stop": stop}
+    return measure(Bench.of(target, arguments, LaunchOptions(**launch), **controls), Sizes(**sizes))
 
 
 def measure(bench: Bench, sizes: Sizes) -> ScalingStudy:

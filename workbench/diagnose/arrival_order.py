@@ -49,7 +49,7 @@ class LateRank:
     phase: str
     """Where its own work is longer than that of the others (`PHASES`), or "paused": its process is
     stopped or held back, wherever it is."""
-    others: float
+    others_seconds: float
     """Seconds that the others take for that phase."""
 
     @property
@@ -90,14 +90,18 @@ def late_rank(evidence: Evidence) -> LateRank | None:
         return None
     rank = max(window.ranks, key=lambda rank: _lateness(window, rank))
     share, lost = window.ranks[rank], _lateness(window, rank)
-    excess = {phase: share.own.get(phase, 0.0) - _others(window, rank, phase) for phase in PHASES}
+    excess = {
+        phase: share.own.get(phase, 0.0) - _others_seconds(window, rank, phase) for phase in PHASES
+    }
     if sum(max(0.0, seconds) for seconds in excess.values()) < 0.5 * lost:
         return None  # it does no more than the others: nothing here explains why they wait
     phase = max(excess, key=lambda phase: excess[phase])
-    others = _others(window, rank, phase)
+    others_seconds = _others_seconds(window, rank, phase)
     if share.stops >= _OFTEN or share.throttled >= 0.5 * lost:
-        phase, others = PAUSED, 0.0
-    straggler = LateRank(rank=rank, window=window, lost=lost, phase=phase, others=others)
+        phase, others_seconds = PAUSED, 0.0
+    straggler = LateRank(
+        rank=rank, window=window, lost=lost, phase=phase, others_seconds=others_seconds
+    )
     return straggler if _waited_for(straggler) and _steady(evidence, straggler) else None
 
 
@@ -108,10 +112,10 @@ def _waited_for(straggler: LateRank) -> bool:
     end of an exchange that another rank holds up, since its threads have no core.
     """
     ranks, own = straggler.window.ranks, straggler.window.ranks[straggler.rank]
-    others = [share for rank, share in ranks.items() if rank != straggler.rank]
-    if min(share.wait for share in others) - own.wait < _WAITED_FOR * straggler.lost:
+    other_shares = [share for rank, share in ranks.items() if rank != straggler.rank]
+    if min(share.wait for share in other_shares) - own.wait < _WAITED_FOR * straggler.lost:
         return False
-    queued = (own.queued + sum(share.queued for share in others)) / len(ranks)
+    queued = (own.queued + sum(share.queued for share in other_shares)) / len(ranks)
     if straggler.lost < _OF_QUEUE * math.sqrt(max(1.0, _STEPS / straggler.window.steps)) * queued:
         return False
     last = sum(rank.last for rank in ranks.values())
@@ -162,7 +166,7 @@ def _significant(mean: float, square: float, looks: Sequence[float], steps: int)
     return mean > 0.0 and mean >= _SURE * spread and often
 
 
-def _others(window: ArrivalWindow, rank: int, phase: str) -> float:
+def _others_seconds(window: ArrivalWindow, rank: int, phase: str) -> float:
     if len(window.ranks) > 8:
         return window.others_own.get(phase, 0.0)
     return median(
@@ -204,7 +208,10 @@ def _longer(straggler: LateRank) -> str:
     own = straggler.window.ranks[straggler.rank]
     if straggler.phase != PAUSED:
         took = format_seconds(own.own.get(straggler.phase, 0.0))
-        return f"its {straggler.phase} takes {took}, the others' {format_seconds(straggler.others)}"
+        return (
+            f"its {straggler.phase} takes {took}, "
+            f"the others' {format_seconds(straggler.others_seconds)}"
+        )
     if own.stops >= _OFTEN:
         return f"its process was stopped {own.stops * straggler.window.steps:.0f} times"
     return f"the quota of its cgroup held it back for {format_seconds(own.throttled)} a step"
@@ -268,7 +275,7 @@ def _advice(kind: str, straggler: LateRank, *, stages: bool) -> tuple[str, str]:
             "Give each rank as many tokens: sort or pack samples by length, or bucket them.",
         )
     if straggler.phase == PAUSED:
-        return _held(straggler)
+        return _pause_advice(straggler)
     if straggler.phase == "checkpoint":
         return (
             f"Rank {rank} is slow while it saves a checkpoint.",
@@ -280,7 +287,7 @@ def _advice(kind: str, straggler: LateRank, *, stages: bool) -> tuple[str, str]:
     )
 
 
-def _held(straggler: LateRank) -> tuple[str, str]:
+def _pause_advice(straggler: LateRank) -> tuple[str, str]:
     if straggler.window.ranks[straggler.rank].stops >= _OFTEN:
         return (
             f"The process of rank {straggler.rank} is stopped and continued again and again.",

@@ -15,14 +15,14 @@ _LEAST_STEPS = 16
 _LEAST_SECONDS = 20.0
 _ENTER, _LEAVE = 0.25, 0.15  # of a step
 _EXPLAINED = 0.6
-_APART = 2.0  # times what the others wait for a core: it is this rank's cores alone
+_MUCH_LONGER = 2.0  # times what the others wait for a core: it is this rank's cores alone
 
 
 def contended(evidence: Evidence) -> Iterator[Finding]:
     """A quarter of the step is waiting for ranks that wait for a core.
 
-    An observation of the host, of which a short run need not hear: it has to last, unless a quota
-    is the cause.
+    An observation of the host that is not reported for a short run: it has to last, unless a
+    quota is the cause.
     """
     window = recent(evidence)
     if window is None or window.steps < _LEAST_STEPS or late_rank(evidence) is not None:
@@ -31,30 +31,32 @@ def contended(evidence: Evidence) -> Iterator[Finding]:
     if held_share >= evidence.bound("host-contention", None, _ENTER, _LEAVE):
         yield _held_together(window, held_share)
         return
-    rank = _alone(window)
+    rank = _waiting_rank(window)
     share = min(1.0, window.late_seconds / window.step_seconds)
     queued = window.others_queued if rank is None else window.ranks[rank].queued
     if share < evidence.bound("host-contention", rank, _ENTER, _LEAVE):
         return
     if queued < _EXPLAINED * window.late_seconds:
         return
-    held = rank is not None and window.ranks[rank].throttled >= 0.5 * window.ranks[rank].queued
-    if not held and evidence.arrivals[-1].time - evidence.arrivals[0].time < _LEAST_SECONDS:
+    is_throttled = (
+        rank is not None and window.ranks[rank].throttled >= 0.5 * window.ranks[rank].queued
+    )
+    if not is_throttled and evidence.arrivals[-1].time - evidence.arrivals[0].time < _LEAST_SECONDS:
         return
-    cause, move = _advice(rank, held=held)
-    who = "The ranks wait" if rank is None else f"Rank {rank} waits"
+    cause, move = _advice(rank, is_throttled=is_throttled)
+    subject = "The ranks wait" if rank is None else f"Rank {rank} waits"
     yield Finding(
         kind="host-contention",
         rank=rank,
         step=window.first,
         severity="note",
         confidence=0.8,
-        evidence=f"{who} {format_seconds(queued)} of a step of "
+        evidence=f"{subject} {format_seconds(queued)} of a step of "
         f"{format_seconds(window.step_seconds)} for a core; the last rank of each step costs "
         f"{format_seconds(window.late_seconds)} ({share:.0%}, {window.steps} steps).",
         cause=cause,
         next=move,
-        phase=PAUSED if held else None,
+        phase=PAUSED if is_throttled else None,
         lost_share=round(share, 4),
     )
 
@@ -63,10 +65,10 @@ def _held_share(window: ArrivalWindow) -> float:
     """Of the step, for which the quota that the ranks share holds all of them back."""
     shares = window.ranks.values()
     queued = median(share.queued for share in shares)
-    held = median(share.throttled for share in shares)  # added up over the cores
-    if min(share.throttled for share in shares) < 0.5 * held or held < 0.5 * queued:
+    throttled = median(share.throttled for share in shares)  # added up over the cores
+    if min(share.throttled for share in shares) < 0.5 * throttled or throttled < 0.5 * queued:
         return 0.0
-    return min(1.0, max(queued, held / len(shares)) / window.step_seconds)
+    return min(1.0, max(queued, throttled / len(shares)) / window.step_seconds)
 
 
 def _held_together(window: ArrivalWindow, share: float) -> Finding:
@@ -86,20 +88,20 @@ def _held_together(window: ArrivalWindow, share: float) -> Finding:
     )
 
 
-def _alone(window: ArrivalWindow) -> int | None:
+def _waiting_rank(window: ArrivalWindow) -> int | None:
     """The rank that waits for a core much longer than the others; None where several do."""
     rank = max(window.ranks, key=lambda rank: window.ranks[rank].queued)
-    others = median(share.queued for other, share in window.ranks.items() if other != rank)
-    return rank if window.ranks[rank].queued >= _APART * others else None
+    others_queued = median(share.queued for other, share in window.ranks.items() if other != rank)
+    return rank if window.ranks[rank].queued >= _MUCH_LONGER * others_queued else None
 
 
-def _advice(rank: int | None, *, held: bool) -> tuple[str, str]:
+def _advice(rank: int | None, *, is_throttled: bool) -> tuple[str, str]:
     if rank is None:
         return (
             "The host has fewer free cores than the ranks need; no rank is slow by itself.",
             "Start fewer ranks, end other programs on the host, or give each rank fewer threads.",
         )
-    if held:
+    if is_throttled:
         return QUOTA.format(rank=rank), RAISE.format(rank=rank)
     return (
         f"The cores that rank {rank} may use are taken by others; its own work is not slower.",

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from workbench.store.schema import SystemLine
 
 MINUTE = 60.0
-KEPT = 120
+READINGS_MAX = 120
 """Readings of each GPU."""
 BEST_CLOCKS = 10
 """One high reading is none."""
@@ -44,7 +44,7 @@ class Device:
     """Its machine."""
     index: int
     """The driver's."""
-    readings: deque[Reading] = field(default_factory=lambda: deque[Reading](maxlen=KEPT))
+    readings: deque[Reading] = field(default_factory=lambda: deque[Reading](maxlen=READINGS_MAX))
     """Oldest first."""
     first_at: float | None = None
     """Time of its first reading."""
@@ -130,11 +130,11 @@ class Devices:
             if now - machine.heard_at > STALE_SECONDS or len(machine.times) < LOST_SAMPLES:
                 continue
             since = machine.times[-LOST_SAMPLES]
-            known = [device for _, device in sorted(machine.devices.items()) if device.answered_at]
-            lost = [device for device in known if (device.answered_at or 0.0) < since]
-            if len(known) > 1 and len(lost) == len(known):  # the driver may be busy for a moment
+            seen = [device for _, device in sorted(machine.devices.items()) if device.answered_at]
+            lost = [device for device in seen if (device.answered_at or 0.0) < since]
+            if len(seen) > 1 and len(lost) == len(seen):  # the driver may be busy for a moment
                 full = len(machine.times) == SILENT_SAMPLES
-                if full and all((device.answered_at or 0.0) < machine.times[0] for device in known):
+                if full and all((device.answered_at or 0.0) < machine.times[0] for device in seen):
                     silent.append(node)
             else:
                 gone += lost

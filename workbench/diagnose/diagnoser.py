@@ -103,11 +103,11 @@ _CLEAR_SOONER = dict.fromkeys(_STANDING, 2.0)  # over as soon as the ranks conti
 _REFRESH_SECONDS = 5.0  # a standing finding's numbers are rewritten no more often
 _STARTS_SECONDS = 5.0
 _COMPARED_AFTER = 30  # steps
-_MAX_KEPT = 64
+_ENTRIES_MAX = 64
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Entry:
     """A finding with its times on the clock that never jumps."""
 
     finding: Finding
@@ -138,8 +138,8 @@ class Diagnoser:
         self.problems: dict[str, str] = {}
         """Rules that failed, and how: a defect of ours, never the run's."""
         now = time.monotonic()
-        self._kept = {
-            finding.key: _Kept(finding, now, now) for finding in read_findings(paths) or [] if keep
+        self._by_key = {
+            finding.key: _Entry(finding, now, now) for finding in read_findings(paths) or [] if keep
         }
         self._pending: dict[tuple[str, int | None], float] = {}
         self._starts_due = self._slow_due = 0.0
@@ -161,8 +161,8 @@ class Diagnoser:
             *RULES,
         )
         # Nothing is a finding too: the file tells that the rules have looked.
-        known = [kept.finding for kept in self._kept.values()]
-        self._written: list[Finding] | None = known if paths.findings.exists() else None
+        findings = [entry.finding for entry in self._by_key.values()]
+        self._written: list[Finding] | None = findings if paths.findings.exists() else None
 
     def rows(self, rows: Sequence[StepRow]) -> None:
         """Take in finished steps, in order."""
@@ -180,7 +180,7 @@ class Diagnoser:
             self._slow_due = 0.0
         self.evidence.facts = facts
         self.evidence.standing = {
-            key for key, kept in self._kept.items() if kept.finding.cleared_at is None
+            key for key, entry in self._by_key.items() if entry.finding.cleared_at is None
         }
         if facts.monotonic >= self._starts_due:
             self._starts_due = facts.monotonic + _STARTS_SECONDS
@@ -220,9 +220,9 @@ class Diagnoser:
     def begin_attempt(self) -> list[Finding]:
         """A new attempt begins: what stood then was of the one before."""
         now = round(time.time(), 3)
-        for kept in self._kept.values():
-            if kept.finding.cleared_at is None:
-                kept.finding = replace(kept.finding, cleared_at=now)
+        for entry in self._by_key.values():
+            if entry.finding.cleared_at is None:
+                entry.finding = replace(entry.finding, cleared_at=now)
         return self._write()
 
     def end(
@@ -233,23 +233,23 @@ class Diagnoser:
         now = time.monotonic() if self._keep else self.evidence.facts.monotonic
         at = time.time() if self._keep else self.evidence.facts.time
         self.evidence.facts = replace(self.evidence.facts, phase="ended", time=at, monotonic=now)
-        for kept in self._kept.values():  # what ended well did not hang in the end
-            if outcome == "succeeded" and kept.finding.kind in _CLEAR_SOONER:
-                cleared = kept.finding.cleared_at or round(at, 3)
-                kept.finding = replace(kept.finding, cleared_at=cleared)
+        for entry in self._by_key.values():  # what ended well did not hang in the end
+            if outcome == "succeeded" and entry.finding.kind in _CLEAR_SOONER:
+                cleared = entry.finding.cleared_at or round(at, 3)
+                entry.finding = replace(entry.finding, cleared_at=cleared)
         self.evidence.outcome = outcome
         for raised in (*self._ask(script.no_steps), *self._ask(script.caught_error)):
             self._merge_one(raised, self.evidence.facts)
         for raised in self._ask(numbers.nan_loss):  # what to do is another thing now
-            kept = self._kept.get(raised.key)
-            if kept is not None and kept.finding.cleared_at is None:
-                kept.finding = replace(kept.finding, next=raised.next)
+            entry = self._by_key.get(raised.key)
+            if entry is not None and entry.finding.cleared_at is None:
+                entry.finding = replace(entry.finding, next=raised.next)
         if finding is not None:
             finding = replace(finding, ended_run=outcome != "succeeded")
             self._merge_one(finding, self.evidence.facts)
-            kept = self._kept.get(finding.key)
-            if kept is not None and outcome != "succeeded":
-                kept.finding = replace(kept.finding, ended_run=True, cleared_at=None)
+            entry = self._by_key.get(finding.key)
+            if entry is not None and outcome != "succeeded":
+                entry.finding = replace(entry.finding, ended_run=True, cleared_at=None)
         return self._write()
 
     def _last_look(self, world_size: int | None) -> None:
@@ -276,19 +276,19 @@ class Diagnoser:
             )
             for finding in self._ask(rule)
         ]
-        given = {finding.key for finding in noisy}
-        for key, kept in self._kept.items():
-            past = kept.finding.kind in _HOLD_SECONDS and key not in given
-            if past and kept.finding.cleared_at is None:
-                kept.finding = replace(kept.finding, cleared_at=round(facts.time, 3))
+        raised_keys = {finding.key for finding in noisy}
+        for key, entry in self._by_key.items():
+            past = entry.finding.kind in _HOLD_SECONDS and key not in raised_keys
+            if past and entry.finding.cleared_at is None:
+                entry.finding = replace(entry.finding, cleared_at=round(facts.time, 3))
 
     def _follow_arrivals(self, *, final: bool = False) -> None:
-        known = bool(self.evidence.arrivals)
+        had_arrivals = bool(self.evidence.arrivals)
         try:
             self._arrivals.look(self.evidence, final=final)
-        except Exception as error:  # noqa: BLE001  (nor must a file that no one can make sense of)
+        except Exception as error:  # noqa: BLE001  (nor must an unreadable file)
             self.problems.setdefault("arrivals", repr(error))
-        if self.evidence.arrivals and not known:
+        if self.evidence.arrivals and not had_arrivals:
             self._slow_due = 0.0  # rules that know less leave the word to those of the order
 
     def _hold_seconds(self, finding: Finding) -> float:
@@ -322,41 +322,41 @@ class Diagnoser:
             if finding.key in self.evidence.standing or now - self._pending[finding.key] >= hold:
                 self._merge_one(finding, facts)
         self._withdraw(facts)
-        for kept in self._kept.values():
-            patience = _CLEAR_SOONER.get(kept.finding.kind, _CLEAR_SECONDS)
-            if kept.finding.cleared_at is None and facts.monotonic - kept.raised_at > patience:
-                kept.finding = replace(kept.finding, cleared_at=round(facts.time, 3))
+        for entry in self._by_key.values():
+            patience = _CLEAR_SOONER.get(entry.finding.kind, _CLEAR_SECONDS)
+            if entry.finding.cleared_at is None and facts.monotonic - entry.raised_at > patience:
+                entry.finding = replace(entry.finding, cleared_at=round(facts.time, 3))
 
     def _withdraw(self, facts: Facts) -> None:
         """What has a better explanation by now has gone, at once, and says what replaces it."""
-        standing = {key for key, kept in self._kept.items() if kept.finding.cleared_at is None}
+        standing = {key for key, entry in self._by_key.items() if entry.finding.cleared_at is None}
         for key in standing:
-            better, kept = better_key(key, standing), self._kept[key]
+            better, entry = better_key(key, standing), self._by_key[key]
             if better is not None:
-                kept.finding = replace(
-                    kept.finding,
+                entry.finding = replace(
+                    entry.finding,
                     cleared_at=round(facts.time, 3),
-                    replaced_by=self._kept[better].finding.id,
+                    replaced_by=self._by_key[better].finding.id,
                 )
 
     def _merge_one(self, finding: Finding, facts: Facts) -> None:
         now = facts.monotonic
-        kept = self._kept.get(finding.key)
-        if kept is None:
+        entry = self._by_key.get(finding.key)
+        if entry is None:
             seen = replace(finding, seen_at=finding.seen_at or round(facts.time, 3))
-            self._kept[finding.key] = _Kept(seen, now, now)
-            if len(self._kept) > _MAX_KEPT:
-                del self._kept[_expendable([kept.finding for kept in self._kept.values()]).key]
+            self._by_key[finding.key] = _Entry(seen, now, now)
+            if len(self._by_key) > _ENTRIES_MAX:
+                del self._by_key[_expendable([item.finding for item in self._by_key.values()]).key]
             return
-        old = kept.finding
-        kept.raised_at = now
+        old = entry.finding
+        entry.raised_at = now
         better = finding.confidence > old.confidence + 0.1
-        if old.cleared_at is not None or better or now - kept.refreshed >= _REFRESH_SECONDS:
-            kept.finding = replace(finding, seen_at=old.seen_at, step=old.step or finding.step)
-            kept.refreshed = now
+        if old.cleared_at is not None or better or now - entry.refreshed >= _REFRESH_SECONDS:
+            entry.finding = replace(finding, seen_at=old.seen_at, step=old.step or finding.step)
+            entry.refreshed = now
 
     def _write(self) -> list[Finding]:
-        findings = worst_first([kept.finding for kept in self._kept.values()])
+        findings = worst_first([entry.finding for entry in self._by_key.values()])
         if self._keep and findings != self._written:
             document = {"schema": 1, "findings": [finding.document() for finding in findings]}
             with contextlib.suppress(OSError, ValueError):  # a full disk: again at the next look

@@ -129,23 +129,24 @@ def unused_gpu(evidence: Evidence) -> Iterator[Finding]:
     """A GPU that does nothing while its peers train."""
     if evidence.steps_seen < 20:
         return
-    known: dict[str, float] = {}
+    utilisation: dict[str, float] = {}
     samples = 0
     for device in evidence.fresh_devices():
         used = [reading.util for reading in device.readings if reading.util is not None]
         if len(used) >= 60:
-            known[evidence.device_name(device.node, device.index)] = fmean(used)
+            utilisation[evidence.device_name(device.node, device.index)] = fmean(used)
             samples = max(samples, len(used))
-    unused = [name for name, value in known.items() if value < 1.0]
-    if not unused or max(known.values()) < 10.0:
+    unused = [name for name, value in utilisation.items() if value < 1.0]
+    if not unused or max(utilisation.values()) < 10.0:
         return
     names = ", ".join(unused[:8])
     yield Finding(
         kind="unused-gpu",
         confidence=0.8,
         evidence=f"{names} did nothing in the last {samples} samples; "
-        f"{len(known) - len(unused)} others work.",
-        cause=f"{len(known)} GPUs are visible, {evidence.processes} processes were requested.",
+        f"{len(utilisation) - len(unused)} others work.",
+        cause=f"{len(utilisation)} GPUs are visible, {evidence.processes} processes were "
+        "requested.",
         next="Use one process per GPU, or rent fewer GPUs.",
     )
 

@@ -162,7 +162,7 @@ class Evidence:
             self.samples.append(line)
             self.sampled_at = at
         self.busy_nodes.pop(node, None)
-        if _works(self.run, line) is not False:  # what no one can read is not idle
+        if _works(self.run, line) is not False:  # unknown is not idle
             self.busy_nodes[node] = at
         if any(at - heard_at <= STALE_SECONDS for heard_at in self.busy_nodes.values()):
             self.idle_since = None
@@ -181,7 +181,7 @@ class Evidence:
 
     @property
     def idle_seconds(self) -> float | None:
-        """How long nothing has been computed; None while something is, or no one knows."""
+        """How long nothing has been computed; None while something is, or if it is unknown."""
         if self.idle_since is None or self.sampled_at is None:
             return None
         return self.sampled_at - self.idle_since
@@ -317,10 +317,10 @@ def mean(values: Sequence[float]) -> float:
 
 
 def _works(run: RunRecord, line: SystemLine) -> bool | None:
-    """Whether the run's GPUs, without any its processes, compute; None when no one can tell."""
+    """Whether the run's GPUs, without any its processes, compute; None when it is unknown."""
     if run.device == "cuda":
-        known = [util for gpu in line.get("gpus", []) if (util := gpu.get("util")) is not None]
-        return any(util >= _IDLE_GPU_PERCENT for util in known) if known else None
+        percents = [util for gpu in line.get("gpus", []) if (util := gpu.get("util")) is not None]
+        return any(util >= _IDLE_GPU_PERCENT for util in percents) if percents else None
     used = line.get("run_cpu_percent")
     return None if used is None else used >= _IDLE_CPU_PERCENT
 

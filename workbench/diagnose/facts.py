@@ -38,7 +38,7 @@ class NodeFacts:
     phase: str | None = None
     """waiting, ready, running, ended, refused or left; None before it has told."""
     exit_code: int | None = None
-    """Of its launcher; None while it runs, or when no one saw it end."""
+    """Of its launcher; None while it runs, or when its end was not seen."""
     silent_seconds: float = 0.0
     """Since it told anything new."""
     unreachable_seconds: float | None = None
@@ -57,8 +57,8 @@ class NodeFacts:
     @property
     def name(self) -> str:
         """For people: ``Node 1 (host, 10.0.0.2)``."""
-        known = ", ".join(filter(None, [self.host, self.address]))
-        return f"Node {self.node} ({known})" if known else f"Node {self.node}"
+        location = ", ".join(filter(None, [self.host, self.address]))
+        return f"Node {self.node} ({location})" if location else f"Node {self.node}"
 
     @property
     def lost(self) -> bool:

@@ -268,26 +268,26 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
     kind, cause, evidence = failed.kind, failed.cause, failed.evidence
     action = _where_to_look(failed, log)
     confidence = 0.9 if failed.rank is not None else 0.6
-    known = None  # of a rank that left the words are those of the ranks that lost it
+    entry = None  # of a rank that left the words are those of the ranks that lost it
     if kind != LEFT:
-        known = known_errors.recognise(failed.error or failed.cause, failed.text)
-    known = known or known_errors.BY_KIND.get(kind)
+        entry = known_errors.recognise(failed.error or failed.cause, failed.text)
+    entry = entry or known_errors.BY_KIND.get(kind)
     no_room = known_errors.BY_KIND["disk-full"]
-    if known is no_room or (known is None and not failed.error):
+    if entry is no_room or (entry is None and not failed.error):
         full = first_shortage(paths)
         if full:  # which may leave a process no last word
-            known, evidence = no_room, f"{evidence}; {full}"
+            entry, evidence = no_room, f"{evidence}; {full}"
     if failed.killed == signal.SIGKILL and out_of_memory.killed_for_memory(paths):
         kind, cause = "killed-for-memory", f"{cause}: the kernel's memory killer"
         peak = out_of_memory.peak_memory(paths)
         evidence = f"{evidence}; the group's count of kills for memory rose{peak}"
         action, confidence = out_of_memory.memory_action(paths, failed.rank), 0.95
-    elif known is not None and (
+    elif entry is not None and (
         failed.killed is None
-        or (failed.killed == signal.SIGABRT and known.kind in known_errors.ABORTS)
+        or (failed.killed == signal.SIGABRT and entry.kind in known_errors.ABORTS)
     ):
-        kind, action = known.kind, known.action(failed.error or failed.cause, _again(paths))
-        confidence = min(confidence, known.confidence)
+        kind, action = entry.kind, entry.action(failed.error or failed.cause, _again(paths))
+        confidence = min(confidence, entry.confidence)
         stack = None
         if failed.killed is not None:
             stack = stacks.crashed(failed.text, stacks.rank_tree(paths, failed.rank or 0))

@@ -77,8 +77,8 @@ class CodeTree:
         """Whether it is certainly not the user's: installed, Python's own, or ours."""
         if path.startswith("<") or _is_capture(path):
             return not _NOTEBOOK.search(path)
-        known = any(path.startswith(library) for library in self.libraries)
-        return not self.owns(path) and (known or _INSTALLED.search(path) is not None)
+        in_libraries = any(path.startswith(library) for library in self.libraries)
+        return not self.owns(path) and (in_libraries or _INSTALLED.search(path) is not None)
 
     def user_frame(self, paths: Sequence[str]) -> int | None:
         """Index of the deepest frame of the script's own tree; `paths` outermost first.
@@ -92,7 +92,7 @@ class CodeTree:
             own if own is not None else next((n for n in at if not self.is_library(paths[n])), None)
         )
 
-    def shown(self, path: str) -> str:
+    def display_path(self, path: str) -> str:
         """``models/gpt.py`` below the script's folder, else the file's name."""
         inside = self.script_folder and path.startswith(self.script_folder)
         return path[len(self.script_folder) :] if inside else os.path.basename(path)
@@ -137,8 +137,8 @@ def _text(code: Mapping[str, Any], name: str) -> str:
 
 def _folders(paths: Sequence[str]) -> list[str]:
     """Absolute, with a slash at their ends, as written and resolved; never the root of all."""
-    known = [form for path in paths if path for form in (path, os.path.realpath(path))]
-    return list(dict.fromkeys(os.path.join(folder, "") for folder in known if folder.strip("/")))
+    forms = [form for path in paths if path for form in (path, os.path.realpath(path))]
+    return list(dict.fromkeys(os.path.join(folder, "") for folder in forms if folder.strip("/")))
 
 
 def _script(code: Mapping[str, Any], packages: Sequence[str]) -> str:
@@ -209,7 +209,7 @@ def _checkout(path: str, kind: str) -> str:
 def place(tree: CodeTree, path: str, line: int) -> str:
     """``models/gpt.py:31``; of a notebook's cell ``cell [12], line 3``."""
     cell = _CELL.search(path)
-    return f"cell [{cell[1]}], line {line}" if cell else f"{tree.shown(path)}:{line}"
+    return f"cell [{cell[1]}], line {line}" if cell else f"{tree.display_path(path)}:{line}"
 
 
 def with_cells(traceback: str) -> str:

@@ -203,7 +203,7 @@ class _Card:
 
 def _xid(evidence: Evidence, card: _Card) -> Finding:
     xid = card.error.xid or 0
-    what, action = XIDS.get(xid, ("an error the driver reports", "See dmesg."))
+    meaning, action = XIDS.get(xid, ("an error the driver reports", "See dmesg."))
     name = card.name(evidence)
     return Finding(
         kind=f"xid-{xid}",
@@ -212,7 +212,7 @@ def _xid(evidence: Evidence, card: _Card) -> Finding:
         severity="warning" if xid in _PROGRAM | {63, 92} else "error",
         confidence=0.7 if xid in _PROGRAM else 0.95,
         evidence=f"The driver reported Xid {xid} on {name}.",
-        cause=f"{name}: {what}.",
+        cause=f"{name}: {meaning}.",
         next=action,
     )
 

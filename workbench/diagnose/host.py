@@ -70,7 +70,7 @@ def host_memory(evidence: Evidence) -> Iterator[Finding]:
 
 def _memory(evidence: Evidence, node: int, readings: Sequence[HostReading]) -> _Filling | None:
     """A machine whose memory is a finding."""
-    known = [
+    points = [
         (reading.time, reading.memory_used)
         for reading in readings
         if reading.memory_used is not None
@@ -78,10 +78,10 @@ def _memory(evidence: Evidence, node: int, readings: Sequence[HostReading]) -> _
     total = readings[-1].memory_total
     if total is None and node == 0:
         total = evidence.run.cluster.get("memory_bytes")
-    if not isinstance(total, int | float) or len(known) < 10:
+    if not isinstance(total, int | float) or len(points) < 10:
         return None
-    used = median(value for _, value in known[-5:])
-    rate = growth(known)
+    used = median(value for _, value in points[-5:])
+    rate = growth(points)
     filling = _Filling(node, used, total, (total - used) / rate if rate else None)
     if filling.share > evidence.bound("host-memory", None, 0.95, 0.90):
         return filling
@@ -110,16 +110,18 @@ def disk(evidence: Evidence) -> Iterator[Finding]:
     The directory usually lies on a disk that all machines share: what each of them sees is one.
     """
     hosts = list(evidence.fresh_hosts())
-    fillings = (one for node, readings in hosts for one in _disks(evidence, node, readings))
+    fillings = (filling for node, readings in hosts for filling in _disks(evidence, node, readings))
     full = sorted(fillings, key=lambda filling: filling.total - filling.used)
     if not full:
         return
     seen = Counter(filling.path for filling in full)
     shared = {path for path, count in seen.items() if count == len(hosts)}
-    told = dict[tuple[str, int | None], _Filling]()  # the worst first
+    by_disk = dict[tuple[str, int | None], _Filling]()  # the worst first
     for filling in full:
-        told.setdefault((filling.path, None if filling.path in shared else filling.node), filling)
-    worst = list(told.values())
+        by_disk.setdefault(
+            (filling.path, None if filling.path in shared else filling.node), filling
+        )
+    worst = list(by_disk.values())
     soon = worst[0].soon
 
     def text(filling: _Filling) -> str:
@@ -129,7 +131,7 @@ def disk(evidence: Evidence) -> Iterator[Finding]:
             f"{filling.path}{where}{filling.trend}"
         )
 
-    nodes = {node for _, node in told}
+    nodes = {node for _, node in by_disk}
     yield Finding(
         kind="disk",
         node=nodes.pop() if evidence.run.nodes > 1 and len(nodes) == 1 else None,
@@ -151,26 +153,26 @@ def _disks(evidence: Evidence, node: int, readings: Sequence[HostReading]) -> It
         total = _size(evidence.paths.directory)
     yield from _disk(evidence, node, str(evidence.paths.directory), own, total)
     for latest in readings[-1].other_disks:
-        known = [
+        points = [
             (reading.time, disk.free)
             for reading in readings
             for disk in reading.other_disks
             if disk.path == latest.path
         ]
-        yield from _disk(evidence, node, latest.path, known, latest.total)
+        yield from _disk(evidence, node, latest.path, points, latest.total)
 
 
 def _disk(
     evidence: Evidence,
     node: int,
     path: str,
-    known: Sequence[tuple[float, float]],
+    points: Sequence[tuple[float, float]],
     total: float | None,
 ) -> Iterator[_Filling]:
-    """A disk that is a finding; `known`: when how much of it was free."""
-    if len(known) < 5:
+    """A disk that is a finding; `points`: times and the bytes that were free then."""
+    if len(points) < 5:
         return
-    free, rate = known[-1][1], growth([(at, -left) for at, left in known])
+    free, rate = points[-1][1], growth([(at, -left) for at, left in points])
     soon = free / rate if rate else None
     low = total is not None and free < evidence.bound("disk", None, 0.01, 0.03) * total
     if (low and free < 2**30) or (soon is not None and soon <= _DISK_SOON):
@@ -218,17 +220,17 @@ def cpu_limit(evidence: Evidence) -> Iterator[Finding]:
     if evidence.arrivals:
         return
     least = evidence.bound("cpu-limit", None, _REFUSED, _REFUSED_NO_MORE)
-    held = [
+    refused = [
         (share, node)
         for node, readings in evidence.fresh_hosts()
         if (share := _refused(readings)) is not None and share >= least
     ]
-    if not held:
+    if not refused:
         return
-    share, node = max(held)
+    share, node = max(refused)
     yield Finding(
         kind="cpu-limit",
-        node=node if evidence.run.nodes > 1 and len(held) == 1 else None,
+        node=node if evidence.run.nodes > 1 and len(refused) == 1 else None,
         confidence=0.85,
         evidence=f"The CPU limit of this container{evidence.on_node(node)} refused {share:.0%} of "
         "the processor time that the run asked for.",
@@ -241,8 +243,8 @@ def cpu_limit(evidence: Evidence) -> Iterator[Finding]:
 def _refused(readings: Sequence[HostReading]) -> float | None:
     """Middle of the latest readings; None where no limit is set or too few are known."""
     latest = [reading.cpu_refused for reading in readings][-2 * _LIMIT_SAMPLES :]
-    known = [share for share in latest if share is not None]
-    return median(known) if len(known) >= _LIMIT_SAMPLES else None
+    shares = [share for share in latest if share is not None]
+    return median(shares) if len(shares) >= _LIMIT_SAMPLES else None
 
 
 def swap(evidence: Evidence) -> Iterator[Finding]:
@@ -250,8 +252,12 @@ def swap(evidence: Evidence) -> Iterator[Finding]:
     worst: dict[int, int] = {}
     ranks = evidence.facts.ranks
     for rank, facts in ranks.items():
-        held, swapped = facts.rss_bytes, facts.swapped_bytes
-        if not held or not swapped or swapped < evidence.bound("swap", rank, 0.2, 0.1) * held:
+        resident, swapped = facts.rss_bytes, facts.swapped_bytes
+        if (
+            not resident
+            or not swapped
+            or swapped < evidence.bound("swap", rank, 0.2, 0.1) * resident
+        ):
             continue
         node = evidence.node_of(rank)
         if node not in worst or swapped > (ranks[worst[node]].swapped_bytes or 0):
@@ -280,8 +286,8 @@ def _only_node(evidence: Evidence, full: Sequence[_Filling]) -> int | None:
 def _listed(full: Sequence[_Filling], text: Callable[[_Filling], str]) -> str:
     """A sentence that names the worst machines, and how many more there are."""
     more = full[_MOST_NAMED:]
-    rest = f"; and {len(more)} more machine{'s' if len(more) > 1 else ''}" if more else ""
-    return "; ".join(text(filling) for filling in full[:_MOST_NAMED]) + f"{rest}."
+    suffix = f"; and {len(more)} more machine{'s' if len(more) > 1 else ''}" if more else ""
+    return "; ".join(text(filling) for filling in full[:_MOST_NAMED]) + f"{suffix}."
 
 
 def growth(points: Sequence[tuple[float, float]]) -> float | None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 from workbench.diagnose.devices import STALE_SECONDS
 from workbench.store.schema import SystemLine
 
-KEPT = 180
+READINGS_MAX = 180
 """Readings of each machine."""
 
 
@@ -42,7 +42,9 @@ class HostReading(NamedTuple):
 
 @dataclass(slots=True)
 class _Host:
-    readings: deque[HostReading] = field(default_factory=lambda: deque[HostReading](maxlen=KEPT))
+    readings: deque[HostReading] = field(
+        default_factory=lambda: deque[HostReading](maxlen=READINGS_MAX)
+    )
     heard_at: float = 0.0  # on the clock of who looks
 
 

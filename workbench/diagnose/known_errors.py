@@ -1,4 +1,4 @@
-"""Errors that people have met before: which of them a text tells of."""
+"""Known errors: which of them a text reports."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ KNOWN = (
     *error_table_code.FILES,
     *error_table_code.GENERAL,
 )
-BY_KIND = {known.kind: known for known in KNOWN}
-# A log is full of words that are no one's failure: there only these are looked for.
+BY_KIND = {error.kind: error for error in KNOWN}
+# A log is full of words that report no failure: there only these are looked for.
 _IN_LOGS = (
     *error_table.MEMORY,
     *(BY_KIND[kind] for kind in ("no-gpu", "version-mismatch", "missing-module")),
@@ -41,6 +41,6 @@ ABORTS = frozenset(
 
 def recognise(error: str, log: str = "") -> KnownError | None:
     """The known error that `error`, an exception's text, or else `log` reports; None when new."""
-    matches = [known for known in KNOWN if known.pattern.search(error)]
-    matches += [known for known in _IN_LOGS if known.pattern.search(log)]
+    matches = [candidate for candidate in KNOWN if candidate.pattern.search(error)]
+    matches += [candidate for candidate in _IN_LOGS if candidate.pattern.search(log)]
     return next(iter(matches), None)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import NamedTuple
 
-_KEPT = 192
+_POINTS_MAX = 192
 _PARTS = 6
 _LEAST_POINTS = 12
 _LEAST_STEPS = 30
@@ -42,7 +42,7 @@ class MemoryCurve:
         if self.points and at - self.points[-1][1] < self._every:
             return
         self.points.append((step, at, value))
-        if len(self.points) >= _KEPT:
+        if len(self.points) >= _POINTS_MAX:
             self.points = self.points[::2]
             self._every *= 2
 

@@ -14,8 +14,8 @@ from workbench.store.findings import Finding
 from workbench.units import format_bytes, format_seconds
 
 _SOON = 3600.0
-_FAR = 14 * 24 * 3600.0  # nobody's run gets there
-_KEPT = (
+_FAR = 14 * 24 * 3600.0  # longer than any run
+_CAUSE = (
     "Something is kept at every step: losses or outputs with their graphs in a list or a sum "
     "(total += loss), metrics, or hooks that are registered again."
 )
@@ -43,19 +43,19 @@ def gpu_memory_growth(evidence: Evidence) -> Iterator[Finding]:
     """Ranks whose peak of allocated GPU memory rises steadily over the steps."""
     growing = _growing(evidence.gpu_memory)
     sizes = [gpu.get("memory_bytes") for gpu in evidence.run.cluster.get("gpus") or ()]
-    known = [size for size in sizes if size]
+    card_bytes = [size for size in sizes if size]
     left = [
-        max(0.0, min(known) - evidence.gpu_memory[rank].points[-1][2]) / growth.bytes_per_step
+        max(0.0, min(card_bytes) - evidence.gpu_memory[rank].points[-1][2]) / growth.bytes_per_step
         for rank, growth in growing.items()
-        if known
+        if card_bytes
     ]
     if left:
         yield from _finding(evidence, "gpu-memory-growth", growing, min(left), filling=False)
 
 
 def _growing(curves: Mapping[int, MemoryCurve]) -> dict[int, Growth]:
-    known = {rank: curve.growth() for rank, curve in sorted(curves.items())}
-    return {rank: growth for rank, growth in known.items() if growth is not None}
+    growths = {rank: curve.growth() for rank, curve in sorted(curves.items())}
+    return {rank: growth for rank, growth in growths.items() if growth is not None}
 
 
 def _steps_left(
@@ -84,9 +84,11 @@ def _finding(
     seconds = left * growth.seconds_per_step
     if seconds > _FAR:
         return
-    alone = len(growing) == 1 and evidence.processes > 1
-    rank = next((r for k, r in evidence.standing if k == kind), worst if alone else None)
-    who = f"rank {worst}" if len(growing) == 1 else f"{len(growing)} ranks, most on rank {worst}"
+    is_single = len(growing) == 1 and evidence.processes > 1
+    rank = next((r for k, r in evidence.standing if k == kind), worst if is_single else None)
+    subject = (
+        f"rank {worst}" if len(growing) == 1 else f"{len(growing)} ranks, most on rank {worst}"
+    )
     gpu = kind.startswith("gpu")
     where = "GPU memory" if gpu else "Host memory"
     rate = format_bytes(growth.bytes_per_step)
@@ -96,10 +98,10 @@ def _finding(
         step=growth.first_step,
         severity="note" if filling and seconds > _SOON else "warning",
         confidence=0.6 if filling else 0.8,
-        evidence=f"{where} of {who} grows by {rate} a step ({format_bytes(growth.total)} over the "
-        f"latest {growth.steps} steps); at this rate it is used up in {left:,.0f} steps "
+        evidence=f"{where} of {subject} grows by {rate} a step ({format_bytes(growth.total)} over "
+        f"the latest {growth.steps} steps); at this rate it is used up in {left:,.0f} steps "
         f"({format_seconds(seconds)}).",
-        cause=_KEPT + (_HOST_TOO if filling else ""),
+        cause=_CAUSE + (_HOST_TOO if filling else ""),
         next="Keep numbers (loss.item()) or loss.detach(), and empty lists after each report; "
         + (
             "a memory profile of the run shows what is allocated."

@@ -64,11 +64,13 @@ def _evidence(facts: NodeFacts) -> str:
 
 
 def missing(nodes: Sequence[NodeFacts], waited: float, command: str, step: int) -> Finding:
-    """The finding about machines that were waited for in vain."""
-    who = [node for node in nodes if node.node and node.phase != "ready"]
-    names = " and ".join(facts.name for facts in who)
+    """The finding about machines that did not join in time."""
+    absent = [node for node in nodes if node.node and node.phase != "ready"]
+    names = " and ".join(facts.name for facts in absent)
     heard = [
-        facts for facts in who if facts.phase is not None and facts.silent_seconds < SILENT_SECONDS
+        facts
+        for facts in absent
+        if facts.phase is not None and facts.silent_seconds < SILENT_SECONDS
     ]
     why = f"{names} did not join within {format_seconds(waited)}"
     if heard:
@@ -78,7 +80,7 @@ def missing(nodes: Sequence[NodeFacts], waited: float, command: str, step: int) 
         step=step,
         severity="error",
         confidence=0.95,
-        evidence=f"{len(nodes) - len(who)} of {len(nodes)} nodes were ready",
+        evidence=f"{len(nodes) - len(absent)} of {len(nodes)} nodes were ready",
         cause=why,
         next="Open the rendezvous port between the machines, or launch with another --address."
         if heard

@@ -172,20 +172,20 @@ def rates_differ(evidence: Evidence) -> Iterator[Finding]:
     if evidence.processes < 2 or evidence.strategy("pp", 1) > 1:
         return
     seen = [row for row in evidence.latest(64) if len(row.rates) == evidence.processes]
-    apart = [row for row in seen if _apart(row.rates.values())]
-    if len(apart) < _RATES_APART or len(apart) < len(seen) / 2:
+    differing = [row for row in seen if _differ(row.rates.values())]
+    if len(differing) < _RATES_APART or len(differing) < len(seen) / 2:
         return
-    rates = apart[-1].rates
+    rates = differing[-1].rates
     usual = median(rates.values())
     odd = max(rates, key=lambda rank: abs(rates[rank] - usual))
     listed = ", ".join(f"rank {rank} {rate:.4g}" for rank, rate in sorted(rates.items())[:8])
     yield Finding(
         kind="rates-differ",
         rank=odd if len(rates) > 2 else None,  # of two, either may be the wrong one
-        step=apart[0].step,
+        step=differing[0].step,
         severity="error",
         confidence=0.9,
-        evidence=f"In {len(apart)} of {len(seen)} steps the ranks' learning rates differ; the "
+        evidence=f"In {len(differing)} of {len(seen)} steps the ranks' learning rates differ; the "
         f"latest are {listed}.",
         cause="The ranks apply different updates to one model, so their weights drift apart: the "
         "rate, or its schedule, is computed from something that is each rank's own.",
@@ -194,18 +194,18 @@ def rates_differ(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _apart(rates: Collection[float]) -> bool:
+def _differ(rates: Collection[float]) -> bool:
     low, high = min(rates), max(rates)
     return high - low > _RATE_OFF * max(abs(low), abs(high))
 
 
-def _separate(evidence: Evidence, what: str, confidence: float) -> Finding:
+def _separate(evidence: Evidence, observation: str, confidence: float) -> Finding:
     return Finding(
         kind="ranks-diverge",
         step=evidence.steps,
         severity="error",
         confidence=confidence,
-        evidence=f"Over the latest steps of {evidence.processes} ranks {what}.",
+        evidence=f"Over the latest steps of {evidence.processes} ranks {observation}.",
         cause="Each rank trains a separate model: the model is not wrapped in "
         "DistributedDataParallel or prepared by Accelerate, so gradients are not averaged.",
         next="Wrap the model (DistributedDataParallel(model), or accelerator.prepare(model)).",
@@ -229,7 +229,7 @@ SLOW_RULES = (plateau, ranks_diverge)
 
 _FIRST_LOOK = 20  # steps: by then a wrapped model has told of itself
 _BETWEEN = 10  # steps between two looks
-_LATEST = 2000  # steps after which no one need be asked any more
+_LATEST = 2000  # steps after which no rank is asked any more
 
 
 @dataclass(slots=True)

@@ -107,8 +107,8 @@ def _counters(pid: str) -> list[Path]:
         return []
     counters: list[Path] = []
     for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, group = rest.partition(":")
+        _, _, fields = line.partition(":")
+        controllers, _, group = fields.partition(":")
         if not controllers:
             counters += _upwards(_GROUPS, group, "memory.events")
         elif "memory" in controllers.split(","):
@@ -181,10 +181,10 @@ def _switches(run: RunRecord) -> str:
     from workbench.estimate.sizing.switch import RESULT, switches  # noqa: PLC0415  (only after an OOM)
 
     try:
-        known = switches(Job.recorded(run.document()))
+        candidates = switches(Job.recorded(run.document()))
     except WorkbenchError:
         return ""
-    lossless = [switch for switch in known if switch.tier < RESULT]
+    lossless = [switch for switch in candidates if switch.tier < RESULT]
     saves = [
         f"{switch.name} saves {format_bytes(switch.saves_bytes)} ({switch.option})"
         for switch in lossless[:_SWITCHES]

@@ -29,7 +29,7 @@ class ExitWatch:
     requested_time: float = 0.0
     offsets: dict[int, int] = field(default_factory=dict[int, int])
     cpu: dict[int, float] = field(default_factory=dict[int, float])
-    held: frozenset[int] = frozenset()
+    stuck: frozenset[int] = frozenset()
     """Ranks that left their group and in which nothing runs: no work of theirs is to come."""
 
     def rule(self, evidence: Evidence) -> Iterator[Finding]:
@@ -38,7 +38,7 @@ class ExitWatch:
         ended = [rank for rank, rank_facts in facts.ranks.items() if rank_facts.ended]
         left = [rank for rank, rank_facts in facts.ranks.items() if has_left(rank_facts)]
         alive = [rank for rank, rank_facts in facts.ranks.items() if rank_facts.alive]
-        self.held = frozenset()
+        self.stuck = frozenset()
         if not (ended or left) or not alive or facts.phase == "ended":
             self.first_end = self.requested_at = None
             return
@@ -52,8 +52,8 @@ class ExitWatch:
         if self.requested_at is None:
             self._ask(evidence, alive)
         if waited >= EXIT_SECONDS:
-            self.held = frozenset(r for r in left if r in inside and self._stands(evidence, r))
-            suspects = sorted(self.held) or (inside or alive if ended else [])
+            self.stuck = frozenset(r for r in left if r in inside and self._stands(evidence, r))
+            suspects = sorted(self.stuck) or (inside or alive if ended else [])
             if suspects:
                 yield self._finding(evidence, suspects[0], ended, waited)
 
@@ -89,7 +89,7 @@ class ExitWatch:
             f"Rank {rank} trained but does not exit: a thread, an exit handler, a child process "
             "or a collective that its peers have left keeps it alive."
         )
-        if rank in self.held:
+        if rank in self.stuck:
             seen = f"The first rank left its process group {ago}"
             stuck = "it has left the group too, and none of its threads runs"
             cause = (
@@ -106,7 +106,7 @@ class ExitWatch:
             rank=rank,
             step=evidence.steps,
             severity="error",
-            confidence=0.95 if rank in self.held else 0.85,
+            confidence=0.95 if rank in self.stuck else 0.85,
             evidence=f"{seen}; rank {rank}: {stuck}{where}.",
             cause=cause,
             next="Stop the run now: its steps are done. Call destroy_process_group() at the end "
@@ -131,13 +131,13 @@ def slow_start(evidence: Evidence) -> Iterator[Finding]:
     if used is None:
         return
     missing = [rank for rank in range(evidence.processes) if rank not in facts.ranks]
-    who = f"; ranks {missing} have not started" if missing else ""
+    missing_text = f"; ranks {missing} have not started" if missing else ""
     yield Finding(
         kind="slow-start",
         rank=missing[0] if missing else None,
         confidence=0.6,
         evidence=f"No optimizer step in {format_seconds(facts.elapsed_seconds)}, and the run uses "
-        f"{used:.1f} % of one core{who}.",
+        f"{used:.1f} % of one core{missing_text}.",
         cause="The ranks wait for each other, a download or a lock before training.",
         next="Look at the ranks' logs; on several machines at the rendezvous address and port.",
     )

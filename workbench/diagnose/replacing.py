@@ -11,14 +11,14 @@ _BETTER = {"straggler": ("input-bound", "imbalanced-work")}
 """General kind -> kinds that tell why, of the same rank."""
 
 
-def better_key(key: Key, known: Collection[Key]) -> Key | None:
-    """The better explanation of the finding `key` among those `known`; None where there is none.
+def better_key(key: Key, keys: Collection[Key]) -> Key | None:
+    """The better explanation of the finding `key` among `keys`; None where there is none.
 
     >>> better_key(("straggler", 1), {("input-bound", 1), ("input-bound", None)})
     ('input-bound', 1)
     """
     kind, rank = key
-    return next((better for to in _BETTER.get(kind, ()) if (better := (to, rank)) in known), None)
+    return next((better for to in _BETTER.get(kind, ()) if (better := (to, rank)) in keys), None)
 
 
 def best_explained(raised: Iterable[Finding], standing: Collection[Key]) -> list[Finding]:
@@ -27,5 +27,5 @@ def best_explained(raised: Iterable[Finding], standing: Collection[Key]) -> list
     So a cause that changes with the noise is not told in turns.
     """
     listed = list(raised)
-    known = {*standing, *(finding.key for finding in listed)}
-    return [finding for finding in listed if better_key(finding.key, known) is None]
+    keys = {*standing, *(finding.key for finding in listed)}
+    return [finding for finding in listed if better_key(finding.key, keys) is None]

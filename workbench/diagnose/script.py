@@ -124,7 +124,7 @@ def _where(evidence: Evidence, rank: int, frames: Sequence[Line]) -> str:
     tree = code_tree(start.code if start else None)
     own = tree.user_frame([frame.path for frame in frames])
     at = frames[-1 if own is None else own] if frames else None
-    return f"{tree.shown(at.path)}:{at.line}" if at else ""
+    return f"{tree.display_path(at.path)}:{at.line}" if at else ""
 
 
 def skipped_errors(evidence: Evidence) -> Iterator[Finding]:
@@ -221,7 +221,7 @@ def same_data(evidence: Evidence) -> Iterator[Finding]:
 
 
 def unused_parameters(evidence: Evidence) -> Iterator[Finding]:
-    """Parameters without a gradient under DDP, or looking for them in vain at every step."""
+    """Parameters without a gradient under DDP, or a needless search for them at every step."""
     for rank, start in evidence.starts.items():
         unused = start.unused_parameters
         if unused is None:
@@ -316,8 +316,10 @@ def _steps_text(rewind: Rewind) -> str:
 
 def _own_parts(evidence: Evidence, number: int) -> bool:
     """Whether the script itself gave each rank other data to read with that loader."""
-    known = [start.samplers for start in evidence.starts.values() if start.samplers is not None]
-    feeds = [samplers[number] for samplers in known if len(samplers) > number]
+    rank_samplers = [
+        start.samplers for start in evidence.starts.values() if start.samplers is not None
+    ]
+    feeds = [samplers[number] for samplers in rank_samplers if len(samplers) > number]
     marks = {feed.get("data") for feed in feeds}
     in_order = not any(feed.get("shuffle") for feed in feeds)
     return len(marks) > 1 or (in_order and evidence.same_data.differ)
@@ -325,8 +327,10 @@ def _own_parts(evidence: Evidence, number: int) -> bool:
 
 def _feeds(evidence: Evidence) -> Sequence[SamplerDoc]:
     """How the loaders that train do sample, as the first rank that says so tells."""
-    known = (start.samplers for start in evidence.starts.values() if start.samplers is not None)
-    return next(known, ())
+    rank_samplers = (
+        start.samplers for start in evidence.starts.values() if start.samplers is not None
+    )
+    return next(rank_samplers, ())
 
 
 def _data_ranks(evidence: Evidence) -> int:

@@ -43,7 +43,7 @@ def straggler(evidence: Evidence) -> Iterator[Finding]:
         return
     spread = median(max(row.ended_at.values()) - min(row.ended_at.values()) for row in rows)
     if spread > 0.5 * lost / len(rows):
-        return  # they do not end their steps together: no one waits for anyone
+        return  # they do not end their steps together: no rank waits for another
     if evidence.has_loader and _waits_for_data(rows, rank) > 0.5 * lost:
         return  # its loader is slow, not the rank: `input_bound` says so
     yield _straggler(evidence, rank, rows, late[rank], share)
@@ -84,8 +84,8 @@ def _straggler(
     evidence: Evidence, rank: int, rows: list[StepRow], late: list[float], share: float
 ) -> Finding:
     own = {rank: _own_seconds(rows, rank) for rank in rows[0].backward_at}
-    others = [value for number, value in own.items() if number != rank and value]
-    ratio = own[rank] / median(others) if others and own[rank] else None
+    others_seconds = [value for number, value in own.items() if number != rank and value]
+    ratio = own[rank] / median(others_seconds) if others_seconds and own[rank] else None
     times = "" if ratio is None else f", {ratio:.1f} times the others' time before backward"
     facts = evidence.facts.ranks.get(rank)
     stopped = facts is not None and facts.process_state in {"T", "t"}
@@ -125,7 +125,7 @@ def input_bound(evidence: Evidence) -> Iterator[Finding]:
     rows = [row for row in evidence.latest(60) if row.data_seconds and row.step_seconds]
     if not evidence.has_loader:
         if evidence.run.device == "cuda":
-            return  # whoever waits for the GPU after a step waits for its work; see low_utilisation
+            return  # a wait for the GPU after a step is a wait for its work; see low_utilisation
         rows = _without_pauses(rows)
     if len(rows) < _DATA_STEPS:
         return
@@ -133,27 +133,27 @@ def input_bound(evidence: Evidence) -> Iterator[Finding]:
     ranks = sorted(rows[-1].data_seconds)
     shares = {rank: sum(row.data_seconds.get(rank, 0.0) for row in rows) / total for rank in ranks}
     worst = max(shares, key=lambda rank: shares[rank])
-    others = [shares[rank] for rank in ranks if rank != worst]
-    alone = worst if others and max(others) < shares[worst] / 2 else None
-    if alone is not None and evidence.arrivals:
+    other_shares = [shares[rank] for rank in ranks if rank != worst]
+    single_rank = worst if other_shares and max(other_shares) < shares[worst] / 2 else None
+    if single_rank is not None and evidence.arrivals:
         return  # `arrival_order` knows whether the others wait for it
     if not evidence.has_loader:
         # All that is known is that the forward pass began late: of one rank `straggler` tells.
-        if alone is None and shares[worst] >= evidence.bound("input-bound", None, 0.5, 0.4):
+        if single_rank is None and shares[worst] >= evidence.bound("input-bound", None, 0.5, 0.4):
             yield _between_steps(rows, shares[worst], total)
-    elif shares[worst] >= evidence.bound("input-bound", alone, 0.3, 0.2):
-        yield _input_bound(rows, alone, shares[worst], total)
+    elif shares[worst] >= evidence.bound("input-bound", single_rank, 0.3, 0.2):
+        yield _input_bound(rows, single_rank, shares[worst], total)
 
 
 def _without_pauses(rows: list[StepRow]) -> list[StepRow]:
     """Without the few steps that an evaluation or a save stands before: it is no wait for data."""
     usual = _PAUSE * median([row.step_seconds or 0.0 for row in rows]) if rows else 0.0
-    kept = [row for row in rows if (row.step_seconds or 0.0) <= usual]
-    return kept if len(rows) - len(kept) <= len(rows) // 10 else rows
+    regular = [row for row in rows if (row.step_seconds or 0.0) <= usual]
+    return regular if len(rows) - len(regular) <= len(rows) // 10 else rows
 
 
 def _input_bound(rows: list[StepRow], rank: int | None, share: float, total: float) -> Finding:
-    who = f"Rank {rank} waits" if rank is not None else "The ranks wait"
+    subject = f"Rank {rank} waits" if rank is not None else "The ranks wait"
     waited, step = share * total / len(rows), total / len(rows)
     cause = "The data loaders are slower than the training."
     if rank is not None:
@@ -164,7 +164,7 @@ def _input_bound(rows: list[StepRow], rank: int | None, share: float, total: flo
         rank=rank,
         step=rows[0].step,
         confidence=0.9,
-        evidence=f"{who} for data {share:.0%} of the step time ({format_seconds(waited)} of "
+        evidence=f"{subject} for data {share:.0%} of the step time ({format_seconds(waited)} of "
         f"{format_seconds(step)}, {len(rows)} steps).",
         cause=cause,
         next="Raise num_workers and prefetch_factor, pin memory, and move decoding or tokenising "
@@ -292,10 +292,10 @@ def low_utilisation(evidence: Evidence) -> Iterator[Finding]:
 
 def scaling(evidence: Evidence) -> Iterator[Finding]:
     """Less than 70 % of what the ranks would do alone, where that is known."""
-    alone, now = evidence.single_rank_seconds, evidence.step_seconds
-    if evidence.processes < 2 or not alone or not now or evidence.steps_seen < 30:
+    single_seconds, step_seconds = evidence.single_rank_seconds, evidence.step_seconds
+    if evidence.processes < 2 or not single_seconds or not step_seconds or evidence.steps_seen < 30:
         return
-    efficiency = alone / now
+    efficiency = single_seconds / step_seconds
     if efficiency >= evidence.bound("scaling", None, 0.70, 0.75):
         return
     yield Finding(
@@ -303,8 +303,9 @@ def scaling(evidence: Evidence) -> Iterator[Finding]:
         step=evidence.steps,
         severity="warning" if evidence.run.device == "cuda" else "note",
         confidence=0.6,
-        evidence=f"A step of {evidence.processes} ranks takes {format_seconds(now)}; one rank "
-        f"alone takes {format_seconds(alone)} for its share: {efficiency:.0%} efficiency.",
+        evidence=f"A step of {evidence.processes} ranks takes {format_seconds(step_seconds)}; one "
+        f"rank alone takes {format_seconds(single_seconds)} for its share: {efficiency:.0%} "
+        "efficiency.",
         cause=_triage(evidence),
         next="Below 70 %: first remove stragglers and data wait, then accumulate more per step, "
         "then use fewer GPUs with a faster link.",
@@ -315,13 +316,13 @@ def _triage(evidence: Evidence) -> str:
     kinds = {kind for kind, _ in evidence.standing}
     if not evidence.has_loader:  # then it is not known that they wait for data
         kinds.discard("input-bound")
-    known = (
+    causes = (
         ("straggler", "One slow rank delays the others."),
         ("input-bound", "The data loaders do not keep up with more ranks."),
         ("communication-bound", "The exchange of gradients takes most of the step."),
     )
     other = "The ranks share cores, memory or links that a single rank has for itself."
-    return next((cause for kind, cause in known if kind in kinds), other)
+    return next((cause for kind, cause in causes if kind in kinds), other)
 
 
 RULES = (

@@ -16,7 +16,7 @@ from workbench.store.findings import Finding
 
 _RANKS = 64  # compared: a drift of one of more ranks is most often one of all
 _TAIL = 8192  # bytes of a rank's file: its latest looks
-_APART = 1e-3  # of a norm: what other kernels on other cards may round is below it
+_TOLERANCE = 1e-3  # of a norm: what other kernels on other cards may round is below it
 _NUMBERS = 3  # of a parameter; the fourth is of its gradient
 _LOOKS = 3  # in which nothing changed
 _HALF_STEPS = 192  # half precision rounds the small updates of a warm-up away
@@ -45,18 +45,18 @@ class _Look:
 
 def weights_drift(evidence: Evidence) -> Iterator[Finding]:
     """Ranks that DDP should keep alike hold other weights, in two looks in a row."""
-    known = _looks(evidence)
-    first = known.get(0, {})
-    for rank in sorted(known.keys() - {0}):
-        steps = [key for key in sorted(first.keys() & known[rank].keys()) if first[key].copies]
-        off = [_apart(first[step], known[rank][step]) for step in steps[-2:]]
+    by_rank = _looks(evidence)
+    first = by_rank.get(0, {})
+    for rank in sorted(by_rank.keys() - {0}):
+        steps = [key for key in sorted(first.keys() & by_rank[rank].keys()) if first[key].copies]
+        off = [_differences(first[step], by_rank[rank][step]) for step in steps[-2:]]
         worst = [
             max(differences, default=(0.0, ""), key=lambda pair: pair[0]) for differences in off
         ]
-        if len(worst) < 2 or min(worst)[0] <= _APART:
+        if len(worst) < 2 or min(worst)[0] <= _TOLERANCE:
             continue
         by, name = worst[-1]
-        rates = first[steps[-1]].lr, known[rank][steps[-1]].lr
+        rates = first[steps[-1]].lr, by_rank[rank][steps[-1]].lr
         cause, move = _APPLIED, _VERIFY
         if not math.isclose(*rates, rel_tol=1e-6):
             cause = (
@@ -83,15 +83,15 @@ def weights_drift(evidence: Evidence) -> Iterator[Finding]:
 
 def no_gradient(evidence: Evidence) -> Iterator[Finding]:
     """A rank has no gradient, or one of zeros, where another rank has one."""
-    known = _looks(evidence)
-    common = set[int].intersection(*map(set, known.values())) if len(known) > 1 else set[int]()
-    steps = sorted(step for step in common if all(looks[step].copies for looks in known.values()))
+    by_rank = _looks(evidence)
+    common = set[int].intersection(*map(set, by_rank.values())) if len(by_rank) > 1 else set[int]()
+    steps = sorted(step for step in common if all(looks[step].copies for looks in by_rank.values()))
     latest = steps[-_LOOKS:]
     if len(latest) < _LOOKS:
         return
     active = {
         rank: [any((row[_NUMBERS] or 0.0) > 0.0 for row in value[step].values) for step in latest]
-        for rank, value in known.items()
+        for rank, value in by_rank.items()
     }
     idle = [rank for rank, seen in active.items() if not any(seen)]
     if idle and any(all(seen) for seen in active.values()):
@@ -102,7 +102,7 @@ def no_gradient(evidence: Evidence) -> Iterator[Finding]:
             severity="error",
             confidence=0.9,
             evidence=f"At steps {', '.join(map(str, latest))} none of "
-            f"{len(known[idle[0]][latest[0]].names)} parameters looked at has a gradient on rank "
+            f"{len(by_rank[idle[0]][latest[0]].names)} parameters looked at has a gradient on rank "
             f"{idle[0]}; other ranks have one.",
             cause="That rank's backward pass does not reach the parameters: its loss is detached, "
             "or masked to zero, or it calls another copy of the model.",
@@ -116,7 +116,7 @@ def weights_unchanged(evidence: Evidence) -> Iterator[Finding]:
     if len(looks) < _LOOKS or len({look.names for look in looks}) > 1:
         return
     if any(None in row[:_NUMBERS] for look in looks for row in look.values):
-        return  # NaN stays NaN however it is updated; another rule tells of it
+        return  # NaN stays NaN however it is updated; another rule reports it
     span = looks[-1].step - looks[0].step
     same = len({tuple(row[:_NUMBERS] for row in look.values) for look in looks}) == 1
     if not same or min(look.lr for look in looks) <= 0 or (looks[0].half and span < _HALF_STEPS):
@@ -140,7 +140,7 @@ def weights_unchanged(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _apart(look: _Look, other: _Look) -> Iterator[tuple[float, str]]:
+def _differences(look: _Look, other: _Look) -> Iterator[tuple[float, str]]:
     """Of each parameter: about how far its copies are apart, relative to the norm."""
     if look.names != other.names:
         return

@@ -64,6 +64,6 @@ def parts(first: Sequence[Call], rows: Sequence[StepRow], ranks: int) -> list[Se
     covered = sum(end >= times[0] for end in ends[: len(rows)])
     in_step = max(1.0, len(times) / max(1, covered))
     at_once = max(1, int(MOST_CALLS / (ranks * in_step)))
-    wanted = max(at_once, min(MOST_STEPS, covered - 1, int(_MOST_OF_ALL / (ranks * in_step))))
-    begin = max(0, len(rows) - 1 - wanted)
+    step_count = max(at_once, min(MOST_STEPS, covered - 1, int(_MOST_OF_ALL / (ranks * in_step))))
+    begin = max(0, len(rows) - 1 - step_count)
     return [rows[at : at + at_once + 1] for at in range(begin, len(rows) - 1, at_once)]

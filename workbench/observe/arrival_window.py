@@ -78,8 +78,8 @@ def read_window(document: Mapping[str, Any]) -> ArrivalWindow | None:
     """The window that a line of arrivals.jsonl holds; None where it is not one."""
     try:
         shares = {int(rank): RankShare(**share) for rank, share in document["ranks"].items()}
-        given: dict[str, Any] = {**document, "ranks": shares}
-        window = ArrivalWindow(**given)
+        values: dict[str, Any] = {**document, "ranks": shares}
+        window = ArrivalWindow(**values)
         numbers: tuple[Any, ...] = (
             window.time,
             window.step_seconds,

@@ -42,19 +42,19 @@ def join(
     ranks = sorted(calls)
     if len(ranks) < 2 or not (all(calls.values()) or (rows and rows[-1].waited_seconds)):
         return None
-    held = core_times or {}
-    steps = _steps(calls, rows, after, held)
+    times_by_rank = core_times or {}
+    steps = _steps(calls, rows, after, times_by_rank)
     if not steps:
         return None
     shifts = clock_shifts(calls, hosts or {})
     begun = {rank: steps[0][0].ended_at[rank] for rank in ranks}
-    kept = {rank: [call for call in calls[rank] if call.at > begun[rank]] for rank in ranks}
-    waits = _waits(kept, shifts)
+    later_calls = {rank: [call for call in calls[rank] if call.at > begun[rank]] for rank in ranks}
+    waits = _waits(later_calls, shifts)
     usual = _without_pauses(steps)
-    accounts = [_account(before, row, kept, waits, shifts) for before, row in usual]
+    accounts = [_account(before, row, later_calls, waits, shifts) for before, row in usual]
     for (_, row), account in zip(usual, accounts, strict=True):
-        _leave_out_queues(account, row.step, held)
-    window = _window(usual, accounts, held)
+        _leave_out_queues(account, row.step, times_by_rank)
+    window = _window(usual, accounts, times_by_rank)
     return replace(
         window,
         first=steps[0][1].step,
@@ -74,11 +74,11 @@ def _steps(
     calls: Mapping[int, Sequence[Call]],
     rows: Sequence[StepRow],
     after: int,
-    held: Mapping[int, CoreTime],
+    core_times: Mapping[int, CoreTime],
 ) -> list[tuple[StepRow, StepRow]]:
     """Each step with the one before it: those that every rank's calls cover."""
     ranks, seldom = len(calls), _seldom(calls, rows)
-    counted = [time.queued for time in held.values() if time.queued]
+    counted = [time.queued for time in core_times.values() if time.queued]
     steps: list[tuple[StepRow, StepRow]] = []
     budget, first = MOST_CALLS, next(iter(calls))
     times = [call.at for call in calls[first]]
@@ -166,7 +166,7 @@ def _account(
     shifts: Mapping[int, float],
 ) -> _Account:
     account = _Account()
-    beside: list[float] = []
+    exchanges: list[float] = []
     for rank, own in calls.items():
         bounds = _bounds(before, row, rank)
         begin = bisect_right(own, bounds[0], key=_at)
@@ -183,9 +183,9 @@ def _account(
         }
         account.wait[rank] = sum(wait.values())
         if final is not None and rank in row.optimizer_at:
-            beside.append(row.optimizer_at[rank] - shifts[rank] - final)
-    if len(beside) == len(calls):
-        account.exchange = max(0.0, min(beside))
+            exchanges.append(row.optimizer_at[rank] - shifts[rank] - final)
+    if len(exchanges) == len(calls):
+        account.exchange = max(0.0, min(exchanges))
     return account
 
 
@@ -199,18 +199,18 @@ _QUEUED_IN: tuple[tuple[str, ...], ...] = (
 )
 
 
-def _leave_out_queues(account: _Account, step: int, held: Mapping[int, CoreTime]) -> None:
+def _leave_out_queues(account: _Account, step: int, core_times: Mapping[int, CoreTime]) -> None:
     """A rank's wait for a core is no work of its own."""
     account.queued = dict.fromkeys(account.own, 0.0)
-    for rank, core_time in held.items():
+    for rank, core_time in core_times.items():
         own = account.own[rank]
         queued = core_time.queued.get(step, ())
         for seconds, phases in zip(queued, _QUEUED_IN, strict=False):
-            rest = seconds
+            remaining = seconds
             for phase in phases:
-                part = min(rest, own[phase])
+                part = min(remaining, own[phase])
                 own[phase] -= part
-                rest -= part
+                remaining -= part
         account.queued[rank] = sum(queued)
 
 
@@ -259,7 +259,7 @@ def _segments(
 def _window(
     steps: Sequence[tuple[StepRow, StepRow]],
     accounts: Sequence[_Account],
-    held: Mapping[int, CoreTime],
+    core_times: Mapping[int, CoreTime],
 ) -> ArrivalWindow:
     rows = [row for _, row in steps]
     count, ranks = len(rows), sorted(accounts[0].wait)
@@ -272,18 +272,18 @@ def _window(
         }
         for rank in ranks
     }
-    shown = sorted(ranks, key=lambda rank: wait[rank] + queued[rank])[:_SHOWN_RANKS]
+    shown_ranks = sorted(ranks, key=lambda rank: wait[rank] + queued[rank])[:_SHOWN_RANKS]
     most = PAUSE * median(row.step_seconds or 0.0 for row in rows)
-    idle = _beyond_the_others([_idle(account) for account in accounts], most, shown)
+    idle = _beyond_the_others([_idle(account) for account in accounts], most, shown_ranks)
     excess = {
         phase: _beyond_the_others(
             [{rank: own[phase] for rank, own in account.own.items()} for account in accounts],
             most,
-            shown,
+            shown_ranks,
         )
         for phase in PHASES
     }
-    known = [account.exchange for account in accounts if account.exchange is not None]
+    exchanges = [account.exchange for account in accounts if account.exchange is not None]
     return ArrivalWindow(
         time=max(row.time for row in rows),
         first=rows[0].step,
@@ -291,7 +291,7 @@ def _window(
         steps=count,
         step_seconds=sum(row.step_seconds or 0.0 for row in rows) / count,
         late_seconds=late / count,
-        exchange_seconds=sum(known) / len(known) if len(known) == count else None,
+        exchange_seconds=sum(exchanges) / len(exchanges) if len(exchanges) == count else None,
         ranks={
             rank: RankShare(
                 wait=wait[rank],
@@ -302,9 +302,9 @@ def _window(
                 late=-idle[rank][0],
                 late_square=idle[rank][1],
                 excess={phase: value[rank] for phase, value in excess.items()},
-                **_held(held.get(rank, CoreTime()), steps, rank),
+                **_interruptions(core_times.get(rank, CoreTime()), steps, rank),
             )
-            for rank in sorted(shown)
+            for rank in sorted(shown_ranks)
         },
         others_wait=median(wait.values()),
         others_own={phase: median(own[rank][phase] for rank in ranks) for phase in PHASES},
@@ -333,18 +333,21 @@ def _idle(account: _Account) -> dict[int, float]:
 
 
 def _beyond_the_others(
-    steps: Sequence[Mapping[int, float]], most: float, shown: Sequence[int]
+    steps: Sequence[Mapping[int, float]], most: float, ranks: Sequence[int]
 ) -> dict[int, tuple[float, float]]:
     """Over the others' middle, each step cut off at `most`: mean and mean square by rank."""
-    sums = {rank: [0.0, 0.0] for rank in shown}
+    sums = {rank: [0.0, 0.0] for rank in ranks}
     for values in steps:
         ordered = sorted(values.values())
-        for rank in shown:
+        for rank in ranks:
             own = values[rank]
             beyond = max(-most, min(most, own - middle_without(ordered, own)))
             sums[rank][0] += beyond
             sums[rank][1] += beyond * beyond
-    return {rank: (one / len(steps), two / len(steps)) for rank, (one, two) in sums.items()}
+    return {
+        rank: (total / len(steps), square_total / len(steps))
+        for rank, (total, square_total) in sums.items()
+    }
 
 
 def middle_without(ordered: Sequence[float], value: float) -> float:
@@ -354,7 +357,7 @@ def middle_without(ordered: Sequence[float], value: float) -> float:
     return (ordered[low + (low >= where)] + ordered[high + (high >= where)]) / 2
 
 
-def _held(
+def _interruptions(
     core_time: CoreTime, steps: Sequence[tuple[StepRow, StepRow]], rank: int
 ) -> dict[str, float]:
     begin, end = steps[0][0].ended_at[rank], steps[-1][1].ended_at[rank]
@@ -364,5 +367,5 @@ def _held(
 
 def _most(sizes: Mapping[int, int], rank: int) -> bool:
     """Whether the rank's batch was the largest, clearly."""
-    others = [size for other, size in sizes.items() if other != rank]
-    return rank in sizes and bool(others) and sizes[rank] >= 1.05 * max(others)
+    other_sizes = [size for other, size in sizes.items() if other != rank]
+    return rank in sizes and bool(other_sizes) and sizes[rank] >= 1.05 * max(other_sizes)

@@ -26,9 +26,9 @@ class Consumed:
     def _go_back(self, to: int) -> None:
         """Of the steps so far those up to `to` stay: at the mean of all."""
         assert self._first is not None
-        made, kept = self._last - self._first + 1, max(0, to - self._first + 1)
+        made_steps, kept_steps = self._last - self._first + 1, max(0, to - self._first + 1)
         if self._tokens is not None:
-            self._tokens *= kept / made
+            self._tokens *= kept_steps / made_steps
         self._first = min(self._first, to + 1)
 
     @property

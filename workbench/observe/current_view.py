@@ -67,24 +67,24 @@ def latest(
     ranks = range(rank_count(paths, run.processes))
     pulses = [read_pulse(paths.rank_pulse(rank)) for rank in ranks]
     losses = [_losses(paths, rank) for rank in ranks]
-    known: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     if until is None:
         until = max((pulse.time for pulse in pulses if pulse is not None), default=None)
     # From where the view stops: it counts the attempts without the pauses between them.
     since = view.get("written_at") or document.get("started_at") or run.created_at or None
     if until is not None and since is not None:
         before = view.get("elapsed_seconds") or 0.0
-        known["elapsed_seconds"] = elapsed = round(before + max(0.0, until - since), 1)
+        values["elapsed_seconds"] = elapsed = round(before + max(0.0, until - since), 1)
         if (usd := run.usd_of(elapsed)) is not None:
-            known["usd_so_far"] = round(usd, 4)
+            values["usd_so_far"] = round(usd, 4)
     steps = [pulse.steps for pulse in pulses if pulse is not None]
     if steps := [*steps, *(max(loss) for loss in losses if loss)]:
-        known["steps"] = max(steps)
+        values["steps"] = max(steps)
     shared = set(losses[0]).intersection(*losses[1:])
     means = {step: fmean(loss[step] for loss in losses) for step in shared}  # as always
     if finite := [step for step, mean in means.items() if math.isfinite(mean)]:
-        known["loss_last"] = means[max(finite)]
-    return known
+        values["loss_last"] = means[max(finite)]
+    return values
 
 
 def _losses(paths: RunPaths, rank: int) -> dict[int, float]:

@@ -67,9 +67,9 @@ def read_curve(paths: RunPaths) -> Curve:
     Those are read once, in bounded memory, and not at all beyond `MAX_METRIC_BYTES`: an empty
     curve then says that nothing is known.
     """
-    known = view_curve(paths)
-    if known is not None:
-        return known
+    curve = view_curve(paths)
+    if curve is not None:
+        return curve
     run = read_run(paths) or RunRecord()
     return _curve(paths, *_from_metrics(paths, run))
 
@@ -112,9 +112,9 @@ def _usd(seconds: Sequence[Number], usd_per_hour: float | None) -> tuple[Number,
 def _filled(series: Mapping[str, list[Number]]) -> dict[str, list[Number]]:
     """A view's columns; what a foreign or an older one does not have is unknown throughout."""
     rows = len(series.get("step", ()))
-    wanted = (*_RULES, "tokens_per_second")
-    fitting = {name: column for name in wanted if len(column := series.get(name, [])) == rows}
-    return {name: fitting.get(name, [None] * rows) for name in wanted}
+    names = (*_RULES, "tokens_per_second")
+    fitting = {name: column for name in names if len(column := series.get(name, [])) == rows}
+    return {name: fitting.get(name, [None] * rows) for name in names}
 
 
 def _tokens(series: Mapping[str, Sequence[Number]], run: RunRecord) -> list[Number]:
@@ -145,11 +145,11 @@ def _tokens_per_step(series: Mapping[str, Sequence[Number]]) -> list[Number]:
         for rate, seconds in columns
     ]
     near = next((tokens for timed, tokens in reversed(measured) if timed), None)
-    found = list[Number]()
+    tokens_by_row = list[Number]()
     for timed, tokens in reversed(measured):
         near = tokens if timed else near
-        found.append(near)
-    return found[::-1]
+        tokens_by_row.append(near)
+    return tokens_by_row[::-1]
 
 
 def _from_metrics(paths: RunPaths, run: RunRecord) -> tuple[dict[str, list[Number]], int]:

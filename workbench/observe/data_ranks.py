@@ -33,7 +33,7 @@ class DataRanks:
         self._once = frozenset(self._read) - frozenset(first.values())
 
     @property
-    def known(self) -> bool:
+    def is_conclusive(self) -> bool:
         """Whether equal data can be told from different: not of ranks that read constants."""
         return self._compared > 0 and (len(self._seen) >= _ENOUGH or self._compared == 1)
 
@@ -41,5 +41,5 @@ class DataRanks:
         """The sum of the ranks' counts, each piece of data once; None of no counts."""
         if not counts:
             return None
-        counted = counts.keys() - self._once if self.known else counts.keys()
+        counted = counts.keys() - self._once if self.is_conclusive else counts.keys()
         return sum(counts[rank] for rank in counted)

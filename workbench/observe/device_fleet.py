@@ -64,8 +64,8 @@ class _Device:
     text: TableText | None = None
 
     def mean(self, name: str) -> float | None:
-        known = [reading[name] for reading in self.recent if reading.get(name) is not None]
-        return fmean(known) if known else None
+        values = [reading[name] for reading in self.recent if reading.get(name) is not None]
+        return fmean(values) if values else None
 
     @property
     def answers(self) -> bool:
@@ -79,8 +79,8 @@ class _Device:
         last, total = self.recent[-1], self.memory_total_bytes
         used = last.get("memory_bytes")
         share = 100 * used / total if used is not None and total else None
-        shown = (self.mean("util"), share, last.get("temperature_c"), self.mean("power_w"))
-        return dict(zip(COLUMNS, shown, strict=True))
+        values = (self.mean("util"), share, last.get("temperature_c"), self.mean("power_w"))
+        return dict(zip(COLUMNS, values, strict=True))
 
 
 @dataclass(slots=True)
@@ -167,8 +167,8 @@ class Devices:
         named = {(d.name, d.memory_total_bytes, d.power_limit_w): None for d in ordered}
         models = {key: number for number, key in enumerate(named)}
         of = [models[d.name, d.memory_total_bytes, d.power_limit_w] for d in ordered]
-        shown = [device.reading() for device in ordered]
-        peers = beside_peers([self._label(d) for d in ordered], of, shown, judged=self._on_gpu)
+        readings = [device.reading() for device in ordered]
+        peers = beside_peers([self._label(d) for d in ordered], of, readings, judged=self._on_gpu)
         digits = digits_of(len(ordered))
         masks = [d.recent[-1].get("throttle_reasons") if d.recent else None for d in ordered]
         slowed = [throttle_text(mask) for mask in masks]
@@ -182,7 +182,7 @@ class Devices:
             ],
             "nodes": self._node_rows(ordered),
             "model": of if len(models) > 1 else [],
-            **{name: coded([[device[name] for device in shown]], digits) for name in COLUMNS},
+            **{name: coded([[device[name] for device in readings]], digits) for name in COLUMNS},
             "deviation": coded([peers.deviation], digits),
             "throttle": [None if text is None else reasons[text] for text in slowed],
             "reasons": list(reasons),

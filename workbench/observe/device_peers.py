@@ -75,12 +75,12 @@ def _furthest(reading: Reading, usual: Reading) -> tuple[float, str] | None:
 
 
 def _sentence(label: str, name: str, reading: Reading, usual: Reading) -> str:
-    what, unit = _WORDS[name]
+    quantity, unit = _WORDS[name]
     value, middle = reading[name], usual[name]
-    own = f"{value:.0f} {unit} {what}".rstrip()
+    own = f"{value:.0f} {unit} {quantity}".rstrip()
     return f"{label}: {own}; its peers {middle:.0f} {unit}"
 
 
 def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return round(median(known), 1) if known else None
+    numbers = [value for value in values if value is not None]
+    return round(median(numbers), 1) if numbers else None

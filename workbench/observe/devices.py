@@ -90,11 +90,11 @@ class Device:
         return {**asdict(self), "holders": [asdict(holder) for holder in self.holders]}
 
 
-def read_devices(store: Path, *, cuda: bool, besides: str | None = None) -> tuple[Device, ...]:
-    """The devices of this host with their holders; the run `besides` counts as none."""
-    records = list(_live_records(store, besides))
+def read_devices(store: Path, *, cuda: bool, excluding: str | None = None) -> tuple[Device, ...]:
+    """The devices of this host with their holders; the run `excluding` does not count."""
+    records = list(_live_records(store, excluding))
     if cuda:
-        return tuple(_gpus(store, records, besides))
+        return tuple(_gpus(store, records, excluding))
     return _slots(QueueFiles(store).settings.slots, records)
 
 
@@ -112,12 +112,12 @@ def slot_count(settings_slots: int | None) -> int:
     return settings_slots or usable_cores()
 
 
-def _live_records(store: Path, besides: str | None) -> Iterator[RunRecord]:
+def _live_records(store: Path, excluding: str | None) -> Iterator[RunRecord]:
     """Runs that are at work on this host, the oldest first."""
     host, records = socket.gethostname(), list[RunRecord]()
     for _, run_id in Store(store).folders():
         paths = RunPaths(store / run_id)
-        if run_id == besides or paths.exit.exists():
+        if run_id == excluding or paths.exit.exists():
             continue
         run = read_run(paths)
         if (
@@ -149,12 +149,12 @@ def _slots(count: int | None, records: Sequence[RunRecord]) -> tuple[Device, ...
     share = cores / number
     label = f"{share:g} core{'' if share == 1 else 's'}"
     return tuple(
-        Device(name=name, kind="slot", label=label, cores=share, holders=tuple(held))
-        for name, held in holders.items()
+        Device(name=name, kind="slot", label=label, cores=share, holders=tuple(slot_holders))
+        for name, slot_holders in holders.items()
     )
 
 
-def _gpus(store: Path, records: Sequence[RunRecord], besides: str | None) -> Iterator[Device]:
+def _gpus(store: Path, records: Sequence[RunRecord], excluding: str | None) -> Iterator[Device]:
     """The GPUs: a run holds those of its record, and each on which the driver names it."""
     slices = [gpu for gpu in device_gpus() if gpu.is_slice]
     sampler = PatientGpuSampler(slices or None, seconds=AT_LAUNCH_SECONDS)
@@ -165,9 +165,9 @@ def _gpus(store: Path, records: Sequence[RunRecord], besides: str | None) -> Ite
         used = samples[number].memory_bytes if number < len(samples) else None  # a slow driver
         computing = sampler.processes_on(gpu.index, gpu.uuid if gpu.is_slice else None)
         named = [_named_by_driver(*process, store) for process in computing]
-        runs = [Holder(run=run.run, text=run.run) for run, held in on_gpu if name in held]
-        known = {(holder.run, holder.text) for holder in runs} | {(besides, besides)}
-        others = {(holder.run, holder.text): holder for holder in named}
+        runs = [Holder(run=run.run, text=run.run) for run, gpu_names in on_gpu if name in gpu_names]
+        counted = {(holder.run, holder.text) for holder in runs} | {(excluding, excluding)}
+        by_driver = {(holder.run, holder.text): holder for holder in named}
         yield Device(
             name=name,
             kind="gpu",
@@ -175,7 +175,7 @@ def _gpus(store: Path, records: Sequence[RunRecord], besides: str | None) -> Ite
             uuid=gpu.uuid,
             memory_bytes=gpu.memory_bytes,
             free_bytes=None if used is None else max(0, gpu.memory_bytes - used),
-            holders=(*runs, *(holder for key, holder in others.items() if key not in known)),
+            holders=(*runs, *(holder for key, holder in by_driver.items() if key not in counted)),
         )
 
 

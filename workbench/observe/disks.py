@@ -58,10 +58,10 @@ def _home(word: str, variables: Mapping[str, str]) -> str:
 def _named(arguments: Sequence[str], here: Path) -> Iterator[str]:
     """The folders that options such as ``--output_dir`` give."""
     for position, word in enumerate(arguments):
-        option, given, value = word.partition("=")
+        option, separator, value = word.partition("=")
         if not _WRITTEN.fullmatch(option):
             continue
-        if not given:
+        if not separator:
             value = arguments[position + 1] if position + 1 < len(arguments) else ""
         if not value or value.startswith("-") or "://" in value:
             continue

@@ -184,14 +184,14 @@ def _capabilities() -> list[tuple[int, int]]:
 
 
 def _ask_capabilities(gpus: Sequence[Gpu]) -> list[tuple[int, int]]:
-    library, known = nvml(), list[tuple[int, int]]()
+    library, capabilities = nvml(), list[tuple[int, int]]()
     if library is None:
-        return known
+        return capabilities
     for gpu in gpus:
         with contextlib.suppress(library.NVMLError):
             handle = library.nvmlDeviceGetHandleByIndex(gpu.index)
-            known.append(library.nvmlDeviceGetCudaComputeCapability(handle))
-    return known
+            capabilities.append(library.nvmlDeviceGetCudaComputeCapability(handle))
+    return capabilities
 
 
 def _is_built_for(capability: tuple[int, int], archs: list[str]) -> bool:
@@ -316,9 +316,9 @@ def _check_cores() -> Check:
     host = detect_host()
     memory, name = format_bytes(host.memory_bytes), host.cpu_name or "unknown CPU"
     observed = f"{host.cpu_cores} cores, {memory} ({name})"
-    wanted = 2 * max(1, len(host.gpus))
-    fix = f"{wanted} cores or more feed {len(host.gpus)} GPUs; data loading may be the bottleneck."
-    return _check("cpu and memory", (host.cpu_cores or 0) >= wanted or not host.gpus, observed, fix)
+    needed = 2 * max(1, len(host.gpus))
+    fix = f"{needed} cores or more feed {len(host.gpus)} GPUs; data loading may be the bottleneck."
+    return _check("cpu and memory", (host.cpu_cores or 0) >= needed or not host.gpus, observed, fix)
 
 
 def _check_price() -> Check:
@@ -354,8 +354,8 @@ def _check_port() -> Check:
             "ports", ok=False, observed=str(error), fix="Loopback must allow binding a port."
         )
     with socket.socket() as probe:
-        taken = probe.connect_ex(("127.0.0.1", 29500)) == 0
-    note = "; port 29500 is in use, which does not matter" if taken else ""
+        is_in_use = probe.connect_ex(("127.0.0.1", 29500)) == 0
+    note = "; port 29500 is in use, which does not matter" if is_in_use else ""
     return _check("ports", ok=True, observed=f"free port available (tried {port}){note}")
 
 
@@ -384,8 +384,8 @@ def _check_disk(store: Store) -> Check:
 
 
 def _check_jupyter() -> Check:
-    wanted = ("jupyterlab", "ipywidgets", "anywidget", "plotly")
-    missing = [name for name in wanted if importlib.util.find_spec(name) is None]
+    packages = ("jupyterlab", "ipywidgets", "anywidget", "plotly")
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     return _check(
         "notebook",
         not missing,

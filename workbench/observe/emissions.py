@@ -12,7 +12,7 @@ from workbench.units import UNKNOWN, format_grams, format_joules
 WORLD_GCO2E_PER_KWH = 445.0
 WORLD_SOURCE = "world average of 2024 (IEA, Electricity 2025, February 2025; CO2 alone)"
 """www.iea.org/reports/electricity-2025/emissions. Countries lie between about 20 and 700."""
-GIVEN = "given (--grid-co2e)"
+FROM_OPTION = "given (--grid-co2e)"
 
 
 def energy_document(energy: Energy, tokens: int | None, grid: float | None) -> EnergyDoc:
@@ -34,7 +34,7 @@ def energy_document(energy: Energy, tokens: int | None, grid: float | None) -> E
         "tokens_per_joule": _rounded(tokens / energy.joules if tokens and energy.joules else None),
         "co2e_grams": _rounded(None if kwh is None else kwh * factor),
         "grid_gco2e_per_kwh": factor,
-        "grid_source": WORLD_SOURCE if grid is None else GIVEN,
+        "grid_source": WORLD_SOURCE if grid is None else FROM_OPTION,
         "notes": list(energy.notes),
     }
 
@@ -46,14 +46,14 @@ def energy_text(document: Mapping[str, Any] | None) -> str:
     ...              "grid_gco2e_per_kwh": 445.0, "grid_source": "given (--grid-co2e)"})
     '2 kWh, 0.5 tokens/J, 890 g CO2e at 445 g/kWh: given (--grid-co2e)'
     """
-    known = document or {}
-    joules, rate = known.get("joules"), known.get("tokens_per_joule")
+    energy = document or {}
+    joules, rate = energy.get("joules"), energy.get("tokens_per_joule")
     if joules is None:
         return ""
     tokens = "" if rate is None else f", {rate:.3g} tokens/J"
-    factor = known.get("grid_gco2e_per_kwh") or WORLD_GCO2E_PER_KWH
-    emitted = format_grams(known.get("co2e_grams"))
-    where = known.get("grid_source") or UNKNOWN
+    factor = energy.get("grid_gco2e_per_kwh") or WORLD_GCO2E_PER_KWH
+    emitted = format_grams(energy.get("co2e_grams"))
+    where = energy.get("grid_source") or UNKNOWN
     return f"{format_joules(joules)}{tokens}, {emitted} CO2e at {factor:g} g/kWh: {where}"
 
 

@@ -168,9 +168,9 @@ class EnergyMeter:
         """Of the whole run so far."""
         gpus = self._sum(place for place in self._accounts if place[1] != _PROCESSOR)
         processors = self._sum(place for place in self._accounts if place[1] == _PROCESSOR)
-        known = [joules for joules in (gpus, processors) if joules is not None]
+        counted = [joules for joules in (gpus, processors) if joules is not None]
         return Energy(
-            joules=sum(known) if known else None,
+            joules=sum(counted) if counted else None,
             gpu_joules=gpus,
             processor_joules=processors,
             notes=tuple(self._notes()),
@@ -178,8 +178,8 @@ class EnergyMeter:
 
     def _sum(self, places: Iterable[tuple[int, int]]) -> float | None:
         joules = [self._accounts[place].total_joules for place in places]
-        known = [value for value in joules if value is not None]
-        return sum(known) if known else None
+        counted = [value for value in joules if value is not None]
+        return sum(counted) if counted else None
 
     def _notes(self) -> Iterator[str]:
         cards = {p: account for p, account in sorted(self._accounts.items()) if p[1] != _PROCESSOR}
@@ -223,10 +223,12 @@ class EnergyMeter:
 
     def read(self, document: Mapping[str, Any]) -> None:
         """Go on from what an earlier supervisor kept; what does not belong there is left out."""
-        known = {field.name for field in fields(Account)}
+        field_names = {field.name for field in fields(Account)}
         for row in document.get("devices") or ():
             with contextlib.suppress(AttributeError, KeyError, TypeError, ValueError):
-                values = {name: row[name] for name in known & row.keys() if _fits(name, row[name])}
+                values = {
+                    name: row[name] for name in field_names & row.keys() if _fits(name, row[name])
+                }
                 self._accounts[int(row["node"]), int(row["index"])] = Account(**values)
                 if values.get("time") is not None:
                     self._sampled.add(int(row["node"]))
@@ -243,6 +245,6 @@ def _number(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) and value == value else None  # noqa: PLR0124  (NaN)
 
 
-def listed_numbers(what: str, numbers: Sequence[int]) -> str:
+def listed_numbers(noun: str, numbers: Sequence[int]) -> str:
     """``node 3``, ``nodes 1, 2 and 5 more``."""
-    return f"{what}{'s' if len(numbers) > 1 else ''} {format_some(numbers, _NAMED)}"
+    return f"{noun}{'s' if len(numbers) > 1 else ''} {format_some(numbers, _NAMED)}"

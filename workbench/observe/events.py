@@ -89,8 +89,8 @@ class MetricStream:
     def __init__(self, paths: RunPaths, ranks: int) -> None:
         self.rewinds = read_rewinds(paths)
         """Of rank 0, or of the first rank that reports a later one."""
-        known = [last_steps(read_rewinds(paths, rank)) for rank in range(ranks)]
-        self._last_steps = [min(steps) for steps in zip_longest(*known, fillvalue=_PASS)]
+        steps_by_rank = [last_steps(read_rewinds(paths, rank)) for rank in range(ranks)]
+        self._last_steps = [min(steps) for steps in zip_longest(*steps_by_rank, fillvalue=_PASS)]
         self.ranks = {rank: RankNow() for rank in range(ranks)}
         self._readers = {rank: LineReader(paths.rank_metrics(rank)) for rank in range(ranks)}
         self._pending: dict[int, StepRow] = {}
@@ -139,7 +139,7 @@ class MetricStream:
             passed = unread[0][0] if recorded and unread else 0
             rows += self._ready(at_end=not unread, passed=passed)
         self.at_end = not unread
-        return [*rows, *self.rest()] if final else rows
+        return [*rows, *self.remaining()] if final else rows
 
     def take(self, rank: int, line: dict[str, Any]) -> None:  # noqa: C901  (one branch a field)
         """Account for one line. The supervisor's hot path: hundreds of calls a second."""
@@ -185,7 +185,7 @@ class MetricStream:
         if isinstance(waited, _NUMBER):
             row.data_seconds[rank] = waited
 
-    def rest(self) -> Iterator[StepRow]:
+    def remaining(self) -> Iterator[StepRow]:
         """Rows of all that was taken and not given yet, complete or not."""
         return self._ready(at_end=True, final=True)
 
@@ -315,7 +315,7 @@ def _rows_of_tails(
     for number in range(ranks):
         for line in _tail_lines(paths.rank_metrics(number), count):
             stream.take(number, line)
-    return _means(stream.rest())
+    return _means(stream.remaining())
 
 
 def _tail_lines(path: Path, count: int) -> list[dict[str, Any]]:

@@ -59,12 +59,12 @@ class GpuHolder:
 def gpu_holders(gpus: Sequence[Gpu]) -> list[GpuHolder]:
     """Who holds memory on `gpus`; cards that the driver does not answer for are left out."""
     sampler = PatientGpuSampler(gpus, seconds=AT_LAUNCH_SECONDS)
-    wanted = {gpu.index: gpu for gpu in gpus}
+    gpus_by_index = {gpu.index: gpu for gpu in gpus}
     return [
         GpuHolder(
             index=sample.index,
             memory_bytes=sample.memory_bytes,
-            total_bytes=wanted[sample.index].memory_bytes,
+            total_bytes=gpus_by_index[sample.index].memory_bytes,
             processes=tuple(sampler.processes_on(sample.index)),
         )
         for sample in sampler.sample()
@@ -74,10 +74,10 @@ def gpu_holders(gpus: Sequence[Gpu]) -> list[GpuHolder]:
 
 def gpus_of_record(cluster: Mapping[str, Any]) -> tuple[Gpu, ...] | None:
     """The GPUs of a record's ``cluster``; None where it names none."""
-    known = {field.name for field in fields(Gpu)}
+    field_names = {field.name for field in fields(Gpu)}
     documents: list[dict[str, Any]] = cluster.get("gpus") or []
     documents_known = [
-        {name: document[name] for name in document if name in known} for document in documents
+        {name: document[name] for name in document if name in field_names} for document in documents
     ]
     return tuple(Gpu(**fields) for fields in documents_known) or None
 
@@ -182,11 +182,11 @@ class GpuSampler:
             entries = self._computing(gpu)
             if entries is None:
                 return None
-            held = [entry.usedGpuMemory for entry in entries if entry.pid in pids]
+            process_bytes = [entry.usedGpuMemory for entry in entries if entry.pid in pids]
             foreign = any(not psutil.pid_exists(entry.pid) for entry in entries)
-            if None in held or (foreign and not held):
+            if None in process_bytes or (foreign and not process_bytes):
                 return None  # inside a container the driver may count processes otherwise
-            total += sum(held)
+            total += sum(process_bytes)
         return total if self.gpus else None
 
 

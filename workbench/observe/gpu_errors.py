@@ -1,6 +1,6 @@
 """Errors that the driver tells of this machine's GPUs: Xids, and memory errors that grow.
 
-Numbers as in nvml.h; an event is told once, to whoever had asked for events before.
+Numbers as in nvml.h; an event is reported once, to those who asked for events before.
 """
 
 from __future__ import annotations
@@ -120,9 +120,9 @@ class GpuErrorWatch:
         if isinstance(index, int):
             return index
         with contextlib.suppress(ctypes.ArgumentError, TypeError):
-            for known, handle in self._handles.items():
+            for known_index, handle in self._handles.items():
                 if _address(handle) == _address(device):
-                    return known
+                    return known_index
         return None
 
 

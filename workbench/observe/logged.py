@@ -34,8 +34,8 @@ class LoggedRow:
 
 def read_row(line: Mapping[str, Any], step: int) -> LoggedRow | None:
     """A line's numbers; `step`: of the line before, where this one has none."""
-    given = named_values(line)
-    values = {name: float(value) for name, value in given.items() if type(value) in {int, float}}
+    named = named_values(line)
+    values = {name: float(value) for name, value in named.items() if type(value) in {int, float}}
     at = line.get("time")
     if not values or not isinstance(at, int | float):
         return None
@@ -114,11 +114,11 @@ class LoggedStream:
                 del row.values[name]
 
 
-def wanted(name: str, patterns: Iterable[str]) -> bool:
+def matches_any(name: str, patterns: Iterable[str]) -> bool:
     """Whether one of the shell-style patterns names it.
 
-    >>> wanted("eval/loss", ["eval/*"]), wanted("eval_loss", ["eval/*"]), wanted("a", [])
-    (True, False, True)
+    >>> matches_any("eval/loss", ["eval/*"]), matches_any("eval_loss", ["eval/*"])
+    (True, False)
     """
-    given = list(patterns)
-    return not given or any(fnmatchcase(name, pattern) for pattern in given)
+    pattern_list = list(patterns)
+    return not pattern_list or any(fnmatchcase(name, pattern) for pattern in pattern_list)

@@ -11,7 +11,7 @@ from typing import Any
 
 from workbench.errors import StoreError, UnknownNameError
 from workbench.observe.events import iterate_metrics
-from workbench.observe.logged import LoggedRow, LoggedStream, wanted
+from workbench.observe.logged import LoggedRow, LoggedStream, matches_any
 from workbench.store.layout import RunPaths
 
 _COLUMNS = ("loss", "lr", "grad_norm", "step_seconds")  # of every step
@@ -37,12 +37,12 @@ class LoggedRows:
                 self._replaced.note(row)
                 self._in_order = self._in_order and row.step >= last
                 last = row.step
-        self.names = tuple(name for name in self._owners if wanted(name, patterns))
+        self.names = tuple(name for name in self._owners if matches_any(name, patterns))
         """Those that were logged, in the order of their first values."""
 
     def __iter__(self) -> Iterator[LoggedRow]:
         """The rows; to be called once."""
-        rows = self._kept()
+        rows = self._matching_rows()
         last: LoggedRow | None = None
         for row in rows if self._in_order else _sorted(rows):
             if last is not None and row.step == last.step:
@@ -54,12 +54,12 @@ class LoggedRows:
         if last is not None:
             yield last
 
-    def _kept(self) -> Iterator[LoggedRow]:
+    def _matching_rows(self) -> Iterator[LoggedRow]:
         """What is wanted and not replaced; of each rank in the order in which it was logged."""
         names = set(self.names)
         for row in self._beside_each_other():
-            kept = self._replaced.left(row)
-            values = {name: value for name, value in kept.items() if name in names}
+            remaining = self._replaced.left(row)
+            values = {name: value for name, value in remaining.items() if name in names}
             if values:
                 yield LoggedRow(step=row.step, time=row.time, values=values)
 
@@ -75,13 +75,13 @@ class LoggedRows:
             yield stream
 
 
-def column_of(name: str, taken: Container[str]) -> str:
+def column_of(name: str, used_names: Container[str]) -> str:
     """A logged name's column beside those of every step.
 
     >>> column_of("eval/loss", {"loss"}), column_of("loss", {"loss"})
     ('eval/loss', 'logged/loss')
     """
-    return f"logged/{name}" if name in taken else name
+    return f"logged/{name}" if name in used_names else name
 
 
 def joined(
@@ -90,19 +90,19 @@ def joined(
     other: Callable[[LoggedRow], dict[str, Any]],
 ) -> Iterator[dict[str, Any]]:
     """Rows of steps with what was logged at them; `other`: of a row of a step that there is not."""
-    rest = iter(logged)
-    logged_row = next(rest, None) if logged.names else None
+    logged_rows = iter(logged)
+    logged_row = next(logged_rows, None) if logged.names else None
     for row in steps:
         while logged_row is not None and logged_row.step < row["step"]:
             yield _with_columns(other(logged_row), logged_row, logged.names)
-            logged_row = next(rest, None)
+            logged_row = next(logged_rows, None)
         here = logged_row if logged_row is not None and logged_row.step == row["step"] else None
         yield _with_columns(row, here, logged.names)
         if here is not None:
-            logged_row = next(rest, None)
+            logged_row = next(logged_rows, None)
     while logged_row is not None:
         yield _with_columns(other(logged_row), logged_row, logged.names)
-        logged_row = next(rest, None)
+        logged_row = next(logged_rows, None)
 
 
 def _with_columns(
@@ -146,7 +146,7 @@ class _Replaced:
     def __init__(self) -> None:
         self._last: dict[str, int] = {}
         self._noted: dict[str, int] = {}
-        self._asked: dict[str, int] = {}
+        self._checked: dict[str, int] = {}
         self._back: dict[str, list[tuple[int, int]]] = {}
 
     def note(self, row: LoggedRow) -> None:
@@ -163,13 +163,13 @@ class _Replaced:
         """The values of a row that nothing replaces."""
         if not self._back:
             return row.values
-        kept = dict[str, float]()
+        values = dict[str, float]()
         for name, value in row.values.items():
-            number = self._asked[name] = self._asked.get(name, 0) + 1
+            number = self._checked[name] = self._checked.get(name, 0) + 1
             back = self._back.get(name, ())
             if not any(number < at and row.step >= step for at, step in back):
-                kept[name] = value
-        return kept
+                values[name] = value
+        return values
 
 
 def iterate_keys(
@@ -183,15 +183,15 @@ def iterate_keys(
         UnknownNameError: one of `keys` matches nothing.
     """
     logged = LoggedRows(paths, ranks, keys, rank)
-    columns = [name for name in _COLUMNS if wanted(name, keys)]
+    columns = [name for name in _COLUMNS if matches_any(name, keys)]
     for key in keys:
-        if not any(wanted(name, [key]) for name in (*columns, *logged.names)):
-            known = [*_COLUMNS, *LoggedRows(paths, ranks, (), rank).names]
-            raise UnknownNameError.near("metric", key, known)
+        if not any(matches_any(name, [key]) for name in (*columns, *logged.names)):
+            allowed = [*_COLUMNS, *LoggedRows(paths, ranks, (), rank).names]
+            raise UnknownNameError.near("metric", key, allowed)
 
     def other(row: LoggedRow) -> dict[str, Any]:
         return {"step": row.step, "rank": rank, "time": row.time, **dict.fromkeys(columns)}
 
     steps = iterate_metrics(paths, ranks, rank) if columns else ()
-    kept = ("step", "rank", "time", *columns)
-    return joined(({name: row[name] for name in kept} for row in steps), logged, other)
+    row_keys = ("step", "rank", "time", *columns)
+    return joined(({name: row[name] for name in row_keys} for row in steps), logged, other)

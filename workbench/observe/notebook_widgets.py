@@ -58,9 +58,9 @@ def _configs(states: Mapping[str, Any], model: str) -> Iterator[Mapping[str, Any
 
 
 def _text(text: str | list[str]) -> str:
-    shown = html.escape("".join(text))
+    escaped = html.escape("".join(text))
     note = "<p><small>A widget: open the notebook to use it.</small></p>"
-    return f'<pre style="{_TEXT}">{shown}</pre>\n{note}'
+    return f'<pre style="{_TEXT}">{escaped}</pre>\n{note}'
 
 
 def _reports(configs: list[Mapping[str, Any]]) -> Iterator[str]:

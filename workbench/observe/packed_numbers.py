@@ -36,8 +36,8 @@ def coded(rows: Sequence[Sequence[float | None]], digits: int) -> CodedRows:
     >>> coded([[1.0, None, 3.0]], 1)
     {'digits': 1, 'low': 1.0, 'high': 3.0, 'rows': ['# ~']}
     """
-    known = [value for row in rows for value in row if value is not None and math.isfinite(value)]
-    low, high = (float(f"{end:.6g}") for end in (min(known, default=0), max(known, default=0)))
+    finite = [value for row in rows for value in row if value is not None and math.isfinite(value)]
+    low, high = (float(f"{end:.6g}") for end in (min(finite, default=0), max(finite, default=0)))
     top = len(LEVELS) ** digits - 1
     scale = top / (high - low) if high > low else 0.0
 

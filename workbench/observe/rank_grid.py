@@ -42,15 +42,17 @@ class RankGrid:
         each = -(-ranks // _ROWS_MAX)
         digits = digits_of(ranks)
         width = -(-ranks // each)
-        shown = min(_STEPS, max(2, _CHARS // (width * digits)), len(rows))
+        step_count = min(_STEPS, max(2, _CHARS // (width * digits)), len(rows))
         measures = {
-            "late": [_late(row) for row in rows][-shown:],
-            "loss": [row.losses for row in rows][-shown:],
-            "seconds": [_seconds(row, two) for row, two in pairwise([None, *rows])][-shown:],
+            "late": [_late(row) for row in rows][-step_count:],
+            "loss": [row.losses for row in rows][-step_count:],
+            "seconds": [_seconds(before, row) for before, row in pairwise([None, *rows])][
+                -step_count:
+            ],
         }
         return {
-            "step": [row.step for row in rows][-shown:],
-            "pending": min(len(under_way), shown),
+            "step": [row.step for row in rows][-step_count:],
+            "pending": min(len(under_way), step_count),
             "ranks": ranks,
             "each": each,
             "measures": {
@@ -87,6 +89,6 @@ def _grouped(column: dict[int, float], ranks: int, each: int) -> list[float | No
 
 def _highest(values: Iterable[float | None]) -> float | None:
     """What is not finite counts as highest."""
-    known = [value for value in values if value is not None]
-    odd = next((value for value in known if not math.isfinite(value)), None)
-    return odd if odd is not None else max(known, default=None)
+    numbers = [value for value in values if value is not None]
+    odd = next((value for value in numbers if not math.isfinite(value)), None)
+    return odd if odd is not None else max(numbers, default=None)

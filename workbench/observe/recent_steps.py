@@ -55,8 +55,8 @@ def rate(steps: Iterable[tuple[int | None, float]]) -> float | None:
             sizes.setdefault(count.bit_length(), []).append((count, seconds))
     usual = [steps for steps in sizes.values() if len(steps) > 1] or list(sizes.values())
     total = sum(count for steps in usual for count, _ in steps)
-    taken = sum(len(steps) * _median(seconds for _, seconds in steps) for steps in usual)
-    return total / taken if taken else None
+    total_seconds = sum(len(steps) * _median(seconds for _, seconds in steps) for steps in usual)
+    return total / total_seconds if total_seconds else None
 
 
 def _median(values: Iterable[float]) -> float:

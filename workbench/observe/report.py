@@ -187,9 +187,9 @@ def _larger(row: PredictionTerm) -> float:
     return max(row.predicted or 0.0, row.measured or 0.0)
 
 
-def _facts(what: str, requested: str, measured: str) -> str:
+def _facts(label: str, requested: str, measured: str) -> str:
     cells = "".join(f'<td class="n">{html.escape(text)}</td>' for text in (requested, measured))
-    return f"<tr><td>{what}</td>{cells}<td></td><td></td></tr>"
+    return f"<tr><td>{label}</td>{cells}<td></td><td></td></tr>"
 
 
 def _number(value: float | None) -> str:
@@ -206,8 +206,8 @@ def _energy(energy: Mapping[str, Any] | None) -> str:
     if not text or energy is None:
         return ""
     parts = [
-        f"{what} {format_joules(energy.get(name))}"
-        for name, what in (("gpu_joules", "GPU boards"), ("processor_joules", "processors"))
+        f"{device} {format_joules(energy.get(name))}"
+        for name, device in (("gpu_joules", "GPU boards"), ("processor_joules", "processors"))
         if energy.get(name) is not None
     ]
     notes = html.escape(" ".join([f"Counted: {', '.join(parts)}.", *(energy.get("notes") or ())]))
@@ -275,10 +275,12 @@ def _charts(view: dict[str, Any], marks: list[Mark]) -> str:
 
 
 def _validation(view: Mapping[str, Any]) -> list[Line]:
-    shown = [
+    validation_series = [
         series for series in shown_series(view.get("logged") or {}) if series.is_validation_loss
     ]
-    return [_line(series, css) for css, series in enumerate(shown[: _LINES - 1], start=1)]
+    return [
+        _line(series, css) for css, series in enumerate(validation_series[: _LINES - 1], start=1)
+    ]
 
 
 def _logged_charts(view: Mapping[str, Any]) -> list[str]:

@@ -54,8 +54,11 @@ def lost(attempts: Sequence[Mapping[str, Any]], view: Mapping[str, Any]) -> Lost
             ended = line
         elif ended is not None:
             again = True
-            made, kept = _number(ended, "last_step") or 0, _number(line, "first_step") or 0
-            steps += max(0, int(made - kept))
+            last_step, first_step = (
+                _number(ended, "last_step") or 0,
+                _number(line, "first_step") or 0,
+            )
+            steps += max(0, int(last_step - first_step))
             pause += max(0.0, (_number(line, "time") or 0.0) - (_number(ended, "time") or 0.0))
             ended = None
     if not again:

@@ -49,10 +49,10 @@ def rewind_of(line: Mapping[str, Any]) -> Rewind | None:
 
 def read_rewinds(paths: RunPaths, rank: int = 0) -> list[Rewind]:
     """All of a rank so far, in order."""
-    reader, known = LineReader(paths.rank_rewinds(rank)), list[Rewind]()
+    reader, rewinds = LineReader(paths.rank_rewinds(rank)), list[Rewind]()
     while lines := reader.read():
-        known += [rewind for line in lines if (rewind := rewind_of(line)) is not None]
-    return known
+        rewinds += [rewind for line in lines if (rewind := rewind_of(line)) is not None]
+    return rewinds
 
 
 def last_steps(rewinds: Sequence[Rewind]) -> list[int]:

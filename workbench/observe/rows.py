@@ -124,8 +124,8 @@ def keep_row(paths: RunPaths) -> None:
     with reading_once():
         about = row(paths, view_curve(paths) or Curve())
     if about["state"] == "ended" and stamp(paths.directory) == before:
-        kept = finite({name: about[name] for name in Row.__annotations__})
-        write_json_atomic(paths.row, {"schema": SCHEMA_VERSION, "stamp": before, "row": kept})
+        values = finite({name: about[name] for name in Row.__annotations__})
+        write_json_atomic(paths.row, {"schema": SCHEMA_VERSION, "stamp": before, "row": values})
 
 
 def kept_row(paths: RunPaths) -> dict[str, Any] | None:

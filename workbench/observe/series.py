@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from workbench.observe.logged import LoggedStream, wanted
+from workbench.observe.logged import LoggedStream, matches_any
 from workbench.observe.rank_count import rank_count
 from workbench.observe.series_names import better, group_of, is_validation_loss
 from workbench.observe.series_tables import SeriesTables
@@ -81,9 +81,9 @@ class Series:
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form of all but the curve."""
-        kept = (field.name for field in fields(self) if field.name not in _NOT_SHOWN)
+        names = (field.name for field in fields(self) if field.name not in _NOT_SHOWN)
         best = {"best": self.best, "best_step": self.best_step}
-        return {name: getattr(self, name) for name in kept} | best
+        return {name: getattr(self, name) for name in names} | best
 
 
 _NOT_SHOWN = ("step", "time", "mean", "low", "high", "stride", "nonfinite_end")
@@ -102,7 +102,7 @@ def read_series(paths: RunPaths, patterns: Iterable[str] = ()) -> tuple[Series, 
     document: Mapping[str, Any] = (read_json(paths.view) or {}).get("logged") or {}
     if not document or document.get("more"):
         document = _from_files(paths).document(everything=True)
-    return tuple(series for series in shown_series(document) if wanted(series.name, patterns))
+    return tuple(series for series in shown_series(document) if matches_any(series.name, patterns))
 
 
 def shown_series(document: Mapping[str, Any]) -> tuple[Series, ...]:

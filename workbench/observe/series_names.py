@@ -27,8 +27,8 @@ def group_of(name: str) -> str:
     """
     if "/" in name.strip("/"):
         return name.strip("/").split("/", 1)[0].lower()
-    known = _PREFIX.match(name)
-    return known[1].lower() if known else ""
+    prefix = _PREFIX.match(name)
+    return prefix[1].lower() if prefix else ""
 
 
 def is_validation_loss(name: str) -> bool:
@@ -74,6 +74,6 @@ def figures(sizes: Mapping[str, float]) -> dict[str, str]:
         widest = max(scales, key=len)
         for names in scales:
             together = title if names is widest else f"{names[0]}, …"
-            shown = together if len(names) > 1 else names[0]
-            titles |= dict.fromkeys(names, shown)
+            figure_title = together if len(names) > 1 else names[0]
+            titles |= dict.fromkeys(names, figure_title)
     return titles

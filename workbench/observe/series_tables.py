@@ -11,7 +11,7 @@ from workbench.observe.logged import LoggedRow
 from workbench.observe.series_names import figures
 from workbench.observe.thinning import Number, Rule, ThinnedTable, merge, round_significant
 
-SHOWN = 40
+SERIES_SHOWN = 40
 """Series in the view; the others are named there and read from the files."""
 _NAMED = 100  # names of those
 _ROWS = 240
@@ -62,8 +62,8 @@ class _Facts:
 
     def document(self) -> dict[str, Any]:
         """All that is known."""
-        known = {name: getattr(self, name) for name in self.__slots__}
-        return {name: value for name, value in known.items() if value is not None}
+        values = {name: getattr(self, name) for name in self.__slots__}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class _Table:
@@ -115,13 +115,13 @@ class _Table:
             if facts.nonfinite_step is not None and facts.nonfinite_step < step:
                 again.nonfinite, again.nonfinite_step = facts.nonfinite, facts.nonfinite_step
 
-    def columns(self, rows: int, shown: Collection[str]) -> tuple[dict[str, list[Number]], int]:
+    def columns(self, rows: int, names: Collection[str]) -> tuple[dict[str, list[Number]], int]:
         """At most about `rows` rows of those names, the last one as it is, and a row's stride."""
         columns, stride = self._thinned.columns(), self._thinned.stride
         columns = {
             name: values
             for name, values in columns.items()
-            if name in {"step", "time"} or name[1:] in shown
+            if name in {"step", "time"} or name[1:] in names
         }
         while len(columns["step"]) > rows + 1:
             columns = {name: _halved(_rule(name), values) for name, values in columns.items()}
@@ -186,17 +186,17 @@ class SeriesTables:
         moment = time.monotonic()
         if self._changed and (latest or moment >= self._text_due):
             self._changed, self._text_due = False, moment + _TEXT_SECONDS
-            shown = SHOWN
+            series_max = SERIES_SHOWN
             while True:
-                document = self.document(shown=shown, left_out=left_out)
+                document = self.document(series_max=series_max, left_out=left_out)
                 self._text = json.dumps(document, allow_nan=False, separators=(",", ":"))
-                if len(self._text) <= _TEXT_BYTES or shown < 2:
+                if len(self._text) <= _TEXT_BYTES or series_max < 2:
                     break
-                shown //= 2
+                series_max //= 2
         return self._text
 
     def document(
-        self, *, shown: int = SHOWN, left_out: int = 0, everything: bool = False
+        self, *, series_max: int = SERIES_SHOWN, left_out: int = 0, everything: bool = False
     ) -> dict[str, Any]:
         """The view's member "logged", see `schema.ViewDoc`; {} where nothing was logged."""
         if not self._table_of:
@@ -204,7 +204,7 @@ class SeriesTables:
         every = list(self._table_of)
         # What is measured now and then is looked for more than what is logged at each step.
         names = sorted(every, key=lambda name: self._table_of[name].facts[name].count)
-        chosen = set(every if everything else names[:shown])
+        chosen = set(every if everything else names[:series_max])
         tables = [table for table in self._tables if chosen.intersection(table.names)]
         width = 2 * len(tables) + len(chosen) * (3 if len(chosen) <= _WITH_RANGE else 1)
         rows = self._rows if everything else max(_FEWEST_ROWS, _NUMBERS // width)
@@ -216,7 +216,7 @@ class SeriesTables:
             tables_shown.append({"stride": stride, **steps})
             for name in table.names:
                 if name in chosen:
-                    entry = _one(
+                    entry = _series_entry(
                         table,
                         name,
                         columns,
@@ -236,7 +236,7 @@ class SeriesTables:
         return document
 
 
-def _one(
+def _series_entry(
     table: _Table, name: str, columns: dict[str, list[Number]], *, with_range: bool
 ) -> dict[str, Any]:
     """Facts and points of one series."""

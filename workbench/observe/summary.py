@@ -75,18 +75,18 @@ def throughput_text(document: Mapping[str, Any]) -> str:
     >>> throughput_text({})
     'n/a tokens/s'
     """
-    known = throughput(document)
-    if known is None:
+    measured = throughput(document)
+    if measured is None:
         return f"{UNKNOWN} tokens/s"
-    unit, value = known
+    unit, value = measured
     text = f"{value:.3g}" if value < 100 else format_count(value)
     return f"{'at most ' * bool(document.get('throughput_upper_bound'))}{text} {unit}"
 
 
 def read_comparison(paths: RunPaths, view: Mapping[str, Any]) -> dict[str, Any] | None:
     """Predicted beside measured: as kept at the end, or, of a run that continues, so far."""
-    kept = read_json(paths.comparison) if view.get("phase") in {None, "ended"} else None
-    return kept or view.get("comparison")
+    final = read_json(paths.comparison) if view.get("phase") in {None, "ended"} else None
+    return final or view.get("comparison")
 
 
 def summarise(paths: RunPaths) -> dict[str, Any]:
@@ -137,6 +137,6 @@ def summarise(paths: RunPaths) -> dict[str, Any]:
 
 
 def _restarts(paths: RunPaths, attempts_after: int) -> int:
-    """Starts that no one asked for, of the attempts after the first."""
+    """Unrequested starts, of the attempts after the first."""
     starts = read_starts(paths) if attempts_after else []
     return sum(map(is_by_itself, starts)) if starts else attempts_after

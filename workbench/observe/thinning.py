@@ -68,11 +68,11 @@ class ThinnedTable:
         A row that stands for several goes as a whole.
         """
         values = self._columns["step"]
-        kept = len(values)
-        while kept and (values[kept - 1] or 0) > step:
-            kept -= 1
+        length = len(values)
+        while length and (values[length - 1] or 0) > step:
+            length -= 1
         for column in self._columns.values():
-            del column[kept:]
+            del column[length:]
         place = list(self._rules).index("step")
         if (self._merged["step"].value or 0) > step:
             self._forget_unfinished()
@@ -118,12 +118,12 @@ class MergedValues:
         if self._rule == "last":
             self._value = values[-1]
             return
-        known = [value for value in values if value is not None and math.isfinite(value)]
-        if not known:
+        finite = [value for value in values if value is not None and math.isfinite(value)]
+        if not finite:
             return
-        self._count += len(known)
+        self._count += len(finite)
         before = [] if self._value is None else [self._value]
-        self._value = _REDUCE[self._rule]([*before, *known])
+        self._value = _REDUCE[self._rule]([*before, *finite])
 
     @property
     def value(self) -> Number:

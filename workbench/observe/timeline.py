@@ -9,7 +9,7 @@ from typing import Any
 from workbench.observe.events import StepRow
 
 _STEPS = 24
-_SHOWN = 12  # of them one by one, as many as the chart has room for
+_STEPS_SHOWN = 12  # of them one by one, as many as the chart has room for
 _MAX_RANKS = 16  # the chart's rows; the view has to stay small
 _MAX_EARLY = 4  # of these, ranks that are there for what the late ones are late against
 
@@ -41,8 +41,8 @@ class Timeline:
         """
         starts = [min(row.backward_at.values()) for row in self._rows]
         late = self._late(starts)
-        rows, starts = list(self._rows)[-_SHOWN:], starts[-_SHOWN:]
-        shown = self._shown(late)
+        rows, starts = list(self._rows)[-_STEPS_SHOWN:], starts[-_STEPS_SHOWN:]
+        shown_ranks = self._shown_ranks(late)
         latest = max(late, key=lambda rank: late[rank][0], default=None)
         return {
             "step": [row.step for row in rows],
@@ -57,9 +57,9 @@ class Timeline:
                     "ended": _after(rows, starts, "ended_at", rank),
                     "data": [_rounded(row.data_seconds.get(rank)) for row in rows],
                 }
-                for rank in shown
+                for rank in shown_ranks
             ],
-            "ranks_hidden": len(late.keys() - shown),
+            "ranks_hidden": len(late.keys() - shown_ranks),
         }
 
     def _late(self, starts: list[float]) -> dict[int, tuple[float, float]]:
@@ -70,7 +70,7 @@ class Timeline:
                 times.setdefault(rank, []).append(entered - start)
         return {rank: (median(late), max(late)) for rank, late in sorted(times.items())}
 
-    def _shown(self, late: dict[int, tuple[float, float]]) -> list[int]:
+    def _shown_ranks(self, late: dict[int, tuple[float, float]]) -> list[int]:
         """All ranks where they fit; else the latest, by median and at most in turn, and some early.
 
         A rank that never told takes part where all fit: its row is empty, not missing.

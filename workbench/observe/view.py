@@ -60,7 +60,7 @@ _HOST_COLUMNS: dict[str, Rule] = {
     "disk_free_bytes": "min",
 }
 _REQUIRED = ("step", "time")  # columns that are there without a value
-_ALL_RANKS = 64  # up to so many are told of one by one
+_ALL_RANKS = 64  # up to so many are listed one by one
 
 
 class ViewBuilder:
@@ -190,17 +190,17 @@ class ViewBuilder:
     def upper_bound(self) -> bool:
         """Whether ranks may have been counted that train on the same data as others."""
         own = self.run.recipe is None and len(self.stream.ranks) > 1
-        return own and bool(self._tokens or self._samples) and not self.stream.data.known
+        return own and bool(self._tokens or self._samples) and not self.stream.data.is_conclusive
 
     def snapshot(self, now: dict[str, Any]) -> dict[str, Any]:
         """The ViewDoc, to be written by `encode`; `now` has the supervisor's fields."""
         document = self._document(now)
         return document | self._tables() | {"comparison": self._compared(document)}
 
-    def encoded(self, now: dict[str, Any], **shown: Any) -> bytes:
-        """`snapshot` with what is `shown` instead, encoded: of the tables only what is new."""
+    def encoded(self, now: dict[str, Any], **overrides: Any) -> bytes:
+        """`snapshot` with the `overrides`, encoded: of the tables only what is new."""
         document = self._document(now)
-        document |= {"comparison": self._compared(document), **shown}
+        document |= {"comparison": self._compared(document), **overrides}
         data = encode_parts(document, self._table_texts(latest=bool(now.get("ended_at"))))
         return data if len(data) <= VIEW_MAX_BYTES else encode(document | self._tables())
 
@@ -317,10 +317,10 @@ class ViewBuilder:
             }
             for rank, now in self.stream.ranks.items()
         ]
-        shown = every if len(every) <= _ALL_RANKS else extreme_ranks(every)
-        each = max(200, min(4000, _LOG_BYTES // max(1, len(shown))))
-        ranks = [rank | {"log_tail": self._log(rank["rank"]).lines(each)} for rank in shown]
-        hidden = len(every) - len(shown)
+        shown_ranks = every if len(every) <= _ALL_RANKS else extreme_ranks(every)
+        each = max(200, min(4000, _LOG_BYTES // max(1, len(shown_ranks))))
+        ranks = [rank | {"log_tail": self._log(rank["rank"]).lines(each)} for rank in shown_ranks]
+        hidden = len(every) - len(shown_ranks)
         return {"ranks": ranks} | ({"ranks_hidden": hidden} if hidden else {})
 
     def _log(self, rank: int) -> LogTail:
@@ -345,7 +345,7 @@ def _rate(amount: Number, seconds: Number) -> Number:
 
 
 def recent_samples(paths: RunPaths, max_bytes: int = _SAMPLE_BYTES) -> list[SystemLine]:
-    """The latest lines of system.jsonl, for whoever takes over the watch; reads no more bytes."""
+    """The latest lines of system.jsonl, for a process that takes over; reads no more bytes."""
     samples = list[SystemLine]()
     for sample in last_rows(paths.system, max_bytes):
         if "time" in sample and "gpus" in sample:

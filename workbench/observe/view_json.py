@@ -21,15 +21,15 @@ Row = dict[str, Number]
 class TableText:
     """JSON of a table's columns. Only the rows since the last look are encoded."""
 
-    def __init__(self, table: ThinnedTable, shown: Callable[[Row], Row] = dict) -> None:
-        """`shown`: what is shown of a row."""
-        self._table, self._shown = table, shown
+    def __init__(self, table: ThinnedTable, projection: Callable[[Row], Row] = dict) -> None:
+        """`projection`: what is shown of a row."""
+        self._table, self._projection = table, projection
         self._forget()
 
     def _forget(self) -> None:
         self._rewritten = self._table.rewritten
         self._rows = 0
-        unknown = self._shown(dict.fromkeys(self._table.names))
+        unknown = self._projection(dict.fromkeys(self._table.names))
         self._columns: dict[str, list[str]] = {name: [] for name in unknown}
         self._valued: set[str] = set()
 
@@ -40,13 +40,13 @@ class TableText:
         """
         self._add_finished()
         row = self._table.unfinished()
-        last = {} if row is None else self._shown(row)
+        last = {} if row is None else self._projection(row)
         columns: list[str] = []
         for name, texts in self._columns.items():
             valued = name in self._valued or last.get(name) is not None
             if name not in hidden and (required is None or name in required or valued):
-                shown = [*texts, _text(last[name])] if last else texts
-                columns.append(f'"{name}":[{",".join(shown)}]')
+                entries = [*texts, _text(last[name])] if last else texts
+                columns.append(f'"{name}":[{",".join(entries)}]')
         return f"{{{','.join(columns)}}}"
 
     def _add_finished(self) -> None:
@@ -54,7 +54,7 @@ class TableText:
             self._forget()
         for row in self._table.finished(self._rows):
             self._rows += 1
-            for name, value in self._shown(row).items():
+            for name, value in self._projection(row).items():
                 self._columns[name].append(_text(value))
                 if value is not None:
                     self._valued.add(name)
@@ -104,8 +104,8 @@ def shown_peaks(peaks: list[int | None]) -> list[int | None]:
 
 def extreme_ranks(ranks: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Those that one would look for: gone, behind, late, fullest."""
-    wanted = sorted(ranks, key=_unremarkable)[:_EXTREME_RANKS]
-    return sorted(wanted, key=lambda rank: rank["rank"])
+    extremes = sorted(ranks, key=_unremarkable)[:_EXTREME_RANKS]
+    return sorted(extremes, key=lambda rank: rank["rank"])
 
 
 def _unremarkable(rank: dict[str, Any]) -> tuple[Any, ...]:

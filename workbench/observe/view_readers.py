@@ -15,7 +15,7 @@ from pathlib import Path
 from workbench.store.files import read_file
 
 _READING_SECONDS = 10.0  # who reads looks again within them
-_UNREAD_SECONDS = 3.0  # between two writes that no one reads
+_UNREAD_SECONDS = 3.0  # between two unread writes
 
 
 class ViewReaders:
@@ -23,23 +23,27 @@ class ViewReaders:
 
     def __init__(self, view: Path) -> None:
         self._view = view
-        self._known: bool | None = None
+        self._has_access_times: bool | None = None
         self._read_at = self._written_at = float("-inf")
-        self._shown: object = None
+        self._written_content: object = None
 
-    def due(self, shown: object) -> bool:
-        """Whether to write now; `shown`: what a change of is to be seen at once."""
+    def due(self, content: object) -> bool:
+        """Whether to write now; `content`: a change of it is shown at once."""
         now = time.monotonic()
         if self._is_read():
             self._read_at = now
-        unread = now - self._read_at > _READING_SECONDS and self._known
-        return not unread or shown != self._shown or now - self._written_at >= _UNREAD_SECONDS
+        unread = now - self._read_at > _READING_SECONDS and self._has_access_times
+        return (
+            not unread
+            or content != self._written_content
+            or now - self._written_at >= _UNREAD_SECONDS
+        )
 
-    def written(self, shown: object) -> None:
+    def written(self, content: object) -> None:
         """The view was written."""
-        self._written_at, self._shown = time.monotonic(), shown
-        if self._known is None:
-            self._known = self._tells_reads()
+        self._written_at, self._written_content = time.monotonic(), content
+        if self._has_access_times is None:
+            self._has_access_times = self._tells_reads()
 
     def _is_read(self) -> bool:
         try:

@@ -11,7 +11,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.schema import AttemptLine, AttemptsBefore
 from workbench.store.starts import read_attempts
 
-_TOLD = 40  # lines of attempts in the view
+_LINES_MAX = 40  # lines of attempts in the view
 _PAUSES = 30  # between attempts that the view has no room for
 _LEFT_OUT = ("given_up", "rollback", "unset")
 _OF_ARGUMENTS = ("attempt", "event", "time", "arguments")
@@ -76,9 +76,9 @@ class StepClock:
             self._set_by += self._last + (seconds or 0.0) - now
             now = time + self._set_by
         self._last = now
-        return self.beside(time)
+        return self.at_time(time)
 
-    def beside(self, time: float) -> float:
+    def at_time(self, time: float) -> float:
         """At another Unix time near that of the latest step."""
         active = self._clock.active(time + self._set_by)
         return active if self._elapsed is None else min(active, self._elapsed)
@@ -95,24 +95,24 @@ def intervals(lines: Sequence[Mapping[str, Any]]) -> list[Interval]:
     An attempt whose end is not known lasted until the next start; the last one lasts.
     """
     starts, ends = _times(lines, "start"), _times(lines, "end")
-    found: list[Interval] = []
+    spans: list[Interval] = []
     for at, following in itertools.zip_longest(starts, starts[1:]):
         last = len(ends) if following is None else bisect_right(ends, following)
         end = ends[last - 1] if last and ends[last - 1] >= at else following
-        found.append((at, end))
-    return found
+        spans.append((at, end))
+    return spans
 
 
-def told_attempts(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def recent_attempts(lines: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The view's ``attempts``, the latest lines from a start on, and ``attempts_before``."""
-    first = max(0, len(lines) - _TOLD)
+    first = max(0, len(lines) - _LINES_MAX)
     while first and first < len(lines) - 1 and lines[first].get("event") != "start":
         first += 1
-    told = [
+    attempts = [
         {name: value for name, value in line.items() if name not in _LEFT_OUT}
         for line in lines[first:]
     ]
-    return {"attempts": told, "attempts_before": _before(lines, first) if first else None}
+    return {"attempts": attempts, "attempts_before": _before(lines, first) if first else None}
 
 
 def _before(lines: Sequence[Mapping[str, Any]], first: int) -> AttemptsBefore:
@@ -120,9 +120,9 @@ def _before(lines: Sequence[Mapping[str, Any]], first: int) -> AttemptsBefore:
     starts = [line for line in lines[:first] if line.get("event") == "start"]
     until = float(lines[first]["time"])
     knees = _knees([interval for interval in intervals(lines) if interval[0] < until], until)
-    given = [line for line in starts if line.get("arguments") is not None]
+    with_arguments = [line for line in starts if line.get("arguments") is not None]
     same = itertools.takewhile(
-        lambda line: line["arguments"] == given[-1]["arguments"], given[::-1]
+        lambda line: line["arguments"] == with_arguments[-1]["arguments"], with_arguments[::-1]
     )
     own = [{name: line.get(name) for name in _OF_ARGUMENTS} for line in same]
     return {

@@ -22,7 +22,7 @@ def stop(run: Any, *, now: bool) -> Message | None:
     try:
         run.request_stop(now=now)
     except Exception as error:  # noqa: BLE001 - another user's run, a full disk: say it
-        return _said(run, f"Not stopped: {sentence(error)}", bad=True)
+        return _reply(run, f"Not stopped: {sentence(error)}", bad=True)
     return None
 
 
@@ -31,8 +31,8 @@ def adopt(run: Any) -> Message:
     try:
         watched = run.adopt()
     except Exception as error:  # noqa: BLE001 - another user's run, a full disk: say it
-        return _said(run, f"Not watched: {sentence(error)}", bad=True)
-    return _said(run, "The run has a supervisor again." if watched else "It is watched already.")
+        return _reply(run, f"Not watched: {sentence(error)}", bad=True)
+    return _reply(run, "The run has a supervisor again." if watched else "It is watched already.")
 
 
 def resume(run: Any, checkpoint: str | None) -> Message:
@@ -40,10 +40,10 @@ def resume(run: Any, checkpoint: str | None) -> Message:
     try:
         resumed = run.resume(checkpoint=checkpoint)
     except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
-        return _said(run, f"Not resumed: {sentence(error)}", bad=True)
+        return _reply(run, f"Not resumed: {sentence(error)}", bad=True)
     here = resumed.id == run.id
     text = "Resumed." if here else f"Resumed as {resumed.id}; open it in the list of runs."
-    return _said(resumed, text)
+    return _reply(resumed, text)
 
 
 def profile(run: Any, send: Callable[[Message], None]) -> None:
@@ -60,7 +60,7 @@ def profile(run: Any, send: Callable[[Message], None]) -> None:
 def steer(run: Any, message: Message) -> Message:
     """Ask the training for something after one of its next steps, and wait for what came of it."""
     try:
-        answer = _asked(run, message)
+        answer = _send(run, message)
     except Exception as error:  # noqa: BLE001 - whatever it is, the page has to say it
         return {"type": "steered", "text": sentence(error), "bad": True}
     reply: Message = {"type": "steered", "text": answer.sentence, "bad": answer.done is False}
@@ -68,7 +68,7 @@ def steer(run: Any, message: Message) -> Message:
     return reply | ({"ranks": list(answer.ranks)} if looked else {})
 
 
-def _asked(run: Any, message: Message) -> Answer:
+def _send(run: Any, message: Message) -> Answer:
     action = str(message.get("action"))
     if action == "set":
         text = str(message.get("value") or "").strip()
@@ -84,5 +84,5 @@ def _asked(run: Any, message: Message) -> Answer:
     raise UsageError(f"A run cannot be asked to {action!r}.")
 
 
-def _said(run: Any, text: str, *, bad: bool = False) -> Message:
+def _reply(run: Any, text: str, *, bad: bool = False) -> Message:
     return {"bad": bad, "run": run.id, "text": text}

@@ -49,8 +49,8 @@ def _of_arrays(old: list[Any], new: list[Any]) -> Change:
         pairs = enumerate(zip(old, new, strict=True))
         changed = {str(at): changes(was, now) for at, (was, now) in pairs}
         return {"at": {at: change for at, change in changed.items() if change}}
-    start, kept = _longest(old, new)
-    return {**({"from": start} if start else {}), "keep": kept, "add": new[kept:]}
+    start, length = _longest(old, new)
+    return {**({"from": start} if start else {}), "keep": length, "add": new[length:]}
 
 
 def _longest(old: list[Any], new: list[Any]) -> tuple[int, int]:

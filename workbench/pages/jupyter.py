@@ -110,7 +110,7 @@ class _Pages:
 
     def _with_page(self, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         """Those of this server's folder (`own`) come first: a host may have other servers."""
-        told = [
+        pages = [
             {
                 **row,
                 "page": self.address(row["store"]),
@@ -118,7 +118,7 @@ class _Pages:
             }
             for row in rows
         ]
-        return sorted(told, key=lambda row: not row["own"])
+        return sorted(pages, key=lambda row: not row["own"])
 
     def _is_own(self, store: Path) -> bool:
         """Below this server's folder, by its name or by where that really lies."""
@@ -175,8 +175,8 @@ class _Handler(JupyterHandler):
     async def _send_file(self, handle: int) -> None:
         from workbench.pages.server.http import ranged  # noqa: PLC0415 - see above
 
-        asked = self.request.headers.get("Range")
-        status, more, (first, last) = ranged(asked, os.fstat(handle).st_size)
+        range_header = self.request.headers.get("Range")
+        status, more, (first, last) = ranged(range_header, os.fstat(handle).st_size)
         self.set_status(status)
         for name, text in more.items():
             self.set_header(name, text)

@@ -92,7 +92,9 @@ def _live(directory: Path) -> LiveRun | None:
     gpus = samples[-1]["gpus"] if samples else []
     findings: list[dict[str, Any]] = view.get("findings") or []
     standing = [
-        one for one in findings if one.get("severity") != "note" and not one.get("cleared_at")
+        finding
+        for finding in findings
+        if finding.get("severity") != "note" and not finding.get("cleared_at")
     ]
     return LiveRun(
         run=directory.name,
@@ -115,9 +117,9 @@ def _live(directory: Path) -> LiveRun | None:
 
 def _busy(sample: SystemLine) -> float | None:
     used: list[Any] = [gpu.get("util") for gpu in sample["gpus"]]
-    known = [float(value) for value in used if value is not None]
-    if known:
-        return round(sum(known) / len(known), 1)
+    percents = [float(value) for value in used if value is not None]
+    if percents:
+        return round(sum(percents) / len(percents), 1)
     return None if sample["gpus"] else sample.get("cpu_percent")
 
 

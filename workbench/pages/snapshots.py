@@ -30,9 +30,9 @@ def _age(view: dict[str, Any]) -> float | None:
 class Snapshots:
     """The latest views of one run, by version; threads may share it."""
 
-    def __init__(self, directory: Path, *, kept: int = 1) -> None:
-        """`kept`: so many versions can be the base of what is sent."""
-        self._directory, self._kept = directory, kept
+    def __init__(self, directory: Path, *, versions_max: int = 1) -> None:
+        """`versions_max`: how many versions can be the base of what is sent."""
+        self._directory, self._versions_max = directory, versions_max
         self._views: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._stamp: tuple[int, ...] | None = None
         self._lock = threading.Lock()
@@ -54,11 +54,11 @@ class Snapshots:
             if not self._views:
                 return None
             version, view = next(reversed(self._views.items()))
-            held = self._views.get(base) if base is not None else None
+            base_view = self._views.get(base) if base is not None else None
             about = {"type": "snapshot", "version": version, "age_seconds": _age(view)}
-            if held is None:
+            if base_view is None:
                 return {**about, "base": None, "view": view}
-            return {**about, "base": base, "changes": changes(held, view)}
+            return {**about, "base": base, "changes": changes(base_view, view)}
 
     def _read(self) -> None:
         """Read ``view.json`` if it is another one than last time."""
@@ -75,5 +75,5 @@ class Snapshots:
         self._stamp = stamp
         view = snapshot["view"]
         self._views[f"{view.get('written_at')}-{view.get('seq')}"] = view
-        while len(self._views) > self._kept + 1:
+        while len(self._views) > self._versions_max + 1:
             self._views.popitem(last=False)

@@ -264,11 +264,11 @@ def shape(
         options = _parser_of(script.path)(list(arguments))
     except ValueError as error:
         raise UsageError(f"{script.path.name}: {error}") from error
-    found = {key: getattr(options, key, default) for key, default in _SHAPE.items()}
+    values = {key: getattr(options, key, default) for key, default in _SHAPE.items()}
     if folder is None or folder == Path.cwd():
-        return found
-    there = {key: Path(folder, found[key]) for key in _FILES if found[key] is not None}
-    return found | {key: str(path) for key, path in there.items() if path.exists()}
+        return values
+    there = {key: Path(folder, values[key]) for key in _FILES if values[key] is not None}
+    return values | {key: str(path) for key, path in there.items() if path.exists()}
 
 
 def help_text(recipe: str) -> str:
@@ -280,14 +280,14 @@ def help_text(recipe: str) -> str:
     Raises:
         UnknownNameError: no recipe of that name.
     """
-    parse, shown, before = _parser_of(find(recipe).path), io.StringIO(), sys.argv
+    parse, output, before = _parser_of(find(recipe).path), io.StringIO(), sys.argv
     sys.argv = [f"workbench launch {recipe} --"]
     try:
-        with contextlib.redirect_stdout(shown), contextlib.suppress(SystemExit):
+        with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
             parse(["--help"])
     finally:
         sys.argv = before
-    return shown.getvalue()
+    return output.getvalue()
 
 
 def parser_of(recipe: str) -> argparse.ArgumentParser:
@@ -299,12 +299,12 @@ def parser_of(recipe: str) -> argparse.ArgumentParser:
     names = _head_of(find(recipe).path)
     made: list[argparse.ArgumentParser] = []
 
-    class Kept(names["Parser"]):
-        def parse_args(self, *_given: Any, **_named: Any) -> Any:
+    class RecordingParser(names["Parser"]):
+        def parse_args(self, *_args: Any, **_kwargs: Any) -> Any:
             made.append(self)
             raise ValueError("only the parser is asked for")
 
-    names["Parser"] = Kept
+    names["Parser"] = RecordingParser
     with contextlib.suppress(ValueError):
         names["parse_options"]([])
     return made[0]

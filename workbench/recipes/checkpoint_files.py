@@ -172,11 +172,11 @@ def prune(
     if keep_last is None and keep_best is None:
         return []
     there = [path for path in complete_in(parent) if step is None or (step_of(path) or 0) <= step]
-    kept = set(there[: max(1, keep_last or 0)])
+    retained = set(there[: max(1, keep_last or 0)])
     losses = [(about.get("loss"), path) for path in there if (about := manifest_of(path))]
-    known = [(loss, path) for loss, path in losses if isinstance(loss, int | float)]
-    kept |= {path for _, path in sorted(known, key=lambda pair: pair[0])[: keep_best or 0]}
-    removed = [path for path in there if path not in kept]
+    scored = [(loss, path) for loss, path in losses if isinstance(loss, int | float)]
+    retained |= {path for _, path in sorted(scored, key=lambda pair: pair[0])[: keep_best or 0]}
+    removed = [path for path in there if path not in retained]
     for path in removed:
         without_name = path.with_name(f"{PARTIAL}removed-{path.name}")
         path.rename(without_name)

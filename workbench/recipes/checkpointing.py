@@ -165,8 +165,8 @@ class Checkpoints:
             checkpoint_files.seal(partial, step=step, **about)
             final = partial.with_name(checkpoint_files.STEP.format(step))
             checkpoint_files.publish(partial, final)
-            kept = options.keep_last, options.keep_best
-            checkpoint_files.prune(partial.parent, *kept, step=step)
+            limits = options.keep_last, options.keep_best
+            checkpoint_files.prune(partial.parent, *limits, step=step)
 
         return commit
 

@@ -18,12 +18,12 @@ _BIAS = -1.0
 _SALTS = {"value": 1, "dense": 2, "click": 3, "vector": 4, "weight": 5}
 
 
-def uniform(what: str, *keys: Tensor | int) -> Tensor:
+def uniform(purpose: str, *keys: Tensor | int) -> Tensor:
     """A number in [0, 1) for each combination of keys (broadcast), on any machine the same.
 
     SplitMix64 (Steele et al. 2014, doi 10.1145/2660193.2660195) over the keys one by one.
     """
-    state = torch.tensor(_SALTS[what], dtype=torch.int64)
+    state = torch.tensor(_SALTS[purpose], dtype=torch.int64)
     for key in keys:
         state = _mix(state * 0x2545F4914F6CDD1D + torch.as_tensor(key, dtype=torch.int64))
     return ((state >> 11) & (2**53 - 1)).double() / 2**53

@@ -97,14 +97,14 @@ def attend_part_backward(
     the softmax is exp(score - lse), and the parts' gradients simply add up.
     """
     q, k, v = qkv
-    given = (grad, q, k, v, out, lse)
+    saved = (grad, q, k, v, out, lse)
     if q.device.type == "cpu":
-        return aten._scaled_dot_product_flash_attention_for_cpu_backward(*given, 0.0, causal)
+        return aten._scaled_dot_product_flash_attention_for_cpu_backward(*saved, 0.0, causal)
     if has_flash(q):
         seed = torch.zeros(2, dtype=torch.uint64, device=q.device)  # of the dropout there is not
         lengths = (None, None, q.size(2), k.size(2))
         flash = aten._scaled_dot_product_flash_attention_backward
-        return flash(*given, *lengths, 0.0, causal, seed, seed[:0])
+        return flash(*saved, *lengths, 0.0, causal, seed, seed[:0])
     return attend_plainly_backward(grad, qkv, out, lse, causal=causal)
 
 

@@ -106,10 +106,10 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str, /) -> Any:
         """The class, or an error."""
-        known = module in _ALLOWED and "." not in name
-        if known:
-            known = getattr(getattr(sys.modules[module], name), "__module__", "") in _ALLOWED
+        is_allowed = module in _ALLOWED and "." not in name
+        if is_allowed:
+            is_allowed = getattr(getattr(sys.modules[module], name), "__module__", "") in _ALLOWED
         dtype = module == "torch" and isinstance(getattr(torch, name, None), torch.dtype)
-        if known or dtype or (module, name) in _ALLOWED_NAMES:
+        if is_allowed or dtype or (module, name) in _ALLOWED_NAMES:
             return super().find_class(module, name)
         raise pickle.UnpicklingError(f"a checkpoint's table of contents names {module}.{name}")

@@ -87,8 +87,8 @@ class Piece(GPT):
 
 def start() -> str:
     """Join the other ranks; the device."""
-    for name, alone in {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0}.items():
-        os.environ.setdefault(name, str(alone))
+    for name, default in {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0}.items():
+        os.environ.setdefault(name, str(default))
     os.environ.setdefault("MASTER_ADDR", "localhost")
     os.environ.setdefault("MASTER_PORT", "0")
     accelerator: Any = get_accelerator()

@@ -44,15 +44,15 @@ class DeepSpeedState(TrainingState):
 
     def tensors(self) -> dict[str, Tensor]:
         """Copies in host memory of every n-th weight and its moments."""
-        kept, (rank, ranks) = dict[str, Tensor](), (dist.get_rank(), dist.get_world_size())
+        copies, (rank, ranks) = dict[str, Tensor](), (dist.get_rank(), dist.get_world_size())
         step = torch.tensor(float(self._adam_states()[0]["step"]))
         for number, (name, weight) in enumerate(self._parameters.items()):
             tensors = {name: self._get_weight(weight)}
             tensors |= {f"{name}.{key}": self._get_moment(weight, key) for key in MOMENTS}
             if number % ranks == rank:
-                kept |= {key: value.detach().cpu().clone() for key, value in tensors.items()}
-                kept[f"{name}.step"] = step
-        return kept
+                copies |= {key: value.detach().cpu().clone() for key, value in tensors.items()}
+                copies[f"{name}.step"] = step
+        return copies
 
     def load(self, read: Read) -> None:
         """Every rank reads whole tensors, a few at a time, and takes its part of them."""

@@ -90,7 +90,7 @@ class Exchange(torch.autograd.Function):
         ctx: FunctionCtx, rows: Tensor, out: list[int], back: list[int], group: dist.ProcessGroup
     ) -> Tensor:
         """[sum of out, width] to [sum of back, width], ordered by the rank they come from."""
-        ctx.given = out, back, group
+        ctx.exchange = out, back, group
         arrived = rows.new_empty(sum(back), rows.size(1))
         dist.all_to_all_single(arrived, rows.contiguous(), back, out, group)
         return arrived
@@ -98,7 +98,7 @@ class Exchange(torch.autograd.Function):
     @staticmethod
     def backward(ctx: FunctionCtx, grad: Tensor) -> tuple[Tensor, None, None, None]:
         """The gradients go where the rows came from."""
-        out, back, group = ctx.given
+        out, back, group = ctx.exchange
         rows = grad.new_empty(sum(out), grad.size(1))
         dist.all_to_all_single(rows, grad.contiguous(), out, back, group)
         return rows, None, None, None
@@ -183,20 +183,24 @@ class Training:
         self.model = GPT(options.layers, options.hidden, options.heads, block=block)
         initialise(self.model, options.hidden, options.seed)
         self.model.to(device)
-        self.blocks = [one for one in self.model.blocks.values() if isinstance(one, ExpertBlock)]
-        self.spread = [weight for one in self.blocks for weight in one.experts.parameters()]
+        self.blocks = [
+            module for module in self.model.blocks.values() if isinstance(module, ExpertBlock)
+        ]
+        self.spread = [
+            weight for expert_block in self.blocks for weight in expert_block.experts.parameters()
+        ]
         spread = {id(weight) for weight in self.spread}
-        self.whole = [one for one in self.model.parameters() if id(one) not in spread]
+        self.replicated = [weight for weight in self.model.parameters() if id(weight) not in spread]
         half = options.precision == "bf16"
         self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=half)
-        weights = [*self.whole, *self.spread]
+        weights = [*self.replicated, *self.spread]
         self.optimizer = torch.optim.AdamW(weights, betas=(0.9, 0.95), fused=True)
 
     def step(self, batches: Sequence[tuple[Tensor, Tensor]], lr: float) -> Tensor:
         """One optimizer step on this rank's batches; returns their mean loss of the text alone."""
         self.optimizer.param_groups[0]["lr"] = lr
         losses = [self._accumulate(*batch, 1 / len(batches)) for batch in batches]
-        self._sum(self.whole, self.mesh.get_group("copies"), self.mesh.get_group("ep"))
+        self._sum(self.replicated, self.mesh.get_group("copies"), self.mesh.get_group("ep"))
         self._sum(self.spread, self.mesh.get_group("copies"))
         self._clip(1.0)
         self.optimizer.step()
@@ -207,9 +211,9 @@ class Training:
         """Add the gradients of one micro-batch; returns its loss of the text alone."""
         with self.autocast:
             loss = cross_entropy(self.model(inputs), targets)
-        uneven = [one.imbalance for one in self.blocks if one.imbalance is not None]
+        uneven = [block.imbalance for block in self.blocks if block.imbalance is not None]
         trained = loss + self.options.balance * torch.stack(uneven).mean()
-        # Scaled in its gradient, so that whoever looks on sees the loss itself.
+        # Scaled in its gradient, so that observers see the loss itself.
         trained.backward(torch.full_like(trained, share))
         return loss.detach()
 
@@ -231,15 +235,17 @@ class Training:
         """By the true norm: every rank's experts count, what all have counts once."""
         squares = [
             nn.utils.get_total_norm([w.grad for w in part if w.grad is not None]).square()
-            for part in (self.whole, self.spread)
+            for part in (self.replicated, self.spread)
         ]
         dist.all_reduce(squares[1], group=self.mesh.get_group("ep"))
         norm = (squares[0] + squares[1]).sqrt()
-        nn.utils.clip_grads_with_norm_([*self.whole, *self.spread], limit, norm)
+        nn.utils.clip_grads_with_norm_([*self.replicated, *self.spread], limit, norm)
 
     def busiest(self) -> float:
         """Visits of the most visited expert over the mean, of all blocks; 1 = even."""
-        visits = torch.stack([one.visits for one in self.blocks if one.visits is not None]).float()
+        visits = torch.stack(
+            [block.visits for block in self.blocks if block.visits is not None]
+        ).float()
         return (visits.amax(1) / visits.mean(1)).max().item()
 
 
@@ -253,17 +259,17 @@ def main(options: argparse.Namespace) -> None:
         )
     training = Training(options, device)
     if rank == 0:
-        held = sum(weight.numel() for weight in training.model.parameters())
-        print(f"{options.parameters:,} parameters, {held:,} of them on each of {ranks} ranks")
+        local = sum(weight.numel() for weight in training.model.parameters())
+        print(f"{options.parameters:,} parameters, {local:,} of them on each of {ranks} ranks")
     data, _ = read_corpus(options.seq_len)
     share = Share(rank, ranks, options.micro_batch)
     since = time.perf_counter()
     for step in range(options.steps):
         key = 1_000_003 * options.seed + step
-        taken = range(options.accumulate)
+        indices = range(options.accumulate)
         batches = [
-            micro_batch(data, share, options.seq_len, key=key, index=index, of=len(taken))
-            for index in taken
+            micro_batch(data, share, options.seq_len, key=key, index=index, of=len(indices))
+            for index in indices
         ]
         own = [(inputs.to(device), targets.to(device)) for inputs, targets in batches]
         loss = training.step(own, learning_rate(step, options))

@@ -157,7 +157,7 @@ def save(accelerator: Accelerator, home: Path, step: int, faults: Faults) -> Non
         world = accelerator.num_processes
         checkpoint_files.seal(partial, step=step, world_size=world, kind="recipe")
         checkpoint_files.publish(partial, home / checkpoint_files.STEP.format(step))
-    accelerator.wait_for_everyone()  # no one looks for it before it has its name
+    accelerator.wait_for_everyone()  # it is not looked for before it has its name
 
 
 def first_step(checkpoint: Path | None) -> int:

@@ -235,13 +235,13 @@ def arguments_of(options: argparse.Namespace) -> dict[str, Any]:
 def make_trainer(options: argparse.Namespace) -> Any:
     """TRL's trainer for the objective."""
     tokenizer = tokenizer_of(options)
-    known = arguments_of(options)
+    settings = arguments_of(options)
     trainer: Any = SFTTrainer
     arguments: Any = None  # before the model: ZeRO-3 shards it while it loads
     if options.objective == "dpo":
-        arguments, trainer = DPOConfig(**known, beta=options.dpo_beta), PairTrainer
+        arguments, trainer = DPOConfig(**settings, beta=options.dpo_beta), PairTrainer
     else:
-        arguments = SFTConfig(**known, packing=options.packing)
+        arguments = SFTConfig(**settings, packing=options.packing)
     if arguments.deepspeed_plugin is not None:  # else the trained weights cannot be saved
         zero = arguments.deepspeed_plugin.deepspeed_config["zero_optimization"]
         zero["stage3_gather_16bit_weights_on_model_save"] = zero["stage"] == 3

@@ -53,14 +53,14 @@ def rows_of(
     encoder = Encoder(load_tokenizer(model), form, template, learn_all=learn_all)
     for read in read_examples(source, form):
         row = dict[str, Any](row=read.row, problem=read.problem, unused="")
-        kept: dict[str, list[int]] = {name: [] for name in _TOKENS[objective]}
+        tokens: dict[str, list[int]] = {name: [] for name in _TOKENS[objective]}
         if read.example is not None:
             row["unused"] = "\n".join((*read.unused, *encoder.unused(read.example)))
             try:
-                kept = _tokens_of(encoder, read.example, objective)
+                tokens = _tokens_of(encoder, read.example, objective)
             except RowError as error:
                 row["problem"] = str(error)
-        yield row | kept
+        yield row | tokens
 
 
 def _tokens_of(encoder: Encoder, example: Example, objective: str) -> dict[str, list[int]]:
@@ -77,7 +77,7 @@ def _tokens_of(encoder: Encoder, example: Example, objective: str) -> dict[str, 
 
 
 def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Dataset | None]:
-    """What is trained on, and what is held out. What is skipped is told once, by rank 0."""
+    """What is trained on, and what is held out. What is skipped is reported once, by rank 0."""
     source = locate(options.data)
     form, _ = form_of_source(source)
     check_objective(options.data, form, options.objective)
@@ -104,14 +104,14 @@ def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Data
         if options.strict or len(broken) == len(problems):
             raise UsageError(f"{text}: {'; '.join(first)}. Mend them, or leave --strict out")
         say(f"{text} and are skipped:", *first, sep="\n  ")
-    kept = every.select([at for at, problem in enumerate(problems) if not problem])
-    unused = Counter(what for row in kept["unused"] for what in row.split("\n") if what)
+    usable = every.select([at for at, problem in enumerate(problems) if not problem])
+    unused = Counter(name for row in usable["unused"] for name in row.split("\n") if name)
     for note in (*source.notes, *unused_note(unused)):
         say(note)
-    kept = kept.remove_columns(["row", "problem", "unused"])
+    usable = usable.remove_columns(["row", "problem", "unused"])
     if not options.eval_share:
-        return kept, None
-    parts = kept.train_test_split(test_size=options.eval_share, seed=options.seed)
+        return usable, None
+    parts = usable.train_test_split(test_size=options.eval_share, seed=options.seed)
     return parts["train"], parts["test"]
 
 
@@ -125,8 +125,8 @@ def state_of(data: Iterable[Path], tokenizer: Any) -> str:
     files = {name: (seen.st_size, seen.st_mtime_ns) for name, seen in about.items()}
     made = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else tokenizer.get_vocab()
     marks = tokenizer.special_tokens_map, tokenizer.all_special_tokens
-    told = repr((made, marks, tokenizer.chat_template, sorted(tokenizer.get_added_vocab())))
-    return str((files, hashlib.sha256(told.encode()).hexdigest(), _VERSIONS))
+    content = repr((made, marks, tokenizer.chat_template, sorted(tokenizer.get_added_vocab())))
+    return str((files, hashlib.sha256(content.encode()).hexdigest(), _VERSIONS))
 
 
 def say(*words: str, sep: str = " ") -> None:

@@ -195,8 +195,8 @@ class Trainer:
         noisy = self.noise.add_noise(latents, noise, times)
         predicted = self.model(noisy, times, captions).sample.float()
         by_speed = self.noise.config.prediction_type == "v_prediction"
-        wanted = self.noise.get_velocity(latents, noise, times) if by_speed else noise
-        squares = (predicted - wanted.float()).square().flatten(1).mean(1)
+        target = self.noise.get_velocity(latents, noise, times) if by_speed else noise
+        squares = (predicted - target.float()).square().flatten(1).mean(1)
         if self.options.min_snr:  # arXiv 2303.09556
             snr = compute_snr(self.noise, times)
             squares = squares * snr.clamp(max=self.options.min_snr) / (snr + by_speed)

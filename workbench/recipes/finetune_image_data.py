@@ -16,7 +16,7 @@ from torch import Tensor
 from workbench.errors import UsageError
 from workbench.training_data.pictures import Picture, list_pictures, loader, open_all
 
-_SHOWN = 10  # problems
+_PROBLEMS_SHOWN = 10
 _LETTERS = 160  # of a caption
 
 
@@ -35,7 +35,7 @@ def usable(options: argparse.Namespace, accelerator: Accelerator) -> list[Pictur
         left = "" if not options.strict else ", or leave --strict out"
         raise UsageError(
             f"--data {options.pictures}: {len(problems):,} pictures cannot be trained on: "
-            f"{' '.join(problems[:_SHOWN])} Mend them{left}."
+            f"{' '.join(problems[:_PROBLEMS_SHOWN])} Mend them{left}."
         )
     accelerator.print(f"{len(pictures):,} pictures with captions from {listed.captions}")
     for picture in pictures[:3]:
@@ -45,7 +45,9 @@ def usable(options: argparse.Namespace, accelerator: Accelerator) -> list[Pictur
     if small:
         accelerator.print(f"{small:,} are smaller than {options.resolution} and are scaled up")
     if problems:
-        accelerator.print(f"{len(problems):,} are skipped:", *problems[:_SHOWN], sep="\n  ")
+        accelerator.print(
+            f"{len(problems):,} are skipped:", *problems[:_PROBLEMS_SHOWN], sep="\n  "
+        )
     return pictures
 
 

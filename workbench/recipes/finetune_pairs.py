@@ -19,8 +19,8 @@ class PairTrainer(DPOTrainer):
     def _prepare_dataset(self, dataset: Dataset, _: Any, args: Any, *__: Any) -> Dataset:
         """Without the pairs whose prompt alone fills the sequence, as TRL leaves them out."""
         lengths = [len(ids) for ids in dataset["prompt_ids"]]
-        kept = [at for at, length in enumerate(lengths) if length < args.max_length]
-        if len(kept) < len(lengths):
-            left = len(lengths) - len(kept)
+        fitting = [at for at, length in enumerate(lengths) if length < args.max_length]
+        if len(fitting) < len(lengths):
+            left = len(lengths) - len(fitting)
             say(f"left out, as the prompt fills --seq-len: {left:,} of {len(lengths):,} pairs")
-        return dataset.select(kept)
+        return dataset.select(fitting)

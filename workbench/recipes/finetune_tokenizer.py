@@ -33,9 +33,9 @@ def tokenizer_of(options: argparse.Namespace) -> Any:
     if options.template or not tokenizer.chat_template:
         tokenizer.chat_template = template
     mark = _end_mark(tokenizer, template)
-    known = [token for token in _single_tokens(tokenizer) if mark.startswith(token)]
-    if known:
-        tokenizer.eos_token = max(known, key=len)
+    prefixes = [token for token in _single_tokens(tokenizer) if mark.startswith(token)]
+    if prefixes:
+        tokenizer.eos_token = max(prefixes, key=len)
     elif mark:
         say(
             f"The template ends an answer with {mark!r}, which is not one token of this model: "
@@ -49,7 +49,7 @@ def _end_mark(tokenizer: Any, template: str) -> str:
     turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _ANSWER}]
     try:
         text = tokenizer.apply_chat_template(turns, chat_template=template, tokenize=False)
-    except Exception:  # noqa: BLE001 - whatever a template raises; its rows are told one by one
+    except Exception:  # noqa: BLE001 - whatever a template raises; its rows are reported one by one
         return ""
     return str(text).rpartition(_ANSWER)[2].strip()
 

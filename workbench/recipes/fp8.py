@@ -64,12 +64,12 @@ def description(model: nn.Module) -> str:
     """Which layers compute in 8 bits, which do not, and whether it is real."""
     linears = {name: part for name, part in model.named_modules() if isinstance(part, nn.Linear)}
     swapped = [part for part in linears.values() if hasattr(part, "linear_mm_config")]
-    others = sorted(
+    unswapped = sorted(
         {name.rsplit(".", 1)[-1] for name, part in linears.items() if part not in swapped}
     )
     config: Any = swapped[0].config if swapped else None
     sentence = f"fp8: {len(swapped)} of {len(linears)} linear layers by torchao"
-    sentence += f"; in bf16: {', '.join(others)}" if others else ""
+    sentence += f"; in bf16: {', '.join(unswapped)}" if unswapped else ""
     if config is not None and config.emulate:
         sentence += "; emulated on this CPU (rounded to 8 bits, multiplied in fp32, no faster)"
     return sentence

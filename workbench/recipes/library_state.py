@@ -105,25 +105,25 @@ def choose_store(
     plain = kind == "NO" or kind.startswith("MULTI_")
     name = "accelerate" if plain else "fsdp2" if accelerator.is_fsdp2 else kind.lower()
     word = {"accelerate": "ddp", "fsdp2": "fsdp"}.get(name, name)
-    kept = record(options, f"{word}{ranks}" if ranks > 1 else "single")
+    run_record = record(options, f"{word}{ranks}" if ranks > 1 else "single")
     training: TrainingState | None = None
     if optimizer is not None and name in {"accelerate", "fsdp2"}:
         training = TorchState(trained_parameters(model), optimizer.optimizer)
     elif optimizer is not None and name == "deepspeed" and options.precision != "fp16":
         training = DeepSpeedState(model)
     if training:
-        return Portable(accelerator, training, shapes, kept)
-    return Library(accelerator, model, kept, name)
+        return Portable(accelerator, training, shapes, run_record)
+    return Library(accelerator, model, run_record, name)
 
 
 def check_format(store: Portable | Library, folder: Path) -> None:
     """Leave with a sentence if `folder` has a format that this run cannot read."""
     try:
-        kept: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
+        saved: dict[str, Any] = json.loads((folder / RECORD).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SystemExit(f"{folder} is not a checkpoint of this recipe: {error}") from error
-    name, ranks = kept.get("format"), kept.get("world_size")
-    optimizer, own = (_optimizer(state) for state in (kept, store.record))
+    name, ranks = saved.get("format"), saved.get("world_size")
+    optimizer, own = (_optimizer(state) for state in (saved, store.record))
     same = name == store.format and (
         name == Portable.format
         or (optimizer == own and (name == "accelerate" or ranks == store.record["world_size"]))
@@ -131,7 +131,7 @@ def check_format(store: Portable | Library, folder: Path) -> None:
     if not same:
         raise SystemExit(
             f"{Path(sys.argv[0]).name}: error: {folder.name} was written in the format {name!r} "
-            f"({kept.get('strategy')}, {ranks} processes, optimizer {optimizer}), which only the "
+            f"({saved.get('strategy')}, {ranks} processes, optimizer {optimizer}), which only the "
             "same strategy, processes and optimizer continue. Checkpoints of ddp, fsdp (version "
             "2), zero1, zero2, zero3, tp, cp and pp with adamw or adamw-fused are continued by any "
             "of these."

@@ -77,7 +77,7 @@ def parse_options(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def _shape(options: argparse.Namespace) -> None:
     """What an estimate needs besides; None throughout for a model known by its name only."""
     size = options.size
-    known: dict[str, Any] = {
+    config: dict[str, Any] = {
         "num_hidden_layers": size,
         "hidden_size": 64 * size,
         "num_attention_heads": size,
@@ -88,14 +88,14 @@ def _shape(options: argparse.Namespace) -> None:
     }
     if options.model:
         file = Path(options.model, "config.json")
-        known = json.loads(file.read_text("utf-8")) if file.is_file() else {}
-    options.config = known
-    options.layers, options.hidden = known.get("num_hidden_layers"), known.get("hidden_size")
-    options.heads = known.get("num_attention_heads")
-    options.kv_heads = known.get("num_key_value_heads", options.heads)
-    options.head_dim = known.get("head_dim")
-    options.mlp, options.vocab = known.get("intermediate_size"), known.get("vocab_size")
-    options.tied, options.gated_mlp = known.get("tie_word_embeddings", False), True
+        config = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    options.config = config
+    options.layers, options.hidden = config.get("num_hidden_layers"), config.get("hidden_size")
+    options.heads = config.get("num_attention_heads")
+    options.kv_heads = config.get("num_key_value_heads", options.heads)
+    options.head_dim = config.get("head_dim")
+    options.mlp, options.vocab = config.get("intermediate_size"), config.get("vocab_size")
+    options.tied, options.gated_mlp = config.get("tie_word_embeddings", False), True
     h, m, kv = 64 * size, 172 * size, 64 * max(1, size // 2)
     block = 2 * h * h + 2 * h * kv + 3 * h * m + 2 * h  # q and o, k and v, the MLP, two norms
     options.parameters = None if options.model else size * block + h + 2 * VOCABULARY * h
@@ -131,10 +131,10 @@ def make_model(options: argparse.Namespace) -> nn.Module:
             if not options.qlora:
                 model = AutoModelForCausalLM.from_config(config, dtype=dtype)
             else:  # quantized while it loads, so it is saved first: whole, which ZeRO-3's are not
-                whole: Any = LlamaForCausalLM(config)
+                full_model: Any = LlamaForCausalLM(config)
                 config.save_pretrained(folder)
                 save_file(
-                    whole.to(dtype).state_dict(),
+                    full_model.to(dtype).state_dict(),
                     Path(folder, "model.safetensors"),
                     {"format": "pt"},
                 )

@@ -65,11 +65,11 @@ class ModelParallel:
         weights = list(self.parameters.values())
         self.optimizer = torch.optim.AdamW(weights, betas=(0.9, 0.95), fused=True)
         self.pipeline = self._build_pipeline() if options.pp > 1 else None
-        kept = record(options, self._strategy())
+        run_record = record(options, self._strategy())
         with torch.device("meta"):
             full = GPT(options.layers, options.hidden, options.heads)
         training = TorchState(self.parameters, self.optimizer)
-        self.store = Portable(self.accelerator, training, trained_shapes(full), kept)
+        self.store = Portable(self.accelerator, training, trained_shapes(full), run_record)
 
     def _strategy(self) -> str:
         """The grid in a word, for example ``pp2-fsdp2-tp2``."""
@@ -193,7 +193,7 @@ class ModelParallel:
         stage.set_requires_gradient_sync(last or often == "micro-batch")
         stage.set_requires_all_reduce(last)
         loss = self.loss(batch)
-        # Scaled in its gradient, so that whoever looks on sees the loss itself.
+        # Scaled in its gradient, so that observers see the loss itself.
         loss.backward(torch.full_like(loss, 1 / self.options.accumulate))
         return loss.detach()
 

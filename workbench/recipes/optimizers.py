@@ -74,13 +74,13 @@ class Muon(torch.optim.Optimizer):
         inner = {id(weight) for weight in _hidden_matrices(model)}
         trained = [weight for weight in model.parameters() if weight.requires_grad]
         matrices = [weight for weight in trained if id(weight) in inner]
-        rest = [weight for weight in trained if id(weight) not in inner]
+        others = [weight for weight in trained if id(weight) not in inner]
         options: dict[str, Any] = {"adjust_lr_fn": "match_rms_adamw", "weight_decay": 0.01}
         parts: list[tuple[torch.optim.Optimizer, bool]] = []
         if matrices:
             parts.append((torch.optim.Muon(matrices, lr, **options), True))
-        if rest:
-            parts.append((torch.optim.AdamW(rest, lr, BETAS), False))
+        if others:
+            parts.append((torch.optim.AdamW(others, lr, BETAS), False))
         self._parts = parts
         # The groups carry all options of their optimizer; `matrices` tells whose they are.
         groups = [

@@ -25,8 +25,8 @@ class _Defaults(argparse.ArgumentDefaultsHelpFormatter):
     """Shows the default of each option that has one and does not tell it in its own words."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
-        told = action.default is None or isinstance(action.default, bool)
-        if told or "default" in (action.help or ""):
+        hides_default = action.default is None or isinstance(action.default, bool)
+        if hides_default or "default" in (action.help or ""):
             return action.help
         return super()._get_help_string(action)
 
@@ -45,10 +45,10 @@ class Parser(argparse.ArgumentParser):
 
     def group(self, title: str) -> Callable[..., argparse.Action]:
         """What adds an argument under this heading of the help."""
-        known = (
+        groups = (
             action_group for action_group in self._action_groups if action_group.title == title
         )
-        return (next(known, None) or self.add_argument_group(title)).add_argument
+        return (next(groups, None) or self.add_argument_group(title)).add_argument
 
     def error(self, message: str) -> NoReturn:  # noqa: D102 - overrides
         message = re.sub(
@@ -250,14 +250,16 @@ RECORD = "options.json"  # beside the weights in every checkpoint of a recipe
 
 def record(options: argparse.Namespace, strategy: str) -> dict[str, Any]:
     """What a checkpoint keeps of the run that wrote it."""
-    kept = {name: value for name in _MODEL + _CURVE if (value := _plain(options, name)) is not None}
-    if "layers" not in kept:  # a GPT's --size says no more than its layers and width
-        kept["size"] = _plain(options, "size")
+    values = {
+        name: value for name in _MODEL + _CURVE if (value := _plain(options, name)) is not None
+    }
+    if "layers" not in values:  # a GPT's --size says no more than its layers and width
+        values["size"] = _plain(options, "size")
     split = math.prod(getattr(options, name, 1) for name in ("tp", "cp", "pp"))
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
     batch = getattr(options, "micro_batch", 1) * getattr(options, "accumulate", 1)
-    kept["global_batch"] = batch * (ranks // split or 1)
-    return {"options": kept, "world_size": ranks, "strategy": strategy}
+    values["global_batch"] = batch * (ranks // split or 1)
+    return {"options": values, "world_size": ranks, "strategy": strategy}
 
 
 def _plain(options: argparse.Namespace, name: str) -> Any:
@@ -270,8 +272,8 @@ def compare_with(checkpoint: Path, options: argparse.Namespace) -> None:
     if not (checkpoint / RECORD).exists():
         return  # of a script that keeps none
     try:
-        kept: dict[str, Any] = json.loads((checkpoint / RECORD).read_text(encoding="utf-8"))
-        before = dict[str, Any](kept["options"])
+        saved: dict[str, Any] = json.loads((checkpoint / RECORD).read_text(encoding="utf-8"))
+        before = dict[str, Any](saved["options"])
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise ValueError(f"{checkpoint} is not a checkpoint of this recipe ({error})") from error
     now = record(options, "")["options"]

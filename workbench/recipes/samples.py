@@ -19,13 +19,13 @@ from recipe_options import first_rank
 from torch import Tensor
 
 MAX_PROMPTS = 8
-_SHOWN = 160  # characters of an answer in the log
+_CHARS_MAX = 160  # characters of an answer in the log
 
 
-def prompts_of(given: Sequence[str]) -> list[str]:
+def prompts_of(texts: Sequence[str]) -> list[str]:
     """The prompts: a file's lines, or the text itself; SystemExit when there are too many."""
     prompts = list[str]()
-    for prompt in given:
+    for prompt in texts:
         with contextlib.suppress(OSError, ValueError):  # no file, or a name that cannot be one
             if Path(prompt).is_file():
                 prompts += filter(
@@ -100,7 +100,9 @@ class Samples:
                 model.train(was_training)
             answers = [self._decode(tokens) for tokens in answers_tokens]
             for prompt, answer in zip(self.prompts, answers, strict=True):
-                self._say(f"step {step:6d} | sample {prompt[:_SHOWN]!r} -> {answer[:_SHOWN]!r}")
+                self._say(
+                    f"step {step:6d} | sample {prompt[:_CHARS_MAX]!r} -> {answer[:_CHARS_MAX]!r}"
+                )
                 tell(step, prompt=prompt, answer=answer)
         return answers
 

@@ -135,10 +135,10 @@ def main(options: argparse.Namespace) -> None:
     initialise(model, options.hidden, options.seed)
     split(model, mesh, sequence_parallel=options.sequence_parallel)
     weights = list(model.parameters())
-    held = sum(weight.to_local().numel() for weight in weights if isinstance(weight, DTensor))
+    local = sum(weight.to_local().numel() for weight in weights if isinstance(weight, DTensor))
     main_rank = dist.get_rank() == 0
     if main_rank:
-        print(f"{options.parameters:,} parameters, {held:,} of them on each of {options.tp} ranks")
+        print(f"{options.parameters:,} parameters, {local:,} of them on each of {options.tp} ranks")
     optimizer = torch.optim.AdamW(weights, betas=(0.9, 0.95), fused=True)
     data, _ = read_corpus(options.seq_len)
     share = Share(0, 1, options.micro_batch)

@@ -11,7 +11,7 @@ from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts, NodeFacts, RankFacts
 from workbench.observe.events import StepRow
 from workbench.observe.view import ViewBuilder
-from workbench.observe.work_clock import told_attempts
+from workbench.observe.work_clock import recent_attempts
 from workbench.rehearsing.cards import Cards, SimulatedDriver
 from workbench.rehearsing.journal import Journal
 from workbench.store.files import append_line, write_bytes_atomic, write_json_atomic
@@ -133,7 +133,7 @@ class Watcher:
                 "world_size": self._run.processes,
                 "restarts": max(0, attempt - 1),
                 "attempt": attempt,
-                **told_attempts(self._journal.attempts),
+                **recent_attempts(self._journal.attempts),
                 "checkpoints": list[Any](),
                 "throughput_upper_bound": False,
                 "findings": [finding.answer(name) for finding in self.findings[:_MAX_FINDINGS]],

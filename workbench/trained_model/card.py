@@ -97,16 +97,16 @@ def _kind(model: TrainedModel, exported: ExportedModel) -> str:
 def _class_of(model: TrainedModel, exported: ExportedModel) -> str:
     """The class of transformers that loads what was trained, with its head."""
     if not _is_adapter(model, exported):
-        known = exported.architecture or ""
-        return known if known.isidentifier() else "AutoModel"
+        class_name = exported.architecture or ""
+        return class_name if class_name.isidentifier() else "AutoModel"
     if model.config is None:  # of the recipe lora
         return "AutoModelForCausalLM"
     try:
         about: Any = json.loads((model.config / ADAPTER_FILE).read_bytes())
-        known = adapter_class(about) or ""
+        class_name = adapter_class(about) or ""
     except (OSError, ValueError, AttributeError, RecursionError):
-        known = ""
-    return known if known.isidentifier() else "AutoModel"
+        class_name = ""
+    return class_name if class_name.isidentifier() else "AutoModel"
 
 
 def _facts(

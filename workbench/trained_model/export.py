@@ -22,7 +22,7 @@ _GB = 1_000_000_000
 
 
 def export_model(
-    paths: RunPaths, wanted: ModelExport | None = None, *, on_progress: OnProgress | None = None
+    paths: RunPaths, export: ModelExport | None = None, *, on_progress: OnProgress | None = None
 ) -> ExportedModel:
     """Write the model of a run to a new folder, complete or not at all.
 
@@ -32,16 +32,16 @@ def export_model(
         StoreError: the folder cannot be written.
         ModelProcessError: the process that does it failed.
     """
-    wanted = wanted or ModelExport()
-    model, target = _meant(paths, wanted)
+    export = export or ModelExport()
+    model, target = _model_and_target(paths, export)
     with _partial(target) as partial:
         answer = _in_process(
             {
                 **model.request(),
                 "partial": str(partial),
-                "adapter_only": wanted.adapter,
-                "dtype": wanted.dtype,
-                "shard_bytes": int(wanted.shard_gb * _GB),
+                "adapter_only": export.adapter,
+                "dtype": export.dtype,
+                "shard_bytes": int(export.shard_gb * _GB),
             },
             on_progress,
         )
@@ -58,42 +58,42 @@ def export_model(
             bytes=facts["bytes"],
             dtype=facts["dtype"],
             fingerprint=facts["fingerprint"],
-            merged=model.adapter and not wanted.adapter and model.family != IMAGE_LORA,
+            merged=model.adapter and not export.adapter and model.family != IMAGE_LORA,
             logits_difference=facts["logits_difference"],
             loads=facts["loads"],
             notes=(*model.notes, *answer["notes"]),
         )
         text = card(paths, model, exported)
         (partial / "README.md").write_text(text, encoding="utf-8")
-        write_receipt(partial, exported, wanted, model.checkpoint)
+        write_receipt(partial, exported, export, model.checkpoint)
     return exported
 
 
 def exported_model(
-    paths: RunPaths, wanted: ModelExport | None = None, *, on_progress: OnProgress | None = None
+    paths: RunPaths, export: ModelExport | None = None, *, on_progress: OnProgress | None = None
 ) -> ExportedModel:
     """The folder that holds this export already, as it is; else `export_model`.
 
     Raises:
         WorkbenchError: as `export_model`.
     """
-    wanted = wanted or ModelExport()
-    model, target = _meant(paths, wanted)
-    kept = read_receipt(target, wanted, model.checkpoint)
-    if kept is not None and kept.run == model.run:
-        return kept
-    return export_model(paths, wanted, on_progress=on_progress)
+    export = export or ModelExport()
+    model, target = _model_and_target(paths, export)
+    receipt = read_receipt(target, export, model.checkpoint)
+    if receipt is not None and receipt.run == model.run:
+        return receipt
+    return export_model(paths, export, on_progress=on_progress)
 
 
-def _meant(paths: RunPaths, wanted: ModelExport) -> tuple[TrainedModel, Path]:
+def _model_and_target(paths: RunPaths, export: ModelExport) -> tuple[TrainedModel, Path]:
     """Which model is written, and where."""
-    model = trained_model(paths, wanted.checkpoint, step=wanted.step, base=wanted.base)
-    if wanted.adapter and not model.adapter:
+    model = trained_model(paths, export.checkpoint, step=export.step, base=export.base)
+    if export.adapter and not model.adapter:
         raise UsageError(
             f"All weights of {model.run} were trained, so there is no adapter: leave --adapter out."
         )
     step = "" if model.checkpoint.step is None else f"-step-{model.checkpoint.step}"
-    return model, Path(wanted.to or f"{paths.directory.name}{step}").expanduser().absolute()
+    return model, Path(export.to or f"{paths.directory.name}{step}").expanduser().absolute()
 
 
 def _in_process(request: dict[str, Any], on_progress: OnProgress | None) -> dict[str, Any]:
@@ -130,8 +130,8 @@ class _partial(contextlib.AbstractContextManager[Path]):  # noqa: N801 - used as
                 self._folder.chmod(0o755)
                 self._folder.rename(self._target)  # refused where something has got the name since
         except OSError as error:
-            taken = error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
-            why = "it exists now" if taken else error.strerror
+            is_taken = error.errno in {errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR}
+            why = "it exists now" if is_taken else error.strerror
             raise StoreError(f"{self._target} was not written: {why}.") from error
         finally:
             shutil.rmtree(self._folder, ignore_errors=True)

@@ -102,40 +102,40 @@ class ExportedModel:
 
 
 def write_receipt(
-    folder: Path, exported: ExportedModel, wanted: ModelExport, checkpoint: Checkpoint
+    folder: Path, exported: ExportedModel, export: ModelExport, checkpoint: Checkpoint
 ) -> None:
     """Keep beside a model what it was made from, so that it is not made twice.
 
     Raises:
         OSError: it cannot be written.
     """
-    kept = {**exported.document(), **_origin(folder, wanted, checkpoint)}
-    del kept["path"]  # of this machine
-    (folder / _RECEIPT).write_text(json.dumps(kept, indent=2), encoding="utf-8")
+    receipt = {**exported.document(), **_origin(folder, export, checkpoint)}
+    del receipt["path"]  # of this machine
+    (folder / _RECEIPT).write_text(json.dumps(receipt, indent=2), encoding="utf-8")
 
 
-def read_receipt(folder: Path, wanted: ModelExport, checkpoint: Checkpoint) -> ExportedModel | None:
+def read_receipt(folder: Path, export: ModelExport, checkpoint: Checkpoint) -> ExportedModel | None:
     """The export that a folder holds; None = another one, none, or its weights have changed."""
-    kept = read_json(folder / _RECEIPT)
-    if kept is None:
+    receipt = read_json(folder / _RECEIPT)
+    if receipt is None:
         return None
-    origin = _origin(folder, wanted, checkpoint)
-    if any(kept.get(name) != value for name, value in origin.items()):
+    origin = _origin(folder, export, checkpoint)
+    if any(receipt.get(name) != value for name, value in origin.items()):
         return None
     try:
         names = set(ExportedModel.__dataclass_fields__) - {"path"}
-        known: dict[str, Any] = {name: kept[name] for name in names}
-        known |= {"path": folder, "notes": tuple(kept["notes"])}
+        values: dict[str, Any] = {name: receipt[name] for name in names}
+        values |= {"path": folder, "notes": tuple(receipt["notes"])}
     except (KeyError, TypeError):
         return None
-    return ExportedModel(**known)
+    return ExportedModel(**values)
 
 
-def _origin(folder: Path, wanted: ModelExport, checkpoint: Checkpoint) -> dict[str, Any]:
+def _origin(folder: Path, export: ModelExport, checkpoint: Checkpoint) -> dict[str, Any]:
     """The checkpoint, the form, and the sizes of the files of weights."""
-    base = hashlib.sha256(repr(wanted.base).encode()).hexdigest()  # it may be a path
+    base = hashlib.sha256(repr(export.base).encode()).hexdigest()  # it may be a path
     return {
-        "form": {"base": base, **{name: getattr(wanted, name) for name in _FORM}},
+        "form": {"base": base, **{name: getattr(export, name) for name in _FORM}},
         "saved_at": checkpoint.saved_at,
         "checkpoint": checkpoint.name,
         "weights": {

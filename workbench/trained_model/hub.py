@@ -45,9 +45,11 @@ class HubPush:
     def __post_init__(self) -> None:
         check_declared(self)
         if self.push is None:
-            given = next((name for name in ("public", "dry_run", "yes") if getattr(self, name)), "")
-            if given:
-                flag = given.replace("_", "-")
+            option = next(
+                (name for name in ("public", "dry_run", "yes") if getattr(self, name)), ""
+            )
+            if option:
+                flag = option.replace("_", "-")
                 raise UsageError(f"--{flag} is of a push: name a repository with --push.")
         elif not _REPOSITORY.fullmatch(self.push):
             raise UsageError(f"--push {self.push!r}: give OWNER/NAME, as on the hub.")
@@ -107,10 +109,10 @@ def check_owner(repository: str, look: Mapping[str, Any]) -> None:
     owner = repository.partition("/")[0]
     names = [look["user"], *look["organisations"]]
     if owner.lower() not in {name.lower() for name in names}:
-        what = "exists and is not yours" if look["exists"] else "cannot be made"
+        reason = "exists and is not yours" if look["exists"] else "cannot be made"
         name = repository.partition("/")[2]
         raise UsageError(
-            f"{repository} {what}: it is of {owner}, and the token of {look['user']}. "
+            f"{repository} {reason}: it is of {owner}, and the token of {look['user']}. "
             f"Next: --push {look['user']}/{name}"
         )
 
@@ -145,10 +147,10 @@ def check_replaced(plan: Pushed, push: HubPush) -> None:
         return
     replaced = [file for file in plan.files if file.state == REPLACED]
     names = [f"{file.path} ({format_bytes(file.bytes)})" for file in replaced]
-    what = f"would replace {format_some(names, _LISTED)}" if replaced else "would replace no file"
+    effect = f"would replace {format_some(names, _LISTED)}" if replaced else "would replace no file"
     stays = f" and leave {len(plan.stays)} others as they are" if plan.stays else ""
     raise UsageError(
-        f"{plan.repository} exists: the push {what}{stays}. Next: add --yes, or name another "
+        f"{plan.repository} exists: the push {effect}{stays}. Next: add --yes, or name another "
         "repository. Its history keeps what is replaced."
     )
 

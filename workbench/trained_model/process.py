@@ -79,7 +79,7 @@ class ModelProcess:
         self.send({"task": "stop"})
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """One line for the child; a child that is gone is told by the next reading."""
+        """One line for the child; the next reading reports a child that is gone."""
         stream = self._child.stdin
         assert stream is not None
         with contextlib.suppress(OSError, ValueError):

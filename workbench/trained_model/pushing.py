@@ -23,7 +23,7 @@ from workbench.trained_model.process import ModelProcess
 def push_model(
     paths: RunPaths,
     push: HubPush,
-    wanted: ModelExport | None = None,
+    export: ModelExport | None = None,
     *,
     on_progress: OnProgress | None = None,
 ) -> tuple[ExportedModel, Pushed]:
@@ -45,7 +45,7 @@ def push_model(
     with ModelProcess() as process:
         seen = _last(process, on_progress, "hub-look", repository=push.push)
         check_owner(push.push, seen)
-        exported = exported_model(paths, wanted, on_progress=on_progress)
+        exported = exported_model(paths, export, on_progress=on_progress)
         plan = compare(exported.path, push, seen)
         if push.dry_run:
             return exported, plan

@@ -90,13 +90,13 @@ def trained_model(
     own = record is not None and isinstance(record.get("options"), dict)
     final = run.recipe == LORA and (chosen.path / ADAPTER_FILE).is_file()
     if (own and run.recipe in {GPT, LORA, IMAGE_LORA}) or final:
-        given = base or _argument(run)
+        base_name = base or _argument(run)
         return TrainedModel(
             run=paths.directory.name,
             checkpoint=chosen,
             family=str(run.recipe),
             arguments=tuple(run.arguments),
-            base=None if given is None else _resolved(given, run),
+            base=None if base_name is None else _resolved(base_name, run),
             adapter=final or (run.recipe in {LORA, IMAGE_LORA} and _is_adapter(record)),
             notes=tuple(notes),
         )
@@ -144,34 +144,40 @@ def _configs(folder: Path, paths: RunPaths, base: str | None, run: RunRecord) ->
 
 def _chosen(paths: RunPaths, name: str | None, step: int | None) -> tuple[Checkpoint, list[str]]:
     """The one that is meant, and what was passed over for it."""
-    known = every_checkpoint(paths)
+    checkpoints = every_checkpoint(paths)
     if name is not None:
-        return _checked(paths, _named(paths, known, name)), []
+        return _checked(paths, _named(paths, checkpoints, name)), []
     if step is not None:
-        fits = [checkpoint for checkpoint in known if checkpoint.step == step]
+        fits = [checkpoint for checkpoint in checkpoints if checkpoint.step == step]
         fits.sort(key=lambda checkpoint: bool(checkpoint.doubt))
         if not fits:
             steps = (
                 ", ".join(
-                    str(checkpoint.step) for checkpoint in known if checkpoint.step is not None
+                    str(checkpoint.step)
+                    for checkpoint in checkpoints
+                    if checkpoint.step is not None
                 )
                 or "none"
             )
             raise UsageError(f"{paths.directory.name} has no checkpoint of step {step}: {steps}.")
-        whole, passed = first_intact(fits)
-        return (_checked(paths, fits[0]) if whole is None else whole), passed
-    usable, passed = [checkpoint for checkpoint in known if checkpoint.usable], list[str]()
+        complete, passed = first_intact(fits)
+        return (_checked(paths, fits[0]) if complete is None else complete), passed
+    usable, passed = [checkpoint for checkpoint in checkpoints if checkpoint.usable], list[str]()
     while usable:
         chosen = _newest(usable)
-        whole, sentences = first_intact([chosen])
-        if whole is not None:
-            states = [one for one in known if one.by_script and one.kind != "pretrained"]
-            return whole, [*passed, *notes_on_passed(states, whole)]
+        complete, sentences = first_intact([chosen])
+        if complete is not None:
+            states = [
+                checkpoint
+                for checkpoint in checkpoints
+                if checkpoint.by_script and checkpoint.kind != "pretrained"
+            ]
+            return complete, [*passed, *notes_on_passed(states, complete)]
         passed += sentences
         usable.remove(chosen)
     broken = [
         f"{checkpoint.name}: {checkpoint.problem or checkpoint.doubt}."
-        for checkpoint in known
+        for checkpoint in checkpoints
         if checkpoint.problem or checkpoint.doubt
     ]
     raise UsageError(
@@ -225,19 +231,19 @@ def _has_weights(path: Path) -> bool:
     return any((path / name).is_file() for name in names)
 
 
-def _named(paths: RunPaths, known: list[Checkpoint], name: str) -> Checkpoint:
+def _named(paths: RunPaths, checkpoints: list[Checkpoint], name: str) -> Checkpoint:
     absolute = Path(name).expanduser().absolute()
-    for checkpoint in known:
+    for checkpoint in checkpoints:
         if checkpoint.name == name or checkpoint.path == absolute:
             return checkpoint
     if absolute.exists():
         return named_checkpoint(absolute)
-    if not known:
+    if not checkpoints:
         raise UsageError(
             f"{paths.directory.name} has no checkpoint, and there is no file or folder {name}. "
             "Recipes save with --checkpoint-every N."
         )
-    raise UnknownNameError.near("checkpoint", name, [checkpoint.name for checkpoint in known])
+    raise UnknownNameError.near("checkpoint", name, [checkpoint.name for checkpoint in checkpoints])
 
 
 def _checked(paths: RunPaths, chosen: Checkpoint) -> Checkpoint:

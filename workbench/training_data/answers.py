@@ -69,8 +69,8 @@ def _content(turns: Sequence[Turn], place: int, text: str, render: Render) -> tu
     """Where a turn's content stands: what is different once it is one letter that no text has."""
     letter = next(letter for letter in map(chr, _PRIVATE_USE) if letter not in text)
     changed = [*turns[:place], replace(turns[place], content=letter), *turns[place + 1 :]]
-    head, found, tail = render(changed).partition(letter)
-    if not found:
+    head, separator, tail = render(changed).partition(letter)
+    if not separator:
         raise RowError(f"the template drops or changes message {place + 1}")
     begin = _shared(text, head)
     return begin, max(begin, len(text) - _shared(text[::-1], tail[::-1]))
@@ -81,4 +81,4 @@ def _shared(text: str, other: str) -> int:
     if text.startswith(other):
         return len(other)
     pairs = enumerate(zip(text, other, strict=False))
-    return next((at for at, (one, two) in pairs if one != two), len(text))
+    return next((at for at, (left, right) in pairs if left != right), len(text))

@@ -112,9 +112,9 @@ class Encoder:
         if not marked and not self._learn_all:
             return self._tokens(text, [spans[place] for place in spans.keys() - left_out])
         but = self._tokens(text, [spans[place] for place in left_out & spans.keys()]).learned
-        whole = self._marked(example) if marked else self._tokens(text, [(0, len(text))])
-        both = zip(whole.learned, but, strict=True)
-        return EncodedExample(ids=whole.ids, learned=tuple(a and not b for a, b in both))
+        full = self._marked(example) if marked else self._tokens(text, [(0, len(text))])
+        both = zip(full.learned, but, strict=True)
+        return EncodedExample(ids=full.ids, learned=tuple(a and not b for a, b in both))
 
     def unused(self, example: Example) -> tuple[str, ...]:
         """What the example holds and the template does not show, in words."""
@@ -154,7 +154,7 @@ class Encoder:
         chosen, rejected = (self._preferred(prompt, render(all_turns)) for all_turns in both)
         # A token may hold the prompt's last letters and the answer's first ones.
         pairs = enumerate(zip(chosen.ids, rejected.ids, strict=False))
-        same = next((at for at, (one, other) in pairs if one != other), len(chosen.ids))
+        same = next((at for at, (left, right) in pairs if left != right), len(chosen.ids))
         begin = min(same, chosen.learned.index(True), rejected.learned.index(True))
         return Pair(chosen=chosen.learned_from(begin), rejected=rejected.learned_from(begin))
 
@@ -209,11 +209,11 @@ class Encoder:
     def _arguments_as_text(self) -> bool:
         """Whether the template fails at arguments that are an object, or writes no JSON of them."""
         call = {"type": "function", "function": {"name": "f", "arguments": {"probed": "value"}}}
-        asked = Turn(role="user", content="Call f.")
+        question = Turn(role="user", content="Call f.")
         calling = Turn(role="assistant", content="", extra={"tool_calls": [call]})
 
         def is_json(*, as_text: bool) -> bool:
-            messages = [turn.message(arguments_as_text=as_text) for turn in (asked, calling)]
+            messages = [turn.message(arguments_as_text=as_text) for turn in (question, calling)]
             try:
                 return '"probed"' in self._rendered((), messages)
             except RowError:
@@ -282,5 +282,5 @@ class Encoder:
         for begin, end in pairwise(edges):
             part = self.tokenizer(text[begin:end], add_special_tokens=False)["input_ids"]
             ids += part
-            learned += [any(one <= begin < other for one, other in spans)] * len(part)
+            learned += [any(start <= begin < stop for start, stop in spans)] * len(part)
         return EncodedExample(ids=tuple(ids), learned=tuple(learned))

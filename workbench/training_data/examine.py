@@ -24,7 +24,7 @@ from workbench.training_data.values import (
 )
 
 _LOOKED_AT = 100  # rows that decide the form
-_SHOWN = 3
+_EXAMPLES = 3
 _GAPS = "nulls inside of nested columns, with which tables fill what a row lacks"
 _MOST_PROBLEMS = 1000
 _MOST_HASHES = 2_000_000  # 150 MB of memory
@@ -45,10 +45,12 @@ def form_of_source(source: Source) -> tuple[str, tuple[str, ...]]:
         first = first or (f"row {row.number}: {row.problem}" if row.problem else "")
     if forms:
         return forms.most_common(1)[0][0], tuple(columns)
-    known = "; ".join(FORMS.values())
+    forms_text = "; ".join(FORMS.values())
     if columns:
         names = ", ".join(map(repr, columns))
-        raise UsageError(f"{source.path}: the columns {names} make no known form. Known: {known}.")
+        raise UsageError(
+            f"{source.path}: the columns {names} make no known form. Known: {forms_text}."
+        )
     raise UsageError(f"{source.path}: no row can be read ({first or 'it has none'}).")
 
 
@@ -85,7 +87,7 @@ def examine(data: str | Path) -> DataReport:
             continue
         counts["examples"] += 1
         unused.update(read.unused)
-        first += [read] * (len(first) < _SHOWN)
+        first += [read] * (len(first) < _EXAMPLES)
         key = _key(read.example)
         duplicates += key in seen
         if len(seen) < _MOST_HASHES:
@@ -114,6 +116,6 @@ def examine(data: str | Path) -> DataReport:
 def _key(example: Example) -> bytes:
     """Of all that is trained on."""
     turns = (*example.turns, *example.rejected)
-    said = [(turn.message(), turn.learned) for turn in turns]
-    whole = json.dumps((example.text, example.tools, said), default=str)
-    return hashlib.blake2b(whole.encode(), digest_size=12).digest()
+    messages = [(turn.message(), turn.learned) for turn in turns]
+    document = json.dumps((example.text, example.tools, messages), default=str)
+    return hashlib.blake2b(document.encode(), digest_size=12).digest()

@@ -75,7 +75,7 @@ def form_of(fields: Mapping[str, Any]) -> str | None:
         return "sharegpt"
     if {"instruction", "output"} <= names:
         return "alpaca"
-    if any({one, other} <= names for one, other in _PAIRS):
+    if any({first, second} <= names for first, second in _PAIRS):
         return "prompt-completion"
     return "text" if names & set(_TEXTS) else None
 
@@ -119,8 +119,8 @@ def _used(fields: Mapping[str, Any], form: str, example: Example) -> set[str]:
     if turns[0].role == "system":
         used |= {name for name in _SYSTEM if fields.get(name) == turns[0].content}
         turns = turns[1:]
-    asked = fields.get(columns[0])
-    if isinstance(asked, str) and turns[0].content == _question(fields, columns):
+    question = fields.get(columns[0])
+    if isinstance(question, str) and turns[0].content == _question(fields, columns):
         used |= _passages(fields, columns).keys()
     return used
 
@@ -132,14 +132,16 @@ def _question(fields: Mapping[str, Any], columns: Sequence[str]) -> str:
 
 def _passages(fields: Mapping[str, Any], columns: Sequence[str]) -> dict[str, str]:
     """Texts that a question is about, by their columns, which are not the form's own."""
-    found = {name: fields.get(name) for name in _PASSAGES if name not in columns}
-    return {name: text for name, text in found.items() if isinstance(text, str) and text.strip()}
+    candidates = {name: fields.get(name) for name in _PASSAGES if name not in columns}
+    return {
+        name: text for name, text in candidates.items() if isinstance(text, str) and text.strip()
+    }
 
 
 def _with_system(fields: Mapping[str, Any], turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
     """Turns behind what the system says in a column of its own, unless they have it themselves."""
-    told = (fields.get(name) for name in _SYSTEM)
-    system = next((text for text in told if isinstance(text, str) and text.strip()), None)
+    system_texts = (fields.get(name) for name in _SYSTEM)
+    system = next((text for text in system_texts if isinstance(text, str) and text.strip()), None)
     if system is None or (turns and turns[0].role == "system"):
         return turns
     return (Turn(role="system", content=system), *turns)
@@ -165,24 +167,24 @@ def _openai(fields: Mapping[str, Any]) -> Example:
 
 
 def _alpaca(fields: Mapping[str, Any]) -> Example:
-    return _asked(fields, _COLUMNS["alpaca"])
+    return _question_answer(fields, _COLUMNS["alpaca"])
 
 
 def _pair(fields: Mapping[str, Any]) -> Example:
     pair = _pair_of(fields)
-    asked, answered = (messages_or_value(fields[name]) for name in pair)
-    if not isinstance(asked, list):
-        return _asked(fields, pair)
-    turns = _with_system(fields, (*turns_of(asked, pair[0]), *turns_of(answered, pair[1])))
+    question, answer = (messages_or_value(fields[name]) for name in pair)
+    if not isinstance(question, list):
+        return _question_answer(fields, pair)
+    turns = _with_system(fields, (*turns_of(question, pair[0]), *turns_of(answer, pair[1])))
     check_turns(turns)
     return Example(turns=turns)
 
 
-def _asked(fields: Mapping[str, Any], columns: Sequence[str]) -> Example:
+def _question_answer(fields: Mapping[str, Any], columns: Sequence[str]) -> Example:
     """A question and its answer, each a text."""
-    asked = Turn(role="user", content=_question(fields, columns))
+    question = Turn(role="user", content=_question(fields, columns))
     answer = Turn(role="assistant", content=_text(fields, columns[1]))
-    turns = _with_system(fields, (asked, answer))
+    turns = _with_system(fields, (question, answer))
     check_turns(turns)
     return Example(turns=turns)
 
@@ -215,8 +217,8 @@ def _preference(fields: Mapping[str, Any]) -> Example:
     if isinstance(chosen, str) and isinstance(rejected, str):
         if prompt is None:
             raise RowError("chosen and rejected are texts, and the prompt is missing")
-        given = turns_of(prompt, "prompt") if isinstance(prompt, list) else None
-        prompt_turns = given or (_prompt(fields),)
+        prompt_messages = turns_of(prompt, "prompt") if isinstance(prompt, list) else None
+        prompt_turns = prompt_messages or (_prompt(fields),)
         good = (*prompt_turns, Turn(role="assistant", content=chosen))
         bad = (*prompt_turns, Turn(role="assistant", content=rejected))
     else:
@@ -234,7 +236,7 @@ def _preference(fields: Mapping[str, Any]) -> Example:
     if good == bad:
         raise RowError("chosen and rejected are the same")
     same = next(
-        (at for at, (one, other) in enumerate(zip(good, bad, strict=False)) if one != other),
+        (at for at, (left, right) in enumerate(zip(good, bad, strict=False)) if left != right),
         min(len(good), len(bad)),
     )
     if not same or good[same:][:1] == () or good[same].role != "assistant" or not bad[same:]:
@@ -253,14 +255,16 @@ def _check_letters(example: Example) -> None:
     """Refuse bytes that are no letters, and halves of letters, as JSON can escape them."""
     turns = (*example.turns, *example.rejected)
     objects = [*example.tools, *(turn.extra for turn in turns if turn.extra)]
-    texts = (json.dumps(one, ensure_ascii=False, default=str) for one in objects)
+    texts = (json.dumps(item, ensure_ascii=False, default=str) for item in objects)
     for text in (example.text, *(turn.content for turn in turns), *texts):
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
             code = ord(text[error.start])
-            what = f"byte 0x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:x}"
-            raise RowError(f"not UTF-8 ({what}); save the file as UTF-8") from None
+            character = (
+                f"byte 0x{code - 0xDC00:02x}" if 0xDC80 <= code <= 0xDCFF else f"\\u{code:x}"
+            )
+            raise RowError(f"not UTF-8 ({character}); save the file as UTF-8") from None
 
 
 _READERS: Mapping[str, Callable[[Mapping[str, Any]], Example]] = {

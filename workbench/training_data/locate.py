@@ -44,11 +44,11 @@ def locate(data: str | Path) -> Source:
     return Source(path=path, kind=_kind(path), files=(path,))
 
 
-def _missing(given: str, path: Path) -> str:
-    if _HUB_NAME.fullmatch(given) and not path.suffix and not path.parent.is_dir():
+def _missing(source: str, path: Path) -> str:
+    if _HUB_NAME.fullmatch(source) and not path.suffix and not path.parent.is_dir():
         return (
-            f"{given} is not here. If it is a data set of the hub, fetch it first: hf download "
-            f"--repo-type dataset {given} --local-dir data (a gated one needs `hf auth login`), "
+            f"{source} is not here. If it is a data set of the hub, fetch it first: hf download "
+            f"--repo-type dataset {source} --local-dir data (a gated one needs `hf auth login`), "
             "then give that folder."
         )
     names = [entry.name for entry in path.parent.glob("*")] if path.parent.is_dir() else []

@@ -117,7 +117,7 @@ def token_report(report: DataReport, options: TokenOptions) -> TokenReport:
         Path(options.model) if Path(options.model).is_dir() else options.model
     )
     encoder = Encoder(tokenizer, report.form, options.template)
-    lengths, learned, shown, refused = (
+    lengths, learned, examples, refused = (
         list[int](),
         list[list[int]](),
         list[ShownExample](),
@@ -132,19 +132,21 @@ def token_report(report: DataReport, options: TokenOptions) -> TokenReport:
             refused.append(RowResult(row=read.row, problem=str(error)))
             continue
         unused.update(encoder.unused(read.example))
-        for one in sequences:
-            kept = one.learned[: options.seq_len]
-            lengths.append(len(one.ids))
-            learned.append([sum(kept), len(kept)])
-        if len(shown) < len(report.first):
+        for sequence in sequences:
+            learned_flags = sequence.learned[: options.seq_len]
+            lengths.append(len(sequence.ids))
+            learned.append([sum(learned_flags), len(learned_flags)])
+        if len(examples) < len(report.first):
             parts = tuple(encoder.shown(sequences[0]))
             rejected = encoder.shown(sequences[1])[-1][0] if len(sequences) > 1 else ""
-            tokens = sum(len(one.ids) for one in sequences)
-            shown.append(ShownExample(row=read.row, tokens=tokens, parts=parts, rejected=rejected))
+            tokens = sum(len(sequence.ids) for sequence in sequences)
+            examples.append(
+                ShownExample(row=read.row, tokens=tokens, parts=parts, rejected=rejected)
+            )
     if not lengths:
         first = refused[0]
         raise UsageError(f"The template fits no row (row {first.row}: {first.problem}).")
-    counted = _summed(report, options, encoder, shown, refused, lengths, learned)
+    counted = _summed(report, options, encoder, examples, refused, lengths, learned)
     return replace(counted, notes=(*encoder.notes, *unused_note(unused)))
 
 
@@ -159,14 +161,14 @@ def _summed(
     report: DataReport,
     options: TokenOptions,
     encoder: Encoder,
-    shown: Sequence[ShownExample],
+    examples: Sequence[ShownExample],
     refused: Sequence[RowResult],
     lengths: Sequence[int],
     learned: Sequence[Sequence[int]],
 ) -> TokenReport:
     ordered, longest = sorted(lengths), options.seq_len
     cut = [min(length, longest) for length in lengths]
-    kept = sum(cut)
+    kept_tokens = sum(cut)
     batch = options.global_batch or options.micro_batch
     pairs = report.form == "preference"  # two sequences each, which are never packed
     counted = len(lengths) // (1 + pairs)
@@ -176,19 +178,19 @@ def _summed(
     bins = counted if pairs else packed(cut, longest)
     return TokenReport(
         template=encoder.template_name,
-        first=tuple(shown),
+        first=tuple(examples),
         counted=counted,
         refused=tuple(refused),
         median=ordered[len(ordered) // 2],
         p95=ordered[min(len(ordered) - 1, int(0.95 * len(ordered)))],
         longest=ordered[-1],
-        learned_share=sum(learned_tokens for learned_tokens, _ in learned) / kept,
+        learned_share=sum(learned_tokens for learned_tokens, _ in learned) / kept_tokens,
         truncated_share=sum(length > longest for length in lengths) / len(lengths),
-        cut_share=1 - kept / sum(lengths),
+        cut_share=1 - kept_tokens / sum(lengths),
         lost_share=sum(not learned_tokens for learned_tokens, _ in learned) / len(lengths),
-        padding_share=1 - kept / padded,
-        packing_gain=1.0 if pairs else padded / kept,  # TRL does not pad packed examples
-        epoch_tokens=round(scale * kept),
+        padding_share=1 - kept_tokens / padded,
+        packing_gain=1.0 if pairs else padded / kept_tokens,  # TRL does not pad packed examples
+        epoch_tokens=round(scale * kept_tokens),
         epoch_steps=-(-rows // batch),
         epoch_steps_packed=-(-max(1, round(scale * bins)) // batch),
         notes=(),

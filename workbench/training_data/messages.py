@@ -44,32 +44,36 @@ def _turn(message: object, number: int) -> Turn:
         raise RowError(
             f"message {number} is {kind_of(message)}, not an object with role and content"
         )
-    known = cast("dict[str, Any]", message)
-    role = known.get("role", known.get("from"))
-    content = known.get("content", known.get("value"))
-    extra: dict[str, Any] = {key: known[key] for key in _PASSED if known.get(key)}
-    calls = known.get("tool_calls")
+    fields = cast("dict[str, Any]", message)
+    role = fields.get("role", fields.get("from"))
+    content = fields.get("content", fields.get("value"))
+    extra: dict[str, Any] = {key: fields[key] for key in _PASSED if fields.get(key)}
+    calls = fields.get("tool_calls")
     calls = objects_of(calls, f"tool_calls of message {number}") if calls else ()
     if not isinstance(role, str) or role not in _ROLES:
         raise RowError(
             f"message {number} has the role {role!r}; allowed are system, user, assistant, tool"
             if role is not None
-            else f"message {number} has no role, only {', '.join(known) or 'nothing'}"
+            else f"message {number} has no role, only {', '.join(fields) or 'nothing'}"
         )
     if isinstance(content, list):
         content = "".join(_part(part, number) for part in cast("list[Any]", content))
     if calls:
         extra["tool_calls"] = [_with_read_arguments(call) for call in calls]
         content = "" if content is None else content
-    if known.get("function_call"):
+    if fields.get("function_call"):
         raise RowError(f"message {number} has a function_call, the old form of tool_calls")
     if content is None:
         raise RowError(f"message {number} has no content")
     if not isinstance(content, str):
         raise RowError(f"message {number} has {kind_of(content)} as content, not a text")
     turn = Turn(role=_ROLES[role], content=content, extra=extra or None)
-    others = known.keys() - _KEYS
-    return _with_others(turn, {key: known[key] for key in others}, number) if others else turn
+    other_keys = fields.keys() - _KEYS
+    return (
+        _with_other_fields(turn, {key: fields[key] for key in other_keys}, number)
+        if other_keys
+        else turn
+    )
 
 
 def _with_read_arguments(call: dict[str, Any]) -> dict[str, Any]:
@@ -80,21 +84,27 @@ def _with_read_arguments(call: dict[str, Any]) -> dict[str, Any]:
     function = call.get("function")
     if not isinstance(function, dict):
         return call
-    known = cast("dict[str, Any]", function)
-    arguments = _from_json(known.get("arguments"))
+    fields = cast("dict[str, Any]", function)
+    arguments = _from_json(fields.get("arguments"))
     return (
-        {**call, "function": {**known, "arguments": arguments}} if known.get("arguments") else call
+        {**call, "function": {**fields, "arguments": arguments}}
+        if fields.get("arguments")
+        else call
     )
 
 
-def _with_others(turn: Turn, others: Mapping[str, Any], number: int) -> Turn:
+def _with_other_fields(turn: Turn, other_fields: Mapping[str, Any], number: int) -> Turn:
     """With what the other keys of its message say: whether it is learned, or nothing."""
-    weights = [key for key in _WEIGHTS if key in others] if turn.role == "assistant" else []
+    weights = [key for key in _WEIGHTS if key in other_fields] if turn.role == "assistant" else []
     for key in weights:
-        if others[key] not in (None, 0, 1):
-            raise RowError(f"message {number} has the {key} {others[key]!r}; allowed are 0 and 1")
-    learned = all(others[key] in (None, 1) for key in weights)
-    unused = (key for key in others if key not in weights and not is_nothing(others[key]))
+        if other_fields[key] not in (None, 0, 1):
+            raise RowError(
+                f"message {number} has the {key} {other_fields[key]!r}; allowed are 0 and 1"
+            )
+    learned = all(other_fields[key] in (None, 1) for key in weights)
+    unused = (
+        key for key in other_fields if key not in weights and not is_nothing(other_fields[key])
+    )
     return replace(turn, learned=learned, unused=tuple(sorted(unused)))
 
 
@@ -129,28 +139,28 @@ def check_turns(turns: Sequence[Turn]) -> None:
             raise RowError(f"message {number} is a second turn of the {turn.role} in a row")
 
 
-def objects_of(value: Any, what: str) -> tuple[dict[str, Any], ...]:
+def objects_of(value: Any, subject: str) -> tuple[dict[str, Any], ...]:
     """Objects from a list, or from JSON text of one; none of a value that says nothing.
 
     Raises:
-        RowError: it is something else; `what` names it.
+        RowError: it is something else; `subject` names it in the message.
     """
-    found = _from_json(value)
-    if is_nothing(found):
+    parsed = _from_json(value)
+    if is_nothing(parsed):
         return ()
-    objects = cast("list[Any]", found)
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in objects):
-        raise RowError(f"{what} is {kind_of(value)}, not a list of objects")
+    objects = cast("list[Any]", parsed)
+    if not isinstance(parsed, list) or not all(isinstance(item, dict) for item in objects):
+        raise RowError(f"{subject} is {kind_of(value)}, not a list of objects")
     return tuple(objects)
 
 
 def messages_or_value(value: Any) -> Any:
     """Messages, also where they are JSON text (CSV); else the value as it is."""
-    found = _from_json(value) if isinstance(value, str) and value.startswith("[{") else value
-    if not isinstance(found, list):
+    parsed = _from_json(value) if isinstance(value, str) and value.startswith("[{") else value
+    if not isinstance(parsed, list):
         return value
-    listed = cast("list[Any]", found)
-    are_messages = all(isinstance(one, dict) and {"role", "from"} & {*one} for one in listed)
+    listed = cast("list[Any]", parsed)
+    are_messages = all(isinstance(item, dict) and {"role", "from"} & {*item} for item in listed)
     return listed if are_messages else value
 
 

@@ -20,7 +20,7 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp"})
 METADATA = "metadata.jsonl"
 _CAPTIONS = ("text", "caption", "prompt")
 _FIRST = 3
-_SHOWN = 60  # letters of a caption in a sentence
+_CAPTION_CHARS = 60  # letters of a caption in a sentence
 _HEAD_BYTES = 4096
 _MOST_BYTES = 64 << 20  # of metadata.jsonl
 _MOST_LETTERS = 10_000  # of a caption's file
@@ -61,10 +61,10 @@ class PictureReport:
     @property
     def sentence(self) -> str:
         """How many there are, and the first three."""
-        shown = "; ".join(
-            f"{picture.path.name}: {picture.caption[:_SHOWN]!r}" for picture in self.first
+        examples = "; ".join(
+            f"{picture.path.name}: {picture.caption[:_CAPTION_CHARS]!r}" for picture in self.first
         )
-        first = f", first {shown}" if shown else ""
+        first = f", first {examples}" if examples else ""
         return f"{len(self.pictures):,} pictures with captions from {self.captions}{first}."
 
     def document(self) -> dict[str, Any]:
@@ -109,8 +109,8 @@ def list_pictures(folder: Path) -> PictureReport:
     by_table = table.is_file()
     captions, problems = _from_table(table) if by_table else ({}, [])
     if not files and not captions:
-        known = ", ".join(sorted(SUFFIXES))
-        raise UsageError(f"{folder} holds no picture ({known}): give a folder that does.")
+        suffixes = ", ".join(sorted(SUFFIXES))
+        raise UsageError(f"{folder} holds no picture ({suffixes}): give a folder that does.")
     for name in sorted(set(captions) - {file.name for file in files}):
         if (folder / name).suffix.lower() in SUFFIXES and (folder / name).is_file():
             files.append(folder / name)  # of a folder below
@@ -119,7 +119,7 @@ def list_pictures(folder: Path) -> PictureReport:
     pictures = list[Picture]()
     for file in files:
         name = file.relative_to(folder).as_posix()
-        caption = captions.get(name, "") if by_table else _beside(file)
+        caption = captions.get(name, "") if by_table else _text_caption(file)
         if caption:
             pictures.append(Picture(path=file, caption=caption))
         else:
@@ -202,17 +202,17 @@ def _from_table(table: Path) -> tuple[dict[str, str], list[str]]:
 
 def _row(value: Any) -> tuple[str, str]:
     row = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    given = row.get("file_name")
-    if not isinstance(given, str):
+    file_name = row.get("file_name")
+    if not isinstance(file_name, str):
         raise ValueError('no "file_name"; a row is {"file_name": "a.png", "text": "what it shows"}')  # noqa: TRY004 - of a row
-    name = Path(given)
+    name = Path(file_name)
     if name.is_absolute() or ".." in name.parts:
         raise ValueError(f"{name} lies outside the folder: move the picture into it")
     caption = next((text for key in _CAPTIONS if isinstance(text := row.get(key), str)), "")
     return name.as_posix(), caption.strip()
 
 
-def _beside(file: Path) -> str:
+def _text_caption(file: Path) -> str:
     try:
         with file.with_suffix(".txt").open(encoding="utf-8-sig", errors="replace") as stream:
             return " ".join(stream.read(_MOST_LETTERS).split())

@@ -102,7 +102,7 @@ def _object(number: int, line: bytes) -> Row:
     except UnicodeDecodeError as error:
         return Row(number=number, problem=_not_utf8(line[error.start], error.start))
     except json.JSONDecodeError as error:
-        return Row(number=number, problem=f"not valid JSON: {_said(error)}")
+        return Row(number=number, problem=f"not valid JSON: {_error_text(error)}")
     except RecursionError:
         return Row(number=number, problem="JSON nested too deeply")
     except ValueError as error:  # a number of thousands of digits
@@ -118,7 +118,7 @@ def _row(number: int, value: object) -> Row:
     return Row(number=number, fields=cast("dict[str, Any]", value))
 
 
-def _said(error: json.JSONDecodeError) -> str:
+def _error_text(error: json.JSONDecodeError) -> str:
     return f"{error.msg[:1].lower()}{error.msg[1:]} at character {error.pos + 1}"
 
 
@@ -165,11 +165,11 @@ def _element(file: TextIO, text: str, at: int) -> tuple[str, int, object, str]:
             problem = f"not valid JSON: {error.msg[:1].lower()}{error.msg[1:]}"
         except (RecursionError, ValueError):
             problem = "JSON nested too deeply, or a number too long"
-        held = len(text) - at
-        more = "" if held > MOST_ROW_BYTES else file.read(max(_BLOCK, held))
+        remaining = len(text) - at
+        more = "" if remaining > MOST_ROW_BYTES else file.read(max(_BLOCK, remaining))
         if not more:
             is_over = not text[at:].strip()
-            problem = _TOO_LONG if held > MOST_ROW_BYTES else problem
+            problem = _TOO_LONG if remaining > MOST_ROW_BYTES else problem
             return (
                 text,
                 at,
@@ -277,29 +277,29 @@ def _batches(batches: Any) -> Iterator[Row]:
     for batch in batches:
         for fields in batch.to_pylist():
             number += 1
-            whole = {name: _without_nulls(value) for name, value in fields.items()}
-            gaps = any(_has_gaps(fields[name], value) for name, value in whole.items())
-            yield Row(number=number, fields=whole, has_gaps=gaps)
+            cleaned = {name: _without_nulls(value) for name, value in fields.items()}
+            gaps = any(_has_gaps(fields[name], value) for name, value in cleaned.items())
+            yield Row(number=number, fields=cleaned, has_gaps=gaps)
 
 
 def _without_nulls(value: Any) -> Any:
     """Objects inside of a column without their nulls: all rows of a table have the same keys."""
     if isinstance(value, dict):
         pairs = cast("dict[str, Any]", value).items()
-        return {key: _without_nulls(one) for key, one in pairs if one is not None}
+        return {key: _without_nulls(item) for key, item in pairs if item is not None}
     return list(map(_without_nulls, value)) if isinstance(value, list) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 
-def _has_gaps(value: Any, whole: Any, depth: int = 0) -> bool:
+def _has_gaps(value: Any, cleaned: Any, depth: int = 0) -> bool:
     """Whether nulls are missing below the keys of a message, such as in a tool's arguments."""
     if isinstance(value, list):
-        pairs = zip(cast("list[Any]", value), whole, strict=True)
-        return any(_has_gaps(one, other, depth) for one, other in pairs)
+        pairs = zip(cast("list[Any]", value), cleaned, strict=True)
+        return any(_has_gaps(item, counterpart, depth) for item, counterpart in pairs)
     if not isinstance(value, dict):
         return False
     named = cast("dict[str, Any]", value)
-    missing = depth > 0 and len(whole) < len(named)
-    return missing or any(_has_gaps(named[key], whole[key], depth + 1) for key in whole)
+    missing = depth > 0 and len(cleaned) < len(named)
+    return missing or any(_has_gaps(named[key], cleaned[key], depth + 1) for key in cleaned)
 
 
 def _pyarrow(name: str) -> Any:

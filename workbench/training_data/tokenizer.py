@@ -35,10 +35,10 @@ def load_tokenizer(model: str | Path) -> Any:
         library: Any = importlib.import_module("transformers")
     except ImportError as error:
         raise HostError(f"A tokenizer needs transformers: {pip_install('transformers')}") from error
-    given = str(folder) if folder.is_dir() else str(model)
+    source = str(folder) if folder.is_dir() else str(model)
     try:
         here = folder.is_dir() or not _hub_answers()
-        tokenizer = library.AutoTokenizer.from_pretrained(given, local_files_only=here)
+        tokenizer = library.AutoTokenizer.from_pretrained(source, local_files_only=here)
     except Exception as error:
         raise UsageError(_why_no_tokenizer(folder, str(model), error)) from error
     _check_vocabulary(tokenizer, folder)

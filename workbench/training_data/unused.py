@@ -12,8 +12,8 @@ _NAMED = 12
 
 def unused_columns(fields: Mapping[str, Any], used: Collection[str]) -> tuple[str, ...]:
     """Columns with a value that are not among the `used` ones, in words."""
-    others = [name for name in fields if name not in used and not is_nothing(fields[name])]
-    return tuple(f"column {name!r}" for name in others)
+    unused = [name for name in fields if name not in used and not is_nothing(fields[name])]
+    return tuple(f"column {name!r}" for name in unused)
 
 
 def unused_keys(turns: Collection[Turn]) -> tuple[str, ...]:
@@ -38,8 +38,8 @@ def unused_note(counts: Mapping[str, int]) -> tuple[str, ...]:
     if not counts:
         return ()
     named = [
-        f"{what} ({count:,} row{'' if count == 1 else 's'})"
-        for what, count in list(counts.items())[:_NAMED]
+        f"{name} ({count:,} row{'' if count == 1 else 's'})"
+        for name, count in list(counts.items())[:_NAMED]
     ]
     more = [f"and {len(counts) - _NAMED:,} more"] * (len(counts) > _NAMED)
     return (f"Not used: {', '.join([*named, *more])}.",)

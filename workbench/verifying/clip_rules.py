@@ -9,7 +9,7 @@ from typing import Any
 from workbench.verifying.trace import Step, Trace
 from workbench.verifying.verdict import Verdict
 
-_APART = 1e-3  # of a norm: what no rounding of an exchanged gradient explains
+_TOLERANCE = 1e-3  # of a norm: what no rounding of an exchanged gradient explains
 
 
 def before_exchange(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
@@ -21,9 +21,9 @@ def before_exchange(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]
             alike = len({(clip["kind"], clip["elements"]) for clip in clips}) == 1
             if not all(map(math.isfinite, norms)):
                 continue  # a scaler looks for its factor, and skips the step
-            if not alike or max(norms) - min(norms) <= _APART * max(norms):
+            if not alike or max(norms) - min(norms) <= _TOLERANCE * max(norms):
                 continue
-            cause, move = _why_apart(trace, steps[0], place)
+            cause, move = _why_unequal(trace, steps[0], place)
             yield Verdict(
                 kind="clipped-before-exchange",
                 part="gradients",
@@ -32,14 +32,14 @@ def before_exchange(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]
                 evidence=f"Their norm is {', '.join(f'{norm:.4g}' for norm in norms)} on ranks 0 "
                 f"to {len(norms) - 1}.",
                 bound="After the exchange the ranks hold the same gradients, and so one norm; "
-                f"rounding explains {_APART:.0e} of it.",
+                f"rounding explains {_TOLERANCE:.0e} of it.",
                 cause=cause,
                 next=move,
             )
             return
 
 
-def _why_apart(trace: Trace, step: Step, place: int) -> tuple[str, str]:
+def _why_unequal(trace: Trace, step: Step, place: int) -> tuple[str, str]:
     if "FullyShardedDataParallel" in trace.ranks[0].wrappers:
         return (
             (

@@ -36,23 +36,25 @@ class Comparison:
     """Of the gradients of the first step, relative to the largest one."""
 
 
-def compare(many: Trace, one: Trace) -> tuple[Comparison, list[Verdict]]:
-    """The ranks of `many` together beside those of `one`."""
-    steps = _same_samples(many, one)
+def compare(parallel: Trace, single: Trace) -> tuple[Comparison, list[Verdict]]:
+    """The ranks of `parallel` together beside those of `single`."""
+    steps = _same_samples(parallel, single)
     if not steps:
-        return Comparison(steps=0, why=_why_other(many, one)), []
-    if not _same_beginning(many, one):
+        return Comparison(steps=0, why=_why_other(parallel, single)), []
+    if not _same_beginning(parallel, single):
         why = "the same samples, but other initial weights: they are drawn by rank, or in shards"
         return Comparison(steps=0, why=why), []
-    if any(step.noise for trace in (many, one) for step in trace.at(0)):
+    if any(step.noise for trace in (parallel, single) for step in trace.at(0)):
         why = "the same samples, but the forward pass draws random numbers, which are each rank's"
         return Comparison(steps=0, why=why), []
-    bound = rounding_bound(many, one)
-    steps = next((number for number in range(steps) if _both_broken(many, one, number)), steps)
+    bound = rounding_bound(parallel, single)
+    steps = next(
+        (number for number in range(steps) if _both_broken(parallel, single, number)), steps
+    )
     if not steps:
         return Comparison(steps=0, why=NO_NUMBERS), []
-    losses = [_loss_off(many, one, number) for number in range(steps)]
-    gradient = _gradients_off(many, one)
+    losses = [_loss_off(parallel, single, number) for number in range(steps)]
+    gradient = _gradients_off(parallel, single)
     comparison = Comparison(
         steps=steps,
         why="both runs read the same samples in each step, and begin with the same weights",
@@ -60,27 +62,30 @@ def compare(many: Trace, one: Trace) -> tuple[Comparison, list[Verdict]]:
         loss=max((off for off in losses if off is not None), default=None),
         gradient=None if gradient is None else gradient[1],
     )
-    return comparison, list(_verdicts(many, one, bound, losses, gradient))
+    return comparison, list(_verdicts(parallel, single, bound, losses, gradient))
 
 
-def rounding_bound(many: Trace, one: Trace) -> float:
+def rounding_bound(parallel: Trace, single: Trace) -> float:
     """8 epsilon; of float32 times the root of the longest sum: elements of a step's batch.
 
     Half precision rounds what goes into a sum and comes out, and adds up in float32.
     """
-    shapes = [shape for step in one.at(0) for batch in step.batches for shape in batch.shapes]
+    shapes = [shape for step in single.at(0) for batch in step.batches for shape in batch.shapes]
     length = min(_LONGEST, max((math.prod(shape) for shape in shapes), default=1024))
-    epsilon = max(many.epsilon, one.epsilon)
+    epsilon = max(parallel.epsilon, single.epsilon)
     of_sums = min(epsilon, EPSILON["float32"]) * math.sqrt(max(1024, length))
     return _SLACK * max(of_sums, epsilon)
 
 
-def _same_samples(many: Trace, one: Trace) -> int:
+def _same_samples(parallel: Trace, single: Trace) -> int:
     """How many first steps read the same samples in both runs."""
     number = 0
-    while number < min(many.steps, one.steps) and _read(many, number) == _read(one, number) != []:
+    while (
+        number < min(parallel.steps, single.steps)
+        and _read(parallel, number) == _read(single, number) != []
+    ):
         number += 1
-        if many.at(number - 1)[0].lr != one.at(number - 1)[0].lr:
+        if parallel.at(number - 1)[0].lr != single.at(number - 1)[0].lr:
             break  # a rate that is scaled by the number of ranks: other weights from here on
     return number
 
@@ -91,32 +96,36 @@ def _read(trace: Trace, number: int) -> list[int]:
     return sorted(mark for step in steps for mark in step.samples)
 
 
-def _why_other(many: Trace, one: Trace) -> str:
-    if not many.steps or not one.steps:
+def _why_other(parallel: Trace, single: Trace) -> str:
+    if not parallel.steps or not single.steps:
         return "one of the runs made no step"
-    if not _read(many, 0) or not _read(one, 0):
+    if not _read(parallel, 0) or not _read(single, 0):
         return "the samples are not seen: the model is given none with a dimension for them"
-    if len(_read(many, 0)) != len(_read(one, 0)) and many.split > 1:
+    if len(_read(parallel, 0)) != len(_read(single, 0)) and parallel.split > 1:
         return "the later stages of a pipeline are given activations, not samples"
-    if len(_read(many, 0)) != len(_read(one, 0)):
+    if len(_read(parallel, 0)) != len(_read(single, 0)):
         return (
-            f"a step reads {len(_read(many, 0))} samples on {many.label} and {len(_read(one, 0))} "
-            f"on {one.label}: the batch cannot be made equal from outside"
+            f"a step reads {len(_read(parallel, 0))} samples on {parallel.label} "
+            f"and {len(_read(single, 0))} on {single.label}: the batch cannot be made equal "
+            "from outside"
         )
     return "the runs read other samples: the order depends on the number of ranks"
 
 
-def _same_beginning(many: Trace, one: Trace) -> bool:
-    whole, alone = _whole([r.weights for r in many.ranks]), _whole([r.weights for r in one.ranks])
-    shared = set(whole) & set(alone)
+def _same_beginning(parallel: Trace, single: Trace) -> bool:
+    joined, expected = (
+        _projections([r.weights for r in parallel.ranks]),
+        _projections([r.weights for r in single.ranks]),
+    )
+    shared = set(joined) & set(expected)
     return bool(shared) and all(
-        root_mean_square([a - b for a, b in zip(whole[name], alone[name], strict=True)])
-        <= 1e-6 * (root_mean_square(alone[name]) + 1e-12)
+        root_mean_square([a - b for a, b in zip(joined[name], expected[name], strict=True)])
+        <= 1e-6 * (root_mean_square(expected[name]) + 1e-12)
         for name in shared
     )
 
 
-def _whole(tensors: Sequence[Mapping[str, Sketch | None]]) -> dict[str, tuple[float, ...]]:
+def _projections(tensors: Sequence[Mapping[str, Sketch | None]]) -> dict[str, tuple[float, ...]]:
     """Projections of whole tensors: pieces of the ranks added up, each once."""
     by_name: dict[str, dict[object, Sketch]] = {}
     for sketches in tensors:
@@ -135,14 +144,14 @@ def mean_loss(steps: Sequence[Step]) -> float | None:
     return sum(losses) / len(losses) if losses else None
 
 
-def _both_broken(many: Trace, one: Trace, number: int) -> bool:
+def _both_broken(parallel: Trace, single: Trace, number: int) -> bool:
     """Whether neither run has a loss in that step that is a number."""
-    losses = [mean_loss(trace.at(number)) for trace in (many, one)]
+    losses = [mean_loss(trace.at(number)) for trace in (parallel, single)]
     return all(loss is not None and not math.isfinite(loss) for loss in losses)
 
 
-def _loss_off(many: Trace, one: Trace, number: int) -> float | None:
-    first, second = mean_loss(many.at(number)), mean_loss(one.at(number))
+def _loss_off(parallel: Trace, single: Trace, number: int) -> float | None:
+    first, second = mean_loss(parallel.at(number)), mean_loss(single.at(number))
     if first is None or second is None:
         return None
     if first == second:
@@ -151,19 +160,21 @@ def _loss_off(many: Trace, one: Trace, number: int) -> float | None:
     return math.inf if math.isnan(off) else off
 
 
-def _gradients_off(many: Trace, one: Trace) -> tuple[str, float, float] | None:
+def _gradients_off(parallel: Trace, single: Trace) -> tuple[str, float, float] | None:
     """The first step's gradient that differs most: its name, by how much, the common factor."""
-    whole = _whole([step.gradients for step in many.at(0)])
-    alone = _whole([step.gradients for step in one.at(0)])
-    shared = [name for name in alone if name in whole and _are_finite(whole[name], alone[name])]
-    largest = max((root_mean_square(alone[name]) for name in shared), default=0.0)
+    joined = _projections([step.gradients for step in parallel.at(0)])
+    expected = _projections([step.gradients for step in single.at(0)])
+    shared = [
+        name for name in expected if name in joined and _are_finite(joined[name], expected[name])
+    ]
+    largest = max((root_mean_square(expected[name]) for name in shared), default=0.0)
     if not largest:
         return None
-    dot = sum(a * b for name in shared for a, b in zip(whole[name], alone[name], strict=True))
-    square = sum(b * b for name in shared for b in alone[name])
+    dot = sum(a * b for name in shared for a, b in zip(joined[name], expected[name], strict=True))
+    square = sum(b * b for name in shared for b in expected[name])
     off = {
-        name: root_mean_square([a - b for a, b in zip(whole[name], alone[name], strict=True)])
-        / max(root_mean_square(alone[name]), _SMALL * largest)
+        name: root_mean_square([a - b for a, b in zip(joined[name], expected[name], strict=True)])
+        / max(root_mean_square(expected[name]), _SMALL * largest)
         for name in shared
     }
     worst = max(off, key=lambda name: off[name])
@@ -176,32 +187,32 @@ def _are_finite(*tensors: Sequence[float]) -> bool:
 
 
 def _verdicts(
-    many: Trace,
+    parallel: Trace,
     trace: Trace,
     bound: float,
     losses: Sequence[float | None],
     gradient: tuple[str, float, float] | None,
 ) -> Iterator[Verdict]:
-    size = len(many.ranks) // max(1, many.split)
+    size = len(parallel.ranks) // max(1, parallel.split)
     for number, off in enumerate(losses):
         if off is not None and off > bound * _GROWS**number and off > 1e-6:
-            yield _loss_verdict(many, trace, number, off, bound * _GROWS**number)
+            yield _loss_verdict(parallel, trace, number, off, bound * _GROWS**number)
             break
     if gradient is not None and gradient[1] > _GROWS * bound:
-        yield _gradient_verdict(many, trace, gradient, _GROWS * bound, size)
+        yield _gradient_verdict(parallel, trace, gradient, _GROWS * bound, size)
 
 
-def _loss_verdict(many: Trace, one: Trace, number: int, off: float, bound: float) -> Verdict:
-    first, second = mean_loss(many.at(number)), mean_loss(one.at(number))
-    cause, move, severity = _why_values(many.ranks[0], many.at(number))
+def _loss_verdict(parallel: Trace, single: Trace, number: int, off: float, bound: float) -> Verdict:
+    first, second = mean_loss(parallel.at(number)), mean_loss(single.at(number))
+    cause, move, severity = _why_values(parallel.ranks[0], parallel.at(number))
     return Verdict(
         kind="loss-differs",
         part="loss",
         step=number + 1,
         severity=severity,
         what="the mean loss of the ranks",
-        evidence=f"On the same samples it is {first:.6g} on {many.label} and {second:.6g} on "
-        f"{one.label}: {off:.2g} relative.",
+        evidence=f"On the same samples it is {first:.6g} on {parallel.label} and {second:.6g} on "
+        f"{single.label}: {off:.2g} relative.",
         bound=f"Rounding explains {bound:.1g} ({_SLACK} epsilon, of float32 times the root of "
         f"the longest sum{f', times {_GROWS} with each step' if number else ''}).",
         cause=cause,
@@ -210,10 +221,10 @@ def _loss_verdict(many: Trace, one: Trace, number: int, off: float, bound: float
 
 
 def _gradient_verdict(
-    many: Trace, one: Trace, farthest: tuple[str, float, float], bound: float, size: int
+    parallel: Trace, single: Trace, farthest: tuple[str, float, float], bound: float, size: int
 ) -> Verdict:
     name, off, factor = farthest
-    cause, move, severity = _why_values(many.ranks[0], many.at(0))
+    cause, move, severity = _why_values(parallel.ranks[0], parallel.at(0))
     if size > 1 and abs(factor * size - 1) < 0.1:
         cause = (
             "The loss is a sum over the batch, and the exchange averages: the gradient shrinks "
@@ -228,8 +239,8 @@ def _gradient_verdict(
         part="gradients",
         severity=severity,
         what=name,
-        evidence=f"On the same samples the gradients on {many.label} are {factor:.3g} times those "
-        f"on {one.label}; {name} differs by {off:.2g} relative.",
+        evidence=f"On the same samples the gradients on {parallel.label} are {factor:.3g} times "
+        f"those on {single.label}; {name} differs by {off:.2g} relative.",
         bound=f"Rounding explains {bound:.1g} ({_GROWS * _SLACK} epsilon, of float32 times the "
         "root of the longest sum).",
         cause=cause,

@@ -19,16 +19,16 @@ def same_data(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
     """Ranks that should split the data read the same samples."""
     for number in range(trace.steps):
         steps = trace.at(number)
-        for one, other in combinations(range(len(steps)), 2):
-            shared = _shared(steps[one], steps[other])
-            if shared is None or _other_loss(steps[one], steps[other]):
+        for first, second in combinations(range(len(steps)), 2):
+            shared = _shared(steps[first], steps[second])
+            if shared is None or _other_loss(steps[first], steps[second]):
                 continue
-            if 2 * len(shared) > len(set(steps[one].samples)):
-                yield _same(trace, number + 1, (one, other), shared, steps[one])
+            if 2 * len(shared) > len(set(steps[first].samples)):
+                yield _same(trace, number + 1, (first, second), shared, steps[first])
                 return
-    whole = _whole_data(trace, reference)
-    if whole is not None:
-        yield whole
+    verdict = _whole_data(trace, reference)
+    if verdict is not None:
+        yield verdict
 
 
 def _other_loss(step: Step, other: Step) -> bool:
@@ -72,12 +72,17 @@ def _same(trace: Trace, step: int, ranks: tuple[int, int], shared: set[int], see
 def _whole_data(trace: Trace, reference: Trace | None) -> Verdict | None:
     """A plain sampler over as many entries as one rank has: each rank reads all of them."""
     feed = trace.ranks[0].feed
-    alone = reference.ranks[0].feed if reference is not None and reference.ranks else None
-    if feed is None or alone is None or feed["distributed"] is not False or feed["dispatched"]:
+    single_feed = reference.ranks[0].feed if reference is not None and reference.ranks else None
+    if (
+        feed is None
+        or single_feed is None
+        or feed["distributed"] is not False
+        or feed["dispatched"]
+    ):
         return None
     feeds = [rank.feed for rank in trace.ranks]
-    lengths = {None if one is None else one["length"] for one in feeds}
-    if not feed["length"] or lengths != {alone["length"]}:
+    lengths = {None if rank_feed is None else rank_feed["length"] for rank_feed in feeds}
+    if not feed["length"] or lengths != {single_feed["length"]}:
         return None  # a rank with fewer entries has a part of its own
     return Verdict(
         kind="same-data",
@@ -220,16 +225,16 @@ def left_out(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
     feeds = [rank.feed for rank in trace.ranks]
     if any(feed is None or feed["dispatched"] for feed in feeds):
         return
-    known = [feed for feed in feeds if feed is not None]
-    alone = reference.ranks[0].feed if reference is not None and reference.ranks else None
-    mistake = _more_parts(trace, known) or _shards_alone(known, alone) or _dropped(known)
+    present = [feed for feed in feeds if feed is not None]
+    single_feed = reference.ranks[0].feed if reference is not None and reference.ranks else None
+    mistake = _more_parts(trace, present) or _own_shards(present, single_feed) or _dropped(present)
     if mistake is not None:
-        what, evidence, cause, move = mistake
+        subject, evidence, cause, move = mistake
         yield Verdict(
             kind="samples-left-out",
             part="data",
             severity="warning",
-            what=what,
+            what=subject,
             evidence=evidence,
             bound="In an epoch each sample is read once, but for a last batch.",
             cause=cause,
@@ -237,10 +242,10 @@ def left_out(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
         )
 
 
-_Found = tuple[str, str, str, str]
+_Mistake = tuple[str, str, str, str]
 
 
-def _more_parts(trace: Trace, feeds: Sequence[Mapping[str, Any]]) -> _Found | None:
+def _more_parts(trace: Trace, feeds: Sequence[Mapping[str, Any]]) -> _Mistake | None:
     parts, ranks = feeds[0].get("replicas"), len(trace.ranks)
     if not isinstance(parts, int) or parts <= ranks:
         return None
@@ -255,21 +260,21 @@ def _more_parts(trace: Trace, feeds: Sequence[Mapping[str, Any]]) -> _Found | No
     )
 
 
-def _shards_alone(
-    feeds: Sequence[Mapping[str, Any]], alone: Mapping[str, Any] | None
-) -> _Found | None:
+def _own_shards(
+    feeds: Sequence[Mapping[str, Any]], single_feed: Mapping[str, Any] | None
+) -> _Mistake | None:
     """Data sets that the script itself splits."""
-    lengths, whole = [feed["length"] for feed in feeds], (alone or {}).get("length")
-    if not whole or not all(lengths) or lengths == [whole] * len(lengths):
+    lengths, full_length = [feed["length"] for feed in feeds], (single_feed or {}).get("length")
+    if not full_length or not all(lengths) or lengths == [full_length] * len(lengths):
         return None
     if any(feed["distributed"] is not False for feed in feeds):
         return None
-    if whole - sum(lengths) >= len(lengths):
+    if full_length - sum(lengths) >= len(lengths):
         return (
             "the data sets of the ranks",
             (
                 f"They have {', '.join(map(str, lengths))} entries, {sum(lengths)} together; "
-                f"one rank alone has {whole}."
+                f"one rank alone has {full_length}."
             ),
             "The script splits the data by itself, by a fixed size or for more ranks than run.",
             "Use DistributedSampler(dataset), or dataset[rank::world_size].",
@@ -288,7 +293,7 @@ def _shards_alone(
     )
 
 
-def _dropped(feeds: Sequence[Mapping[str, Any]]) -> _Found | None:
+def _dropped(feeds: Sequence[Mapping[str, Any]]) -> _Mistake | None:
     """A loader that drops the same last samples in each epoch."""
     feed = feeds[0]
     length, size, batches = feed["length"], feed["batch_size"], feed.get("batches")

@@ -9,7 +9,8 @@ from workbench.verifying.verdict import Verdict
 
 _ADAPTERS = ("lora", "adapter", "prompt", "ia3", "prefix")
 _MOSTLY = 0.5
-_WHOLE = 0.85  # of a mean: below it the script divides the loss (label smoothing takes up to 0.15)
+# Of a mean: below it the script divides the loss (label smoothing takes up to 0.15).
+_UNDIVIDED = 0.85
 _ROUNDING = 1e-5  # of the largest gradient
 
 
@@ -145,13 +146,15 @@ def wrong_optimizer(trace: Trace) -> Iterator[Verdict]:
     rank = trace.ranks[0]
     if not rank.steps or "DeepSpeedEngine" in rank.wrappers:
         return
-    held, first = set(rank.optimized), rank.steps[0].gradients
+    optimized, first = set(rank.optimized), rank.steps[0].gradients
     missed = [
         name
         for name in rank.trainable
-        if name not in held and (sketch := first.get(name)) and sketch.size
+        if name not in optimized and (sketch := first.get(name)) and sketch.size
     ]
-    if not missed or (rank.outside and not held and "FullyShardedDataParallel" in rank.wrappers):
+    if not missed or (
+        rank.outside and not optimized and "FullyShardedDataParallel" in rank.wrappers
+    ):
         return
     strange = f", and it holds {rank.outside} that no called model has" if rank.outside else ""
     yield Verdict(
@@ -253,8 +256,8 @@ def _follows(rank: RankTrace, name: str, step: Step, after: Sketch) -> bool:
             way = [a - b for a, b in zip(leader.projections, before.projections, strict=True)]
             square = sum(part * part for part in way)
             share = sum(a * b for a, b in zip(moved, way, strict=True)) / square if square else 0.0
-            rest = [a - share * b for a, b in zip(moved, way, strict=True)]
-            if 0 < share <= 1.01 and root_mean_square(rest) < 0.01 * root_mean_square(moved):
+            residual = [a - share * b for a, b in zip(moved, way, strict=True)]
+            if 0 < share <= 1.01 and root_mean_square(residual) < 0.01 * root_mean_square(moved):
                 return True
     return False
 
@@ -278,7 +281,8 @@ def loss_not_divided(trace: Trace) -> Iterator[Verdict]:
         severity="warning",
         what=f"the loss of {count} micro-batches",
         evidence=f"The step added up {count} backward passes of {_losses(step.losses)}; each is "
-        f"the mean over its micro-batch{f' times {weight:.3g}' if weight > 2 - _WHOLE else ''}.",
+        "the mean over its "
+        f"micro-batch{f' times {weight:.3g}' if weight > 2 - _UNDIVIDED else ''}.",
         bound=f"Each of {count} micro-batches is divided by {count}, or a sum by the targets of "
         "the whole step.",
         cause=f"Gradient accumulation without loss / {count}: the gradient is {count} times as "
@@ -300,15 +304,16 @@ def _undivided(step: Step, ranks: int) -> bool:
     Of a sum that the script divides: by its own targets, which vary with the padding, not by those
     of the whole step, which do not.
     """
-    known = [factor for factor in step.factors if factor is not None]
-    if len(known) < len(step.losses) or any(weight < _WHOLE for weight, _ in known):
+    factors = [factor for factor in step.factors if factor is not None]
+    if len(factors) < len(step.losses) or any(weight < _UNDIVIDED for weight, _ in factors):
         return False
-    if not any(summed for _, summed in known):
+    if not any(summed for _, summed in factors):
         return True
     means = any(
-        all(_WHOLE <= weight / times <= 2 - _WHOLE for weight, _ in known) for times in (1, ranks)
+        all(_UNDIVIDED <= weight / times <= 2 - _UNDIVIDED for weight, _ in factors)
+        for times in (1, ranks)
     )
-    return means or len({round(weight / max(1, summed), 9) for weight, summed in known}) > 1
+    return means or len({round(weight / max(1, summed), 9) for weight, summed in factors}) > 1
 
 
 def _losses(values: Sequence[float]) -> str:

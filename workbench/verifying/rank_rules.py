@@ -26,13 +26,16 @@ def rounding(sketch: Sketch) -> float:
 
 def initial_weights(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
     """Copies of one parameter begin with other values."""
-    kept = [rank.weights for rank in trace.ranks]
-    for name in kept[0]:
-        for ranks in copies(name, kept):
-            odd = _odd(kept, name, ranks)
+    weights = [rank.weights for rank in trace.ranks]
+    for name in weights[0]:
+        for ranks in copies(name, weights):
+            odd = _odd(weights, name, ranks)
             if odd is None:
                 continue
-            by, size = distance(kept[ranks[0]][name], kept[odd][name]), kept[odd][name].size
+            by, size = (
+                distance(weights[ranks[0]][name], weights[odd][name]),
+                weights[odd][name].size,
+            )
             wrapped = bool(trace.ranks[0].wrappers)
             yield Verdict(
                 kind="initial-weights",
@@ -52,11 +55,13 @@ def initial_weights(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]
             return
 
 
-def _odd(kept: Sequence[Mapping[str, Sketch | None]], name: str, ranks: list[int]) -> int | None:
+def _odd(
+    sketches: Sequence[Mapping[str, Sketch | None]], name: str, ranks: list[int]
+) -> int | None:
     """The first rank whose copy differs from the first one's."""
-    sketch = kept[ranks[0]].get(name)
+    sketch = sketches[ranks[0]].get(name)
     for rank in ranks[1:]:
-        other = kept[rank].get(name)
+        other = sketches[rank].get(name)
         if sketch is not None and other is not None and sketch.hash != other.hash:
             return rank
     return None
@@ -68,15 +73,16 @@ def exchanged(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
         return
     for number in range(trace.steps):
         steps = trace.at(number)
-        kept = [step.gradients for step in steps]
+        gradients = [step.gradients for step in steps]
         names = [
             name
-            for name in kept[0]
-            for ranks in copies(name, kept)
-            if (odd := _odd(kept, name, ranks)) is not None and _far(kept, name, ranks[0], odd)
+            for name in gradients[0]
+            for ranks in copies(name, gradients)
+            if (odd := _odd(gradients, name, ranks)) is not None
+            and _far(gradients, name, ranks[0], odd)
         ]
         if names:
-            yield _apart(trace, steps, list(dict.fromkeys(names)))
+            yield _gradients_differ(trace, steps, list(dict.fromkeys(names)))
             return
 
 
@@ -85,8 +91,10 @@ def averages_weights(trace: Trace) -> bool:
     for number in range(1, trace.steps):
         before, moved = trace.at(number - 1), [step.moved for step in trace.at(number)]
         for name, value in moved[0].items():
-            hashes = {one.hash for step in before if (one := step.weights.get(name)) is not None}
-            if len(hashes) > 1 and all(one.get(name) == value for one in moved):
+            hashes = {
+                sketch.hash for step in before if (sketch := step.weights.get(name)) is not None
+            }
+            if len(hashes) > 1 and all(weights.get(name) == value for weights in moved):
                 return True
     return False
 
@@ -112,31 +120,33 @@ def own_rates(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
             return
 
 
-def _far(kept: Sequence[Mapping[str, Sketch | None]], name: str, one: int, other: int) -> bool:
-    first, second = kept[one][name], kept[other][name]
+def _far(
+    sketches: Sequence[Mapping[str, Sketch | None]], name: str, rank: int, other_rank: int
+) -> bool:
+    first, second = sketches[rank][name], sketches[other_rank][name]
     assert first is not None
     assert second is not None
     return distance(first, second) > rounding(first)
 
 
-def _apart(trace: Trace, steps: Sequence[Step], names: Sequence[str]) -> Verdict:
+def _gradients_differ(trace: Trace, steps: Sequence[Step], names: Sequence[str]) -> Verdict:
     """Gradients differ: never exchanged, or damaged on the way."""
     name = names[0]
-    ones = [step.gradients[name] for step in steps]
-    first = ones[0]
+    gradients = [step.gradients[name] for step in steps]
+    first = gradients[0]
     odd = next(
-        n for n, sketch in enumerate(ones) if sketch and first and distance(first, sketch) > 0
+        n for n, sketch in enumerate(gradients) if sketch and first and distance(first, sketch) > 0
     )
-    other = ones[odd]
+    other = gradients[odd]
     assert first is not None
     assert other is not None
     own = [step.local.get(name) for step in steps]
-    alone = all(
+    unexchanged = all(
         mine is not None and sketch is not None and distance(mine, sketch) <= rounding(sketch)
-        for mine, sketch in zip(own, ones, strict=True)
+        for mine, sketch in zip(own, gradients, strict=True)
     )
-    kind = "gradients-not-exchanged" if alone else "exchange-damaged"
-    cause, move = _why_apart(trace, steps, names) if alone else _DAMAGED
+    kind = "gradients-not-exchanged" if unexchanged else "exchange-damaged"
+    cause, move = _why_unequal(trace, steps, names) if unexchanged else _DAMAGED
     return Verdict(
         kind=kind,
         part="gradients",
@@ -145,7 +155,7 @@ def _apart(trace: Trace, steps: Sequence[Step], names: Sequence[str]) -> Verdict
         what=name,
         evidence=f"The gradient of {name} that is applied has a norm of {first.size:.3g} on rank 0 "
         f"and {other.size:.3g} on rank {odd}; they differ by {distance(first, other):.3g}"
-        + (", and each is what its rank computed alone" if alone else "")
+        + (", and each is what its rank computed alone" if unexchanged else "")
         + f". So do {len(names)} of {len(steps[0].gradients)} parameters.",
         bound=f"Equal on all ranks; rounding of {first.dtype} explains {rounding(first):.1g}.",
         cause=cause,
@@ -165,7 +175,7 @@ _DAMAGED = (
 )
 
 
-def _why_apart(trace: Trace, steps: Sequence[Step], names: Sequence[str]) -> tuple[str, str]:
+def _why_unequal(trace: Trace, steps: Sequence[Step], names: Sequence[str]) -> tuple[str, str]:
     wrappers = trace.ranks[0].wrappers
     called = steps[0].called
     if steps[0].unsynced >= max(1, len(steps[0].losses)):
@@ -237,21 +247,21 @@ def _lost(means: Mapping[str, Sequence[float]], step: Step) -> Verdict | None:
         gradient, mean = step.gradients[name], means[name]
         assert gradient is not None
         pairs = zip(gradient.projections, mean, strict=True)
-        rest = root_mean_square([a - factor * b for a, b in pairs])
+        residual = root_mean_square([a - factor * b for a, b in pairs])
         size = abs(factor) * root_mean_square(mean)
-        if factor and rest > _LOST * size and rest > 1e-4 * abs(factor) * total:
-            return _not_the_mean(name, step.step, rest, size)
+        if factor and residual > _LOST * size and residual > 1e-4 * abs(factor) * total:
+            return _not_the_mean(name, step.step, residual, size)
     return None
 
 
-def _not_the_mean(name: str, step: int, rest: float, size: float) -> Verdict:
+def _not_the_mean(name: str, step: int, residual: float, size: float) -> Verdict:
     return Verdict(
         kind="exchange-damaged",
         part="gradients",
         step=step,
         what=name,
         evidence=f"The gradient of {name} that all ranks apply differs from the mean of what they "
-        f"computed by {rest:.3g}, of {size:.3g}; those of most parameters do not.",
+        f"computed by {residual:.3g}, of {size:.3g}; those of most parameters do not.",
         bound=f"Within {_LOST:.0%} of the mean, which no rounding reaches.",
         cause=_DAMAGED[0],
         next=_DAMAGED[1],
@@ -263,35 +273,35 @@ def weights_drift(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
     if averages_weights(trace):
         return
     begin = [rank.weights for rank in trace.ranks]
-    alone = _weights_alone(reference)
+    single_weights = _single_rank_weights(reference)
     for number in range(trace.steps):
         steps = trace.at(number)
-        kept = [step.weights for step in steps]
-        for name in (key for key in kept[0] if key in begin[0]):
-            whole = alone.get(name)
-            for ranks in copies(name, kept):
-                if _odd(begin, name, ranks) is not None or _is_shard(begin[0][name], whole):
+        weights = [step.weights for step in steps]
+        for name in (key for key in weights[0] if key in begin[0]):
+            full = single_weights.get(name)
+            for ranks in copies(name, weights):
+                if _odd(begin, name, ranks) is not None or _is_shard(begin[0][name], full):
                     continue
-                odd = _odd(kept, name, ranks)
-                if odd is not None and _far(kept, name, ranks[0], odd):
+                odd = _odd(weights, name, ranks)
+                if odd is not None and _far(weights, name, ranks[0], odd):
                     yield _drifted(steps, name, (ranks[0], odd))
                     return
 
 
-def _weights_alone(reference: Trace | None) -> Mapping[str, Sketch]:
+def _single_rank_weights(reference: Trace | None) -> Mapping[str, Sketch]:
     """The model in one piece, before the first step."""
     if reference is None or not reference.ranks:
         return dict[str, Sketch]()
     return reference.ranks[0].weights
 
 
-def _is_shard(own: Sketch, whole: Sketch | None) -> bool:
+def _is_shard(own: Sketch, full: Sketch | None) -> bool:
     """Whether one rank alone has the parameter in another shape."""
-    return whole is not None and whole.shape != own.shape
+    return full is not None and full.shape != own.shape
 
 
 def _drifted(steps: Sequence[Step], name: str, ranks: tuple[int, int]) -> Verdict:
-    one, other = (steps[rank].weights[name] for rank in ranks)
+    first, second = (steps[rank].weights[name] for rank in ranks)
     rates = {step.lr for step in steps}
     return Verdict(
         kind="weights-drift",
@@ -300,8 +310,8 @@ def _drifted(steps: Sequence[Step], name: str, ranks: tuple[int, int]) -> Verdic
         rank=ranks[1],
         what=name,
         evidence=f"After step {steps[0].step} {name} differs between ranks {ranks[0]} and "
-        f"{ranks[1]} by {distance(one, other):.3g}; before the first step they were equal.",
-        bound=f"Copies are equal; rounding of {one.dtype} explains {rounding(one):.1g}.",
+        f"{ranks[1]} by {distance(first, second):.3g}; before the first step they were equal.",
+        bound=f"Copies are equal; rounding of {first.dtype} explains {rounding(first):.1g}.",
         cause=f"The ranks' learning rates differ: {sorted(map(str, rates))}."
         if len(rates) > 1
         else "The ranks apply different updates to a parameter that all of them hold: clipping by "
@@ -317,18 +327,18 @@ def _drifted(steps: Sequence[Step], name: str, ranks: tuple[int, int]) -> Verdic
 
 def same_shards(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
     """Different parts of one parameter were drawn with the same random numbers."""
-    alone = _weights_alone(reference)
+    single_weights = _single_rank_weights(reference)
     for name, sketch in trace.ranks[0].weights.items():
-        others = [rank.weights.get(name) for rank in trace.ranks[1:]]
-        parts = _is_shard(sketch, alone.get(name)) or any(
-            other is not None and other.piece != sketch.piece for other in others
+        other_weights = [rank.weights.get(name) for rank in trace.ranks[1:]]
+        parts = _is_shard(sketch, single_weights.get(name)) or any(
+            other is not None and other.piece != sketch.piece for other in other_weights
         )
-        for rank, other in enumerate(others, 1):
+        for rank, other in enumerate(other_weights, 1):
             if not parts or other is None or other.hash != sketch.hash or not sketch.spread:
                 continue
             if sketch.offset is not None and other.piece == sketch.piece:
                 continue  # a copy, in a mesh of several dimensions
-            whole = alone.get(name)
+            full = single_weights.get(name)
             yield Verdict(
                 kind="same-shards",
                 part="weights",
@@ -336,7 +346,7 @@ def same_shards(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
                 rank=rank,
                 what=name,
                 evidence=f"Rank {rank}'s part of {name} {_shape(sketch)} is rank 0's, element by "
-                f"element{f'; one rank alone holds {_shape(whole)}' if whole else ''}.",
+                f"element{f'; one rank alone holds {_shape(full)}' if full else ''}.",
                 bound="Parts of one parameter are drawn independently.",
                 cause="The same seed on every tensor-parallel rank: the layer has "
                 f"1/{len(trace.ranks)} of the features that it should have, each several times.",

@@ -32,25 +32,25 @@ def scheduler_steps(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]
 
 def faster_schedule(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
     """The schedule advances as many times faster as there are ranks."""
-    rates, alone = _rates(trace), _rates(reference)
+    rates, single_rates = _rates(trace), _rates(reference)
     times = len(trace.ranks) // trace.split
-    pairs = list(zip(rates, alone[::times], strict=False)) if times > 1 else []
-    if len(pairs) < _ENOUGH or not all(_same(one, other) for one, other in pairs):
+    pairs = list(zip(rates, single_rates[::times], strict=False)) if times > 1 else []
+    if len(pairs) < _ENOUGH or not all(_same(rate, expected) for rate, expected in pairs):
         return
-    if all(_same(one, other) for one, other in zip(rates, alone, strict=False)):
+    if all(_same(rate, expected) for rate, expected in zip(rates, single_rates, strict=False)):
         return
-    ended = next((n for n, rate in enumerate(rates) if not rate and alone[n]), None)
+    ended = next((n for n, rate in enumerate(rates) if not rate and single_rates[n]), None)
     severity: Severity = "note" if trace.ranks[0].accelerate and ended is None else "error"
     end = "" if ended is None else f" From step {ended + 1} on it is 0, which trains nothing."
-    shown = ", ".join(f"{rate:.3g}" for rate in rates[:_ENOUGH])
+    rates_text = ", ".join(f"{rate:.3g}" for rate in rates[:_ENOUGH])
     yield Verdict(
         kind="schedule-too-fast",
         part="schedule",
         step=2,
         severity=severity,
         what="the learning rate",
-        evidence=f"On {trace.label} it is {shown} in the first steps: what one rank that reads as "
-        f"many samples a step has every {times} steps.{end}",
+        evidence=f"On {trace.label} it is {rates_text} in the first steps: what one rank that "
+        f"reads as many samples a step has every {times} steps.{end}",
         bound="Steps that read as many samples have the same learning rate.",
         cause="The scheduler advances once for each rank (Accelerate's does, so that a schedule "
         "counted in the steps of one rank fits), and its length is counted in the steps of all.",
@@ -61,13 +61,19 @@ def faster_schedule(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
 
 def rate_notes(trace: Trace, reference: Trace | None) -> str | None:
     """How the learning rate follows the batch, in a sentence; None where nothing tells."""
-    rates, alone = _rates(trace), _rates(reference)
+    rates, single_rates = _rates(trace), _rates(reference)
     size = sum(step.consumed for step in trace.at(0)) if trace.steps else 0
-    if not rates or not alone or not alone[0] or not size or len(trace.ranks) == trace.split:
+    if (
+        not rates
+        or not single_rates
+        or not single_rates[0]
+        or not size
+        or len(trace.ranks) == trace.split
+    ):
         return None
-    factor = rates[0] / alone[0]
+    factor = rates[0] / single_rates[0]
     steps = f"a step on {trace.label} reads {size} samples, and the learning rate is {rates[0]:.3g}"
-    if not _same(rates[0], alone[0]):
+    if not _same(rates[0], single_rates[0]):
         return f"{steps}, {factor:.3g} times that of one rank: later losses are not compared"
     return (
         f"{steps}, as on one rank: it is not scaled with the number of ranks, which a larger batch "
@@ -83,8 +89,8 @@ def _rates(trace: Trace | None) -> list[float]:
     return [value for value in rates if value is not None] if None not in rates else []
 
 
-def _same(one: float, other: float) -> bool:
-    return abs(one - other) <= _EQUAL * max(abs(one), abs(other))
+def _same(first: float, second: float) -> bool:
+    return abs(first - second) <= _EQUAL * max(abs(first), abs(second))
 
 
 RULES = (scheduler_steps, faster_schedule)

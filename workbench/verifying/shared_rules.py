@@ -13,8 +13,8 @@ def tied_weights_split(trace: Trace, reference: Trace | None) -> Iterator[Verdic
     rank = trace.ranks[0]
     for first, second in _tied_elsewhere(rank, reference) or _equal_at_first(rank):
         for step in rank.steps:
-            one, other = step.weights.get(first), step.weights.get(second)
-            if one is None or other is None or one.hash == other.hash:
+            sketch, twin = step.weights.get(first), step.weights.get(second)
+            if sketch is None or twin is None or sketch.hash == twin.hash:
                 continue
             elsewhere = bool(_tied_elsewhere(rank, reference))
             assert reference is not None or not elsewhere
@@ -24,8 +24,8 @@ def tied_weights_split(trace: Trace, reference: Trace | None) -> Iterator[Verdic
                 part="update",
                 step=step.step,
                 what=f"{first} and {second}",
-                evidence=f"{begun}; after step {step.step} their norms are {one.size:.6g} and "
-                f"{other.size:.6g}, and they have a gradient each.",
+                evidence=f"{begun}; after step {step.step} their norms are {sketch.size:.6g} and "
+                f"{twin.size:.6g}, and they have a gradient each.",
                 bound="Tied weights are one parameter, and stay equal.",
                 cause="The tie was copied and not shared (clone, copy_, load_state_dict), or it "
                 "was lost by moving, loading or wrapping the layers one by one.",
@@ -69,9 +69,11 @@ def buffers_by_rank(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]
     if broadcast or first.batch_norm <= first.sync_batch_norm:
         return
     for number in range(trace.steps):
-        kept = [step.buffers for step in trace.at(number)]
+        buffers = [step.buffers for step in trace.at(number)]
         odd = [
-            name for name in kept[0] if any(counts.get(name) != kept[0][name] for counts in kept)
+            name
+            for name in buffers[0]
+            if any(counts.get(name) != buffers[0][name] for counts in buffers)
         ]
         if odd:
             off = "DDP is made with broadcast_buffers=False" if first.own_buffers else ""
@@ -82,7 +84,7 @@ def buffers_by_rank(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]
                 severity="warning",
                 what=odd[0],
                 evidence=f"After step {number + 1} {odd[0]} differs between the ranks, as do "
-                f"{len(odd)} of {len(kept[0])} buffers; {off or 'nothing broadcasts buffers'}.",
+                f"{len(odd)} of {len(buffers[0])} buffers; {off or 'nothing broadcasts buffers'}.",
                 bound="Copies of one model evaluate alike; DDP gives rank 0's buffers to all in "
                 "each forward pass.",
                 cause="Each rank's BatchNorm keeps running statistics of its own samples alone: "

@@ -141,10 +141,10 @@ class Step:
         drawn = {batch.indices or () for batch in self.batches if batch.drawn and batch.fresh}
         if drawn:
             return sum(map(len, drawn))
-        given: dict[int, int] = {}
+        counts: dict[int, int] = {}
         for batch in self.batches:
-            given[batch.model] = given.get(batch.model, 0) + len(batch.samples) * batch.fresh
-        return max(given.values(), default=0)
+            counts[batch.model] = counts.get(batch.model, 0) + len(batch.samples) * batch.fresh
+        return max(counts.values(), default=0)
 
     @property
     def indices(self) -> tuple[int, ...] | None:
@@ -263,16 +263,16 @@ def read_trace(directory: Path, label: str, split: int = 1) -> Trace:
 
 
 def _rank(document: Mapping[str, Any]) -> RankTrace:
-    values = _known(RankTrace, document)
+    values = _fields_of(RankTrace, document)
     values["steps"] = tuple(_step(step) for step in document.get("steps", ()))
     values["weights"] = _sketches(document.get("weights"))
     return RankTrace(**values)
 
 
 def _step(document: Mapping[str, Any]) -> Step:
-    values = _known(Step, document)
+    values = _fields_of(Step, document)
     values["batches"] = tuple(
-        Batch(**_known(Batch, batch)) for batch in document.get("batches", ())
+        Batch(**_fields_of(Batch, batch)) for batch in document.get("batches", ())
     )
     for name in ("gradients", "local", "weights"):
         values[name] = _sketches(document.get(name))
@@ -282,12 +282,12 @@ def _step(document: Mapping[str, Any]) -> Step:
 def _sketches(document: Any) -> dict[str, Any]:
     sketches = cast("Mapping[str, Any]", document or {})
     return {
-        name: None if value is None else Sketch(**_known(Sketch, value))
+        name: None if value is None else Sketch(**_fields_of(Sketch, value))
         for name, value in sketches.items()
     }
 
 
-def _known(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
+def _fields_of(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
     """The fields of a class that a document has; lists become tuples."""
     names = {field.name for field in fields(kind)}
     return {
@@ -300,8 +300,8 @@ def _known(kind: type, document: Mapping[str, Any]) -> dict[str, Any]:
 def copies(name: str, tensors: Sequence[Mapping[str, Any]]) -> Iterator[list[int]]:
     """Ranks that hold the same piece of a parameter, together; only those of more than one."""
     groups: dict[Any, list[int]] = {}
-    for rank, kept in enumerate(tensors):
-        sketch = kept.get(name)
+    for rank, by_name in enumerate(tensors):
+        sketch = by_name.get(name)
         if sketch is not None:
             groups.setdefault((sketch.shape, sketch.piece), []).append(rank)
     yield from (ranks for ranks in groups.values() if len(ranks) > 1)

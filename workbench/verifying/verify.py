@@ -170,19 +170,19 @@ class _Bench:
         """Run, read, compare."""
         options = self.options
         size = max(options.ranks)
-        many = self._trace(options.strategy[-1], size)
-        other = self._other(many, size)
-        verdicts = judge(many, other)
+        parallel = self._trace(options.strategy[-1], size)
+        other = self._other(parallel, size)
+        verdicts = judge(parallel, other)
         comparison = Comparison(steps=0, why="the script does not run in the other configuration")
         if other is not None:
             if len(other.ranks) > 1:
-                known = {verdict.kind for verdict in verdicts}
-                verdicts += [verdict for verdict in judge(other, None) if verdict.kind not in known]
-            comparison, values = compare(many, other)
-            verdicts += self._repeatable(many, values) if values else []
-            rates = rate_notes(many, other if len(other.ranks) == 1 else None)
+                kinds = {verdict.kind for verdict in verdicts}
+                verdicts += [verdict for verdict in judge(other, None) if verdict.kind not in kinds]
+            comparison, values = compare(parallel, other)
+            verdicts += self._repeatable(parallel, values) if values else []
+            rates = rate_notes(parallel, other if len(other.ranks) == 1 else None)
             self.notes += [rates] if rates else []
-        if any(rank.dropouts or rank.eval_dropouts for rank in many.ranks):
+        if any(rank.dropouts or rank.eval_dropouts for rank in parallel.ranks):
             self.notes.append("dropout is off in these runs, so that they can be compared")
         self.notes.append(
             "torch.compile is off (TORCHDYNAMO_DISABLE=1); random numbers that the script does not "
@@ -191,14 +191,14 @@ class _Bench:
         return Verification(
             script=self.script,
             runs=tuple(self.runs),
-            steps=many.steps,
+            steps=parallel.steps,
             comparison=comparison,
             verdicts=tuple(sorted(verdicts, key=lambda verdict: verdict.place)),
             notes=tuple(self.notes),
             kept=self.options.keep,
         )
 
-    def _other(self, many: Trace, size: int) -> Trace | None:
+    def _other(self, parallel: Trace, size: int) -> Trace | None:
         """The run to compare with; None where the script does not run so."""
         options = self.options
         strategies = list(options.strategy)
@@ -206,23 +206,23 @@ class _Bench:
             if len(strategies) > 1:
                 return self._trace(strategies[0], size)
             fewer = min(options.ranks)
-            factor = size // many.split // max(1, fewer) if fewer < size else 1
-            arguments, batch = self._larger(many, factor)
+            factor = size // parallel.split // max(1, fewer) if fewer < size else 1
+            arguments, batch = self._larger(parallel, factor)
             return self._trace(strategies[-1], fewer, batch, arguments)
         except VerifyError as error:
             self.notes.append(f"not compared with another run: {str(error).splitlines()[0]}")
             return None
 
-    def _larger(self, many: Trace, factor: int) -> tuple[tuple[str, ...], list[int] | None]:
+    def _larger(self, parallel: Trace, factor: int) -> tuple[tuple[str, ...], list[int] | None]:
         """Arguments, and batch sizes of loaders, with which fewer ranks read as many samples."""
-        feed = many.ranks[0].feed
+        feed = parallel.ranks[0].feed
         size = feed.get("batch_size") if feed is not None else None
         if factor <= 1 or size:
             return self.arguments, [size, size * factor] if size and factor > 1 else None
-        given = batch_argument(self.arguments)
-        if given is not None:
-            return tuple(given.replaced(self.arguments, given.value * factor)), None
-        target, batches = resolve(self.script), many.ranks[0].steps[0].batches
+        batch_option = batch_argument(self.arguments)
+        if batch_option is not None:
+            return tuple(batch_option.replaced(self.arguments, batch_option.value * factor)), None
+        target, batches = resolve(self.script), parallel.ranks[0].steps[0].batches
         option = declared_option(target.path)
         seen = (option.default if option else None) or len(batches[0].samples if batches else ())
         name = _RECIPES if target.recipe else None if option is None else option.name
@@ -230,13 +230,13 @@ class _Bench:
             return self.arguments, None
         return (*self.arguments, f"{name}={seen * factor}"), None
 
-    def _repeatable(self, many: Trace, values: list[Verdict]) -> list[Verdict]:
+    def _repeatable(self, parallel: Trace, values: list[Verdict]) -> list[Verdict]:
         """Values that differ are a note where the script does not repeat itself either."""
-        again, _ = compare(many, self._trace(self.options.strategy[-1], len(many.ranks)))
+        again, _ = compare(parallel, self._trace(self.options.strategy[-1], len(parallel.ranks)))
         noise = max(again.loss or 0.0, again.gradient or 0.0)
         if again.why == NO_NUMBERS or (again.steps and noise <= (again.bound or 0.0)):
             return values
-        own = f"two runs of {many.label} differ by {noise:.2g}" if again.steps else again.why
+        own = f"two runs of {parallel.label} differ by {noise:.2g}" if again.steps else again.why
         cause = f"The script does not repeat itself: {own}."
         return [replace(verdict, severity="note", cause=cause) for verdict in values]
 
@@ -255,12 +255,12 @@ class _Bench:
         name = "single" if ranks == 1 else strategy
         layout = Strategy.parse(name, ranks)
         label = "1 rank" if ranks == 1 else f"{ranks} ranks, {strategy}"
-        what = label if batch is None else f"{label}, batches of {batch[1]} instead of {batch[0]}"
+        title = label if batch is None else f"{label}, batches of {batch[1]} instead of {batch[0]}"
         if arguments is not None and arguments != self.arguments:
-            what += f", {arguments[-1]}"
-        asked = json.dumps({"steps": self.options.steps, "batch": batch})
-        variables = {VARIABLE: asked, "TORCHDYNAMO_DISABLE": "1"}
-        wanted = request(
+            title += f", {arguments[-1]}"
+        settings = json.dumps({"steps": self.options.steps, "batch": batch})
+        variables = {VARIABLE: settings, "TORCHDYNAMO_DISABLE": "1"}
+        prepared = request(
             self.script,
             self.arguments if arguments is None else arguments,
             strategy=name,
@@ -271,19 +271,19 @@ class _Bench:
             store=self.store,
             environment=variables | (SINGLE_PROCESS_VARIABLES if ranks == 1 else {}),
         )
-        run = start(replace(wanted, part_of="verify"))
-        self.runs.append(what)
-        self._await(run, what)
+        run = start(replace(prepared, part_of="verify"))
+        self.runs.append(title)
+        self._await(run, title)
         trace = read_trace(run.directory, label, layout.tp * layout.cp * layout.pp)
         if len(trace.ranks) < ranks or not trace.steps:
-            raise _why(run, trace, what)
+            raise _why(run, trace, title)
         if run.status.outcome == "failed" and trace.steps < self.options.steps:
-            self.notes.append(f"{what}: failed after step {trace.steps}: {run.status.message}")
+            self.notes.append(f"{title}: failed after step {trace.steps}: {run.status.message}")
         return trace
 
-    def _await(self, run: Run, what: str) -> None:
+    def _await(self, run: Run, title: str) -> None:
         try:
-            self._watch(run, what)
+            self._watch(run, title)
         except VerifyError:
             raise
         except BaseException as error:  # a Ctrl-C, or `on_progress` wants it to end
@@ -294,19 +294,19 @@ class _Bench:
             raise
         self._settle(run)
 
-    def _watch(self, run: Run, what: str) -> None:
+    def _watch(self, run: Run, title: str) -> None:
         begun = time.monotonic()
         while run.status.live:
             if time.monotonic() - begun > self.options.timeout:
                 evidence = [f"{finding.evidence} {finding.cause}" for finding in run.findings()]
                 run.stop(now=True)
                 raise VerifyError(
-                    f"{what}: not done within {self.options.timeout:g} s. "
+                    f"{title}: not done within {self.options.timeout:g} s. "
                     + (evidence[0] if evidence else "Give a smaller batch or a longer --timeout."),
                     last_output(run),
                 )
             steps = (run.view() or {}).get("steps") or 0
-            self.on_progress(f"{what}: step {steps}" if steps else f"{what}: starting")
+            self.on_progress(f"{title}: step {steps}" if steps else f"{title}: starting")
             time.sleep(_POLL_SECONDS)
 
     def _settle(self, run: Run) -> None:
@@ -317,20 +317,20 @@ class _Bench:
             time.sleep(_POLL_SECONDS)
 
 
-def _why(run: Run, trace: Trace, what: str) -> VerifyError:
+def _why(run: Run, trace: Trace, title: str) -> VerifyError:
     status, log = run.status, last_output(run)
     if status.outcome in {"succeeded", "no-steps"}:
         if starts_ranks(RunPaths(run.directory)):
             return VerifyError(
-                f"{what}: the script starts its ranks itself (torch.multiprocessing), so each of "
+                f"{title}: the script starts its ranks itself (torch.multiprocessing), so each of "
                 "them would start as many again. Verify the function that it starts, as a script "
                 "that takes RANK and WORLD_SIZE from torchrun.",
                 log,
             )
         return VerifyError(
-            f"{what}: {len(trace.ranks)} ranks were seen, with {trace.steps} optimizer steps. Give "
-            "the script arguments with which it trains.",
+            f"{title}: {len(trace.ranks)} ranks were seen, with {trace.steps} optimizer steps. "
+            "Give the script arguments with which it trains.",
             log,
         )
     text = (status.message or "").partition("; the full traceback is in ")[0].rstrip(".")
-    return VerifyError(f"{what}: the script ended before it was verified. {text}.", log)
+    return VerifyError(f"{title}: the script ended before it was verified. {text}.", log)

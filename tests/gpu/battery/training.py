@@ -179,7 +179,7 @@ def _host(setup: Setup) -> Cluster:
 def step_times(precision: str, setup: Setup) -> Report:
     """Ten sizes in one process: the median step beside the one predicted from the calibration."""
     import workbench as wb
-    from workbench.compare.calibration.calibrate import kept
+    from workbench.compare.calibration.calibrate import stored_calibration
     from workbench.estimate.host_step import predict_step
 
     if setup.on_gpu and precision == "fp8":
@@ -189,7 +189,7 @@ def step_times(precision: str, setup: Setup) -> Report:
             f"{precision} steps need a GPU that computes: they are predicted for one"
         )
     host = _host(setup)
-    calibration = kept(setup.store, cluster=host, cpu=not setup.on_gpu)
+    calibration = stored_calibration(setup.store, cluster=host, cpu=not setup.on_gpu)
     if calibration is None and not setup.on_gpu:
         raise NotAvailable("steps on a CPU are predicted from a calibration: run that case first")
     rows = []

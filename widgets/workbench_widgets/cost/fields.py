@@ -11,7 +11,7 @@ from workbench_widgets.controls import (
     number,
     of_job,
     of_option,
-    rest,
+    remaining_options,
     select,
     slider,
 )
@@ -53,10 +53,10 @@ def fields() -> list[dict[str, Any]]:
         },
         {"title": "Storage, egress, idle time", "open": False, "fields": _extras()},
     ]
-    shown = (
+    own_fields = (
         field for name, field in OWN.items() if name != "offer"
-    )  # taken in the table of offers
-    return [*groups, rest(groups, [*shown, *job_options()])]
+    )  # chosen in the table of offers
+    return [*groups, remaining_options(groups, [*own_fields, *job_options()])]
 
 
 def _own(*names: str) -> list[dict[str, Any]]:
@@ -64,13 +64,13 @@ def _own(*names: str) -> list[dict[str, Any]]:
 
 
 def _machines() -> list[dict[str, Any]]:
-    known = ("", *prices.providers())
+    providers = ("", *prices.providers())
     return [
         gpu_field("GPU", "search", "name of a GPU"),
         of_job("gpus", "GPUs per node"),
         of_job("nodes", "Nodes"),
         select("strategy", "Strategy", STRATEGIES),
-        select("provider", "Provider", known, {"": "cheapest"}),
+        select("provider", "Provider", providers, {"": "cheapest"}),
         *_own("usd_per_hour", "spot_usd_per_hour", "spot"),
     ]
 

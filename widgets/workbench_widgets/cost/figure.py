@@ -91,7 +91,7 @@ def _spot(cost: RunCost) -> dict[str, Any]:
         ("spot", answer.usd if answer.offered else None, answer.wall_hours, cost.spot),
     )
     most = max((usd for _, usd, _, _ in kinds if usd), default=0.0)
-    given = answer.interruption_hours
+    interruption_hours = answer.interruption_hours
     return {
         "rows": [
             {
@@ -104,7 +104,7 @@ def _spot(cost: RunCost) -> dict[str, Any]:
         ],
         "verdict": answer.verdict,
         "break_even": format_hours(answer.break_even_hours),
-        "lives": UNKNOWN if given is None else format_hours(given),
+        "lives": UNKNOWN if interruption_hours is None else format_hours(interruption_hours),
     }
 
 

@@ -14,13 +14,13 @@ from workbench.units import UNKNOWN, format_between, format_seconds, format_usd
 
 def bill(cost: RunCost) -> dict[str, Any]:
     """Every term that is used with its arithmetic, source and date; `share` of what is known."""
-    known = cost.usd_known or 0.0
+    known_usd = cost.usd_known or 0.0
     terms = [
         {
             "name": term.name,
             "usd": term.usd,
             "says": format_usd(term.usd),
-            "share": term.usd / known if term.usd and known else None,
+            "share": term.usd / known_usd if term.usd and known_usd else None,
             "how": term.how,
             "source": term.source,
             "date": term.date,

@@ -148,10 +148,10 @@ def start(
     ranks: int = 2,
 ) -> wb.Run:
     """Start the training that is to be broken: `ranks` CPU processes, some 20 steps a second."""
-    given = {"steps": steps, "step-ms": step_ms, "checkpoint-every": checkpoint_every}
+    options = {"steps": steps, "step-ms": step_ms, "checkpoint-every": checkpoint_every}
     return wb.launch(
         SCRIPT,
-        [word for flag, value in given.items() for word in (f"--{flag}", str(value))],
+        [word for flag, value in options.items() for word in (f"--{flag}", str(value))],
         strategy="ddp",
         processes=ranks,
         cpu=True,
@@ -215,9 +215,9 @@ def wait_for_finding(run: Any, *kinds: str, seconds: float = 120.0) -> dict[str,
             if finding["kind"] in kinds:
                 return finding
         time.sleep(0.2)
-    others = ", ".join(finding["kind"] for finding in run.view()["findings"]) or "none"
+    kinds_seen = ", ".join(finding["kind"] for finding in run.view()["findings"]) or "none"
     raise wb.WorkbenchError(
-        f"No finding {' or '.join(kinds)} within {seconds:g} s; findings: {others}."
+        f"No finding {' or '.join(kinds)} within {seconds:g} s; findings: {kinds_seen}."
     )
 
 

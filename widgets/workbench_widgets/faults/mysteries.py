@@ -5,7 +5,7 @@
     print(cases["A"].grade((1, "optimizer", "slow rank")))
 
 What is shown is what the rules read; their findings stay closed until an answer is right. The
-answers are kept as hashes, so that nobody reads one by accident.
+answers are kept as hashes, so that they are not read by accident.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _HINTS = {
 _PARTS = tuple(_HINTS)
 _STEPS = 40  # shown
 Answer = tuple[int | None, str, str]
-"""Rank (None = no one), phase, cause."""
+"""Rank (None = no rank), phase, cause."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +91,10 @@ class Mystery:
         """
         if answer is None:
             return f"{self.name}: not answered yet"
-        given = dict(zip(_PARTS, _checked(answer), strict=True))
-        wrong = [part for part in _PARTS if _seal(self.name, part, given[part]) != self.seals[part]]
+        answers = dict(zip(_PARTS, _checked(answer), strict=True))
+        wrong = [
+            part for part in _PARTS if _seal(self.name, part, answers[part]) != self.seals[part]
+        ]
         if not wrong:
             return f"{self.name}: right.\n  {self.explain()}"
         lines = [f"{self.name}: {', '.join(wrong)} wrong."]
@@ -110,7 +112,7 @@ def sealed(folder: Path | None = None) -> dict[str, Mystery]:
         for file, text in value["files"].items():
             (paths.directory / file).write_text(text, encoding="utf-8")
         by_name[name] = Mystery(
-            name=name, paths=paths, seals=value["seals"], explain=_said_of(paths)
+            name=name, paths=paths, seals=value["seals"], explain=_explanation_of(paths)
         )
     return by_name
 
@@ -150,7 +152,10 @@ def live(
         run.stop()
     paths = RunPaths(Path(run.directory))
     return Mystery(
-        name=name, paths=paths, seals=seals(name, (rank, phase, cause)), explain=_said_of(paths)
+        name=name,
+        paths=paths,
+        seals=seals(name, (rank, phase, cause)),
+        explain=_explanation_of(paths),
     )
 
 
@@ -175,24 +180,24 @@ def _checked(answer: Sequence[object]) -> Sequence[object]:
     example = '(1, "optimizer", "slow rank")'
     if isinstance(answer, str) or len(answer) != len(_PARTS):
         raise wb.UsageError(f"The answer is {answer!r}; give rank, phase and cause: {example}.")
-    for part, given, known in (
+    for part, value, allowed in (
         ("phase", answer[1], [*PHASES, *EVERYWHERE]),
         ("cause", answer[2], list(CAUSES)),
     ):
-        if given not in known:
-            raise wb.UsageError(f"There is no {part} {given!r}. Choose from: {', '.join(known)}.")
+        if value not in allowed:
+            raise wb.UsageError(f"There is no {part} {value!r}. Choose from: {', '.join(allowed)}.")
     return answer
 
 
-def _said_of(paths: RunPaths) -> Callable[[], str]:
-    def said() -> str:
+def _explanation_of(paths: RunPaths) -> Callable[[], str]:
+    def explanation() -> str:
         listed = [finding for finding in diagnose_offline(paths) if finding.kind in _CAUSE_OF]
         if not listed:
             return "The rules found nothing either: uneven steps alone are not a finding."
         finding = listed[0]
         return f"{finding.kind}: {finding.cause}\n  {finding.evidence}"
 
-    return said
+    return explanation
 
 
 def _latest(paths: RunPaths) -> ArrivalWindow:
@@ -201,7 +206,7 @@ def _latest(paths: RunPaths) -> ArrivalWindow:
     windows = [window for line in lines if (window := read_window(line)) is not None]
     chosen: list[ArrivalWindow] = []
     for window in reversed(windows):
-        if sum(taken.steps for taken in chosen) >= _STEPS:
+        if sum(earlier.steps for earlier in chosen) >= _STEPS:
             break
         chosen.append(window)
     merged = combined(chosen[::-1])

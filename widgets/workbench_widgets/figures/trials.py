@@ -13,8 +13,8 @@ from workbench.errors import UsageError
 from workbench.units import format_bytes, format_count, format_seconds
 from workbench_widgets.figures.theme import GREY, SERIES, dress, ink
 
-_TAKEN, _OTHER = "#1a7f5a", "#1668c7"
-_KEPT = 0.02
+_CHOSEN, _OTHER = "#1a7f5a", "#1668c7"
+_LOSS_TOLERANCE = 0.02
 """Share of the uncompressed loss by which another may differ and still be called the same."""
 _NAMES = {"batch-size": "Micro-batch", "accumulate": "Accumulation", "workers": "Loader workers"}
 
@@ -33,7 +33,7 @@ def tuning_figure(tuning: Tuning) -> go.Figure:
     unit = "steps/s" if tuning.kind == "workers" else "samples/s"
     pairs = list(zip(tuning.results, tuning.rates, strict=True))
     good = [(result, rate) for result, rate in pairs if rate is not None]
-    colours = [_TAKEN if result.value == tuning.best else _OTHER for result, _ in good]
+    colours = [_CHOSEN if result.value == tuning.best else _OTHER for result, _ in good]
     figure = go.Figure(
         go.Bar(
             x=[str(result.value) for result, _ in good],
@@ -125,10 +125,12 @@ def _trade(results: Sequence[TrialResult], plain: TrialResult | None) -> str:
     """What sends least at the same loss."""
     if plain is None or plain.loss is None or not plain.sent_bytes:
         return "Trade-off of fewer bytes"
-    kept = [result for result in results if (result.loss or 0) <= (1 + _KEPT) * plain.loss]
-    least = min(kept, key=lambda result: result.sent_bytes or 0)
+    comparable = [
+        result for result in results if (result.loss or 0) <= (1 + _LOSS_TOLERANCE) * plain.loss
+    ]
+    least = min(comparable, key=lambda result: result.sent_bytes or 0)
     if least is plain:
-        return f"Fewer bytes cost more than {_KEPT:.0%} of the loss, after these steps"
+        return f"Fewer bytes cost more than {_LOSS_TOLERANCE:.0%} of the loss, after these steps"
     share = (least.sent_bytes or 0) / plain.sent_bytes
     return f"{least.value}: {share:.1%} of the bytes, loss {(least.loss or 0) - plain.loss:+.3f}"
 

@@ -11,7 +11,7 @@ from typing import Any
 import traitlets
 
 import workbench as wb
-from workbench.compare.calibration.calibrate import USUAL_SECONDS, calibrate, kept
+from workbench.compare.calibration.calibrate import USUAL_SECONDS, calibrate, stored_calibration
 from workbench.errors import sentence
 from workbench.estimate import calibration as measured
 from workbench.estimate.calibration_check import Line, amount, lines, troubles
@@ -62,7 +62,7 @@ class Calibration(Face):
         self._cpu, self._seconds = cpu, seconds
         self._busy = threading.Lock()
         self._shown_at = 0.0
-        self.result = kept(self.store, cpu=cpu)
+        self.result = stored_calibration(self.store, cpu=cpu)
         config = store_config(self.store, face="calibration.js")
         super().__init__(config, shown=view(self.result), stacks=self._stacks())
 
@@ -125,13 +125,13 @@ class Calibration(Face):
         super().close()
 
     def __repr__(self) -> str:
-        shown = self.shown
-        text = [shown["title"], shown["when"], shown["says"]]
+        view = self.shown
+        text = [view["title"], view["when"], view["says"]]
         text += [
             f"  {row['name']:<36}{row['measured']:>15}{row['catalog']:>15}{row['ratio']:>8}"
-            for row in shown["rows"]
+            for row in view["rows"]
         ]
-        text += [f"! {trouble['what']} {trouble['next']}" for trouble in shown["troubles"]]
+        text += [f"! {trouble['what']} {trouble['next']}" for trouble in view["troubles"]]
         text += [f"measured: {stack}" for stack in self.stacks]
         return "\n".join(line for line in text if line)
 
@@ -140,14 +140,14 @@ def view(
     result: measured.Calibration | None, *, state: str = "idle", text: str = ""
 ) -> dict[str, Any]:
     """What the page draws, as plain values."""
-    shown = {"state": state, "share": 0.0, "says": text, "rows": [], "troubles": []}
+    document = {"state": state, "share": 0.0, "says": text, "rows": [], "troubles": []}
     if result is None:
-        return {**shown, "title": "This host", "when": "" if text else _NEVER, "compared": False}
+        return {**document, "title": "This host", "when": "" if text else _NEVER, "compared": False}
     device = f"{result.gpus} x {result.device_name}" if result.gpus else result.device_name or "CPU"
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(result.measured_at))
     table = lines(result)
     return {
-        **shown,
+        **document,
         "title": f"{result.host}: {device}, {result.cores} cores",
         "when": f"Measured here on {when}, in {format_seconds(result.seconds)}, "
         f"torch {result.versions.get('torch', 'n/a')}.",

@@ -26,7 +26,7 @@ from workbench_widgets.options import refuse_unknown
 _SIZES = {name: size for name, size in declared(Sizes).items() if name != "global_batch"}
 """The controls of a study beside what runs; a script's global batch is for the command."""
 _FIELDS = ("target", "arguments", "strategy", *_SIZES)
-_KEPT = tuple(name for name in LAUNCHED if name not in _FIELDS)
+_LAUNCH_NAMES = tuple(name for name in LAUNCHED if name not in _FIELDS)
 _CAUSES = {
     "compute": "compute",
     "communication": "exchange",
@@ -56,11 +56,11 @@ class ScalingStudy(Face):
     _stop: threading.Event | None = None
 
     def __init__(self, target: str = "gpt", arguments: str = "", **options: Any) -> None:
-        allowed = (*_FIELDS, *_KEPT)
+        allowed = (*_FIELDS, *_LAUNCH_NAMES)
         refuse_unknown("ScalingStudy", options, allowed)
         self.store = Path(wb.Store(options.get("store")).root)
         self.study: Study | None = None
-        self._kept = {name: options[name] for name in _KEPT if name in options}
+        self._launch_options = {name: options[name] for name in _LAUNCH_NAMES if name in options}
         self._thread: threading.Thread | None = None
         first = {name: text_of(options.get(name, size.default)) for name, size in _SIZES.items()}
         if "to" not in options:
@@ -103,15 +103,15 @@ class ScalingStudy(Face):
 
     def _run(self) -> None:
         try:
-            given = {name: text.strip() for name, text in self.fields.items()}
+            values = {name: text.strip() for name, text in self.fields.items()}
             self.study = scale(
-                given.pop("target"),
-                shlex.split(given.pop("arguments")),
-                **{**self._kept, **given, "strategy": given["strategy"] or None},
+                values.pop("target"),
+                shlex.split(values.pop("arguments")),
+                **{**self._launch_options, **values, "strategy": values["strategy"] or None},
                 on_progress=self._show_progress,
                 stop=self._stop,
             )
-            self.state = {**_shown(self.study), "busy": False}
+            self.state = {**_document(self.study), "busy": False}
         except StudyStoppedError as error:
             self.state = {**self.state, "busy": False, "now": "", "note": str(error)}
         except Exception as error:  # noqa: BLE001 - whatever it is, the form has to say it
@@ -162,7 +162,7 @@ def _idle(note: str) -> dict[str, Any]:
     }
 
 
-def _shown(study: Study) -> dict[str, Any]:
+def _document(study: Study) -> dict[str, Any]:
     """The study's figures and words, ready to be drawn."""
     failed = [
         f"{result.label}: {result.outcome}, {result.problem}"

@@ -211,21 +211,21 @@ class Arguments(Face):
             self._show()
 
     def _show(self) -> None:
-        known = self.reading.known
+        script_options = self.reading.known
         try:
-            values, problem = values_in(self.value, known), ""
+            values, problem = values_in(self.value, script_options), ""
         except wb.UsageError as error:
             values, problem = {}, str(error)
-        own = problems_in(values, known)
-        changed = [option.name for option in all_options(known) if option.name in values]
+        own = problems_in(values, script_options)
+        changed = [option.name for option in all_options(script_options) if option.name in values]
         self.controls = {
             "text": self.value,
-            "values": shown_values(values, known),
+            "values": shown_values(values, script_options),
             "problems": {**self._of_look, **own, **self._of_move, _TEXT: problem},
             "changed": changed,
             "missing": [
                 option.name
-                for option in all_options(known)
+                for option in all_options(script_options)
                 if option.required and option.name not in values
             ],
         }

@@ -79,7 +79,7 @@ class Export(Calculator):
         choice = ExportChoice.from_options({"what": str(what), **options})
         self._store = store if isinstance(store, wb.Store) else wb.Store(store)
         self._made: Files | None = None
-        super().__init__(choice, face="export.js", groups=_fields(self._known()))
+        super().__init__(choice, face="export.js", groups=_fields(self._targets()))
 
     @property
     def export(self) -> Files | None:
@@ -101,7 +101,7 @@ class Export(Calculator):
         self.saved = f"{len(written)} files in {folder}"
         return written
 
-    def _known(self) -> Sequence[str]:
+    def _targets(self) -> Sequence[str]:
         return [*wb.recipes.recipes(), *self._store.ids()[:50]]
 
     def _figure(self) -> dict[str, Any]:
@@ -162,18 +162,18 @@ class Export(Calculator):
 
     def _text(self) -> str:
         """The files as text."""
-        shown = self.figure
-        if not shown:
+        figure = self.figure
+        if not figure:
             return "Export"
-        lines = [shown["headline"], shown["setting"]]
+        lines = [figure["headline"], figure["setting"]]
         lines += [
-            f"Refused: {refusal['reason']} {refusal['instead']}" for refusal in shown["refused"]
+            f"Refused: {refusal['reason']} {refusal['instead']}" for refusal in figure["refused"]
         ]
-        lines += [f"Note: {note}" for note in shown["notes"]]
-        for file in shown["files"]:
+        lines += [f"Note: {note}" for note in figure["notes"]]
+        for file in figure["files"]:
             lines += ["", f"# {file['name']}", file["text"].rstrip("\n")]
-        if shown["next"]:
-            lines += ["", "Type:", *(f"  {line}" for line in shown["next"])]
+        if figure["next"]:
+            lines += ["", "Type:", *(f"  {line}" for line in figure["next"])]
         return "\n".join(lines)
 
 
@@ -196,14 +196,14 @@ def _rows(job: EngineJob) -> list[Any]:
     return [place for place in places() if job.provider in {None, place.provider}]
 
 
-def _fields(known: Sequence[str]) -> list[dict[str, Any]]:
+def _fields(targets: Sequence[str]) -> list[dict[str, Any]]:
     """Groups of controls in reading order."""
     known_providers = sorted({*prices.providers(), *(place.provider for place in places())})
-    what: Field = {
+    target: Field = {
         "name": "what",
         "label": "Run, recipe or script",
         "kind": "search",
-        "options": [{"value": name, "text": name} for name in known],
+        "options": [{"value": name, "text": name} for name in targets],
         "hint": "a run's id, gpt, train.py",
     }
     engines = select("engine", "Engine", ENGINES, TITLES)
@@ -216,7 +216,7 @@ def _fields(known: Sequence[str]) -> list[dict[str, Any]]:
         {
             "title": "Source and target",
             "open": True,
-            "fields": [what, text("arguments", "Arguments"), engines],
+            "fields": [target, text("arguments", "Arguments"), engines],
         },
         {"title": "Machines", "open": True, "fields": machines},
         {"title": "Checkpoints, limits", "open": True, "fields": keeping},

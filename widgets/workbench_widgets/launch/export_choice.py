@@ -59,11 +59,11 @@ class ExportChoice(Form):
             ValueError: the arguments have an open quote, or a value is not allowed.
         """
         away = self.hidden()
-        given = {
+        options = {
             RENAMED.get(name, name): self[name]
             for name in OPTIONS
             if name not in away and self[name] not in ("", None)
         }
         return ExportRequest.of(
-            self["what"], {"arguments": tuple(shlex.split(self["arguments"])), **given}
+            self["what"], {"arguments": tuple(shlex.split(self["arguments"])), **options}
         )

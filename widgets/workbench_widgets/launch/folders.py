@@ -23,15 +23,20 @@ def listing(folder: str, endings: Collection[str] = (), root: Path | None = None
     place = (root / folder).resolve()
     if not place.is_relative_to(root):
         place = root
-    shown = "" if place == root else place.relative_to(root).as_posix()
-    answer: dict[str, Any] = {"type": "listing", "folder": shown, "root": str(root), "problem": ""}
+    relative = "" if place == root else place.relative_to(root).as_posix()
+    answer: dict[str, Any] = {
+        "type": "listing",
+        "folder": relative,
+        "root": str(root),
+        "problem": "",
+    }
     try:
         with os.scandir(place) as entries:
             rows = [
                 (not entry.is_dir(), entry.name) for entry in entries if _is_shown(entry, endings)
             ]
     except OSError as error:
-        return {**answer, "entries": [], "problem": f"{shown or root}: {error.strerror}."}
+        return {**answer, "entries": [], "problem": f"{relative or root}: {error.strerror}."}
     rows.sort(key=lambda row: (row[0], row[1].lower()))
     if len(rows) > _MOST:
         answer["problem"] = f"{len(rows) - _MOST} more are not shown: type the path."

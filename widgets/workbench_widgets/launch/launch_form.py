@@ -108,8 +108,8 @@ def _control(field: DeclaredField, value: Any) -> Any:
         return widgets.Dropdown(options=options, value=value or field.default, **more)
     if field.plain_type is int:
         return widgets.BoundedIntText(value or field.default, min=0, max=1_000_000, **more)
-    shown = field.default if field.plain_type is float and value is None else value
-    return widgets.Text(str(shown or ""), placeholder=_HINTS.get(field.name, "default"), **more)
+    initial = field.default if field.plain_type is float and value is None else value
+    return widgets.Text(str(initial or ""), placeholder=_HINTS.get(field.name, "default"), **more)
 
 
 class LaunchForm:
@@ -121,7 +121,7 @@ class LaunchForm:
         target = options.get("target") or next(iter(self._recipes), "")
         chosen = target if target in self._recipes else _ANY_SCRIPT
         self._suggested = self._suggestion(chosen, cpu=bool(options.get("cpu")))
-        self.what = widgets.Dropdown(options=self._targets(), value=chosen)
+        self.target_menu = widgets.Dropdown(options=self._targets(), value=chosen)
         self.path = ScriptPath("" if chosen == target else str(target), store=store)
         self.arguments = Arguments(options.get("arguments", self._suggested), store=store)
         self.devices = DevicePicker(store=store)
@@ -136,21 +136,21 @@ class LaunchForm:
 
     def _arrange(self) -> tuple[widgets.VBox, widgets.VBox]:
         """What to train, and how it is trained; what spreads it over ranks goes between them."""
-        self.what.description = "What to train"
-        first = [self.what, *(self.options[name] for name in _LABELS)]
+        self.target_menu.description = "What to train"
+        first = [self.target_menu, *(self.options[name] for name in _LABELS)]
         aside = {*_LABELS, "devices"}
-        rest = [field for name, field in self.options.items() if name not in aside]
-        self.inputs = (self.path, self.arguments, self.devices, *first, *rest)
-        self.more, self._rest = widgets.ToggleButton(), _grid(rest)
+        other_controls = [field for name, field in self.options.items() if name not in aside]
+        self.inputs = (self.path, self.arguments, self.devices, *first, *other_controls)
+        self.more, self._other_options = widgets.ToggleButton(), _grid(other_controls)
         self.more.add_class("wb-more")
         self.more.observe(self._unfold, names="value")
         self._unfold()
-        options = [self.arguments, self.devices, self.more, self._rest]
+        options = [self.arguments, self.devices, self.more, self._other_options]
         return widgets.VBox([_grid(first), self.path]), widgets.VBox(options)
 
     def _unfold(self, _change: object = None) -> None:
         """Show or hide the rest. A button: no key reaches the header of ipywidgets' Accordion."""
-        self._rest.layout.display = "grid" if self.more.value else "none"
+        self._other_options.layout.display = "grid" if self.more.value else "none"
         self.more.icon = "caret-down" if self.more.value else "caret-right"
         verb = "Hide" if self.more.value else "Show"
         self.more.description = f"{verb} all other options of the launch"
@@ -169,7 +169,7 @@ class LaunchForm:
 
     def observe(self, changed: Any) -> None:
         """Call back on every change, after the form has adapted itself to it."""
-        for field in (self.what, self.cpu):
+        for field in (self.target_menu, self.cpu):
             field.observe(self._suggest, names="value")
         self.path.observe(self._read, names="value")
         for field in self.inputs:
@@ -179,7 +179,7 @@ class LaunchForm:
     def _suggest(self, _change: object) -> None:
         """Another target, other arguments, unless someone has typed their own."""
         typed = self.arguments.value != self._suggested
-        self._suggested = self._suggestion(str(self.what.value), cpu=bool(self.cpu.value))
+        self._suggested = self._suggestion(str(self.target_menu.value), cpu=bool(self.cpu.value))
         if not typed:
             self.arguments.value = self._suggested
         self._read()
@@ -195,7 +195,7 @@ class LaunchForm:
 
     def _adapt(self, _change: object = None) -> None:
         """Show only what matters: the path for scripts, the CPU box where there are GPUs."""
-        self.path.layout.display = "" if self.what.value == _ANY_SCRIPT else "none"
+        self.path.layout.display = "" if self.target_menu.value == _ANY_SCRIPT else "none"
         self.cpu.layout.display = "" if self._gpus else "none"
         on_cpu = not self._gpus or bool(self.cpu.value)
         self.devices.show_kind("slot" if on_cpu else "gpu")
@@ -203,7 +203,7 @@ class LaunchForm:
     @property
     def recipe(self) -> str | None:
         """The recipe's name; None for a script."""
-        return None if self.what.value == _ANY_SCRIPT else str(self.what.value)
+        return None if self.target_menu.value == _ANY_SCRIPT else str(self.target_menu.value)
 
     def request_keywords(self) -> dict[str, Any]:
         """Keyword arguments of ``wb.request`` and ``wb.launch``, all but the strategy.
@@ -241,9 +241,9 @@ class LaunchForm:
 
     def take(self, settings: RunSettings) -> None:
         """Set every input to what a run was launched with; its devices are chosen again."""
-        options, known = settings.options, settings.target in self._recipes
-        self.what.value = settings.target if known else _ANY_SCRIPT
-        self.path.value = "" if known else settings.target
+        options, is_recipe = settings.options, settings.target in self._recipes
+        self.target_menu.value = settings.target if is_recipe else _ANY_SCRIPT
+        self.path.value = "" if is_recipe else settings.target
         for name, field in OPTIONS.items():
             if name != "devices":
                 _set(self.options[name], field, value_of(options, name))
@@ -276,10 +276,10 @@ def _set(control: Any, field: DeclaredField, value: Any) -> None:
     else:
         pairs = field.option.split == "pairs"
         words = [f"{name}={text}" for name, text in value.items()] if pairs else []
-        shown = shlex.join(words) if pairs else text_of(value)
-        if isinstance(control, widgets.Dropdown) and shown not in dict(control.options).values():
-            control.options = [*control.options, (shown, shown)]
-        control.value = shown
+        entry = shlex.join(words) if pairs else text_of(value)
+        if isinstance(control, widgets.Dropdown) and entry not in dict(control.options).values():
+            control.options = [*control.options, (entry, entry)]
+        control.value = entry
 
 
 def _split(field: DeclaredField, text: str) -> list[str]:

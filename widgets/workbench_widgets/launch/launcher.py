@@ -167,7 +167,7 @@ class Launcher(ControlBox):
 
     def _show(self, look: Look) -> None:
         """The command, or beside Launch why it cannot be."""
-        look = replace(look, problem=self.picker.said(look.problem))
+        look = replace(look, problem=self.picker.with_labels(look.problem))
         request = look.request
         self.fields.arguments.show_look(look)
         with self.preview.hold_sync():

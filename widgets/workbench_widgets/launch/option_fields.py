@@ -14,11 +14,15 @@ _FEW = 14
 """Fields up to which every group is open."""
 
 
-def all_options(known: ScriptOptions) -> tuple[ScriptOption, ...]:
+def all_options(script_options: ScriptOptions) -> tuple[ScriptOption, ...]:
     """What it takes by place, then by name."""
     return (
-        *known.words,
-        *(option for option in known.options if option.name not in {"--help", "--version"}),
+        *script_options.words,
+        *(
+            option
+            for option in script_options.options
+            if option.name not in {"--help", "--version"}
+        ),
     )
 
 
@@ -69,18 +73,18 @@ def _hint(option: ScriptOption) -> str:
     return str(option.default)
 
 
-def shown_values(values: Mapping[str, Value], known: ScriptOptions) -> dict[str, Value]:
+def shown_values(values: Mapping[str, Value], script_options: ScriptOptions) -> dict[str, Value]:
     """What each control shows: what is given; an empty one shows its default beside it."""
-    shown: dict[str, Value] = {}
-    for option in all_options(known):
+    control_values: dict[str, Value] = {}
+    for option in all_options(script_options):
         value = values.get(option.name)
         if not option.is_switch:
-            shown[option.name] = "" if value is None else value
+            control_values[option.name] = "" if value is None else value
         elif option.default is not None:
-            shown[option.name] = bool(option.default if value is None else value)
+            control_values[option.name] = bool(option.default if value is None else value)
         else:
-            shown[option.name] = "" if value is None else _YES if value else _NO
-    return shown
+            control_values[option.name] = "" if value is None else _YES if value else _NO
+    return control_values
 
 
 def read_back(option: ScriptOption, value: object) -> Value | None:

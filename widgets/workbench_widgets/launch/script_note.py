@@ -56,7 +56,7 @@ class ScriptNote(widgets.HBox):
         before, self._request = self._request, None
         if request is not None and self.offered(request):
             self._request = request
-            if before is None or self.what(before) != self.what(request):
+            if before is None or self.result_key(before) != self.result_key(request):
                 self.line.value = self._offer
         self.layout.display = "none" if self._request is None else ""
 
@@ -81,7 +81,7 @@ class ScriptNote(widgets.HBox):
         """Do it, and return the line that is left. Raises WorkbenchError: it could not be done."""
         raise NotImplementedError
 
-    def what(self, request: wb.Request) -> tuple[object, ...]:
+    def result_key(self, request: wb.Request) -> tuple[object, ...]:
         """What a result holds for: with another one the offer stands again."""
         return target(request)
 

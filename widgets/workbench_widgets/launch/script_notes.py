@@ -40,7 +40,7 @@ class CalibrateNote(ScriptNote):
         covered = work is not None and is_covered(work, request.strategy)
         return bool(request.recipe) and unknown and covered
 
-    def what(self, request: wb.Request) -> tuple[object, ...]:
+    def result_key(self, request: wb.Request) -> tuple[object, ...]:
         """A result holds for every recipe."""
         return (request.device,)
 
@@ -64,8 +64,8 @@ class MeasureNote(ScriptNote):
 
     def offered(self, request: wb.Request) -> bool:
         """Whether nothing predicts the memory or time of a script."""
-        known = request.predicted is not None and request.predicted_time is not None
-        return not request.recipe and not known
+        is_predicted = request.predicted is not None and request.predicted_time is not None
+        return not request.recipe and not is_predicted
 
     def work(self, request: wb.Request, on_progress: Callable[[str], None]) -> str:
         """Measure it, and keep what was measured in the store."""
@@ -84,7 +84,7 @@ class VerifyNote(ScriptNote):
         """Whether it is a script with several ranks on this machine."""
         return not request.recipe and request.processes > 1 and request.nodes == 1
 
-    def what(self, request: wb.Request) -> tuple[object, ...]:
+    def result_key(self, request: wb.Request) -> tuple[object, ...]:
         """Another strategy or number of ranks is another question."""
         return (*target(request), request.strategy, request.processes)
 

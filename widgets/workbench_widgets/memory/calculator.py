@@ -64,14 +64,18 @@ class MemoryCalculator(Calculator):
         return {**figure(self.choice), "at": self._moves}
 
     def _advice(self, choice: JobForm) -> dict[str, Any]:
-        found = advice(choice)
-        return {**found, "why": [self.said(text) for text in found["why"]], "at": self._moves}
+        document = advice(choice)
+        return {
+            **document,
+            "why": [self.with_labels(text) for text in document["why"]],
+            "at": self._moves,
+        }
 
     def _text(self) -> str:
         return as_text(self.figure, self.advice)
 
     def _moved(self, *, at_once: bool = False) -> None:
-        """Advice for the controls as they stand once no one moves them any more."""
+        """Advice for the controls as they stand, once they have stopped moving."""
         if at_once:
             self._later.cancel()
             self._advise(self.choice)

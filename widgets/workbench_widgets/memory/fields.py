@@ -6,7 +6,15 @@ from typing import Any
 
 from workbench.describe.job import options
 from workbench.describe.option import DeclaredField
-from workbench_widgets.controls import gpu_field, model_field, number, of_job, rest, select, slider
+from workbench_widgets.controls import (
+    gpu_field,
+    model_field,
+    number,
+    of_job,
+    remaining_options,
+    select,
+    slider,
+)
 from workbench_widgets.job_form import JOB, STRATEGIES
 
 MICRO_BATCHES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -36,7 +44,7 @@ def fields() -> list[dict[str, Any]]:
         {"title": "Several GPUs", "open": True, "fields": _several_gpus()},
         {"title": "Implementation", "open": False, "fields": _implementation()},
     ]
-    return [*groups, rest(groups, job_options())]
+    return [*groups, remaining_options(groups, job_options())]
 
 
 def job_options() -> list[DeclaredField]:

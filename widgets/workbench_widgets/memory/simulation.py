@@ -109,17 +109,17 @@ def timeline(
 ) -> dict[str, Any]:
     """One column of MiB per part, thinned so that the highest moment of each stretch stays."""
     stretch = -(-len(moments) // POINTS_MAX) or 1
-    kept = [
+    peaks = [
         max(moments[at : at + stretch], key=lambda moment: sum(moment[1].values()))
         for at in range(0, len(moments), stretch)
     ]
-    ordered = dict.fromkeys(name for _, parts in kept for name, size in parts.items() if size)
+    ordered = dict.fromkeys(name for _, parts in peaks for name, size in parts.items() if size)
     names = [name for name in _BOTTOM if name in ordered]
     names += [name for name in ordered if name not in _BOTTOM]
     return {
-        "event": [event for event, _ in kept],
+        "event": [event for event, _ in peaks],
         "parts": {
-            name: [round(parts.get(name, 0) / MIB, 1) for _, parts in kept] for name in names
+            name: [round(parts.get(name, 0) / MIB, 1) for _, parts in peaks] for name in names
         },
         "phases": [{"event": event, "name": name} for event, name in phases],
     }

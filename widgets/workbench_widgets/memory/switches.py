@@ -82,24 +82,28 @@ def moves(
 
     ``size`` gives GPUs and nodes where they change with the layout.
     """
-    wanted = _options(workload, layout)
+    target_options = _options(workload, layout)
     for strategy in _strategies(layout, size or {}):
-        after = choice.changed(wanted | strategy)
+        after = choice.changed(target_options | strategy)
         if _describes(after, workload, layout):
             now, then = choice.document(), after.document()
-            return {name: then[name] for name in wanted | strategy if then[name] != now[name]}
+            return {
+                name: then[name] for name in target_options | strategy if then[name] != now[name]
+            }
     return None
 
 
 def _options(workload: wb.Workload, layout: wb.Strategy) -> dict[str, Any]:
     """The options of a job by name; the kernels as a preset where one has them."""
     options = options_in_effect(workload, layout)
-    beside = declared(ImplementationAssumptions).keys() - OF_PRESET
-    own = {name: options[name] for name in beside}
+    assumption_names = declared(ImplementationAssumptions).keys() - OF_PRESET
+    own = {name: options[name] for name in assumption_names}
     for preset, assumed in KERNELS.items():
         if dataclasses.replace(assumed, **own) == workload.kernels:
-            kept = {name: value for name, value in options.items() if name not in OF_PRESET}
-            return {**kept, "kernels": preset}
+            other_options = {
+                name: value for name, value in options.items() if name not in OF_PRESET
+            }
+            return {**other_options, "kernels": preset}
     return options
 
 

@@ -12,7 +12,7 @@ from workbench_widgets.controls import (
     model_field,
     of_job,
     of_option,
-    rest,
+    remaining_options,
     several,
     slider,
 )
@@ -49,7 +49,10 @@ def fields() -> list[dict[str, Any]]:
         {"title": "Or machines you have", "open": True, "fields": _machines()},
         {"title": "Training settings", "open": False, "fields": _work()},
     ]
-    return [*groups, rest(groups, [*OWN.values(), *(options()[name] for name in WORK)])]
+    return [
+        *groups,
+        remaining_options(groups, [*OWN.values(), *(options()[name] for name in WORK)]),
+    ]
 
 
 _EMPTY = {"empty": True}

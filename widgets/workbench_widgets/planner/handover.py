@@ -20,10 +20,10 @@ def launch_terms(plan: Plan) -> dict[str, Any]:
     lacks = _lacks(plan)
     target = "gpt" if strategy.tp * strategy.cp * strategy.pp > 1 else "train.py"
     options = _options(strategy)
-    given = f", options={options!r}" if options else ""
+    keywords = f", options={options!r}" if options else ""
     many = f', nodes={plan.nodes}, address="ADDRESS"' if plan.nodes > 1 else ""
     each = plan.gpus // plan.nodes
-    call = f'"{target}", strategy="{strategy.name}", processes={each}{many}{given}'
+    call = f'"{target}", strategy="{strategy.name}", processes={each}{many}{keywords}'
     settings = [
         f"wb.launch({call})",
         f"micro_batch = {workload.micro_batch}",
@@ -73,7 +73,7 @@ def _set(plan: Plan, launcher: Launcher) -> str:
 
 
 def _flags(plan: Plan, launcher: Launcher) -> dict[str, str]:
-    """What a recipe is told of the plan's batch; nothing for a script."""
+    """A recipe's options for the plan's batch; nothing for a script."""
     recipe = launcher.fields.recipe
     if recipe is None:
         return {}
@@ -83,8 +83,10 @@ def _flags(plan: Plan, launcher: Launcher) -> dict[str, str]:
         "--accumulate": str(work.accumulate),
         "--seq-len": str(work.seq_len),
     }
-    taken = read_options(wb.recipes.find(recipe).path, recipe=recipe).known.of("--precision")
-    computes = taken is not None and work.precision in taken.choices
+    precision_option = read_options(wb.recipes.find(recipe).path, recipe=recipe).known.of(
+        "--precision"
+    )
+    computes = precision_option is not None and work.precision in precision_option.choices
     if computes and not why_not_in(plan.strategy, work.precision):
         flags["--precision"] = work.precision
     return flags

@@ -141,11 +141,11 @@ class Planner(Calculator):
         return {**super()._controls(), "marks": self._marks or {}}
 
     def _figure(self) -> dict[str, Any]:
-        """The known plans through the limits of now; a search follows where they are too few."""
+        """The known plans within the current limits; a search follows if they are too few."""
         question = self.choice.question()
-        known = self._search.known(question)
-        if known is not None and known is not self._answer:
-            self._take(known)
+        remembered = self._search.remembered(question)
+        if remembered is not None and remembered is not self._answer:
+            self._take(remembered)
         answer, plans = self._answer, self.plans
         state = {"set": self._sets, "moves": self._moves}
         self._is_of_another_run = answer is not None and not _comparable(answer, question)
@@ -155,22 +155,22 @@ class Planner(Calculator):
             over = "your machines" if self.choice.is_own else f"{len(prices.offers()):,} offers"
             headline = f"Searching plans over {over} …"
             return {**_NONE, **state, "headline": headline, "setting": "", "exact": False}
-        kept = keep(plans, self.choice)
-        self._select(plans, kept)
+        matches = keep(plans, self.choice)
+        self._select(plans, matches)
         exact = answer.question == question
         return {
-            **view(plans, self.choice, kept),
+            **view(plans, self.choice, matches),
             **state,
-            "setting": self._setting(answer, plans, kept),
+            "setting": self._setting(answer, plans, matches),
             "exact": exact,
         }
 
-    def _setting(self, answer: Answer, plans: Plans, kept: PlansWithinLimits) -> str:
+    def _setting(self, answer: Answer, plans: Plans, matches: PlansWithinLimits) -> str:
         model = self.choice.model().name
         tokens = format_count(answer.question.tokens)
-        met = f"{len(kept.positions)} of {len(plans)} plans meet the limits; "
+        met = f"{len(matches.positions)} of {len(plans)} plans meet the limits; "
         return (
-            f"{sooner_text(plans, kept)}{model}, {tokens} tokens. "
+            f"{sooner_text(plans, matches)}{model}, {tokens} tokens. "
             f"{'' if self.choice.is_own else met}{plans.combinations:,} "
             f"combinations of layout and offer searched in {answer.seconds:.1f} s."
         )
@@ -190,11 +190,11 @@ class Planner(Calculator):
         before = self._picked
         return before and next((plan for plan in plans if _same(plan, before)), None)
 
-    def _select(self, plans: Plans, kept: PlansWithinLimits) -> None:
+    def _select(self, plans: Plans, matches: PlansWithinLimits) -> None:
         """The picked plan as long as it keeps the limits, else the cheapest that does."""
         picked = None if self._picked is None else plans.plans.index(self._picked)
-        if picked not in kept.positions:
-            self._picked, picked = None, kept.best
+        if picked not in matches.positions:
+            self._picked, picked = None, matches.best
         self._show_detail(plans, picked)
 
     def _show_detail(self, plans: Plans, position: int | None) -> None:
@@ -222,7 +222,7 @@ class Planner(Calculator):
             return
         with self._changing, self.hold_sync():
             if answer.plans is None:
-                self.problem = {"field": "", "message": self.said(answer.problem)}
+                self.problem = {"field": "", "message": self.with_labels(answer.problem)}
                 return
             if answer is not self._answer:
                 self._take(answer)
@@ -235,14 +235,14 @@ class Planner(Calculator):
     def _update_story(self) -> None:
         with self._changing:
             moves, plans, choice, number = self._moves, self.plans, self.choice, self._sets
-            plan, known = self.plan, self._answer
+            plan, answer = self.plan, self._answer
         if plans is None or self.comm is None:
             return
         try:
             document = story(plans, choice, keep(plans, choice))
         except wb.UsageError:
             return
-        rules = self._advice(plan, known)
+        rules = self._advice(plan, answer)
         against = None if self.rejected.get("set") == number else rejected(plans)
         with self._changing, self.hold_sync():
             if (moves, number) == (self._moves, self._sets):
@@ -251,11 +251,11 @@ class Planner(Calculator):
                 self.rejected = {**against, "set": number} if against else self.rejected
 
     @staticmethod
-    def _advice(plan: Plan | None, known: Answer | None) -> list[dict[str, Any]]:
+    def _advice(plan: Plan | None, answer: Answer | None) -> list[dict[str, Any]]:
         """The rules of thumb on the selected plan."""
-        if plan is None or known is None:
+        if plan is None or answer is None:
             return []
-        facts = RunFacts(tokens=known.question.tokens, offer=plan.offer)
+        facts = RunFacts(tokens=answer.question.tokens, offer=plan.offer)
         return advice(plan.workload, plan.strategy, plan.cluster, facts)
 
     def _show_prices(self, state: dict[str, Any]) -> None:

@@ -66,7 +66,7 @@ def _row(answer: ProviderAnswer) -> dict[str, Any]:
         count = len(answer.offers)
         text = "1 offer" if count == 1 else f"{count:,} offers"
         return {"provider": answer.provider, "state": "good", "says": text}
-    kept = ""
+    fallback = ""
     if answer.fetched_at:
-        kept = f"; its {len(answer.offers):,} offers of {answer.fetched_at[:10]} are used"
-    return {"provider": answer.provider, "state": "bad", "says": f"{answer.error}{kept}"}
+        fallback = f"; its {len(answer.offers):,} offers of {answer.fetched_at[:10]} are used"
+    return {"provider": answer.provider, "state": "bad", "says": f"{answer.error}{fallback}"}

@@ -13,7 +13,7 @@ from workbench.cli.plan_values import Question
 from workbench.errors import sentence
 from workbench.planning import Plans
 
-_KEPT = 6  # answers; a planner goes back and forth between a few settings
+_ANSWERS_MAX = 6  # answers; a planner goes back and forth between a few settings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,20 +31,20 @@ class Answer:
 
 
 class PlanSearch:
-    """Asks the engine; ``on_answer`` gets every answer that no one has overtaken, in the thread."""
+    """Asks the engine; ``on_answer`` gets each answer that is still current, in the thread."""
 
     def __init__(self, on_answer: Callable[[Answer], None]) -> None:
         self._on_answer = on_answer
-        self._wanted: tuple[Question, float] | None = None
+        self._pending: tuple[Question, float] | None = None
         self._condition = threading.Condition()
         self._thread: threading.Thread | None = None
-        self._kept: OrderedDict[Question, Answer] = OrderedDict()
+        self._answers: OrderedDict[Question, Answer] = OrderedDict()
         self._closed = False
         self._prices = 0  # how often they have changed
 
-    def known(self, question: Question) -> Answer | None:
+    def remembered(self, question: Question) -> Answer | None:
         """An answer that is there already."""
-        return self._kept.get(question)
+        return self._answers.get(question)
 
     @property
     def busy(self) -> bool:
@@ -55,7 +55,7 @@ class PlanSearch:
     def ask(self, question: Question, *, after: float = 0.0) -> None:
         """Search after so many seconds without another question."""
         with self._condition:
-            self._wanted = (question, time.monotonic() + after)
+            self._pending = (question, time.monotonic() + after)
             if not self.busy:
                 self._thread = threading.Thread(
                     target=self._run, name="workbench-plan", daemon=True
@@ -66,14 +66,14 @@ class PlanSearch:
     def drop(self) -> None:
         """Nothing is wanted any more."""
         with self._condition:
-            self._wanted = None
+            self._pending = None
             self._condition.notify()
 
     def forget(self) -> None:
         """Prices have changed: no answer holds, nor that of a search under way. Ask again."""
         with self._condition:
             self._prices += 1
-            self._kept.clear()
+            self._answers.clear()
 
     def close(self) -> None:
         """End; a search that is under way is not told any more."""
@@ -83,11 +83,11 @@ class PlanSearch:
     def _next(self) -> Question | None:
         """The latest question once it has settled; None = nothing is wanted: the thread ends."""
         with self._condition:
-            while self._wanted is not None:
-                question, due = self._wanted
+            while self._pending is not None:
+                question, due = self._pending
                 left = due - time.monotonic()
                 if left <= 0:
-                    self._wanted = None
+                    self._pending = None
                     return question
                 self._condition.wait(left)
             self._thread = None
@@ -96,14 +96,14 @@ class PlanSearch:
     def _run(self) -> None:
         while (question := self._next()) is not None:
             prices = self._prices
-            answer = self._kept.get(question) or _search(question)
+            answer = self._answers.get(question) or _search(question)
             with self._condition:
                 is_old = prices != self._prices
                 if answer.plans is not None and not is_old:
-                    self._kept[question] = answer
-                    while len(self._kept) > _KEPT:
-                        self._kept.popitem(last=False)
-            if self._wanted is None and not self._closed and not is_old:
+                    self._answers[question] = answer
+                    while len(self._answers) > _ANSWERS_MAX:
+                        self._answers.popitem(last=False)
+            if self._pending is None and not self._closed and not is_old:
                 self._on_answer(answer)
 
 

@@ -31,10 +31,10 @@ _MEANS = {
 }
 
 
-def story(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> dict[str, Any]:
+def story(plans: Plans, choice: PlannerChoice, matches: PlansWithinLimits) -> dict[str, Any]:
     """What follows the figure a moment later. Raises UsageError: a limit that cannot be."""
     limits = choice.limits()
-    search = searched(plans, kept.positions)
+    search = searched(plans, matches.positions)
     sentences = plans.explain() if choice.is_own else ()
     worse: list[dict[str, Any]] = []
     if search is not None and search.priced:
@@ -47,11 +47,11 @@ def story(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> dict[
         "sensitivity": [
             {"says": change["sentence"], "changes": change["changes"]} for change in worse
         ],
-        "lost": lost(plans, choice, kept),
+        "lost": lost(plans, choice, matches),
     }
 
 
-def lost(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> list[dict[str, Any]]:
+def lost(plans: Plans, choice: PlannerChoice, matches: PlansWithinLimits) -> list[dict[str, Any]]:
     """Limit -> how many plans it takes away, and some of them."""
     return [
         {
@@ -60,7 +60,7 @@ def lost(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> list[d
             "count": count,
             "examples": _lost(plans, choice, reason),
         }
-        for reason, count in kept.lost.most_common()
+        for reason, count in matches.lost.most_common()
     ]
 
 

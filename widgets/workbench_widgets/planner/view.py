@@ -1,4 +1,4 @@
-"""The planner's figure: every plan as a point, and which of them keep the limits of now."""
+"""The planner's figure: every plan as a point, and which of them meet the current limits."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ROWS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlansWithinLimits:
-    """The plans of a search that keep the limits of now."""
+    """The plans of a search that meet the current limits."""
 
     positions: tuple[int, ...]
     """In the search's ranking: cheapest first."""
@@ -52,12 +52,12 @@ def _bill(plan: Plan) -> tuple[float, float]:
     return (math.inf if plan.usd is None else plan.usd, plan.hours)
 
 
-def searched(plans: Plans, kept: Sequence[int]) -> OfferSearch | None:
+def searched(plans: Plans, positions: Sequence[int]) -> OfferSearch | None:
     """The search as if it had found these plans alone, for the engine's own words about them."""
     if not isinstance(plans.answers, OfferAnswers):
         return None
     search = copy.copy(plans.answers.search)
-    search.priced = [search.priced[at] for at in kept]
+    search.priced = [search.priced[at] for at in positions]
     return search
 
 
@@ -105,50 +105,50 @@ def _rounded_up(values: list[float]) -> list[float]:
     return sorted(rounded)
 
 
-def view(plans: Plans, choice: PlannerChoice, kept: PlansWithinLimits) -> dict[str, Any]:
+def view(plans: Plans, choice: PlannerChoice, matches: PlansWithinLimits) -> dict[str, Any]:
     """What a move of a limit changes: a few kilobytes. Raises UsageError: it cannot be."""
     limits = choice.limits()
     return {
-        "kept": list(kept.positions),
-        "front": [] if choice.is_own else list(kept.front),
-        "fits": kept.best is not None,
+        "kept": list(matches.positions),
+        "front": [] if choice.is_own else list(matches.front),
+        "fits": matches.best is not None,
         "own": choice.is_own,
-        "headline": _headline(plans, kept, limits),
-        "why": _why(plans, kept, limits),
-        "lost": dict(kept.lost),
+        "headline": _headline(plans, matches, limits),
+        "why": _why(plans, matches, limits),
+        "lost": dict(matches.lost),
         "assumptions": _assumptions(plans, choice),
         "sources": [],
     }
 
 
-def _headline(plans: Plans, kept: PlansWithinLimits, limits: Limits) -> str:
-    if kept.best is None:
+def _headline(plans: Plans, matches: PlansWithinLimits, limits: Limits) -> str:
+    if matches.best is None:
         everything = searched(plans, range(len(plans)))
         reasons = plans.misses
         if everything is not None and everything.priced:
             reasons = explain.misses(everything, limits) or reasons
         return " ".join(("No plan meets these limits.", *reasons))
-    best = plans.plans[kept.best]
+    best = plans.plans[matches.best]
     cost = "" if best.usd is None else f"{format_usd(best.usd)} and "
     return f"{cost}{format_hours(best.hours)}: {best.where}, {best.layout}."
 
 
-def sooner_text(plans: Plans, kept: PlansWithinLimits) -> str:
+def sooner_text(plans: Plans, matches: PlansWithinLimits) -> str:
     """What is won for up to twice the price, with a space behind; "" where nothing is."""
-    search = searched(plans, kept.positions)
+    search = searched(plans, matches.positions)
     text = explain.sooner(search.priced) if search is not None and search.priced else ""
     return text and f"{text} "
 
 
-def _why(plans: Plans, kept: PlansWithinLimits, limits: Limits) -> dict[str, str]:
+def _why(plans: Plans, matches: PlansWithinLimits, limits: Limits) -> dict[str, str]:
     """Position -> its reason, for the rows that are seen at first and the front."""
-    search = searched(plans, kept.positions)
+    search = searched(plans, matches.positions)
     if search is None:
-        return {str(at): plans.plans[at].why.rstrip(".") for at in kept.positions[:WHY_MAX]}
-    front = [kept.positions.index(at) for at in kept.front]
-    shown = sorted({*range(min(WHY_MAX, len(kept.positions))), *front})
+        return {str(at): plans.plans[at].why.rstrip(".") for at in matches.positions[:WHY_MAX]}
+    front = [matches.positions.index(at) for at in matches.front]
+    rows = sorted({*range(min(WHY_MAX, len(matches.positions))), *front})
     return {
-        str(kept.positions[row]): explain.why(search.priced, row, front, limits) for row in shown
+        str(matches.positions[row]): explain.why(search.priced, row, front, limits) for row in rows
     }
 
 

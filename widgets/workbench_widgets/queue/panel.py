@@ -84,8 +84,8 @@ class QueuePanel(StoreFace):
             self.refresh()
 
     def __repr__(self) -> str:
-        held = [
+        device_lines = [
             f"  {device.title}: {', '.join(holder.text for holder in device.holders) or 'free'}"
             for device in self.queue.devices()
         ]
-        return "\n".join([repr(self.queue), *held])
+        return "\n".join([repr(self.queue), *device_lines])

@@ -63,10 +63,10 @@ class DevicePicker(Face):
         if kind == "refresh":
             self.refresh()
         elif kind == "pick":
-            known = [device["name"] for device in self.devices]
+            device_names = [device["name"] for device in self.devices]
             ticked = message.get("names")
             chosen = ticked if isinstance(ticked, list) else []
-            self.value = tuple(name for name in known if name in chosen)
+            self.value = tuple(name for name in device_names if name in chosen)
 
     def __repr__(self) -> str:
         return f"DevicePicker({', '.join(self.value) or 'any'})"

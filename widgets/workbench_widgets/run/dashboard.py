@@ -73,8 +73,8 @@ class RunDashboard(RunFace):
         of = f"/{view['steps_total']}" if view.get("steps_total") else ""
         step = f"step {steps}{of}" if steps else "no step yet"
         loss = view.get("loss_last")
-        shown = f"loss {loss:.4g}" if isinstance(loss, int | float) else "loss n/a"
-        lines = [f"RunDashboard({self.run.id!r}: {state}, {step}, {shown})"]
+        loss_text = f"loss {loss:.4g}" if isinstance(loss, int | float) else "loss n/a"
+        lines = [f"RunDashboard({self.run.id!r}: {state}, {step}, {loss_text})"]
         lines += [f"  {status.message}"] if status.state == "unsupervised" else []
         standing = [
             finding for finding in view.get("findings") or [] if finding.get("cleared_at") is None

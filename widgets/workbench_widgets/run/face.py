@@ -55,9 +55,9 @@ class RunFace(Face):
             if kind in acts:
                 self._begin(kind, functools.partial(acts[kind], message))
 
-    def _begin(self, what: str, act: Callable[[], None]) -> None:
+    def _begin(self, name: str, act: Callable[[], None]) -> None:
         """Leave it to a thread: the kernel is not held up."""
-        threading.Thread(target=act, name=f"workbench-{what}", daemon=True).start()
+        threading.Thread(target=act, name=f"workbench-{name}", daemon=True).start()
 
     def _pace(self, kind: str) -> None:
         """A page wants snapshots, or fewer of them while no one looks at it."""
@@ -65,7 +65,7 @@ class RunFace(Face):
             if kind == "subscribe":
                 self._pusher.start()
             else:
-                self._pusher.rest(resting=kind == "rest")
+                self._pusher.set_resting(resting=kind == "rest")
 
     def _send_status(self, _message: dict[str, Any]) -> None:
         self.send(status_message(self._paths))

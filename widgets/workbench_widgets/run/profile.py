@@ -118,5 +118,5 @@ def _drawn(profile: ProfileValues) -> dict[str, Any]:
 
 def _rank(profile: RankProfile, document: dict[str, Any]) -> dict[str, Any]:
     mean = {name.removesuffix("_seconds"): value for name, value in document["mean"].items()}
-    kept = {name: document[name] for name in ("rank", "device", "memory", "stop_seconds")}
-    return {**kept, "mean": mean, "says": profile.sentence()}
+    fields = {name: document[name] for name in ("rank", "device", "memory", "stop_seconds")}
+    return {**fields, "mean": mean, "says": profile.sentence()}

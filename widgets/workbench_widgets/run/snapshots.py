@@ -63,7 +63,7 @@ class SnapshotPusher:
                 )
                 self._thread.start()
 
-    def rest(self, *, resting: bool) -> None:
+    def set_resting(self, *, resting: bool) -> None:
         """No one looks at the page: push less often. Another page that is seen says so itself."""
         self._resting = resting
         if not resting:
@@ -107,6 +107,6 @@ class SnapshotPusher:
             self._sent = snapshot["version"]
         if self._resting or self._presence.doubtful:
             snapshot["slow"] = True
-        self._presence.told()
+        self._presence.message_sent()
         self._push(snapshot)
         return len(json.dumps(snapshot)) if "changes" in snapshot else 0

@@ -69,10 +69,10 @@ class Compare(Face):
         self._working = threading.RLock()
         self._filter: dict[str, Any] = {"where": where, "archived": False, "sort": None}
         self._loss: float | None = None
-        self._shown = _LOSS
+        self._shown_series = _LOSS
         super().__init__(
             store_config(self.store.root, face="compare_runs.js", most=MOST),
-            picked=self._found(runs),
+            picked=self._run_ids(runs),
             **self._list(),
         )
         self._set_beside()
@@ -85,12 +85,12 @@ class Compare(Face):
             UsageError: they are more than 10.
         """
         with self._working:
-            self.picked = self._found(runs)
+            self.picked = self._run_ids(runs)
             self._loss = loss
             self._relist()  # what is set beside is read now: the table must not say otherwise
             self._set_beside()
 
-    def _found(self, runs: Sequence[str]) -> list[str]:
+    def _run_ids(self, runs: Sequence[str]) -> list[str]:
         """Ids of runs that are given by id or name, each once."""
         ids: dict[str, None] = {}
         unknown: dict[str, wb.RunNotFoundError] = {}
@@ -110,7 +110,7 @@ class Compare(Face):
     def show(self, name: str) -> None:
         """Draw the curves of what the runs logged as `name`; ``"loss"`` is the training loss."""
         with self._working:
-            self._shown = name
+            self._shown_series = name
             self._set_beside()
 
     def refresh(self) -> None:
@@ -143,22 +143,30 @@ class Compare(Face):
             self.comparison = {"problem": sentence(error)}
             return
         logged = {run: _logged(self.store, run) for run in comparison.curves}
-        known = list(dict.fromkeys(name for names in logged.values() for name in names))
-        shown = self._shown if self._shown in known else _LOSS
+        series_names = list(dict.fromkeys(name for names in logged.values() for name in names))
+        series_name = self._shown_series if self._shown_series in series_names else _LOSS
         curves = {
-            run: _columns(curve if shown == _LOSS else _placed(logged[run].get(shown), curve))
+            run: _columns(
+                curve if series_name == _LOSS else _placed(logged[run].get(series_name), curve)
+            )
             for run, curve in comparison.curves.items()
         }
         names = self._names({run: str(row["name"]) for run, row in comparison.rows.items()})
         document = comparison.document(loss=self._loss)
         self.comparison = finite(
-            document | {"curves": curves, "names": names, "logged": [_LOSS, *known], "shown": shown}
+            document
+            | {
+                "curves": curves,
+                "names": names,
+                "logged": [_LOSS, *series_names],
+                "shown": series_name,
+            }
         )
 
-    def _names(self, given: dict[str, str]) -> dict[str, str]:
+    def _names(self, run_names: dict[str, str]) -> dict[str, str]:
         """Display names; the id where another run has that name, too, or is called so."""
-        taken = [*given.values(), *(folder for _, folder in self.store.folders())]
-        return {run: run if taken.count(name) > 1 else name for run, name in given.items()}
+        used_names = [*run_names.values(), *(folder for _, folder in self.store.folders())]
+        return {run: run if used_names.count(name) > 1 else name for run, name in run_names.items()}
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         """Whatever reads the store does so in a thread: nothing blocks."""
@@ -189,11 +197,11 @@ class Compare(Face):
         runs, loss = message.get("runs"), message.get("loss")
         if isinstance(runs, list):
             number = isinstance(loss, int | float) and not isinstance(loss, bool)
-            wanted = [str(run) for run in runs]
+            picked = [str(run) for run in runs]
             listed = {row["run"] for row in self.rows} | set(self.picked)  # a filter hides some
-            if strange := dict.fromkeys(run for run in wanted if run not in listed):
+            if strange := dict.fromkeys(run for run in picked if run not in listed):
                 raise wb.RunNotFoundError(f"Not listed here: {_quoted(strange)}. Press Refresh.")
-            self.pick(wanted, loss if number else None)
+            self.pick(picked, loss if number else None)
         return ""
 
     def _on_list(self, message: dict[str, Any]) -> str:
@@ -221,12 +229,12 @@ class Compare(Face):
     def _on_label(self, message: dict[str, Any]) -> str:
         paths = self.store.find(self._listed_run(message))
         note, archived, tags = message.get("note"), message.get("archived"), message.get("tags")
-        known = next(row["tags"] for row in self.rows if row["run"] == paths.directory.name)
-        wanted = str(tags).split() if isinstance(tags, str) else known
+        old_tags = next(row["tags"] for row in self.rows if row["run"] == paths.directory.name)
+        new_tags = str(tags).split() if isinstance(tags, str) else old_tags
         change_labels(
             paths,
-            add=wanted,
-            remove=set(known) - set(wanted),
+            add=new_tags,
+            remove=set(old_tags) - set(new_tags),
             note=note if isinstance(note, str) else None,
             archived=archived if isinstance(archived, bool) else None,
         )
@@ -281,13 +289,13 @@ def _placed(series: Series | None, curve: Curve) -> Curve:
         return Curve()
 
     def at(step: Number, column: Sequence[Number]) -> Number:
-        known = [
+        points = [
             (x, y) for x, y in zip(curve.step, column, strict=True) if not (x is None or y is None)
         ]
-        if step is None or not known or step > known[-1][0]:
+        if step is None or not points or step > points[-1][0]:
             return None
-        place = bisect_left(known, step, key=lambda point: point[0])
-        (x, y), (before, start) = known[place], known[place - 1] if place else (0, 0)
+        place = bisect_left(points, step, key=lambda point: point[0])
+        (x, y), (before, start) = points[place], points[place - 1] if place else (0, 0)
         return y if x == before else start + (y - start) * (step - before) / (x - before)
 
     def along(column: Sequence[Number]) -> tuple[Number, ...]:

@@ -84,7 +84,7 @@ def stop_in_background(
 ) -> None:
     """Ask a run to stop without holding up the kernel (this process ends an unwatched one).
 
-    `say` is told where that is refused.
+    `say` gets the reason if that is refused.
     """
 
     def ask() -> None:
@@ -99,7 +99,7 @@ def stop_in_background(
 
 
 def _read(store: Path) -> dict[str, Any]:
-    """What the face shows of the store; the rows of before stay where it cannot be read."""
+    """What the face shows of the store; the old rows stay if it cannot be read."""
     try:
         return {**read_table(store), "problem": ""}
     except wb.WorkbenchError as error:

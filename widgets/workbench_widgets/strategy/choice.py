@@ -63,19 +63,21 @@ THREE_WAY = (
     "overlap_gradients",
     *(name for name, field in DECLARED.items() if field.is_switch and field.default is None),
 )
-"""Options that a library decides when no one else does."""
+"""Options that a library decides when nothing else sets them."""
 _NONE = {"comm_hook": "none"}  # the word that stands for None, where it is not DEFAULT
 
 
-def _to_control(name: str, meant: Any) -> Any:
+def _to_control(name: str, setting: Any) -> Any:
     """A value of `Strategy` as its control says it."""
     if name == "offload":
-        return next((word for word, parts in OFFLOADS.items() if parts == meant), ", ".join(meant))
+        return next(
+            (word for word, parts in OFFLOADS.items() if parts == setting), ", ".join(setting)
+        )
     if name in THREE_WAY:
-        return next(word for word, value in THREE.items() if value is meant)
-    if meant is None and name in DECLARED and DECLARED[name].option.choices:
+        return next(word for word, value in THREE.items() if value is setting)
+    if setting is None and name in DECLARED and DECLARED[name].option.choices:
         return _NONE.get(name, DEFAULT)
-    return meant
+    return setting
 
 
 _PLAIN = wb.Strategy(name=wb.Strategy.usual(1)).options()
@@ -109,22 +111,22 @@ class StrategyChoice(Form):
         refuse_unknown(cls.FACE, options, allowed)
         if not {"strategy", "family"} & set(options) and isinstance(options.get("processes"), int):
             options = {"strategy": wb.Strategy.usual(options["processes"]), **options}
-        return cls().given(options)
+        return cls().with_options(options)
 
-    def given(self, options: Mapping[str, Any]) -> StrategyChoice:
+    def with_options(self, options: Mapping[str, Any]) -> StrategyChoice:
         """The choice with these controls set, ``strategy`` first: it sets several.
 
         Raises:
             UsageError: a strategy that the controls cannot say, or that has other ranks.
         """
-        rest = dict(options)
-        strategy = rest.pop("strategy", None)
+        others = dict(options)
+        strategy = others.pop("strategy", None)
         choice = self
         if isinstance(strategy, wb.Strategy):
             choice = choice.taking(strategy)
         elif strategy is not None:
-            choice = choice.named(str(strategy), rest.get("processes"))
-        return choice.changed(rest)
+            choice = choice.named(str(strategy), others.get("processes"))
+        return choice.changed(others)
 
     def named(self, text: str, processes: int | None) -> StrategyChoice:
         """By hand, as a name says it: ``fsdp``, or degrees such as ``pp2-dp2-tp2``."""
@@ -188,8 +190,8 @@ class StrategyChoice(Form):
             return self["family"] not in {"single", DEGREES}
         if name in AXES:
             return by_degrees
-        wanted = _WHERE.get(name)
-        return wanted is None or bool(wanted & self._kinds())
+        strategy_kinds = _WHERE.get(name)
+        return strategy_kinds is None or bool(strategy_kinds & self._kinds())
 
     def _kinds(self) -> set[str]:
         """What is at work: one word per library and axis."""
@@ -241,15 +243,15 @@ def _family(strategy: wb.Strategy) -> str:
     return DEGREES
 
 
-def _check_same(strategy: wb.Strategy, shown: wb.Strategy) -> None:
+def _check_same(strategy: wb.Strategy, from_controls: wb.Strategy) -> None:
     """Refuse what the controls would leave out."""
-    parts = shown.recompute_parts  # they count with selective recompute alone
+    parts = from_controls.recompute_parts  # they count with selective recompute alone
     alike = (
         strategy
         if strategy.recompute == "selective"
         else strategy.with_options(recompute_parts=parts)
     )
-    controlled = shown.options()
+    controlled = from_controls.options()
     for name, value in alike.options().items():
         if name != "name" and value != controlled[name]:
             raise wb.UsageError(

@@ -54,10 +54,10 @@ def fields() -> list[dict[str, Any]]:
     """All groups of controls."""
     options, tuning = _options(), _tuning()
     placed = {control["name"] for control in (*options, *tuning)}
-    others = [control_of(field) for name, field in DECLARED.items() if name not in placed]
+    unplaced = [control_of(field) for name, field in DECLARED.items() if name not in placed]
     return [
         {"title": "Choose", "open": True, "fields": _choose()},
-        {"title": "Options", "open": True, "fields": options + others},
+        {"title": "Options", "open": True, "fields": options + unplaced},
         {"title": "Buckets and overlap", "open": False, "fields": tuning},
     ]
 

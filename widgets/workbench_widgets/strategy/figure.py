@@ -17,7 +17,7 @@ DRAWN = 64
 """Ranks drawn one by one; more are summed up in words."""
 _WORDS = {"pp": "pp", "dp_replicate": "dp", "dp_shard": "fsdp", "cp": "cp", "tp": "tp"}
 _NUMBERED = re.compile(r"^(shard|slice|part) (\d+) of ")
-_UNKNOWN_LAYERS = 1024  # of a script no one has described: stages are drawn, blocks are not named
+_UNKNOWN_LAYERS = 1024  # of a script without a description: stages are drawn, blocks are not named
 NOTHING: dict[str, Any] = {
     "headline": "These settings cannot be started.",
     "setting": "",
@@ -160,10 +160,10 @@ def _hue(place: Place, strategy: wb.Strategy) -> int:
 
 
 def _cell(place: Place, strategy: wb.Strategy, texts: dict[str, int], *, named: bool) -> str:
-    first, *rest = place.holds.split(" · ")
+    first, *other_parts = place.holds.split(" · ")
     if not named:
         first = f"stage {place.pp + 1}" if strategy.pp > 1 else "the full model"
-    holds = " ".join(_short(text, texts) for text in (first, *rest))
+    holds = " ".join(_short(text, texts) for text in (first, *other_parts))
     return f"{holds}|{' '.join(_short(text, texts) for text in place.reads.split(', '))}"
 
 

@@ -59,7 +59,7 @@ class StrategyPicker(Calculator):
         **options: Any,
     ) -> None:
         self._moved_at = threading.Event()  # first: close() needs it whatever is refused below
-        choice = StrategyChoice.from_options(_known(options))
+        choice = StrategyChoice.from_options(_explicit_options(options))
         self._labels_of_form = _labels
         self._keywords = _keywords or _fixed(target, arguments, cpu=cpu)
         self._callbacks: list[Callable[[Look], None]] = []
@@ -90,7 +90,7 @@ class StrategyPicker(Calculator):
             UsageError: a strategy that the controls cannot say.
         """
         StrategyChoice.from_options(changes)
-        self._change(self.choice.given(changes).document())
+        self._change(self.choice.with_options(changes).document())
         self.look()
 
     def take(self, strategy: wb.Strategy) -> None:
@@ -147,16 +147,19 @@ class StrategyPicker(Calculator):
             elif look.missing or self._of_form or (look.target and look.target != self._drawn):
                 self.figure = _nothing(look)  # what is drawn is of another target
                 self._drawn = look.target
-            said = self.said(look.problem)
-            self.problem = {"field": self._field, "message": said} if said else {}
+            message = self.with_labels(look.problem)
+            self.problem = {"field": self._field, "message": message} if message else {}
             self.strategy = look.strategy
 
     def _figure(self) -> dict[str, Any]:
         return self._figure_of(self.seen) if self.seen.request else _nothing(self.seen)
 
     def _figure_of(self, look: Look) -> dict[str, Any]:
-        shown = figure(look)
-        return {**shown, "warnings": [self.said(warning) for warning in shown["warnings"]]}
+        document = figure(look)
+        return {
+            **document,
+            "warnings": [self.with_labels(warning) for warning in document["warnings"]],
+        }
 
     def _labels(self) -> dict[str, str]:
         """Those of the form around it, too."""
@@ -180,10 +183,10 @@ class StrategyPicker(Calculator):
 
     def _text(self) -> str:
         """The figure for pages without JavaScript."""
-        shown = self.figure
-        lines = [shown["headline"], shown["setting"], shown["step"], *shown["why"]]
-        lines += [f"Warning: {warning}" for warning in shown["warnings"]]
-        lines += advice_lines(shown["advice"])
+        document = self.figure
+        lines = [document["headline"], document["setting"], document["step"], *document["why"]]
+        lines += [f"Warning: {warning}" for warning in document["warnings"]]
+        lines += advice_lines(document["advice"])
         return "\n".join(line for line in lines if line) or UNKNOWN
 
     def close(self) -> None:
@@ -197,16 +200,16 @@ def _nothing(look: Look) -> dict[str, Any]:
     return {**NOTHING, "headline": look.missing or NOTHING["headline"]}
 
 
-def _known(options: dict[str, Any]) -> dict[str, Any]:
+def _explicit_options(options: dict[str, Any]) -> dict[str, Any]:
     """Options left open (None) are left out; as many processes as there are GPUs, else two."""
-    known = {name: value for name, value in options.items() if value is not None}
-    strategy = known.get("strategy")
+    explicit = {name: value for name, value in options.items() if value is not None}
+    strategy = explicit.get("strategy")
     counted = isinstance(strategy, wb.Strategy) or (
         strategy is not None and wb.Strategy.ranks_of(str(strategy)) is not None
     )
-    if "processes" not in known and not counted:
-        known["processes"] = len(wb.detect_host().gpus) or 2
-    return known
+    if "processes" not in explicit and not counted:
+        explicit["processes"] = len(wb.detect_host().gpus) or 2
+    return explicit
 
 
 def _fixed(target: str, arguments: str | Sequence[str] | None, *, cpu: bool) -> ReadKeywords:
@@ -215,5 +218,5 @@ def _fixed(target: str, arguments: str | Sequence[str] | None, *, cpu: bool) -> 
         gpu = bool(wb.detect_host().gpus) and not cpu
         usual = () if recipe is None else recipe.gpu_arguments if gpu else recipe.cpu_arguments
         arguments = list(usual)
-    given = shlex.split(arguments) if isinstance(arguments, str) else list(arguments)
-    return lambda: {"target": target, "arguments": given, "cpu": cpu}
+    words = shlex.split(arguments) if isinstance(arguments, str) else list(arguments)
+    return lambda: {"target": target, "arguments": words, "cpu": cpu}

@@ -68,8 +68,10 @@ def by_goal(keywords: Mapping[str, Any], goal: str, processes: int) -> StrategyP
     Raises:
         UsageError: nothing fits, nothing is known of the script, or too many processes.
     """
-    given = {name: value for name, value in keywords.items() if name not in _DECIDE_NOTHING}
-    key = tuple(sorted((name, _frozen(value)) for name, value in given.items()))
+    request_options = {
+        name: value for name, value in keywords.items() if name not in _DECIDE_NOTHING
+    }
+    key = tuple(sorted((name, _frozen(value)) for name, value in request_options.items()))
     return _by_goal(key, goal, processes)
 
 
@@ -79,8 +81,8 @@ def _frozen(value: Any) -> Any:
 
 @functools.lru_cache(maxsize=8)
 def _by_goal(items: tuple[tuple[str, Any], ...], goal: str, processes: int) -> StrategyPick:
-    given = dict(items)
-    single = wb.request(**given, strategy="single", processes=1)
+    options = dict(items)
+    single = wb.request(**options, strategy="single", processes=1)
     if single.workload is None:
         raise wb.UsageError(
             f"The model in {single.script.name} is unknown, so strategies cannot be ranked. Choose "
@@ -90,7 +92,7 @@ def _by_goal(items: tuple[tuple[str, Any], ...], goal: str, processes: int) -> S
     if single.device == "cpu":
         cluster = dataclasses.replace(cluster, gpus=(), accelerator=None)
         if processes > MAX_CPU_RANKS:
-            wb.request(**given, strategy="ddp", processes=processes)  # says how many there can be
+            wb.request(**options, strategy="ddp", processes=processes)  # says how many there can be
     elif processes > len(cluster.gpus):
         raise wb.UsageError(
             f"{processes} processes were requested, but {len(cluster.gpus)} GPUs are visible. Use "
@@ -99,7 +101,7 @@ def _by_goal(items: tuple[tuple[str, Any], ...], goal: str, processes: int) -> S
 
     def refused(strategy: wb.Strategy) -> str:
         try:
-            wb.request(**given, strategy=strategy)
+            wb.request(**options, strategy=strategy)
         except wb.WorkbenchError as error:
             return str(error)
         return ""

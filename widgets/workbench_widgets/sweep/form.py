@@ -45,24 +45,26 @@ def first_values() -> dict[str, str]:
     }
 
 
-def prepared(values: Mapping[str, str], store: Path, kept: Mapping[str, Any]) -> PreparedSweep:
+def prepared(
+    values: Mapping[str, str], store: Path, launch_options: Mapping[str, Any]
+) -> PreparedSweep:
     """Check what the form says against script and host; nothing is written or started.
 
     Raises:
         UsageError: it cannot be started so.
         HostError: Optuna, torch or accelerate is missing here.
     """
-    given = {
+    typed = {
         name: field.read(text.splitlines() if field.option.split == "pairs" else text)
         for name, field in FIELDS.items()
         if (text := _kept_lines(values.get(name, "")))
     }
-    launch = {name: given[name] for name in _LAUNCH if name in given}
+    launch = {name: typed[name] for name in _LAUNCH if name in typed}
     return prepare_sweep(
         values["target"].strip(),
         list(shell_words(values.get("arguments"))),
-        SweepOptions(**{name: value for name, value in given.items() if name in _OWN}),
-        LaunchOptions.from_keywords({**kept, **launch, "store": store}),
+        SweepOptions(**{name: value for name, value in typed.items() if name in _OWN}),
+        LaunchOptions.from_keywords({**launch_options, **launch, "store": store}),
     )
 
 

@@ -25,7 +25,9 @@ from workbench_widgets.sweep import form
 
 _FORM = ("target", "arguments", *form.FIELDS)
 _OPENED = "run_dashboard.js"
-_KEPT = tuple(name for name in NAMES if name not in {*_FORM, "store", "queue", "job", "cluster"})
+_LAUNCH_NAMES = tuple(
+    name for name in NAMES if name not in {*_FORM, "store", "queue", "job", "cluster"}
+)
 """Keywords of a launch that have no control."""
 
 
@@ -62,7 +64,7 @@ class Sweep(StoreFace):
         _openable: bool = False,
         **launch: Any,
     ) -> None:
-        refuse_unknown("Sweep", launch, ("store", "open", "refresh_seconds", *_KEPT))
+        refuse_unknown("Sweep", launch, ("store", "open", "refresh_seconds", *_LAUNCH_NAMES))
         self.store = Path(wb.Store(store).root)
         self._launch = launch
         self._working = threading.RLock()
@@ -95,12 +97,12 @@ class Sweep(StoreFace):
     def _read(self, *, draw: bool) -> None:
         with self._working:
             sweeps_here = {sweep.name: sweep for sweep in sweeps(self.store)}
-            kept = {
+            unchanged = {
                 name: old
                 for name, old in self._handles.items()
                 if name in sweeps_here and old.plan.id == sweeps_here[name].plan.id
             }
-            self._handles = {**sweeps_here, **kept}
+            self._handles = {**sweeps_here, **unchanged}
             self.names = [
                 {
                     "name": name,
@@ -155,8 +157,8 @@ class Sweep(StoreFace):
         refuse_unknown("Sweep.check", values, _FORM)
         with self._working:
             self._prepared, self.ready = None, {}
-            given = {**form.first_values(), **values}
-            self._prepared = form.prepared(given, self.store, self._launch)
+            form_values = {**form.first_values(), **values}
+            self._prepared = form.prepared(form_values, self.store, self._launch)
             self.ready = {**form.document(self._prepared), "values": values}
 
     def start(self) -> Handle:

@@ -70,7 +70,7 @@ class Talk(Face):
         self._shown_at = 0.0
         step_text = self.model.checkpoint.step
         title = f"{self.model.run}, step {'n/a' if step_text is None else step_text}"
-        shown = {
+        document = {
             "title": title,
             "state": "idle",
             "says": " ".join(self.model.notes),
@@ -78,7 +78,7 @@ class Talk(Face):
             "answers": self._empty(),
             "settings": {name: getattr(Sampling(), name) for name in Sampling.__dataclass_fields__},
         }
-        super().__init__(store_config(paths.directory.parent, face="talk.js"), shown=shown)
+        super().__init__(store_config(paths.directory.parent, face="talk.js"), shown=document)
 
     def ask(self, prompt: str, **sampling: Any) -> None:
         """Answer in the background; nothing happens while an answer is under way.
@@ -132,7 +132,7 @@ class Talk(Face):
             self.shown = {**self.shown, **last, "answers": answers}
 
     def _add(self, answers: list[dict[str, Any]], piece: Piece) -> None:
-        """One more piece; the page hears of it a few times a second."""
+        """One more piece; the page gets it a few times a second."""
         for number, answer in enumerate(answers):
             if answer["side"] == piece.side:
                 answers[number] = {
@@ -170,12 +170,17 @@ class Talk(Face):
         super().close()
 
     def __repr__(self) -> str:
-        shown = self.shown
-        lines = [f"Talk to {shown['title']}", f"> {shown['prompt']}" if shown["prompt"] else ""]
-        lines += [
-            f"{answer['title']}: {answer['text']}" for answer in shown["answers"] if answer["text"]
+        document = self.shown
+        lines = [
+            f"Talk to {document['title']}",
+            f"> {document['prompt']}" if document["prompt"] else "",
         ]
-        return os.linesep.join(line for line in [*lines, shown["says"]] if line)
+        lines += [
+            f"{answer['title']}: {answer['text']}"
+            for answer in document["answers"]
+            if answer["text"]
+        ]
+        return os.linesep.join(line for line in [*lines, document["says"]] if line)
 
 
 def _rate(piece: Piece) -> str:

@@ -71,8 +71,8 @@ def calibrate(
     began = time.time()
     key = host_key(host, cpu=cpu)
     usual = (len(host.gpus),) if on_gpu else CPU_PROCESSES
-    alone = () if steps_only and processes else (1,)
-    sizes = sorted({*alone, *(processes or usual)})
+    single_process = () if steps_only and processes else (1,)
+    sizes = sorted({*single_process, *(processes or usual)})
     where = _made(folder(store))
     scope = _Scope(sizes=sizes, seconds=seconds, on_gpu=on_gpu, steps_only=steps_only)
     measured = _measure(host, where, scope, on_progress)
@@ -114,7 +114,7 @@ def _check(host: Cluster, seconds: float, *, on_gpu: bool) -> None:
         raise HostError(f"{why} Or measure the CPU with --cpu.")
 
 
-def kept(
+def stored_calibration(
     store: str | os.PathLike[str] | None = None,
     *,
     cluster: Cluster | None = None,
@@ -141,14 +141,14 @@ def measured_conditions(
     if cluster.accelerator is None:
         return None
     host = detect_host()
-    calibration = kept(store, cluster=host)
+    calibration = stored_calibration(store, cluster=host)
     return (
         calibration.conditions() if calibration is not None and calibration.fits(cluster) else None
     )
 
 
 def _made(path: Path) -> Path:
-    """The folder, so that a store that cannot be written is told before the minute, not after."""
+    """The folder, so that an unwritable store is reported before the minute, not after."""
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:

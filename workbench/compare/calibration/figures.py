@@ -108,13 +108,13 @@ def of_figures(job: Job, figures: Mapping[str, float], name: str | None = None) 
     accelerator = job.cluster.accelerator if isinstance(job.cluster, Cluster) else None
     device = device_of(job.cluster)
     stack = of_trainer(job.trainer)
-    shown = ", ".join(f"{figure} {value:g}" for figure, value in figures.items())
+    figures_text = ", ".join(f"{figure} {value:g}" for figure, value in figures.items())
     usual = slug(
         f"{stack.trainer}-{job.workload.model.name}-{accelerator.id if accelerator else 'cpu'}"
     )
     return StackMeasurement(
         name=usual.lower() if name is None else _checked(name),
-        figures=shown,
+        figures=figures_text,
         measured_at=time.time(),
         is_run=False,
         facts=facts_of(stack, job.workload, device, accelerator.arch if accelerator else ""),

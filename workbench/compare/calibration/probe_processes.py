@@ -28,7 +28,7 @@ LEAST_PATIENCE = 420.0
 
 
 class ProbeProcesses:
-    """One process per rank; whoever makes it calls `end`, after which none of them is left."""
+    """One process per rank; its maker calls `end`, after which none of them is left."""
 
     def __init__(
         self,

@@ -65,8 +65,8 @@ def calibrate(
     else:
         assert job is not None
         assert measured is not None
-        given = read_figures(measured) if isinstance(measured, str) else dict(measured)
-        measurement = of_figures(job, given, name)
+        figures = read_figures(measured) if isinstance(measured, str) else dict(measured)
+        measurement = of_figures(job, figures, name)
     stack_calibrations.keep(place.root, measurement)
     return measurement
 

@@ -137,16 +137,16 @@ def _rank(
     if trace.device == "cpu":  # to put a batch together is part of waiting for it
         compute = without(compute, loading)
     layers = [compute, united(trace.communication), united(trace.copies), loading]
-    alone: list[list[Span]] = []
+    exclusive: list[list[Span]] = []
     above: list[Span] = []
     for layer in layers:
-        alone.append(without(layer, above))
+        exclusive.append(without(layer, above))
         above = united([*above, *layer])
     return RankProfile(
         rank=rank,
         device=trace.device,
         begun_seconds=windows[0][1],
-        steps=tuple(_step(window, alone, layers[1]) for window in windows),
+        steps=tuple(_step(window, exclusive, layers[1]) for window in windows),
         memory=tuple(trace.memory),
         stop_seconds=about.get("stop_seconds"),
         export_seconds=about.get("export_seconds"),
@@ -154,9 +154,9 @@ def _rank(
     )
 
 
-def _step(window: _Window, alone: list[list[Span]], talk: list[Span]) -> StepTime:
+def _step(window: _Window, exclusive: list[list[Span]], talk: list[Span]) -> StepTime:
     step, begin, end, _ = window
-    parts = [within(layer, begin, end) for layer in alone]
+    parts = [within(layer, begin, end) for layer in exclusive]
     return StepTime(
         step=step,
         wall_seconds=end - begin,

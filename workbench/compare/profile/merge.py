@@ -67,7 +67,7 @@ def _rank_events(profile: RankProfile, base: int, origin_ns: int) -> list[dict[s
         about = {"name": f"step {step.step}", "cat": "step", "ph": "X"}
         moved.append({**about, "pid": profile.rank, "tid": _STEP_THREAD, "ts": at, "dur": length})
         at += length
-    moved += [_moved(event, profile.rank, shift) for event in events if _kept(event)]
+    moved += [_moved(event, profile.rank, shift) for event in events if _is_kept(event)]
     return moved
 
 
@@ -75,7 +75,7 @@ def _named(rank: int, name: str, args: dict[str, Any]) -> dict[str, Any]:
     return {"ph": "M", "name": name, "pid": rank, "tid": 0, "ts": 0, "args": args}
 
 
-def _kept(event: dict[str, Any]) -> bool:
+def _is_kept(event: dict[str, Any]) -> bool:
     return event.get("name") not in _DROPPED and event.get("cat") != "Trace"
 
 

@@ -25,26 +25,26 @@ def united(spans: Iterable[Span]) -> list[Span]:
     return merged
 
 
-def without(spans: Sequence[Span], taken: Sequence[Span]) -> list[Span]:
-    """What of `spans` lies outside `taken`; both united.
+def without(spans: Sequence[Span], excluded: Sequence[Span]) -> list[Span]:
+    """What of `spans` lies outside `excluded`; both united.
 
     >>> without([(0.0, 4.0)], [(1.0, 2.0), (3.0, 5.0)])
     [(0.0, 1.0), (2.0, 3.0)]
     """
-    rest: list[Span] = []
+    remainder: list[Span] = []
     at = 0
     for begin, end in spans:
-        while at < len(taken) and taken[at][1] <= begin:
+        while at < len(excluded) and excluded[at][1] <= begin:
             at += 1
         here, left = at, begin
-        while here < len(taken) and taken[here][0] < end:
-            if taken[here][0] > left:
-                rest.append((left, taken[here][0]))
-            left = max(left, taken[here][1])
+        while here < len(excluded) and excluded[here][0] < end:
+            if excluded[here][0] > left:
+                remainder.append((left, excluded[here][0]))
+            left = max(left, excluded[here][1])
             here += 1
         if left < end:
-            rest.append((left, end))
-    return rest
+            remainder.append((left, end))
+    return remainder
 
 
 def within(spans: Sequence[Span], begin: float, end: float) -> float:

@@ -92,10 +92,10 @@ def ask(
             "launch it with --profile."
         )
     if not status.live:
-        kept = f"Show its existing profile: workbench profile {run.id} --show. "
+        hint = f"Show its existing profile: workbench profile {run.id} --show. "
         raise UsageError(
             f"{run.id} has ended: only future steps can be traced. "
-            f"{kept if profiles(paths) else ''}Start it again under the profiler: workbench "
+            f"{hint if profiles(paths) else ''}Start it again under the profiler: workbench "
             "profile SCRIPT_OR_RECIPE [-- ARGS]"
         )
     if not run.document.get("capture", True):
@@ -119,7 +119,7 @@ def folder_of(paths: RunPaths, first: int) -> Path:
 
 
 def _first_step(run: Run, paths: RunPaths, patience: int) -> int:
-    """The earliest step that all ranks are sure to hear of in time."""
+    """The earliest step that is sure to reach all ranks in time."""
     pulses = [read_pulse(paths.rank_pulse(rank)) for rank in range(_ranks(run))]
     done = max((pulse.steps for pulse in pulses if pulse is not None), default=0)
     pace = run.view()["step_seconds_median"]
@@ -145,20 +145,20 @@ def collect(
         WorkbenchError: the run ended, or `timeout` seconds went by, before all had answered.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    wanted, ended = set(range(_ranks(run))), False
+    ranks, ended = set(range(_ranks(run))), False
     while True:
         live = run.status.live
         there = set(accounts(folder))
         why = reasons(folder)
-        if wanted <= there | set(why):
+        if ranks <= there | set(why):
             return not any(text.startswith(LATE) for text in why.values())
         if ended:  # looked once more after the end
-            missing = ", ".join(map(str, sorted(wanted - there - set(why))))
+            missing = ", ".join(map(str, sorted(ranks - there - set(why))))
             raise WorkbenchError(
                 f"{run.id} ended ({run.outcome}) before rank {missing} wrote a trace. Use more "
                 f"steps, or see: workbench logs {run.id}"
             )
-        on_message(f"step {run.view()['steps']}; {len(there)} of {len(wanted)} ranks traced")
+        on_message(f"step {run.view()['steps']}; {len(there)} of {len(ranks)} ranks traced")
         if deadline is not None and time.monotonic() > deadline:
             raise WorkbenchError(
                 f"{run.id} has not traced its steps after {timeout:g} s. Wait longer, or check the "

@@ -127,13 +127,13 @@ class Profile:
     def sentences(self) -> list[str]:
         """Who waits how long for whom; what is below 1 % of a step is not said."""
         wall = max((rank.seconds("wall") for rank in self.ranks), default=0.0)
-        shown = [wait for wait in self.waits if wait.seconds > _NEGLIGIBLE * wall][:SHOWN_WAITS]
-        if not shown and len(self.ranks) > 1:
+        waits = [wait for wait in self.waits if wait.seconds > _NEGLIGIBLE * wall][:SHOWN_WAITS]
+        if not waits and len(self.ranks) > 1:
             return ["No rank waits for another rank more than 1 % of a step."]
         return [
             f"Rank {wait.rank} waits {format_seconds(wait.seconds)} a step for rank "
             f"{wait.for_rank}."
-            for wait in shown
+            for wait in waits
         ]
 
     def __str__(self) -> str:

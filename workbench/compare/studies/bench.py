@@ -137,9 +137,9 @@ class Bench:
 
     def _layout(self) -> tuple[str, dict[str, Any]]:
         """Name and options of the strategy of several ranks."""
-        given = self.launch.strategy or Strategy.usual(2)
-        own = given.options_beside_name() if isinstance(given, Strategy) else {}
-        name = given.name if isinstance(given, Strategy) else given
+        strategy = self.launch.strategy or Strategy.usual(2)
+        own = strategy.options_beside_name() if isinstance(strategy, Strategy) else {}
+        name = strategy.name if isinstance(strategy, Strategy) else strategy
         return name, {**own, **self.launch.options}
 
     def key(self, trial: Trial) -> str:
@@ -147,7 +147,7 @@ class Bench:
         strategy, options = self._layout()
         where = {"target": self.target, "device": "cpu" if self.launch.cpu else "auto"}
         how = {"strategy": strategy, "options": {**options, **trial.options}}
-        beside = {"wrap": self.launch.wrap, "environment": dict(self.launch.environment)}
-        given = {name: value for name, value in beside.items() if value}
-        what = {**asdict(trial), "label": None, **how, **where, **given}
-        return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()[:16]
+        launch_settings = {"wrap": self.launch.wrap, "environment": dict(self.launch.environment)}
+        used_settings = {name: value for name, value in launch_settings.items() if value}
+        identity = {**asdict(trial), "label": None, **how, **where, **used_settings}
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]

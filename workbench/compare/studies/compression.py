@@ -90,13 +90,13 @@ class Compression:
             "study": self.study,
             "kind": "compression",
             "trials": [
-                {**result.document(), "splits": None, **_beside(result, plain)}
+                {**result.document(), "splits": None, **_relative(result, plain)}
                 for result in self.results
             ],
         }
 
 
-def _beside(result: TrialResult, plain: TrialResult | None) -> dict[str, float | None]:
+def _relative(result: TrialResult, plain: TrialResult | None) -> dict[str, float | None]:
     """Against the uncompressed run: bytes and time as shares, the loss as a difference."""
     sent = plain.sent_bytes if plain else None
     step = plain.step_seconds if plain else None
@@ -124,9 +124,9 @@ def compression(bench: Bench, compared: Compared | None = None) -> Compression:
 
 
 def _check(bench: Bench) -> None:
-    known = recipes.recipes()
-    if bench.target not in known or "ddp" not in known[bench.target].splits:
-        able = [name for name, recipe in known.items() if "ddp" in recipe.splits]
+    available = recipes.recipes()
+    if bench.target not in available or "ddp" not in available[bench.target].splits:
+        able = [name for name, recipe in available.items() if "ddp" in recipe.splits]
         raise UsageError(
             f"{bench.target} does not have an option for its gradient exchange. Use "
             f"{' or '.join(able)}; its file gradient_hooks.py works with any DDP script."

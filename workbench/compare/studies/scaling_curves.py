@@ -47,9 +47,9 @@ def curve_of(
     """One mode's curve: the measured sizes, then those of `to` that lie beyond them."""
     measured, strong = by_mode[mode], mode == "strong"
     parts = parts_of(measured, host)
-    last, known = measured[-1].ranks, {point.ranks for point in measured}
+    last, measured_ranks = measured[-1].ranks, {point.ranks for point in measured}
     same_work = next((measured for measured in by_mode["weak"] if measured.ranks == last), None)
-    beyond = [size for size in sorted(set(to)) if size not in known and size > last]
+    beyond = [size for size in sorted(set(to)) if size not in measured_ranks and size > last]
     predicted = (
         extrapolate(measured, host, beyond, strong=strong, same_work=same_work if strong else None)
         if beyond and len(measured) > 1

@@ -197,8 +197,8 @@ def _exchange(
     ]
     messages, volume, seconds = rows[-1]
     if len(rows) == 1:
-        given = latency is None
-        message = min(seconds / messages, MESSAGE_SECONDS) if given else seconds / messages
+        is_unknown = latency is None
+        message = min(seconds / messages, MESSAGE_SECONDS) if is_unknown else seconds / messages
         message *= 1.0 if latency is None else latency
         return message, (seconds - message * messages) / volume
     mm, mv, vv, ms, vs = (
@@ -242,14 +242,14 @@ def _redrawn(points: Sequence[MeasuredSize], seed: int) -> list[MeasuredSize]:
 
 
 def _ranged(
-    size: int, best: ScalingLaw, others: Sequence[ScalingLaw], draws: Sequence[ScalingLaw]
+    size: int, best: ScalingLaw, alternatives: Sequence[ScalingLaw], draws: Sequence[ScalingLaw]
 ) -> PredictedSize:
     parts = best.at(size)
     step = sum(parts.values())
     ordered = sorted(sum(draw.at(size).values()) for draw in draws)
     tail = max(1, len(ordered) // 40)  # 2.5 % on either side
     ends = (ordered[tail], ordered[-1 - tail])
-    other = [sum(law.at(size).values()) for law in others]
+    other = [sum(law.at(size).values()) for law in alternatives]
     model = MODEL_ERROR + MODEL_ERROR_PER_DOUBLING * max(0.0, math.log2(size / best.ranks))
     model *= step
 

@@ -59,11 +59,11 @@ def last_loss(paths: RunPaths, ranks: int) -> float | None:
 def _split(rows: Sequence[StepRow]) -> tuple[StepSplit, ...]:
     warm = max(WARM_STEPS, int(_WARM_SHARE * len(rows)))
     pairs = list(itertools.pairwise(rows))[max(0, min(warm, len(rows) - 2) - 1) :]
-    splits = [split for before, now in pairs if (split := _one(before, now)) is not None]
+    splits = [split for before, now in pairs if (split := _split_step(before, now)) is not None]
     return tuple(splits[-MOST:])
 
 
-def _one(before: StepRow, now: StepRow) -> StepSplit | None:
+def _split_step(before: StepRow, now: StepRow) -> StepSplit | None:
     """The ranks that are known in both rows; None where there is none, or a step is missing."""
     ranks = [rank for rank in now.ended_at if rank in before.ended_at]
     if not ranks or now.step != before.step + 1:
@@ -73,13 +73,13 @@ def _one(before: StepRow, now: StepRow) -> StepSplit | None:
         return None
     step = fmean(seconds.values())
     entered = {rank: now.backward_at.get(rank) for rank in ranks}
-    known = {rank: at for rank, at in entered.items() if at is not None}
-    if len(known) < len(ranks):  # a script whose backward pass is not seen
+    backward_at = {rank: at for rank, at in entered.items() if at is not None}
+    if len(backward_at) < len(ranks):  # a script whose backward pass is not seen
         return StepSplit(step=step, data=0.0, forward=0.0, waiting=0.0, rest=step)
-    last = max(known.values())
+    last = max(backward_at.values())
     data = fmean(min(now.data_seconds.get(rank, 0.0), seconds[rank]) for rank in ranks)
-    entry = fmean(known[rank] - before.ended_at[rank] for rank in ranks)
-    waiting = fmean(last - at for at in known.values())
+    entry = fmean(backward_at[rank] - before.ended_at[rank] for rank in ranks)
+    waiting = fmean(last - at for at in backward_at.values())
     data, entry = min(data, max(0.0, entry)), min(max(0.0, entry), step)
     waiting = min(waiting, step - entry)
     rest = step - entry - waiting

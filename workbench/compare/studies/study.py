@@ -53,14 +53,14 @@ class Study:
         self.bench, self.kind, self.of = bench, kind, of
         self.folder = study_folder(bench.store)
         self.created_at = time.time()
-        kept: dict[str, Any] = {}
+        document: dict[str, Any] = {}
         if bench.resume is None:
             self.id = self._claim(kind)
         else:
             self.id = find_study(bench.store, bench.resume, kind)
-            kept = read_json(self.path) or {}
-            self.created_at = kept.get("created_at", self.created_at)
-        results = [TrialResult.read(trial) for trial in kept.get("trials", [])]
+            document = read_json(self.path) or {}
+            self.created_at = document.get("created_at", self.created_at)
+        results = [TrialResult.read(trial) for trial in document.get("trials", [])]
         self.results = [result for result in results if result is not None]
         self._here = 0
         self.save()
@@ -112,11 +112,11 @@ class Study:
         """
         key = self.bench.key(trial)
         self._here += 1
-        for kept in self.results:
-            if kept.key == key and kept.outcome not in {"failed", "refused"}:
-                return _with(kept, label=trial.label)  # weak and strong begin with the same run
+        for stored in self.results:
+            if stored.key == key and stored.outcome not in {"failed", "refused"}:
+                return _with(stored, label=trial.label)  # weak and strong begin with the same run
         result = self._measured(trial, key)
-        self.results = [kept for kept in self.results if kept.key != key] + [result]
+        self.results = [stored for stored in self.results if stored.key != key] + [result]
         self.save()
         return result
 
@@ -191,8 +191,8 @@ def _group_of_one() -> dict[str, str]:
 
 
 def _with(result: TrialResult, **changes: Any) -> TrialResult:
-    given = {name: getattr(result, name) for name in TrialResult.__slots__}
-    return TrialResult(**{**given, **changes})
+    values = {name: getattr(result, name) for name in TrialResult.__slots__}
+    return TrialResult(**{**values, **changes})
 
 
 def _read(run: Run, blank: TrialResult, over: str | None) -> TrialResult:
@@ -212,8 +212,8 @@ def _read(run: Run, blank: TrialResult, over: str | None) -> TrialResult:
     if over == MEMORY:
         return _with(measured, outcome=MEMORY, problem="a rank exceeded the memory limit")
     if over is not None or run.outcome not in {"succeeded", "stopped"}:
-        known = {finding.kind for finding in run.findings()}
-        outcome = MEMORY if OUT_OF_MEMORY in known else "failed"
+        kinds = {finding.kind for finding in run.findings()}
+        outcome = MEMORY if OUT_OF_MEMORY in kinds else "failed"
         return _with(measured, outcome=outcome, problem=over or str(summary["message"]))
     if not splits:
         why = f"only {summary['steps'] or 0} steps were recorded; use more steps"
@@ -259,13 +259,13 @@ def find_study(store: Store, study: str, kind: str) -> str:
     Raises:
         UsageError: there is none.
     """
-    known = [
+    study_ids = [
         str(study["study"]) for study in studies(store, kind) if names.is_id(str(study["study"]))
     ]
-    if study == LAST and known:
-        return known[0]
-    if study in known:
+    if study == LAST and study_ids:
+        return study_ids[0]
+    if study in study_ids:
         return study
-    if not known:
+    if not study_ids:
         raise UsageError(f"{store.root} does not hold a {kind} study to continue.")
-    raise UnknownNameError.near(f"{kind} study", study, known)
+    raise UnknownNameError.near(f"{kind} study", study, study_ids)

@@ -88,8 +88,8 @@ class TrialResult:
         if not isinstance(document, dict):
             return None
         try:
-            given: dict[str, Any] = {name: document[name] for name in cls.__slots__}  # pyright: ignore[reportUnknownVariableType]
-            splits = tuple(StepSplit.read(split) for split in given.pop("splits"))
-            return cls(**given, splits=splits)
+            values: dict[str, Any] = {name: document[name] for name in cls.__slots__}  # pyright: ignore[reportUnknownVariableType]
+            splits = tuple(StepSplit.read(split) for split in values.pop("splits"))
+            return cls(**values, splits=splits)
         except (KeyError, TypeError, ValueError):
             return None

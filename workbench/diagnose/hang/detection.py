@@ -1,7 +1,7 @@
 """A hang: who has not entered step N, where that rank stands, and who only waits for it.
 
 Silence alone is no hang: a validation, a long save or a compilation is silent too. So before
-anything is said the ranks are asked for their stacks several times; whoever moves is busy.
+anything is said the ranks are asked for their stacks several times; a rank that moves is busy.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def patience_seconds(evidence: Evidence) -> float:
 
 
 def _sure_seconds(evidence: Evidence, patience: float) -> float:
-    """After how long a standstill is told whose stacks leave no doubt."""
+    """After how long a standstill is reported whose stacks leave no doubt."""
     grouped = [start.group_world_size for start in evidence.starts.values()]
     early = evidence.steps_seen < WARM_UP and sum(map(bool, grouped)) > 1
     return min(patience, _SURE_SECONDS) if early else patience
@@ -106,7 +106,7 @@ class HangWatch:
     def _stands(
         self, evidence: Evidence, silent: Mapping[int, float], patience: float, allowed: str
     ) -> bool:
-        """Whether the ranks hang, by their answers; then `finding` is of now."""
+        """Whether the ranks hang, by their answers; then `finding` is current."""
         standstill = self._standstill(evidence, silent)
         if self.finding is None and self._doubted(standstill, evidence, patience):
             return False
@@ -283,8 +283,8 @@ class HangWatch:
             return None
         for rank in still.suspects or still.living:
             process, stack = facts.ranks[rank].process, still.stacks.get(rank)
-            told = stack is not None and stack.waits_for_program
-            child = awaited_program(process, told=told)
+            seen_in_stack = stack is not None and stack.waits_for_program
+            child = awaited_program(process, seen_in_stack=seen_in_stack)
             if child is None:
                 continue
             work = work_of(process)

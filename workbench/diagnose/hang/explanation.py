@@ -65,12 +65,12 @@ class Standstill:
         """Whether every rank waits for its peers, but not all at the same place."""
         if mismatched(self.collectives) and not self.stopped:
             return True
-        known = [self.stacks[rank] for rank in self.living if rank in self.stacks]
-        if len(known) < 2 or len(known) < len(self.living) or self.stopped:
+        stacks = [self.stacks[rank] for rank in self.living if rank in self.stacks]
+        if len(stacks) < 2 or len(stacks) < len(self.living) or self.stopped:
             return False
         return (
-            all(stack.waits_for_peers for stack in known)
-            and len({stack.group for stack in known}) > 1
+            all(stack.waits_for_peers for stack in stacks)
+            and len({stack.group for stack in stacks}) > 1
         )
 
     @property
@@ -87,8 +87,8 @@ class Standstill:
     @property
     def _elsewhere(self) -> tuple[int, ...]:
         """Ranks that stand in no call which their peers must join."""
-        known = [rank for rank in self.living if rank in self.stacks]
-        away = tuple(rank for rank in known if not self.stacks[rank].waits_for_peers)
+        ranks = [rank for rank in self.living if rank in self.stacks]
+        away = tuple(rank for rank in ranks if not self.stacks[rank].waits_for_peers)
         return away if len(away) < len(self.living) else ()
 
     @property
@@ -104,8 +104,8 @@ class Standstill:
     @property
     def loading(self) -> bool:
         """Whether all ranks wait for their data loaders."""
-        known = [self.stacks[rank] for rank in self.living if rank in self.stacks]
-        return bool(known) and all(stack.action == "data loading" for stack in known)
+        stacks = [self.stacks[rank] for rank in self.living if rank in self.stacks]
+        return bool(stacks) and all(stack.action == "data loading" for stack in stacks)
 
     @property
     def interpreter_held(self) -> bool:
@@ -132,8 +132,8 @@ class Standstill:
         """
         if self.stopped or self.deadlock or not (self.suspects or self.loading):
             return False
-        known = (self.stacks.get(rank) for rank in self.suspects[:1])
-        return not any(stack is not None and stack.waits_for_peers for stack in known)
+        stacks = (self.stacks.get(rank) for rank in self.suspects[:1])
+        return not any(stack is not None and stack.waits_for_peers for stack in stacks)
 
     def place(self, rank: int) -> str:
         """Where a rank stands: its stack, else its phase."""
@@ -255,7 +255,7 @@ def _call(still: Standstill, rank: int) -> str:
     return "" if collective is None else f" ({collective.name}, call {collective.number})"
 
 
-def _who(still: Standstill, suspect: int, step: int) -> str:
+def _unfinished_work(still: Standstill, suspect: int, step: int) -> str:
     """What the rank has not done yet, as its pulse and its stack tell."""
     pulse, stack = still.ranks[suspect].pulse, still.stacks.get(suspect)
     if pulse is not None and pulse.phase == "backward":
@@ -271,16 +271,16 @@ def _one_rank(
     still: Standstill, suspect: int, step: int, stop: str, *, late: bool
 ) -> tuple[str, str, float]:
     place, state = still.place(suspect), still.ranks[suspect].process_state
-    who = _who(still, suspect, step)
+    unfinished = _unfinished_work(still, suspect, step)
     if state == "D":
         return (
-            f"{who}: it waits for a disk or a network file system (state D), in {place}.",
+            f"{unfinished}: it waits for a disk or a network file system (state D), in {place}.",
             "Look at the storage the rank reads or writes; the run continues when it answers.",
             0.8,
         )
     if suspect in still.stacks and still.stacks[suspect].action == "data loading":
         return (
-            f"{who}: it waits for its data loader, in {place}.",
+            f"{unfinished}: it waits for its data loader, in {place}.",
             (
                 "Look at the loader's worker processes (dead, stopped, or waiting for storage or a "
                 "network): the run continues when they deliver. "
@@ -288,9 +288,11 @@ def _one_rank(
             ),
             0.85,
         )
-    held = ""
+    gil_text = ""
     if still.interpreter_held:
-        held = ", and none of its threads runs: C code there holds Python's interpreter lock (GIL)"
+        gil_text = (
+            ", and none of its threads runs: C code there holds Python's interpreter lock (GIL)"
+        )
     loop = " and uses the processor" if suspect in still.busy else ""
     action = f"{stop}. Look at that line."
     if late:
@@ -299,7 +301,7 @@ def _one_rank(
             f"ends by itself, and the run continues. Else {stop[0].lower()}{stop[1:]}."
         )
     return (
-        f"{who}: it stands in {place}{loop}{held}. The other ranks wait for it.",
+        f"{unfinished}: it stands in {place}{loop}{gil_text}. The other ranks wait for it.",
         action,
         0.85 if suspect in still.stacks else 0.6,
     )

@@ -92,9 +92,9 @@ class Stack:
         for frame in self.frames:
             if frame.function == "_engine_run_backward":
                 return "backward"
-            known = next((name for part, name in _PLACES if part in frame.path), None)
-            if known is not None:
-                return known
+            action = next((name for part, name in _PLACES if part in frame.path), None)
+            if action is not None:
+                return action
         return self.frames[0].function if self.frames else "an unknown place"
 
     @property
@@ -114,7 +114,7 @@ class Stack:
         if own is None:
             return self.action
         action = f"{self.action}()" if self.action == own.function else self.action
-        return f"{action} at {self.tree.shown(own.path)}:{own.line}"
+        return f"{action} at {self.tree.display_path(own.path)}:{own.line}"
 
     @property
     def group(self) -> tuple[str, str]:
@@ -177,8 +177,8 @@ def rank_tree(paths: RunPaths, rank: int) -> CodeTree:
 
 @functools.lru_cache(maxsize=64)
 def _tree(code: str) -> CodeTree:
-    known = json.loads(code)
-    return code_tree(cast("dict[str, Any]", known) if isinstance(known, dict) else None)
+    document = json.loads(code)
+    return code_tree(cast("dict[str, Any]", document) if isinstance(document, dict) else None)
 
 
 def parse(text: str, tree: CodeTree = UNKNOWN_TREE) -> Stack | None:

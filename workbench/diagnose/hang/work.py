@@ -51,12 +51,12 @@ def work_of(process: ProcessDoc | None) -> Work:
     if fields is None:
         return Work()
     children = processes.descendants(process["pid"])
-    known = [stat_fields(child["pid"]) for child in children]
+    child_fields = [stat_fields(child["pid"]) for child in children]
     return Work(
         moved_bytes=processes.moved_bytes(process),
         resident_bytes=int(fields[21]) * _PAGE_BYTES,
         children_cpu_seconds=_ticks(fields, collected=True)
-        + sum(_ticks(of) + _ticks(of, collected=True) for of in known if of is not None),
+        + sum(_ticks(of) + _ticks(of, collected=True) for of in child_fields if of is not None),
         children_moved_bytes=sum(map(processes.moved_bytes, children)),
     )
 
@@ -70,16 +70,16 @@ def _is_here(process: ProcessDoc) -> bool:
     return process["boot_id"] == boot_id()
 
 
-def awaited_program(process: ProcessDoc | None, *, told: bool) -> tuple[int, str] | None:
+def awaited_program(process: ProcessDoc | None, *, seen_in_stack: bool) -> tuple[int, str] | None:
     """Pid and name of the program that the main thread waits for; None: it waits for none.
 
-    `told`: its stack says that it waits for one (`Stack.waits_for_program`). Where it does not
+    `seen_in_stack`: its stack shows that it waits for one (`Stack.waits_for_program`). If not
     (`os.system`), the kernel tells.
     """
     if process is None or not _is_here(process):
         return None
     pid = process["pid"]
-    if not told and processes.waits_in(pid) != "do_wait":
+    if not seen_in_stack and processes.waits_in(pid) != "do_wait":
         return None
     own = [child for child in processes.descendants(pid) if _parent(child) == pid]
     if not own:

@@ -157,7 +157,7 @@ def check_free(paths: RunPaths, run: RunRecord) -> None:
     if run.share or not names:
         return
     cuda = run.device == "cuda"
-    devices = read_devices(paths.directory.parent, cuda=cuda, besides=paths.directory.name)
+    devices = read_devices(paths.directory.parent, cuda=cuda, excluding=paths.directory.name)
     if cuda and run.devices and not devices:  # it had some, so the driver does not answer
         raise _no_answer(run.run)
     gone = [name for name in run.devices if name not in {device.name for device in devices}]

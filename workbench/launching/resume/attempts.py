@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.launching.log import guarded, log
-from workbench.observe.work_clock import told_attempts
+from workbench.observe.work_clock import recent_attempts
 from workbench.store.cut_lines import cut_after
 from workbench.store.files import (
     append_line,
@@ -43,7 +43,7 @@ class Attempts:
         self.lines = read_attempts(paths)
         self._ended = read_json(paths.exit) or {}  # gone by the time that the next one begins
         self._least = _attempts_elsewhere(paths)
-        self._summary, self._summary_lines = told_attempts(self.lines), len(self.lines)
+        self._summary, self._summary_lines = recent_attempts(self.lines), len(self.lines)
 
     @property
     def number(self) -> int:
@@ -103,9 +103,9 @@ class Attempts:
         return max(0.0, time.time() - last["time"]) if last and last["event"] == "start" else 0.0
 
     def summary(self) -> dict[str, Any]:
-        """What the view has of them: see `workbench.observe.work_clock.told_attempts`."""
+        """What the view has of them: see `workbench.observe.work_clock.recent_attempts`."""
         if self._summary_lines != len(self.lines):
-            self._summary, self._summary_lines = told_attempts(self.lines), len(self.lines)
+            self._summary, self._summary_lines = recent_attempts(self.lines), len(self.lines)
         return self._summary
 
     def take_over(self) -> None:

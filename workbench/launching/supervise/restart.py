@@ -230,7 +230,7 @@ class RestartController:
             end, facts = read_end(self._state.paths, rank), monitor.ranks.get(rank)
             if end is not None or facts is None:
                 return end is not None and end.ok
-            return rank in monitor.diagnoser.exits.held or (has_left(facts) and not facts.alive)
+            return rank in monitor.diagnoser.exits.stuck or (has_left(facts) and not facts.alive)
 
         return all(map(trained, monitor.ranks.keys() | range(self._state.world_size_asked)))
 

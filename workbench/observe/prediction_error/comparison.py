@@ -20,7 +20,7 @@ from workbench.observe.prediction_error.terms import (
     INPUT,
     MFU,
     ON_CARD,
-    OTHERS,
+    OTHER_PROCESSES,
     PEAK,
     RUN_TIME,
     SLOWEST,
@@ -60,9 +60,9 @@ _NOT_COMPUTE = (COMMUNICATION, INPUT, "pipeline bubble", "optimizer", "offload",
 def read_prediction_error(paths: RunPaths) -> PredictionError:
     """Of a run that has ended, is running, or was made before gaps were kept."""
     view = read_json(paths.view) or {}
-    kept = read_comparison(paths, view)
-    if kept:
-        return PredictionError.read(kept)
+    document = read_comparison(paths, view)
+    if document:
+        return PredictionError.read(document)
     return compare(read_run(paths) or RunRecord(), view, _of_view(view))
 
 
@@ -107,8 +107,8 @@ def compare(run: RunRecord, view: Mapping[str, Any], steady: Steady) -> Predicti
 
 def _source(time: PredictedTimeDoc) -> str | None:
     """What the predicted times rest on, and by what earlier runs corrected them."""
-    source, known = time.get("source"), Correction.read(time.get("correction"))
-    return source if source is None or known is None else f"{source}, {known}"
+    source, correction = time.get("source"), Correction.read(time.get("correction"))
+    return source if source is None or correction is None else f"{source}, {correction}"
 
 
 def _range(time: PredictedTimeDoc) -> tuple[float | None, float | None]:
@@ -171,12 +171,12 @@ def _predicted_causes(
     total = sum(parts.values())
     causes = {INPUT: parts.get(INPUT, 0.0), SLOWEST: parts.get(f"{COMMUNICATION}: {SLOWEST}", 0.0)}
     own = {name: seconds for name, seconds in causes.items() if name in measured}
-    rest = total - sum(own.values())
+    remaining = total - sum(own.values())
     if FORWARD not in measured:
-        return own | {COMPUTE: rest}
+        return own | {COMPUTE: remaining}
     compute = sum(value for name, value in parts.items() if not name.startswith(_NOT_COMPUTE))
     forward = compute * _forward_share(run.workload or {})
-    return own | {FORWARD: forward, BACKWARD: rest - forward}
+    return own | {FORWARD: forward, BACKWARD: remaining - forward}
 
 
 def _forward_share(workload: Mapping[str, Any]) -> float:
@@ -235,14 +235,14 @@ def _memory_rows(run: RunRecord, view: Mapping[str, Any]) -> list[PredictionTerm
     if run.device != "cuda":
         return [peak]
     expected = predicted_memory(run.predicted).get("on_card_bytes")
-    held = _fullest_card(view)
-    beyond = None if held is None or measured is None else max(0.0, held - measured)
+    card_bytes = _fullest_card(view)
+    beyond = None if card_bytes is None or measured is None else max(0.0, card_bytes - measured)
     left = None if expected is None or predicted is None else expected - predicted
     return [
         peak,
         PredictionTerm(what=BEYOND, group="memory", unit="bytes", predicted=left, measured=beyond),
         PredictionTerm(
-            what=ON_CARD, group="memory", unit="bytes", predicted=expected, measured=held
+            what=ON_CARD, group="memory", unit="bytes", predicted=expected, measured=card_bytes
         ),
     ]
 
@@ -286,14 +286,19 @@ def _host_rows(run: RunRecord, view: Mapping[str, Any]) -> list[PredictionTerm]:
     if run.device != "cpu" or not cores or since is None:
         return []
     columns = (series.get(name, []) for name in ("time", "cpu_percent", "run_cpu_percent"))
-    taken = [
+    other_cores = [
         max(0.0, cores * host_percent - own) / 100
         for time, host_percent, own in zip(*columns, strict=False)
         if time is not None and time > since and host_percent is not None and own is not None
     ]
-    others = statistics.median(taken) if taken else None
+    median_cores = statistics.median(other_cores) if other_cores else None
     return [
         PredictionTerm(
-            what=OTHERS, group="host", unit="cores", low=0.0, high=BUSY * cores, measured=others
+            what=OTHER_PROCESSES,
+            group="host",
+            unit="cores",
+            low=0.0,
+            high=BUSY * cores,
+            measured=median_cores,
         )
     ]

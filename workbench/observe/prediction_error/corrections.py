@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, cast
 
-from workbench.observe.prediction_error.terms import OTHERS, PEAK, STEP, PredictionError
+from workbench.observe.prediction_error.terms import OTHER_PROCESSES, PEAK, STEP, PredictionError
 from workbench.observe.summary import (
     CALIBRATION,
     calibration_factor,
@@ -76,7 +76,7 @@ def kind_of(strategy: str) -> str:
 
 
 def correction(
-    lines: Iterable[Mapping[str, Any]], *, device: str, strategy: str, what: str = STEPS
+    lines: Iterable[Mapping[str, Any]], *, device: str, strategy: str, quantity: str = STEPS
 ) -> Correction | None:
     """The median of the newest fitting runs' ratios; None while they are fewer than three.
 
@@ -84,12 +84,12 @@ def correction(
         lines: As `store.calibrations.read_corrections` gives them, oldest first.
         device: cpu or cuda.
         strategy: Its name; runs of other degrees of the same kind count.
-        what: step_seconds or peak_bytes.
+        quantity: step_seconds or peak_bytes.
     """
     ratios: dict[str, float] = {}  # by run: a resumed one tells again, and its last word counts
     for line in lines:
         ratio = line.get("ratio")
-        fits = (line.get("device"), line.get("what")) == (device, what)
+        fits = (line.get("device"), line.get("what")) == (device, quantity)
         if not fits or kind_of(str(line.get("strategy"))) != kind_of(strategy):
             continue
         if isinstance(ratio, int | float) and _SANE[0] <= ratio <= _SANE[1]:
@@ -124,14 +124,14 @@ def correction_lines(
     lines: list[dict[str, Any]] = []
     parts = predicted_memory(run.predicted).get("parts") or {}
     extra = parts.get(CALIBRATION, 0.0)
-    for what, name, divisor, added in ((STEPS, STEP, factor, 0.0), (BYTES, PEAK, 1.0, extra)):
+    for quantity, name, divisor, added in ((STEPS, STEP, factor, 0.0), (BYTES, PEAK, 1.0, extra)):
         row = gap.row(name)
         if row.measured is None or not row.predicted:
             continue
         predicted = row.predicted / divisor - added
         ratio = row.measured / predicted
         values = {"predicted": predicted, "measured": row.measured, "ratio": ratio}
-        lines.append({**_about(run), "what": what, **values})
+        lines.append({**_about(run), "what": quantity, **values})
     return lines
 
 
@@ -146,7 +146,7 @@ def why_no_measure(run: RunRecord, gap: PredictionError, findings: Sequence[Find
         return f"it had {', '.join(troubles)}"
     if "nsys" in "".join(run.command[:1]):
         return "a profiler surrounded every step"
-    if gap.row(OTHERS).within is False:
+    if gap.row(OTHER_PROCESSES).within is False:
         return "other processes took part of the cores"
     return None
 
@@ -172,11 +172,11 @@ def record_prediction_error(paths: RunPaths, run: RunRecord, findings: Sequence[
     Raises:
         OSError: the run or the store's calibrations cannot be written.
     """
-    kept = (read_json(paths.view) or {}).get("comparison")
-    if not kept or not kept.get("final"):
+    document = (read_json(paths.view) or {}).get("comparison")
+    if not document or not document.get("final"):
         return
-    write_json_atomic(paths.comparison, kept, indent=2)
-    gap = PredictionError.read(kept)
+    write_json_atomic(paths.comparison, document, indent=2)
+    gap = PredictionError.read(document)
     if why_no_measure(run, gap, findings) is None:
         _record_stack(paths, run, gap)
     key = predicted_time(run.predicted).get("host_key")

@@ -71,10 +71,10 @@ def _advice(gap: PredictionError, cause: PredictionTerm | None, step: Prediction
     of_catalog = gap.source is not None and gap.source.startswith("catalog")
     if (step.measured or 0.0) < (step.predicted or 0.0):
         return _LESS if of_catalog else _QUICKER
-    others = gap.row(terms.OTHERS)
-    if others.within is False:
+    other = gap.row(terms.OTHER_PROCESSES)
+    if other.within is False:
         return (
-            f"Other processes took {others.text(others.measured)} meanwhile: compare again when "
+            f"Other processes took {other.text(other.measured)} meanwhile: compare again when "
             "the host is quiet."
         )
     if cause is not None and cause.what in {terms.INPUT, terms.SLOWEST}:

@@ -71,8 +71,8 @@ def _plain_step(run: RunRecord, predicted: float | None) -> float | None:
     if predicted is None:
         return None
     time = predicted_time(run.predicted)
-    known = time.get("correction")
-    return predicted / calibration_factor(time) / (known["factor"] if known else 1.0)
+    correction = time.get("correction")
+    return predicted / calibration_factor(time) / (correction["factor"] if correction else 1.0)
 
 
 def _facts(run: RunRecord, arch: str) -> StackFacts:

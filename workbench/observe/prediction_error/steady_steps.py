@@ -48,7 +48,7 @@ class StepSample:
     """Takes every step and keeps an even sample of at most 512; `steady` is computed when asked."""
 
     def __init__(self, paths: RunPaths | None = None, since: float = 0.0) -> None:
-        """`since`: Unix time; steps of before were of other work."""
+        """`since`: Unix time; earlier steps did other work."""
         self._since = since
         self._rows: list[_Step] = []
         self._stride = 1
@@ -114,8 +114,8 @@ class StepSample:
         Where that would leave too few (a checkpoint each step), all are usual.
         """
         usual = [step for step in self._rows if step.number not in self._after_save]
-        known = [step for step in usual if step.data_known]
-        for fewer in (known, usual):
+        with_data = [step for step in usual if step.data_known]
+        for fewer in (with_data, usual):
             if 2 * len(fewer) >= len(self._rows):
                 return fewer
         return self._rows

@@ -12,7 +12,7 @@ from workbench.units import UNKNOWN, format_bytes, format_count, format_seconds,
 STEP, INPUT, SLOWEST = "step", "input wait", "slowest rank"
 FORWARD, BACKWARD, COMPUTE = "forward", "backward, exchange, optimizer", "compute and exchange"
 PEAK, ON_CARD, BEYOND = "peak memory", "on the card", "context, library, slack"
-OTHERS = "other processes"
+OTHER_PROCESSES = "other processes"
 TOKENS, MFU, RUN_TIME, COST = "tokens/s", "MFU", "run time", "cost"
 
 
@@ -115,8 +115,8 @@ class PredictionError:
     def read(cls, document: Mapping[str, Any]) -> PredictionError:
         """The gap of a kept document; what does not belong there is left out."""
         names = {field.name for field in fields(PredictionTerm)}
-        given = cast("list[dict[str, Any]]", document.get("rows") or [])
-        rows = [{key: value for key, value in row.items() if key in names} for row in given]
+        row_documents = cast("list[dict[str, Any]]", document.get("rows") or [])
+        rows = [{key: value for key, value in row.items() if key in names} for row in row_documents]
         return cls(
             rows=tuple(
                 PredictionTerm(**row) for row in rows if {"what", "group", "unit"} <= row.keys()

@@ -23,14 +23,16 @@ def main() -> int:
     parser.add_argument("--to", required=True, help=", ".join(trackers.names()))
     parser.add_argument("--folder", type=Path, help="default: trackers/NAME in the run directory")
     parser.add_argument("--follow", action="store_true", help="until the run has ended")
-    given = parser.parse_args()
-    paths = RunPaths(given.run_directory.expanduser().absolute())
+    arguments = parser.parse_args()
+    paths = RunPaths(arguments.run_directory.expanduser().absolute())
     with contextlib.suppress(OSError):
         os.nice(_NICE)
-    if given.follow and paths.logs.is_dir():
-        _write_only_the_log(trackers.log_path(paths, given.to))
+    if arguments.follow and paths.logs.is_dir():
+        _write_only_the_log(trackers.log_path(paths, arguments.to))
     try:
-        progress = trackers.feed(paths, given.to, follow=given.follow, folder=given.folder)
+        progress = trackers.feed(
+            paths, arguments.to, follow=arguments.follow, folder=arguments.folder
+        )
     except WorkbenchError as error:
         print(error, file=sys.stderr)  # noqa: T201  (a command's own output)
         return 2 if isinstance(error, UsageError) else 1

@@ -124,12 +124,12 @@ class Feeding:
     def _take_back(self, sink: Sink, source: Source, progress: Progress) -> bool:
         """Follow the run back to where a new attempt, or its script, went on; True if it did."""
         before = progress.step
-        kept = source.taken_back()
-        if kept is None:
+        back_to = source.taken_back()
+        if back_to is None:
             return False
-        if kept < before:
-            self._log(f"attempt {progress.attempt} went back to step {kept}; {before} were fed")
-            if not sink.take_back(kept):
+        if back_to < before:
+            self._log(f"attempt {progress.attempt} went back to step {back_to}; {before} were fed")
+            if not sink.take_back(back_to):
                 progress.forget()
                 sink.clear()
         return True

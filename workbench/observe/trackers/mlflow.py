@@ -60,8 +60,8 @@ class MLflow(Sink):
             self._experiment, start_time=started, tags=tags, run_name=self.about.name
         )
         self._run: str = run.info.run_id
-        shown = self.about.parameters.items()
-        parameters = [self._entities.Param(name, value) for name, value in shown]
+        items = self.about.parameters.items()
+        parameters = [self._entities.Param(name, value) for name, value in items]
         for begin in range(0, len(parameters), _MAX_PARAMETERS):
             self._client.log_batch(self._run, params=parameters[begin : begin + _MAX_PARAMETERS])
 

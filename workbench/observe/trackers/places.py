@@ -30,7 +30,7 @@ def check(name: str) -> None:
     """
     if name not in _PACKAGES:
         raise UnknownNameError.near("tracker", name, _PACKAGES)
-    missing = [wanted for module, wanted in _PACKAGES[name].items() if find_spec(module) is None]
+    missing = [package for module, package in _PACKAGES[name].items() if find_spec(module) is None]
     if missing:
         raise UsageError(
             f"The tracker {name} needs {' and '.join(missing)}, not installed here. Install it: "

@@ -1,4 +1,4 @@
-"""What trackers are told: points of numbers on an axis, notes for people, and what the run is."""
+"""What trackers receive: points of numbers on an axis, notes for people, and what the run is."""
 
 from __future__ import annotations
 

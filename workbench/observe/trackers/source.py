@@ -59,11 +59,11 @@ class Source:
         """Whether the run has gone on from a checkpoint: what was just read may be torn."""
         for line in self._attempts.read():
             if line.get("event") == "start" and type(line.get("attempt")) is int:
-                kept, begun = line.get("first_step"), line.get("time")
+                first_step, begun = line.get("first_step"), line.get("time")
                 self._starts.append(
                     (
                         line["attempt"],
-                        kept if type(kept) is int else 0,
+                        first_step if type(first_step) is int else 0,
                         float(begun) if isinstance(begun, int | float) else time.time(),
                     )
                 )
@@ -82,18 +82,18 @@ class Source:
             return None
         new = [start for start in self._starts if start[0] > self._progress.attempt]
         rewinds = self._stream.rewinds[self._progress.rewinds :]
-        returns = [(kept, begun) for _, kept, begun in new]
+        returns = [(step, begun) for _, step, begun in new]
         returns += [(rewind.first - 1, rewind.time) for rewind in rewinds]
         self._progress.attempt = max([self._progress.attempt, *(attempt for attempt, *_ in new)])
         self._progress.rewinds = len(read_rewinds(self._paths) if new else self._stream.rewinds)
-        kept = min([self._progress.step, *(kept for kept, _ in returns)])
+        back_to = min([self._progress.step, *(step for step, _ in returns)])
         begun = min(begun for _, begun in returns)
         for rank, fed in self._progress.said.items():
             left = _UserMetrics(self._paths, int(rank)).count_before(begun)
             self._progress.said[rank] = min(fed, left)
-        self._progress.step = kept
+        self._progress.step = back_to
         self._progress.ended_at = None
-        return kept
+        return back_to
 
     def _add_spawned_ranks(self) -> None:
         """Those that the script has started since, and that have written a step."""
@@ -164,10 +164,10 @@ class Source:
                     card = cast("dict[str, Any]", gpu)
                     prefix = f"system/gpu{card.get('index')}"
                     values |= {f"{prefix}/{name}": card.get(name) for name in _GPU}
-            at, known = line.get("time"), numbers(values)
-            if known and isinstance(at, int | float):
+            at, metrics = line.get("time"), numbers(values)
+            if metrics and isinstance(at, int | float):
                 key = f"system-{self._samples}"
-                yield Point(axis="system", at=self._samples, time=at, key=key, values=known)
+                yield Point(axis="system", at=self._samples, time=at, key=key, values=metrics)
 
     def _findings(self) -> Iterator[Note]:
         """Findings not yet fed, and those that have gone since."""

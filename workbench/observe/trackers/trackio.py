@@ -41,8 +41,8 @@ class Trackio(Sink):
             )
         self._storage: Any = importlib.import_module("trackio.sqlite_storage").SQLiteStorage
         self._id = self.about.marker
-        known = {record["id"] for record in self._storage.get_run_records(_PROJECT)}
-        return self._id in known
+        run_ids = {record["id"] for record in self._storage.get_run_records(_PROJECT)}
+        return self._id in run_ids
 
     def clear(self) -> None:
         """Delete the run's rows."""

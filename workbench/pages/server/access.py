@@ -96,11 +96,13 @@ class Access:
 
     def has_token(self, request: Request) -> bool:
         """Whether the token comes along: in the address, a header or our cookie."""
-        given = [request.query_token or "", self._in_cookie(request.headers)]
+        candidates = [request.query_token or "", self._in_cookie(request.headers)]
         kind, _, text = request.headers.get("authorization", "").partition(" ")
-        given.append(text.strip() if kind.lower() in {"token", "bearer"} else "")
+        candidates.append(text.strip() if kind.lower() in {"token", "bearer"} else "")
         return any(
-            hmac.compare_digest(token.encode(), self.token.encode()) for token in given if token
+            hmac.compare_digest(token.encode(), self.token.encode())
+            for token in candidates
+            if token
         )
 
     def _in_cookie(self, headers: Mapping[str, str]) -> str:

@@ -54,7 +54,7 @@ class PageServer(ThreadingHTTPServer):
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A page that went away in the middle of an answer is usual; anything else is told."""
+        """A page that went away in the middle of an answer is usual; anything else is reported."""
         if not isinstance(sys.exc_info()[1], ConnectionError | TimeoutError):
             super().handle_error(request, client_address)
 

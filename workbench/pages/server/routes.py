@@ -83,12 +83,12 @@ class Answer:
     """An open file whose bytes are the body; the sender closes it."""
     packed: bool = False
     """Whether `data` is compressed with gzip already."""
-    kept: bool = False
+    is_cacheable: bool = False
     """Whether browsers may keep it for a year: its address names its version."""
     page: bool = False
     """Whether it is our page, which runs our scripts; everything else runs none."""
     tag: str = ""
-    """HTTP's entity tag: who has this content is told so in place of it."""
+    """HTTP's entity tag: a client that has this content gets a 304 instead."""
     headers: dict[str, str] = field(default_factory=dict[str, str])
     """More of them."""
 
@@ -97,7 +97,9 @@ class Answer:
         policy = _PAGE_POLICY if self.page else _DATA_POLICY
         return {
             "Content-Type": self.kind,
-            "Cache-Control": "private, max-age=31536000, immutable" if self.kept else "no-store",
+            "Cache-Control": "private, max-age=31536000, immutable"
+            if self.is_cacheable
+            else "no-store",
             **({"ETag": self.tag} if self.tag else {}),
             "Content-Security-Policy": f"{policy}; frame-ancestors {framed_by}",
             "X-Content-Type-Options": "nosniff",
@@ -161,7 +163,7 @@ class Routes:
         file = static_files.read(name)
         if file is None:
             return problem(404, f"The page has no file {name}")
-        return Answer(kind=file.kind, data=file.data, packed=True, kept=True)
+        return Answer(kind=file.kind, data=file.data, packed=True, is_cacheable=True)
 
     def post(self, path: str, message: dict[str, Any], *, acts: bool) -> Answer:
         """A question or, where the asker `acts`, an action; answers the messages for the page."""
@@ -233,11 +235,13 @@ class Routes:
     def _latest(self, run: RunPaths) -> Snapshots:
         name = run.directory.name
         with self._lock:
-            kept = self._snapshots.setdefault(name, Snapshots(run.directory, kept=_VERSIONS_KEPT))
+            snapshots = self._snapshots.setdefault(
+                name, Snapshots(run.directory, versions_max=_VERSIONS_KEPT)
+            )
             self._snapshots.move_to_end(name)
             while len(self._snapshots) > _RUNS_KEPT:
                 self._snapshots.popitem(last=False)
-        return kept
+        return snapshots
 
     def _ask(self, run: RunPaths, message: dict[str, Any]) -> Answer:
         kind = message.get("type")

@@ -103,8 +103,8 @@ def positions(model: Any) -> int | None:
         if name.endswith("position_embeddings") and isinstance(module, torch.nn.Embedding):
             before = 0 if module.padding_idx is None else module.padding_idx + 1  # as in RoBERTa
             return module.num_embeddings - before
-    told = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-    return told if isinstance(told, int) and told > 0 else None
+    limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    return limit if isinstance(limit, int) and limit > 0 else None
 
 
 class _Bytes(Answerer):
@@ -112,14 +112,14 @@ class _Bytes(Answerer):
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         place = Path(request["checkpoint"])
-        kept = json.loads((place / "options.json").read_bytes())["options"]
-        shape = {key: int(kept[key]) for key in ("layers", "hidden", "heads")}
+        options = json.loads((place / "options.json").read_bytes())["options"]
+        shape = {key: int(options[key]) for key in ("layers", "hidden", "heads")}
         self._model = recipe_module("gpt_model").GPT(**shape)
         tensors, state = open_tensors(place), self._model.state_dict()
         names = matched(tensors, {name: tuple(value.shape) for name, value in state.items()}, {})
         read = tensors.read(names.values())
         self._model.load_state_dict({new: read[old] for new, old in names.items()})
-        self._device, self._longest = _device(), int(kept.get("seq_len") or 128)
+        self._device, self._longest = _device(), int(options.get("seq_len") or 128)
         self._model.to(self._device).eval()
 
     def has_base(self) -> bool:
@@ -154,7 +154,7 @@ class _Transformer(Answerer):
         from workbench.trained_model.worker import adapters, huggingface  # noqa: PLC0415 - seconds
 
         self._adapter = bool(request["adapter"])
-        model = adapters.adapted(request)[0] if self._adapter else huggingface.whole(request)
+        model = adapters.adapted(request)[0] if self._adapter else huggingface.load_model(request)
         inner = model.get_base_model() if self._adapter else model
         if not inner.can_generate() or inner.config.is_encoder_decoder:
             raise UsageError(
@@ -205,7 +205,7 @@ class _Transformer(Answerer):
         generator: torch.Generator,
         stopped: threading.Event,
     ) -> Iterator[str]:
-        ends, cache, own, shown = self._ends(), None, list[int](), ""
+        ends, cache, own, sent = self._ends(), None, list[int](), ""
         most = self._room(ids.shape[1], request["max_tokens"])
         for _ in range(most):
             if stopped.is_set():
@@ -221,26 +221,26 @@ class _Transformer(Answerer):
             if text.endswith("\ufffd"):  # a letter that is not whole yet
                 yield ""
                 continue
-            yield text[len(shown) :]
-            shown = text
+            yield text[len(sent) :]
+            sent = text
         if most < request["max_tokens"]:
             self.note = f"it ends at the model's {self._positions:,} positions"
 
-    def _room(self, prompt: int, asked: int) -> int:
-        """How many of the `asked` tokens there are positions for; the last one needs none.
+    def _room(self, prompt: int, requested: int) -> int:
+        """How many of the `requested` tokens there are positions for; the last one needs none.
 
         Raises:
             UsageError: the prompt alone is too long.
         """
         self.note = ""
         if self._positions is None:
-            return asked
+            return requested
         if prompt > self._positions:
             raise UsageError(
                 f"The prompt has {prompt:,} tokens and the model has {self._positions:,} "
                 "positions: give a shorter one."
             )
-        return min(asked, self._positions - prompt + 1)
+        return min(requested, self._positions - prompt + 1)
 
     def _ends(self) -> set[int]:
         """Tokens that end an answer."""

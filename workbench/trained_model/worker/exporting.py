@@ -33,7 +33,7 @@ _LEAST_SECONDS = 0.1  # between two messages of progress
 
 
 class _Export:
-    """One request: where from, where to, and what is told of it."""
+    """One request: its source, its target, and what is reported of it."""
 
     def __init__(self, request: Mapping[str, Any], say: Say) -> None:
         self.request, self.folder = request, Path(request["partial"])
@@ -111,15 +111,15 @@ def export(request: Mapping[str, Any], say: Say) -> None:
 
 def _gpt(job: _Export) -> None:
     """The recipe's own model, with the file that defines it."""
-    kept = json.loads((job.checkpoint / "options.json").read_bytes())["options"]
-    shape = {key: int(kept[key]) for key in ("layers", "hidden", "heads")}
+    options = json.loads((job.checkpoint / "options.json").read_bytes())["options"]
+    shape = {key: int(options[key]) for key in ("layers", "hidden", "heads")}
     with torch.device("meta"):
         bare = recipe_module("gpt_model").GPT(**shape)
     shapes = {name: tuple(value.shape) for name, value in bare.state_dict().items()}
     tensors = open_tensors(job.checkpoint)
     names = matched(tensors, shapes, {})
     job.weights(tensors, names)
-    config = {"model_type": "workbench_gpt", **shape, "seq_len": kept.get("seq_len")}
+    config = {"model_type": "workbench_gpt", **shape, "seq_len": options.get("seq_len")}
     job.text("config.json", json.dumps(config, indent=2))
     source = (HOME / "gpt_model.py").read_text(encoding="utf-8")
     vocabulary = recipe_module("recipe_options").VOCABULARY

@@ -146,10 +146,10 @@ def _one_sentence(repository: str) -> Generator[None]:
         raise
     except Exception as error:
         causes = list(_causes(error))
-        known = _refused(causes, repository) or _unreachable(causes)
-        if known is None:
+        message = _refused(causes, repository) or _unreachable(causes)
+        if message is None:
             raise
-        raise HostError(secrets.hide_known(known)) from error
+        raise HostError(secrets.hide_known(message)) from error
 
 
 def _refused(causes: list[BaseException], repository: str) -> str | None:
@@ -166,10 +166,10 @@ def _refused(causes: list[BaseException], repository: str) -> str | None:
     if any(word in words.lower() for word in _NO_ROOM):
         code = _TOO_LARGE
     code = min(_FAILING, code)
-    what, then = _MEANINGS.get(code, ("The hub refuses {it}", "another name with --push"))
+    meaning, then = _MEANINGS.get(code, ("The hub refuses {it}", "another name with --push"))
     its = f" {words}." if words and code != _UNAUTHORISED else ""
     number, then = answer.response.status_code, then.format(token=_new_token())
-    return f"{what.format(it=repository)} ({number}).{its} Next: {then}."
+    return f"{meaning.format(it=repository)} ({number}).{its} Next: {then}."
 
 
 def _unreachable(causes: list[BaseException]) -> str | None:

@@ -93,7 +93,7 @@ def expected(config: Any) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
     return {name: tuple(value.shape) for name, value in model.state_dict().items()}, tied
 
 
-def whole(request: Mapping[str, Any]) -> Any:
+def load_model(request: Mapping[str, Any]) -> Any:
     """The model with the checkpoint's weights, as they were saved, on the CPU."""
     config, tensors = full_config(request), open_tensors(Path(request["checkpoint"]))
     names = matched(tensors, *expected(config))

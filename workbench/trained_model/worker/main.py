@@ -65,7 +65,7 @@ def main() -> None:
         except ModuleNotFoundError as error:
             text = f"The Python package {error.name} is missing: {pip_install(error.name or '')}"
             say({"error": text, "kind": "host"})
-        except Exception as error:  # noqa: BLE001 - told to the parent
+        except Exception as error:  # noqa: BLE001 - reported to the parent
             traceback.print_exc()
             first = (str(error).strip() or "no message").splitlines()[0]
             say({"error": f"{type(error).__name__}: {first}"})

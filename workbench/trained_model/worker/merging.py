@@ -59,5 +59,7 @@ def _inputs(model: Any) -> list[dict[str, Tensor]]:
 
 def _outputs(model: Any, inputs: list[dict[str, Tensor]]) -> list[Tensor]:
     """Logits, or what the model has in their place, of each input."""
-    values = [value for one in inputs for value in model(**one).values()]
-    return [one.float() for one in values if torch.is_tensor(one) and one.is_floating_point()]
+    values = [value for batch in inputs for value in model(**batch).values()]
+    return [
+        value.float() for value in values if torch.is_tensor(value) and value.is_floating_point()
+    ]

@@ -49,8 +49,8 @@ def without_prefix(names: Iterable[str], expected: Iterable[str]) -> dict[str, s
     expected names, what all names begin with.
     """
     bare = {_unwrapped(name): name for name in names}
-    wanted = set(expected)
-    if not wanted:
+    expected_names = set(expected)
+    if not expected_names:
         common = [
             prefix
             for prefix in _PREFIXES
@@ -58,7 +58,7 @@ def without_prefix(names: Iterable[str], expected: Iterable[str]) -> dict[str, s
         ]
         cut = max(common, key=len, default="")
         return {name.removeprefix(cut): old for name, old in bare.items()}
-    best = max(_PREFIXES, key=lambda prefix: sum(prefix + name in bare for name in wanted))
+    best = max(_PREFIXES, key=lambda prefix: sum(prefix + name in bare for name in expected_names))
     return {name.removeprefix(best): old for name, old in bare.items() if name.startswith(best)}
 
 

@@ -90,15 +90,15 @@ class SavedTensors(Tensors):
 class DistributedCheckpoint(Tensors):
     """A folder of torch.distributed.checkpoint; optimizer states in it are left out."""
 
-    def __init__(self, folder: Path, wanted: Iterable[str] | None = None) -> None:
+    def __init__(self, folder: Path, selected: Iterable[str] | None = None) -> None:
         self._reader = recipe_module("dcp_files").Reader(folder)
         try:
             described = self._reader.read_metadata().state_dict_metadata
         except (OSError, EOFError, pickle.UnpicklingError) as error:
             raise UsageError(f"{folder.name}/.metadata cannot be read: {error}") from error
         parts = {name: value for name, value in described.items() if hasattr(value, "chunks")}
-        names = set(parts) if wanted is None else set(wanted) & set(parts)
-        if wanted is None:
+        names = set(parts) if selected is None else set(selected) & set(parts)
+        if selected is None:
             names = {name for name in parts if not _of_optimizer(name, parts)}
         self.shapes = {name: tuple(parts[name].size) for name in sorted(names)}
         self.dtypes = {name: parts[name].properties.dtype for name in sorted(names)}
@@ -166,8 +166,8 @@ def _tag(folder: Path) -> str:
 
 def _whole_files(place: Path, names: set[str]) -> Tensors:
     """Weights that were saved whole; those of safetensors first."""
-    whole = sorted(name for name in names if name.endswith(".safetensors"))
-    own = [name for name in whole if name.startswith("model")] or whole
+    safetensors = sorted(name for name in names if name.endswith(".safetensors"))
+    own = [name for name in safetensors if name.startswith("model")] or safetensors
     if own:
         return SafetensorsFiles(place / name for name in own)
     parts = sorted(

@@ -87,23 +87,23 @@ def _write_shard(
         )
     own = {name: (digest(tensor), tuple(tensor.shape)) for name, tensor in shard.items()}
     try:
-        save_file(_apart(shard), file, {"format": "pt"})
+        save_file(_unshared(shard), file, {"format": "pt"})
         sync(file)
     except (OSError, SafetensorError) as error:
         raise full_or(error) from error
     return own
 
 
-def _apart(shard: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _unshared(shard: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Contiguous, each with memory of its own: safetensors refuses tied weights that share it."""
-    taken, apart = set[int](), dict[str, Tensor]()
+    used, unshared = set[int](), dict[str, Tensor]()
     for name, tensor in shard.items():
         own = tensor.contiguous()
-        if own.untyped_storage().data_ptr() in taken:
+        if own.untyped_storage().data_ptr() in used:
             own = own.clone()
-        taken.add(own.untyped_storage().data_ptr())
-        apart[name] = own
-    return apart
+        used.add(own.untyped_storage().data_ptr())
+        unshared[name] = own
+    return unshared
 
 
 def sync(file: Path) -> None:

@@ -21,7 +21,7 @@ SIZES = {
     "gloo": (64 << 10, 1 << 20, 4 << 20, 25 << 20),  # 25 MiB: a bucket of DDP
     "nccl": (64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30),
 }
-OTHERS = {"gloo": (1 << 20, 8 << 20), "nccl": (1 << 20, 16 << 20, 256 << 20)}
+OTHER_SIZES = {"gloo": (1 << 20, 8 << 20), "nccl": (1 << 20, 16 << 20, 256 << 20)}
 
 
 def measure(group: ProcessGroup, budget: float) -> list[dict[str, Any]]:
@@ -30,7 +30,7 @@ def measure(group: ProcessGroup, budget: float) -> list[dict[str, Any]]:
         return []
     most = group.broadcast(allowance(group) // 3)
     cases = [("all-reduce", size) for size in SIZES[group.backend]]
-    cases += [(kind, size) for kind in KINDS[1:] for size in OTHERS[group.backend]]
+    cases += [(kind, size) for kind in KINDS[1:] for size in OTHER_SIZES[group.backend]]
     cases = [(kind, size) for kind, size in cases if size <= most]
     rows: list[dict[str, Any]] = []
     for kind, size in cases:

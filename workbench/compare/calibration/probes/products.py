@@ -43,18 +43,18 @@ def measure(group: ProcessGroup, budget: float) -> list[dict[str, Any]]:
         work = _attention(group, shape) if precision == "attention" else _product(group, row)
         seconds = group.rounds(work, budget / len(cases))
         rate = row.flops / typical(seconds)
-        kept = dataclasses.replace(row, flops_per_second=rate, spread=spread(seconds))
-        rows.append(dataclasses.asdict(kept))
+        timed = dataclasses.replace(row, flops_per_second=rate, spread=spread(seconds))
+        rows.append(dataclasses.asdict(timed))
     return rows
 
 
 def _cases(group: ProcessGroup) -> Iterator[tuple[str, tuple[int, ...]]]:
     if group.device.type == "cuda":
         bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-        known = [
+        precisions = [
             gpu_precision for gpu_precision in GPU_PRECISIONS if gpu_precision != "bf16" or bf16
         ]
-        yield from ((precision, shape) for precision in known for shape in GPU_SHAPES)
+        yield from ((precision, shape) for precision in precisions for shape in GPU_SHAPES)
         yield from (("attention", shape) for shape in GPU_ATTENTIONS)
         return
     yield from (("fp32", shape) for shape in CPU_SHAPES)

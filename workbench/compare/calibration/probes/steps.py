@@ -43,7 +43,7 @@ GPU_SHAPES = (Shape(6, 640, 10, 1024, 16), Shape(10, 1280, 20, 1024, 8))
 FEWEST_STEPS = 10  # a third of them without exchange
 LEAST_BUDGET = 0.5  # seconds; for less, half of them have to do
 LATE = 3.0  # times its budget, after which six steps have to do: the host is busy
-KEPT = 0.75  # the slowest quarter is the host's other work
+FASTEST_SHARE = 0.75  # the slowest quarter is the host's other work
 PHASES = 4  # forward, backward, update, all
 
 
@@ -77,11 +77,11 @@ class Trainer:
         inputs, targets = self.corpus.micro_batch(
             self.data, share, shape.seq_len, key=self.number, index=0, of=1
         )
-        alone = (
+        sync_context = (
             self.model.no_sync() if group.size > 1 and not exchange else contextlib.nullcontext()
         )
         low = torch.autocast(group.device.type, torch.bfloat16, enabled=self.precision == "bf16")
-        with alone:
+        with sync_context:
             with low:
                 loss = self.loss(self.model(inputs), targets)
             times.append(self._now())
@@ -121,9 +121,9 @@ def measure(group: ProcessGroup, shape: Shape, budget: float) -> list[dict[str, 
     flat = group.mean([seconds for times in own for seconds in times])
     rounds = [tuple(flat[at : at + PHASES]) for at in range(0, len(flat), PHASES)]
     full = [times for turn, times in enumerate(rounds) if group.size == 1 or turn % 3]
-    alone = rounds[::3] if group.size > 1 else full
+    unsynced = rounds[::3] if group.size > 1 else full
     forward, synced, update, step_seconds = _typical(full)
-    backward = _typical(alone)[1]
+    backward = _typical(unsynced)[1]
     if group.device.type == "cuda":
         step_seconds = _unhindered(trainer)
     row = MeasuredStep(
@@ -153,5 +153,5 @@ def _unhindered(trainer: Trainer) -> float:
 
 def _typical(rounds: list[tuple[float, ...]]) -> tuple[float, ...]:
     """Medians, phase by phase, of the steps without the slowest ones."""
-    kept = sorted(rounds, key=lambda times: times[-1])[: math.ceil(KEPT * len(rounds))]
-    return tuple(statistics.median(times[phase] for times in kept) for phase in range(PHASES))
+    fastest = sorted(rounds, key=lambda times: times[-1])[: math.ceil(FASTEST_SHARE * len(rounds))]
+    return tuple(statistics.median(times[phase] for times in fastest) for phase in range(PHASES))
