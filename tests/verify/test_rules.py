@@ -283,6 +283,7 @@ def test_each_bug_has_a_twin_with_the_right_line_and_a_row_of_the_page() -> None
         compile(case.wrong(), case.script, "exec")
 
 
+@pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.parametrize("script", ["no_sampler", "replaced_after_wrapping"])
 def test_a_bug_is_named_and_its_twin_is_not(script: str, tmp_path: Path) -> None:

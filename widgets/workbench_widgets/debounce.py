@@ -22,6 +22,6 @@ class Debouncer:
         timer.start()
 
     def cancel(self) -> None:
-        """Nothing waits any more."""
+        """Nothing waits now."""
         if self._timer is not None:
             self._timer.cancel()

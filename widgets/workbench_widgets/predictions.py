@@ -31,7 +31,7 @@ class Predictions:
             UsageError: another number was locked before, or the answer is known.
         """
         if number is None:
-            return f"Not predicted: {question}. Put a number in the place of None, and run again."
+            return f"Not predicted: {question}. Put a number instead of None, and run again."
         if question in self._answers and question not in self._locked:
             raise UsageError(f"The answer to {question!r} is known: a prediction comes too late.")
         first = self._locked.setdefault(question, number)

@@ -1,4 +1,4 @@
-"""Asks what may never answer, in a thread of its own, so that nobody waits for it for long."""
+"""Asks what may never answer, in a thread of its own, so that no caller waits for it for long."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ _SAME_NAME = 0.8  # similarity of a slip of the keyboard; a newer generation is 
 
 
 def _unknown(name: str, repository: str) -> UnknownNameError:
-    """A slip of the keyboard is corrected; another model is never put in the place of this one."""
+    """A slip of the keyboard is corrected; another model never replaces this one."""
     ids = [row.id for row in every_published()]
     close = difflib.get_close_matches(repository.lower(), ids, n=3, cutoff=_SAME_NAME)
     family = re.match(r"[a-z]{2,}", repository.lower())

@@ -154,7 +154,7 @@ def read_whole(field: str, text: str, least: int | None, most: int | None) -> in
 
 
 def _in_full(text: str) -> str:
-    """What to write in the place of a number with a suffix; "" = it is none."""
+    """What to write instead of a number with a suffix; "" = it is not one."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmbg])", text.lower())
     if match is None:
         return ""

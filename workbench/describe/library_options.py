@@ -1,7 +1,7 @@
 """The options of each library in addition to the layout, as one value for each.
 
-A `Scope` beside a field says who reads it. The launcher refuses an option that nobody reads, and so
-does an estimate, unless a script may do the same by itself.
+A `Scope` beside a field says who reads it. The launcher refuses an option that nothing reads, and
+so does an estimate, unless a script may do the same by itself.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def check_mesh(strategy: Strategy, device: str) -> None:
     if strategy.dp_replicate > 1 and strategy.dp_shard == 1:
         raise UsageError(
             f"{strategy.name!r}: Accelerate refuses tensor or context parallelism beside plain "
-            "replicas ('Please set dp_shard_size > 1'). Use fsdp in the place of dp."
+            "replicas ('Please set dp_shard_size > 1'). Use fsdp instead of dp."
         )
     if strategy.cp > 1 and strategy.context.cp_method == "ulysses":
         raise UsageError(

@@ -326,7 +326,7 @@ def groups(kind: type) -> Mapping[str, type]:
 def flattened(kind: type) -> Mapping[str, tuple[str, DeclaredField]]:
     """Every option of `kind` by name, with the field that holds it.
 
-    The options of a group stand in the place of its field.
+    The options of a group replace its field.
     """
     plain, grouped = declared(kind), groups(kind)
     flat: dict[str, tuple[str, DeclaredField]] = {}

@@ -69,7 +69,7 @@ host
     ``unsupervised``: the run's supervisor and watcher are gone; seen by who reads, never kept.
 script
     ``world-size``: the process group has another size than was asked for.
-    ``spawned-groups``: each launched process starts ranks of its own, and nobody trains.
+    ``spawned-groups``: each launched process starts ranks of its own, and none trains.
     ``no-steps``: the script ended without an optimizer step.
     ``caught-error``: it ended well by its exit code, by an exception that it only printed.
     ``skipped-errors``: forward or backward passes or the loader raised; the loop continued.

@@ -1,4 +1,4 @@
-"""Money: no checkpoint, checkpoints too far apart for interruptions, GPUs that nobody uses."""
+"""Money: no checkpoint, checkpoints too far apart for interruptions, unused GPUs."""
 
 from __future__ import annotations
 

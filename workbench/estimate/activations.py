@@ -229,7 +229,7 @@ def _fetched(
 ) -> _Operations:
     """What the worst operation of each half reads of the tensors that are in host memory.
 
-    The product's two factors with the product's gradient, which `_gradients` counts in the place of
+    The product's two factors with the product's gradient, which `_gradients` counts instead of
     the product; attention's inputs and result, as large as their gradients, and its scores. A half
     that is recomputed is on the card.
     """

@@ -297,7 +297,7 @@ class Run:
         """Start the same again, as a run of its own; its `differs` says what is another now.
 
         Script, arguments, options, folder and the variables that tuned the training are those of
-        the record, `devices` in the place of its own. Commit, packages, data and host are those
+        the record, `devices` instead of its own. Commit, packages, data and host are those
         of now.
 
         Raises:

@@ -1,4 +1,4 @@
-"""``workbench measure``: what a script that nobody described trains, from two short runs of it.
+"""``workbench measure``: what a script without a description trains, from two short runs of it.
 
 A measured run is a run as any other (`launch`): its record, its logs and its outcome are in the
 store, a script that fails shows its own traceback, Ctrl-C stops it. In it the hook's probe

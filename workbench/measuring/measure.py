@@ -205,7 +205,7 @@ class _Prober:
                 if measured_at is None and _is_measured(run):
                     measured_at = time.monotonic()
                 if time.monotonic() - (measured_at or time.monotonic()) > _LEAVE_SECONDS:
-                    return  # with rank 0 gone, others may wait for it for ever: they are ended
+                    return  # with rank 0 gone, others may wait for it forever: they are ended
                 if time.monotonic() - begun > self._timeout:
                     more = "with less data or a smaller batch, or a longer --timeout."
                     if starts_ranks(RunPaths(run.directory)):

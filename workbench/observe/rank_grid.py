@@ -28,7 +28,7 @@ class RankGrid:
         self._rows: deque[StepRow] = deque(maxlen=_STEPS + 1)
 
     def append(self, row: StepRow) -> None:
-        """Take in a finished step, in the place of those that are done again with it."""
+        """Take in a finished step, replacing those that are done again with it."""
         while self._rows and self._rows[-1].step >= row.step:
             self._rows.pop()
         self._rows.append(row)

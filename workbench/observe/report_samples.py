@@ -53,7 +53,7 @@ def _answer(answer: str, pictures: Mapping[str, str]) -> str:
 
 
 def _pictures(paths: RunPaths, answers: Sequence[Sequence[str | None]]) -> dict[str, str]:
-    """Base 64 of the pictures by their names: the page shall need no other file."""
+    """Base 64 of the pictures by their names: the page needs no other file."""
     pictures, left = dict[str, str](), _PICTURES_BYTES
     for name in (answer for step in reversed(answers) for answer in step if answer is not None):
         if name in pictures or not re.fullmatch(PICTURE, name):

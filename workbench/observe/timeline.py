@@ -26,7 +26,7 @@ class Timeline:
         self._ranks = max(self._ranks, ranks)
 
     def append(self, row: StepRow) -> None:
-        """Take in a finished step, in the place of those that are done again with it."""
+        """Take in a finished step, replacing those that are done again with it."""
         while self._rows and self._rows[-1].step >= row.step:
             self._rows.pop()
         if row.backward_at:

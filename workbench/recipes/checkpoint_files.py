@@ -21,7 +21,7 @@ from typing import Any, cast
 MANIFEST = "manifest.json"
 SCHEMA = 1
 STEP = "step-{:08d}"
-PARTIAL = "partial-"  # whatever starts so is not whole
+PARTIAL = "partial-"  # of a folder that is being written
 _CHUNK_BYTES = 1 << 22
 _MANIFEST_MAX_BYTES = 64 << 20
 _THREADS = 8  # hashing lets go of the interpreter: about 1.5 GB/s for each core that is free

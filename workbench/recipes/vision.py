@@ -232,7 +232,7 @@ class Trainer:
         """Right answers and images of the held-out ones: each is looked at once, by one process."""
         at, ranks = self.accelerator.process_index, self.accelerator.num_processes
         first, count = self.options.images, torch.zeros(2, device=self.accelerator.device)
-        # All processes make equally many forward passes, or sharded ones would wait for ever.
+        # All processes make equally many forward passes, or sharded ones would wait forever.
         for begin in range(0, HELD_OUT, 100 * ranks):
             numbers = range(first + begin + at, min(first + HELD_OUT, first + begin + 100 * ranks))
             mine = numbers[::ranks]

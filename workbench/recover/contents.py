@@ -1,4 +1,4 @@
-"""What the files of a checkpoint say about themselves, where nobody kept their hashes.
+"""What the files of a checkpoint say about themselves, where their hashes were not kept.
 
 Nothing is unpickled: torch's files are zip archives with a checksum per member, safetensors begin
 with the table of their tensors, the rest is JSON.

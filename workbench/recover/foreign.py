@@ -45,7 +45,7 @@ class IdentifiedCheckpoint:
     step: int | None
     """Optimizer steps done when it was written; None = its content does not say."""
     updates: int | None = None
-    """What its optimizer counts itself, as Adam does; one that was built anew counts from 0."""
+    """What its optimizer counts itself, as Adam does; one that was built again counts from 0."""
     problem: str = ""
     """What is missing in it, as the end of a sentence; "" = nothing that can be seen."""
     world_size: int | None = None

@@ -1,4 +1,4 @@
-"""`Recovery`: what may be done for a run while nobody looks."""
+"""`Recovery`: what may be done for an unattended run."""
 
 from __future__ import annotations
 

@@ -191,7 +191,7 @@ def _request(place: str, headers: dict[str, str], method: str = "GET") -> tuple[
 
 
 def _body(answer: http.client.HTTPResponse) -> str:
-    """At most a page of it, and not for ever: a server may drip."""
+    """At most a page of it, for a limited time: a server may drip."""
     deadline, body = time.monotonic() + 2 * _TIMEOUT_SECONDS, b""
     while len(body) < _BODY_MAX_BYTES and (part := answer.read1(_BODY_MAX_BYTES)):
         body += part

@@ -121,7 +121,7 @@ def open_file(path: Path) -> int:
     """Open a file of a run for reading: a plain one, in its own folder, that leads nowhere else.
 
     A link planted in a shared store must not show what only its reader may read, and a pipe must
-    not hold its reader up for ever.
+    not block its reader forever.
 
     Raises:
         OSError: it cannot be opened, or is a link, a pipe, a device, or a second name of a file

@@ -60,10 +60,10 @@ def change_labels(
 
     Args:
         paths: The run.
-        add: Tags it shall have.
-        remove: Tags it shall not have; one that it does not have is no error.
+        add: Tags to add.
+        remove: Tags to remove; one that it does not have is not an error.
         note: Its new note; "" takes the note away.
-        archived: Whether lists shall hide it.
+        archived: Whether lists hide it.
 
     Raises:
         ForeignRunError: the run is another user's, or others can write to it.

@@ -70,7 +70,7 @@ NEEDS_GPUS = Impossible(
     when={"device": "cpu"}, reason="it does not train on CPU ranks; give the GPUs, --gpu h100"
 )
 OPTIMIZERS = (
-    # torchao's 8-bit AdamW is written in the place of bitsandbytes'
+    # torchao's 8-bit AdamW is written instead of bitsandbytes'
     replace(FSDP2_OPTIMIZERS, when={"optimizer": _PAGED_OR_LION, **_OF_FSDP2}),
     Impossible(
         when={"optimizer": _WHOLE_MATRICES, "data_parallel": _ZEROS},

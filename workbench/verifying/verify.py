@@ -58,7 +58,7 @@ class VerifyOptions:
     cpu: Annotated[bool, Option(help="Use CPU ranks even if there are GPUs.")] = False
     """As for a launch."""
     timeout: Annotated[float, Option(help="Time limit of each run in seconds.", above=0)] = 300.0
-    """A rank that waits for another would wait for ever."""
+    """A rank that waits for another would wait forever."""
     keep: Annotated[str | None, Option(help="Keep the runs in this run store.", metavar="DIR")] = (
         None
     )

@@ -44,7 +44,7 @@ def calibrate(
 
     Args:
         job: What the figures are of: trainer, model, layout, GPUs.
-        run: A run that has ended, by id, name or "last", in the place of a job.
+        run: A run that has ended, by id, name or "last", instead of a job.
         measured: Of the job: step_seconds, steps_per_second, tokens_per_second (of all GPUs),
             tokens_per_second_per_gpu, samples_per_second or mfu, and peak_gib, peak_gb (allocated),
             reserved_gib or on_card_gib; or a text with them, as "9,100 tokens/s, 61.2 GiB".

@@ -180,7 +180,7 @@ class HangWatch:
         elif self.asks == _ASKS - 2:  # the first time they may have been on their way to one
             request_dump(evidence.paths)
         self.asks, self.requested_at = self.asks + 1, facts.monotonic
-        # First the collectives: whoever does not even write those has no thread that runs.
+        # First the collectives: a rank that does not even write those has no thread that runs.
         if self.asks > 2:
             self._request_stacks(evidence)
 

@@ -84,7 +84,7 @@ def _answer(line: bytes, report: Any) -> dict[str, Any]:
             result = run_workload(request["workload"], strategy, steps=steps, report=report)
     except CannotSimulateError as error:
         return {"refused": str(error)}
-    except Exception as error:  # noqa: BLE001  (whatever it is, the caller shall read it)
+    except Exception as error:  # noqa: BLE001  (whatever it is, the caller reads it)
         traceback.print_exc()
         first = str(error).strip().split("\n")[0]
         where = traceback.extract_tb(error.__traceback__)[-1]

@@ -83,7 +83,7 @@ class Overrides:
         return overrides if overrides._changes or overrides._lowered != 1.0 else None
 
     def add(self, override: Override) -> None:
-        """From its step on it stands in the place of an earlier one of the same name."""
+        """From its step on it replaces an earlier one of the same name."""
         self._changes.append(override)
 
     def apply(self, optimizer: Any, step: int, lead: Any) -> Replaced:

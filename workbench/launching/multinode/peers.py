@@ -165,8 +165,8 @@ class Peers:
     def stop_at(self, step: int | None) -> None:
         """Tell the agents at which step to stop.
 
-        Network storage may hide a new file for a minute from who looked for it in vain; this one
-        is there already and is read again each time.
+        Network storage may hide a new file for a minute from a reader that looked for it too
+        early; this one is there already and is read again each time.
         """
         if self._training and step is not None and step != self._order.get("stop_at"):
             self._order["stop_at"] = step

@@ -120,5 +120,5 @@ def _missing(run: RunRecord, name: str, value: str) -> UsageError:
     return UsageError(
         f"{run.run} was started with {name}={value!r}. It is not known that you set it (its "
         f"record comes from elsewhere, or your key is gone). Set {name} in this environment if it "
-        "shall count, then resume."
+        "should count, then resume."
     )

@@ -87,7 +87,7 @@ class Continuation(NamedTuple):
     words: Sequence[str]
     """The script's arguments."""
     changes: Mapping[str, Any]
-    """Keywords of a launch, in the place of what the run had."""
+    """Keywords of a launch, instead of what the run had."""
 
 
 def resume(

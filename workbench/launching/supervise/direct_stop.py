@@ -1,6 +1,6 @@
-"""Stops a run from a client: its supervisor is asked to, or, where nobody watches, done here.
+"""Stops a run from a client: its supervisor is asked to, or, where there is none, it is done here.
 
-Of a run that nobody watches, what is read before the first signal is bounded however long the run
+Of a run that nothing watches, what is read before the first signal is bounded however long the run
 is: run.json, state.json, the 64 bytes of each rank's pulse, and the end of one metric file.
 """
 

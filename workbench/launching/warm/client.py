@@ -48,7 +48,7 @@ _LONGEST = 107 - len("/0123456789abcdef.sock")
 
 
 def socket_folder() -> Path:
-    """Where this user's warm servers listen: nobody else may enter it.
+    """Where this user's warm servers listen: no one else may enter it.
 
     Raises:
         HostError: somebody else owns it, or its name is too long for a socket.
@@ -215,7 +215,7 @@ class WarmProcess:
         """Parent of the process, and of the orphans it leaves; ends after `close`."""
         self.returncode: int | None = None
         self.lost = False
-        """Its reaper was killed: nobody can tell its exit code."""
+        """Its reaper was killed: its exit code is unknown."""
         self._identity = processes.identify(pid)
 
     def poll(self) -> int | None:

@@ -1,4 +1,4 @@
-"""A start's reaper: the parent of the launcher, which tells its exit code to whoever asked for it.
+"""A start's reaper: the launcher's parent, which sends its exit code to the process that asked.
 
 It is a process of its own so that a run does not depend on the server, which may end at any time.
 Orphans of the run come to it, as they come to the supervisor of a cold start.
@@ -81,7 +81,7 @@ def _wait(connection: socket.socket, process: int) -> None:
         status = ended_status if ended == process else None
     with contextlib.suppress(OSError):
         send(connection, {"exit_code": os.waitstatus_to_exitcode(status)})
-        connection.recv(1)  # until whoever watches the run has ended what is left of it
+        connection.recv(1)  # until the run's watcher has ended what is left of it
     with contextlib.suppress(ChildProcessError):
         while True:
             os.waitpid(-1, 0)

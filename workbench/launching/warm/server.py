@@ -63,7 +63,7 @@ class Server:
     def listen(self) -> None:
         """Take the address, before the imports: who asks meanwhile waits.
 
-        No one else can have it: whoever started this process locked a file for it.
+        No one else can have it: the process that started this one locked a file for it.
         """
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self._path)

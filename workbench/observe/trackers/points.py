@@ -27,7 +27,7 @@ class Point:
     time: float
     """Unix seconds of the event itself, not of the feeding."""
     key: str
-    """Names the point for ever: the same point fed twice is known by it."""
+    """Names the point permanently: the same point fed twice is known by it."""
     values: dict[str, float]
     """Number by name; names have only letters, digits and ``_ - . /``."""
 
@@ -37,7 +37,7 @@ class Note:
     """A finding, or the end of the run, as text."""
 
     key: str
-    """Names the note for ever."""
+    """Names the note permanently."""
     title: str
     """``hang on rank 1``."""
     text: str
@@ -57,7 +57,7 @@ class About:
     run: str
     """Run id."""
     marker: str
-    """Unique for ever; ids may come again in another store."""
+    """Always unique; ids may come again in another store."""
     name: str
     """As the user gave it."""
     created_at: float
