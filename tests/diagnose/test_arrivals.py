@@ -212,8 +212,10 @@ def test_a_thousand_ranks_take_less_than_a_second(tmp_path: Path) -> None:
 def quiet_collector() -> Iterator[None]:
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
 
 
 def looked_until_told(diagnoser: Diagnoser, rows: list, ranks: int) -> tuple[float, list, dict]:

@@ -25,6 +25,7 @@ from workbench.launching.warm.child import Order, inherited_signals
 from workbench.launching.warm.messages import GO, is_ours, receive, send
 from workbench.store import processes
 from workbench.store.detached import is_locked, lock_file
+from workbench.store.files import read_tail
 
 FOLDER = "WORKBENCH_WARM_DIR"
 MODULES = (
@@ -36,6 +37,7 @@ _HERE = Path(__file__).parent
 _APPEARS_SECONDS = 30.0  # until a server that is just being started listens
 _READY_SECONDS = 120.0  # until it has imported its modules, on a busy machine
 _BECOMES_SECONDS = 600.0  # once it is ready nothing else may be started in its place
+_LAST_BYTES = 4000  # of a server's log, in which its last line is looked for
 _RUN_VARIABLES = (processes.DIRECTORY, "WORKBENCH_RANK_PID", "WORKBENCH_CAPTURE", processes.MARKER)
 
 
@@ -180,9 +182,12 @@ def connect(path: Path) -> socket.socket:
             connection.connect(str(path))
         except OSError:
             connection.close()
-            # one that lives may not listen yet
-            if time.monotonic() >= deadline or not is_locked(path.with_suffix(".lock")):
-                raise NotWarmError(_why_none(path)) from None
+            if not is_locked(path.with_suffix(".lock")):
+                raise NotWarmError(_why_none(path.with_suffix(".log"))) from None
+            if time.monotonic() >= deadline:  # one that lives may not listen yet
+                raise NotWarmError(
+                    f"no warm server for these settings answered within {_APPEARS_SECONDS:g} s"
+                ) from None
             time.sleep(0.02)
             continue
         if not is_ours(connection):
@@ -191,17 +196,12 @@ def connect(path: Path) -> socket.socket:
         return connection
 
 
-def _why_none(path: Path) -> str:
-    """Why nothing listens at `path`, with the last line of the server's log."""
-    if is_locked(path.with_suffix(".lock")):
-        return f"no warm server for these settings answered within {_APPEARS_SECONDS:g} s"
-    log = path.with_suffix(".log")
-    try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
+def _why_none(log: Path) -> str:
+    """Why no server runs, with the last line of the `log` that one would have left."""
+    if not log.exists():
         return "no warm server for these settings was started"
-    last = next((line.strip() for line in reversed(lines) if line.strip()), None)
-    detail = "" if last is None else f" (the last line of {log}: {last})"
+    *_, last = ["", *filter(None, map(str.strip, read_tail(log, _LAST_BYTES).splitlines()))]
+    detail = f" (the last line of {log}: {last})" if last else ""
     return f"no warm server for these settings runs{detail}"
 
 
