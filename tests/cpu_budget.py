@@ -2,7 +2,8 @@
 
 Wall time says how busy the machine was; processor time says what the test costs. A test that takes
 more than BUDGET_SECONDS and is not marked slow fails. Not charged to a test: what shared fixtures
-cost (they serve many tests), and the first import of a large library (it serves the whole process).
+cost (they serve many tests), the first import of a large library (it serves the whole process), and
+a halt of the machine (the kernel charges it to the process that it interrupts).
 `--cpu-report` lists the most expensive tests and the total of each folder.
 """
 
@@ -12,6 +13,7 @@ import contextlib
 import os
 import resource
 import sys
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -25,6 +27,9 @@ SPIN_SECONDS = 0.030
 _SPINS = 8
 # A test that loads so many modules was the first to import torch, transformers, plotly or the like.
 LIBRARY_MODULES = 150
+LOOK_SECONDS = 0.25
+# Between two looks of `Halts` that are due every LOOK_SECONDS: no Python ran in this process.
+HALT_SECONDS = 2.0
 PROPERTY = "cpu_seconds"
 SHARED_PROPERTY = "shared_cpu_seconds"
 
@@ -77,10 +82,36 @@ def _crowded() -> float:
     return min(2.0, max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1)))
 
 
+class Halts:
+    """The processor time that was charged to this process while no Python of it ran.
+
+    So it is when a virtual machine is halted for some seconds, and while the garbage collector
+    visits the objects of thousands of tests. A thread sees it: its next look comes too late.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._ended = threading.Event()
+        threading.Thread(target=self._look, name="looks for halts", daemon=True).start()
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def _look(self) -> None:
+        before, charged_before = time.monotonic(), time.process_time()
+        while not self._ended.wait(LOOK_SECONDS):
+            now, charged = time.monotonic(), time.process_time()
+            if now - before > HALT_SECONDS:
+                self.seconds += charged - charged_before
+            before, charged_before = now, charged
+
+
 class Account:
     """The processor time of the test that runs now."""
 
-    def __init__(self) -> None:
+    def __init__(self, halts: Halts | None = None) -> None:
+        self.halts = halts
+        self.halted = halts.seconds if halts else 0.0
         self.children = children()
         self.begin = cpu_seconds()
         self.own_begin = cpu_seconds((resource.RUSAGE_SELF,))
@@ -102,6 +133,15 @@ class Account:
             added = cpu_seconds((resource.RUSAGE_SELF,)) - self.own_begin
         return max(0.0, added - self.shared)
 
+    def is_over_budget(self) -> bool:
+        """Whether it took too much, without what a halt in the meantime was charged with."""
+        if not over_budget(self.own_seconds()):
+            return False
+        if self.halts is None:
+            return True
+        time.sleep(2 * LOOK_SECONDS)  # a halt that has just ended is not seen yet
+        return over_budget(self.own_seconds() - (self.halts.seconds - self.halted))
+
     def imported_a_library(self) -> bool:
         return len(sys.modules) - self.modules > LIBRARY_MODULES
 
@@ -111,13 +151,14 @@ class Budget:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.account = Account()
+        self.halts = Halts()
+        self.account = Account(self.halts)
         self.costs: dict[str, float] = defaultdict(float)
         self.shared: dict[str, float] = defaultdict(float)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self.account = Account()
+        self.account = Account(self.halts)
         return (yield)
 
     @pytest.hookimpl(wrapper=True)
@@ -136,7 +177,7 @@ class Budget:
         result = yield
         seconds = self.account.own_seconds()
         marked = item.get_closest_marker("slow") or item.get_closest_marker("browser")
-        if not marked and not self.account.imported_a_library() and over_budget(seconds):
+        if not marked and not self.account.imported_a_library() and self.account.is_over_budget():
             pytest.fail(
                 f"{seconds:.1f} CPU s; a test that is not marked slow may take "
                 f"{BUDGET_SECONDS:g}. Make it cheaper, or mark it slow.",
@@ -163,6 +204,9 @@ class Budget:
         properties = dict(report.user_properties)
         self.costs[report.nodeid] += float(str(properties.get(PROPERTY, 0.0)))
         self.shared[report.nodeid] += float(str(properties.get(SHARED_PROPERTY, 0.0)))
+
+    def pytest_unconfigure(self) -> None:
+        self.halts.end()
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         count = self.config.getoption("--cpu-report")

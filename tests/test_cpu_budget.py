@@ -29,6 +29,11 @@ def test_work_of_a_child():
 def test_waiting_is_free():
     time.sleep(0.3)
 
+def test_nothing_of_python_runs():
+    begin = time.monotonic()
+    sum(range(2_000_000))
+    sum(range(int(2_000_000 * 1.5 / (time.monotonic() - begin))))  # as when the machine is halted
+
 @pytest.mark.slow
 def test_marked():
     work()
@@ -69,12 +74,13 @@ def result(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest
     pytester.makepyfile(test_work=WORK)
     with monkeypatch.context() as patch:  # ends before this test itself is judged
         patch.setattr(cpu_budget, "BUDGET_SECONDS", 0.1)
+        patch.setattr(cpu_budget, "HALT_SECONDS", 1.0)
         patch.setattr(cpu_budget, "spin", lambda: cpu_budget.SPIN_SECONDS)
         return pytester.runpytest_inprocess("-p", "tests.cpu_budget", "-rA", "--cpu-report", "2")
 
 
 def test_what_costs_too_much_unmarked_fails(result: pytest.RunResult) -> None:
-    result.assert_outcomes(passed=6, failed=2)
+    result.assert_outcomes(passed=7, failed=2)
     text = result.stdout.str()
     # A wide terminal has the sentence in the summary's lines too.
     assert (

@@ -71,13 +71,14 @@ def test_the_server_started_ahead_is_the_one_that_the_launch_asks_for(
     )
     started = list[client.ServerKind]()
     monkeypatch.setattr(supervisor_process, "start_server", started.append)
-    supervisor_process._start_warm_server(order, None)
+    sent = supervisor_process._with_warm_server(order, None)
     kept = {
         name: value for name, value in os.environ.items() if name not in supervisor_process.LOADERS
     }
     by_supervisor = client.server_kind({**kept, **order["environment"]}, **warm)
     assert [ahead] == started
     assert ahead == by_supervisor
+    assert sent["warm"] == {**warm, "server": str(ahead.address)}
 
 
 @pytest.mark.parametrize(

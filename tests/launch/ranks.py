@@ -52,7 +52,7 @@ def start_warm(argv: list[str], folder: Path, environment: dict[str, str]) -> cl
     client.start_server(kind)
     output = sys.__stdout__.fileno() if sys.__stdout__ else 1
     return client.start_process(
-        kind, argv, folder=str(folder), environment=environment, output=output
+        kind.address, argv, folder=str(folder), environment=environment, output=output
     )
 
 
@@ -71,7 +71,11 @@ def run_warm(
     client.start_server(kind)
     with tempfile.TemporaryFile() as output:
         process = client.start_process(
-            kind, argv, folder=str(folder), environment=environment, output=output.fileno()
+            kind.address,
+            argv,
+            folder=str(folder),
+            environment=environment,
+            output=output.fileno(),
         )
         try:
             code = process.wait(seconds)

@@ -20,6 +20,7 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import allowed, until
+from workbench.launching.prepare import launcher_process
 from workbench.launching.warm import client, messages, sameness, scarcity
 from workbench.store import processes
 
@@ -108,7 +109,7 @@ class Server:
         output = os.open(self.folder / "warm.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
             return client.start_process(
-                self.kind,
+                self.kind.address,
                 [sys.executable, str(script or self.script), *arguments],
                 folder=str(self.folder),
                 environment={**self.environment, "OMP_NUM_THREADS": "1", **more},
@@ -380,7 +381,7 @@ def test_another_python_and_what_is_no_script_are_refused(server: Server) -> Non
     for argv in (["/usr/bin/python3", "x.py"], [sys.executable, "-c", "1"], [sys.executable, "x"]):
         with pytest.raises(client.NotWarmError, match="is not a"):
             client.start_process(
-                server.kind, argv, folder="/tmp", environment=server.environment, output=1
+                server.kind.address, argv, folder="/tmp", environment=server.environment, output=1
             )
 
 
@@ -403,6 +404,29 @@ def test_a_library_that_changed_on_disk_ends_the_server(own_server: Server) -> N
     until(lambda: not own_server.kind.address.exists(), 10, "it has left")
     client.start_server(own_server.kind)
     assert own_server.run("import small; sys.exit(small.NEW)")[0] == 1
+
+
+def test_a_launcher_asks_the_server_that_its_launch_has_started(server: Server) -> None:
+    """Under whatever it runs itself: the server says what does not fit."""
+    output = server.folder / "launcher.log"
+
+    def launched(threads: int, **more: str) -> str | None:
+        launcher = launcher_process.start(
+            [sys.executable, str(server.script), "pass"],
+            folder=str(server.folder),
+            environment={**server.environment, "OMP_NUM_THREADS": "1", **more},
+            output=output,
+            warm={"threads": threads, "modules": [], "server": str(server.kind.address)},
+        )
+        until(lambda: launcher.ended()[0], 60, "its end")
+        assert launcher.ended() == (True, 0)
+        launcher.close()
+        return launcher.why_cold
+
+    assert launched(7) is None
+    why = launched(1, TORCH_SHOW_CPP_STACKTRACES="0")
+    assert why is not None
+    assert "TORCH_SHOW_CPP_STACKTRACES is '0' here" in why
 
 
 def test_other_limits_are_refused(server: Server) -> None:

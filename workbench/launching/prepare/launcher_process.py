@@ -153,13 +153,23 @@ def start(
     """
     if warm is None:
         return Launcher(start_launcher(argv, folder=folder, environment=environment, output=output))
-    kind = server_kind(environment, warm["threads"], warm["modules"])
     try:
         with output.open("ab") as log:
             process = start_process(
-                kind, argv, folder=folder, environment=environment, output=log.fileno()
+                _server_address(warm, environment),
+                argv,
+                folder=folder,
+                environment=environment,
+                output=log.fileno(),
             )
     except (NotWarmError, HostError) as error:
         cold = start_launcher(argv, folder=folder, environment=environment, output=output)
         return Launcher(cold, why_cold=str(error))
     return Launcher(process)
+
+
+def _server_address(warm: WarmSpec, environment: Mapping[str, str]) -> Path:
+    """Where the server of `warm` listens. Raises HostError: the folder of sockets is not ours."""
+    if "server" in warm:  # it says itself what of this environment it does not fit
+        return Path(warm["server"])
+    return server_kind(environment, warm["threads"], warm["modules"]).address

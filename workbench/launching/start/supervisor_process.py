@@ -6,7 +6,6 @@ can write to, and Python looks for modules in its own folders alone.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import subprocess
@@ -41,7 +40,7 @@ def spawn_supervisor(
         OSError: the run directory cannot be written.
     """
     if spec is not None and supervisor_pid is None:
-        _start_warm_server(spec, shell)
+        spec = _with_warm_server(spec, shell)
     command = [*SAFE_PYTHON, "-m", WATCHER, str(paths.directory)]
     if spec is None:
         command.append("--adopt")
@@ -53,9 +52,16 @@ def spawn_supervisor(
     return start_detached(command, paths.supervisor_log, environment, order)
 
 
-def _start_warm_server(spec: LaunchSpec, shell: Mapping[str, str] | None) -> None:
-    """By us, not by the supervisor: what descends from a supervisor belongs to its run."""
+def _with_warm_server(spec: LaunchSpec, shell: Mapping[str, str] | None) -> LaunchSpec:
+    """`spec` with the address of the warm server that fits it, which is started unless it runs.
+
+    By us, not by the supervisor: what descends from a supervisor belongs to its run.
+    """
     if spec["warm"] is None:
-        return
-    with contextlib.suppress(HostError):  # the supervisor meets it too, and says so
-        start_server(fitting_kind(spec["environment"], spec["warm"], shell))
+        return spec
+    try:
+        kind = fitting_kind(spec["environment"], spec["warm"], shell)
+        start_server(kind)
+        return {**spec, "warm": {**spec["warm"], "server": str(kind.address)}}
+    except (HostError, OSError):  # a run never fails for it: the supervisor says why it is cold
+        return spec

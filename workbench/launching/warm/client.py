@@ -97,11 +97,15 @@ class ServerKind:
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]
 
 
-class WarmSpec(TypedDict):
-    """Which warm server a launch is forked from."""
-
+class _WarmSettings(TypedDict):
     threads: int | str | None  # CPU threads of a rank; null = as torch has them
     modules: list[str]  # imported beside the usual ones
+
+
+class WarmSpec(_WarmSettings, total=False):
+    """Which warm server a launch is forked from."""
+
+    server: str  # where the one listens that was started for it; absent = where the settings say
 
 
 def server_kind(
@@ -269,14 +273,14 @@ class WarmProcess:
 
 
 def start_process(
-    kind: ServerKind,
+    address: Path,
     argv: Sequence[str],
     *,
     folder: str,
     environment: Mapping[str, str],
     output: int,
 ) -> WarmProcess:
-    """Have `argv` started warm; its output goes to the descriptor `output`.
+    """Have the server at `address` start `argv`; its output goes to the descriptor `output`.
 
     Raises:
         NotWarmError: there is no such server, or it would not be the same as a cold start.
@@ -294,7 +298,7 @@ def start_process(
         blocked=blocked,
         surroundings=sameness.surroundings(),
     )
-    connection = connect(kind.address)
+    connection = connect(address)
     nowhere = os.open(os.devnull, os.O_RDONLY)
     try:
         connection.settimeout(_READY_SECONDS)
