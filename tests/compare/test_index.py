@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 import workbench as wb
 from tests.compare.made_runs import make_run
+from tests.cpu_budget import least_seconds
 from workbench.compare import index
 from workbench.observe.rows import keep_row, kept_row
 from workbench.store import files
@@ -205,13 +205,11 @@ def test_a_list_by_rows_takes_a_small_share_of_the_time(tmp_path: Path) -> None:
         make_run(store.root, f"run-{number}", steps=400, age=number)
 
     def first_list() -> float:
-        costs = list[float]()
-        for _ in range(3):
+        def read_first() -> None:
             (store.root / index.FILE).unlink(missing_ok=True)
-            began = time.process_time()
             read(store)
-            costs.append(time.process_time() - began)
-        return min(costs)
+
+        return least_seconds(read_first)
 
     before = first_list()
     keep_rows(store)

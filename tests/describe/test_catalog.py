@@ -6,12 +6,11 @@ import csv
 import json
 import subprocess
 import sys
-import time
 from dataclasses import asdict
 
 import pytest
 
-from tests.cpu_budget import over_budget
+from tests.cpu_budget import least_seconds, over_budget
 from workbench.describe import Cluster, Model, accelerators, catalog
 from workbench.describe.counting import active_parameters
 from workbench.describe.job import Job
@@ -269,7 +268,7 @@ def test_accelerator_names_are_tolerant(name: str, found: str) -> None:
     assert catalog.gpu(name).id == found
 
 
-def test_loading_is_quick_cached_and_needs_no_torch() -> None:
+def test_loading_is_quick_and_needs_no_torch() -> None:
     code = (
         "import sys, time, workbench.describe.catalog as c; start = time.process_time();"
         "c.model('llama-3-8b'); c.gpu('h100'); print(time.process_time() - start);"
@@ -284,7 +283,8 @@ def test_loading_is_quick_cached_and_needs_no_torch() -> None:
         for _ in range(3)
     ]
     assert not over_budget(min(seconds), 0.020)
-    start = time.process_time()
-    assert catalog.models() == catalog.models()
+
+
+def test_a_second_look_is_cached() -> None:
     assert catalog.model("gpt2") is catalog.model("gpt2")
-    assert not over_budget(time.process_time() - start, 0.005)
+    assert not over_budget(least_seconds(lambda: catalog.models() == catalog.models()), 0.005)

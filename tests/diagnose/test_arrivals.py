@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import json
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.cpu_budget import over_budget
+from tests.cpu_budget import over_budget, quiet_collector
 from tests.diagnose.sample import STEP, Replay, kinds, row
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts
@@ -206,16 +203,6 @@ def test_a_thousand_ranks_take_less_than_a_second(tmp_path: Path) -> None:
     assert problems == {}
     assert max(map(len, paths.arrivals.read_text().splitlines())) < 8000  # a window
     assert not over_budget(longest, 1.0), longest
-
-
-@contextlib.contextmanager
-def quiet_collector() -> Iterator[None]:
-    gc.collect()
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
 
 
 def looked_until_told(diagnoser: Diagnoser, rows: list, ranks: int) -> tuple[float, list, dict]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from tests.cpu_budget import over_budget
+from tests.cpu_budget import least_seconds, over_budget
 from workbench.store import files, names, processes
 from workbench.store.files import CHUNK_BYTES, LineReader, read_json, read_tail, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -168,9 +168,8 @@ def test_a_broken_run_does_not_hide_the_others(tmp_path: Path) -> None:
 def test_fifty_runs_are_listed_within_a_second(tmp_path: Path) -> None:
     for number in range(50):
         make_run(tmp_path, f"run-{number}", float(number))
-    began = time.process_time()
     assert len(wb.runs(tmp_path)) == 50
-    assert not over_budget(time.process_time() - began, 1)
+    assert not over_budget(least_seconds(lambda: wb.runs(tmp_path)), 1)
 
 
 def test_atomic_write_keeps_the_old_file_on_refusal(tmp_path: Path) -> None:
