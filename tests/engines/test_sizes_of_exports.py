@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -51,6 +52,12 @@ def test_a_job_on_an_unknown_gpu_is_not_exported_as_cpu(script: str) -> None:
         export(script, "slurm", job=replace(job, cluster="cuda"))
     on_cpu = wb.Job.of("gpt2", cpu=True, gpus=8, strategy="ddp")
     assert export(script, "slurm", job=on_cpu).job.gpu is None
+
+
+@pytest.mark.parametrize(("gpu", "plugin"), [("h100", "nvidia"), ("mi300x", "amd")])
+def test_kubernetes_is_asked_for_the_gpus_of_their_maker(gpu: str, plugin: str) -> None:
+    exported = export("gpt", "kubeflow", gpu=gpu, processes_per_node=8)
+    assert re.findall(r"(\S+)\.com/gpu: '8'", exported.files["trainjob.yaml"]) == [plugin]
 
 
 def recorded(folder: Path, name: str, ranks: int) -> RunPaths:
