@@ -87,10 +87,8 @@ def _switched_off(plan: Plan) -> tuple[str, ...]:
     usual = plan.trainer.assumed(job_facts, work.model, plan.strategy).get("recompute")
     if usual is None or usual.value == "none":
         return ()
-    return (
-        f"{plan.trainer.label} recomputes by default ({usual.value}): switch that off there, "
-        "for the plan counts without it.",
-    )
+    default = f"{plan.trainer.label} recomputes by default ({usual.value})"
+    return (f"{default}: switch that off there, the plan counts without it.",)
 
 
 def to_know(strategy: Strategy, micro_batch: int, accumulate: int) -> tuple[str, ...]:

@@ -172,7 +172,7 @@ def _unstartable(job: EngineJob) -> Iterator[Refusal]:
         reason = f"{gpu.name}: the launcher starts ranks on {' or '.join(STARTABLE)} only."
         yield Refusal("gpu", reason, "Give one of those as --gpu: workbench gpus lists them.")
     if gpu.vendor == AMD and job.max_kwh is not None:
-        reason = f"--max-kwh counts what nvidia-smi reads, which knows no {gpu.name}."
+        reason = f"--max-kwh counts what nvidia-smi reads; it does not read {gpu.name}."
         yield Refusal("limit", reason, "Leave --max-kwh out; --max-hours limits the time.")
 
 
