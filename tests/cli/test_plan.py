@@ -181,6 +181,16 @@ def test_what_must_be_installed_is_said_beside_the_launch_line(
         assert (piece in text) is (piece in said)
 
 
+@pytest.mark.parametrize(("trainer", "times"), [("trl", 1), ("nanotron", 0)])
+def test_a_plan_without_its_trainers_recomputation_says_so(
+    run: Run, trainer: str, times: int
+) -> None:
+    own = ("--model", "gpt2", "--tokens", "1B", "--gpu", "l4", "--gpus", "2")
+    text = " ".join(run(*own, "--trainer", trainer).out.split())
+    assert "workbench launch SCRIPT" in text
+    assert text.count("recomputes by default (full): switch that off there") == times
+
+
 def test_any_script_offers_what_the_launcher_starts(run: Run) -> None:
     """Each plan's layout passes the launcher's own check, and the plain ones are all there."""
     from workbench.describe import Model, Workload

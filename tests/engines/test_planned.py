@@ -20,6 +20,7 @@ from workbench.engines.planned import layout, planned_job
 from workbench.engines.trainer_export import described
 from workbench.errors import UsageError
 from workbench.estimate.memory import training_memory
+from workbench.estimate.step_time import step_time
 
 
 def planned(**more: Any) -> tuple[PlanAnswer, dict[str, Any]]:
@@ -45,6 +46,14 @@ def test_a_plan_read_back_is_the_job_that_was_planned(trainer: str | None) -> No
         assert isinstance(job.cluster, Cluster)
         assert (job.cluster.nodes, job.cluster.network) == (plan.nodes, plan.cluster.network)
         assert training_memory(job).on_card_bytes == plan.memory.on_card_bytes
+        own = training_memory(plan.job)
+        assert (own.parts, own.low, own.high) == (
+            plan.memory.parts,
+            plan.memory.low,
+            plan.memory.high,
+        )
+        assert step_time(plan.job).step_seconds == plan.step.step_seconds
+        assert plan.job.launched == plan.strategy
 
 
 def test_a_plan_is_rehearsed_and_exported_as_its_trainer_runs_it(tmp_path: Path) -> None:

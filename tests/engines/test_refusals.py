@@ -54,6 +54,9 @@ def test_the_table_is_whole() -> None:
         ("kubeflow", {"provider": "aws"}, "provider", "does not rent machines"),
         ("accelerate", {"spot": True}, "spot", "do not restart"),
         ("torchrun", {"max_usd_per_hour": 9.0}, "limit", "do not have prices"),
+        ("slurm", {"gpu": "trn2"}, "gpu", "starts ranks on NVIDIA or AMD only.*--gpu"),
+        ("kubeflow", {"gpu": "tpu-v5e"}, "gpu", "starts ranks on NVIDIA or AMD only"),
+        ("accelerate", {"gpu": "mi300x", "max_kwh": 3.0}, "limit", "nvidia-smi.*--max-hours"),
     ],
 )
 def test_each_refusal_has_its_reason(

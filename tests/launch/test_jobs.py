@@ -175,3 +175,24 @@ def test_a_script_is_predicted_as_the_trainer_that_it_imports(script: Path, tmp_
     run = Run(prepare(found)[0])
     assert run.document["trainer"]["name"] == "trl"
     assert run.document["trainer"]["imported"] is True
+
+
+@pytest.mark.parametrize("trainer", ["torchtitan", "litgpt"])
+def test_a_named_trainer_narrows_the_range_of_a_launch_too(
+    trainer: str, script: Path, tmp_path: Path
+) -> None:
+    job = wb.Job.of("gpt2", cpu=True, gpus=2, strategy="ddp", trainer=trainer)
+    expected = wb.training_memory(job)
+    predicted = wb.request(str(script), job=job, store=tmp_path).predicted
+    assert predicted is not None
+    assert (predicted.low, predicted.high) == (expected.low, expected.high)
+    assert "the trainer is not named" not in " ".join(predicted.assumptions)
+
+
+def test_a_planned_job_is_launched_without_what_its_trainer_does_by_itself(
+    two_cards: None, script: Path
+) -> None:
+    described = wb.Job.of("llama-3.2-1b", gpu="rtx-4090", gpus=2, trainer="trl", lora_rank=8)
+    found = plan_on(CARDS, described, run=RunPlan(tokens=10**8, checkpoint_seconds=1.0)).best
+    assert found is not None
+    assert wb.request(str(script), job=found.job).strategy == found.strategy

@@ -51,6 +51,7 @@ GPT = frozenset({"tp", "cp", "pp", "ddp"})
         ("zero2", 2, {"sync_every_micro_batch": False}, GPT, "cpu", "whatever is asked"),
         ("zero3", 2, {"meta_init": True}, GPT, "cpu", "an option of FSDP"),
         ("zero1x2-tp2", 4, {}, GPT, "cpu", "shards with FSDP"),
+        ("zero1x2-tp2-pp2", 8, {}, GPT, "cpu", "Use fsdp2-tp2-pp2, or"),
         ("zero1x2-dp2", 4, {}, GPT, "cpu", "over all data-parallel ranks"),
         ("ddp", 2, {"schedule": "gpipe"}, GPT, "cpu", "goes with pp"),
         ("tp", 2, {}, frozenset(), "cpu", "this recipe does not"),

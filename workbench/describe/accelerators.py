@@ -19,6 +19,8 @@ from workbench.units import GIB, MIB
 
 FILE = Path(__file__).parent / "data" / "gpus.csv"
 PRECISIONS = ("bf16", "bf16-pure", "fp16", "fp16-pure", "fp8", "tf32", "fp32")
+STARTABLE = ("NVIDIA", "AMD")
+"""Vendors whose accelerators our launcher starts ranks on: CUDA; ROCm, not run on hardware."""
 RESERVED = 0.01  # part of the nominal memory that drivers keep, where the reported size is unknown
 NOISE = frozenset(
     {

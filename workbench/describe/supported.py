@@ -155,10 +155,10 @@ def _check_degrees(strategy: Strategy, splits: frozenset[str] | None) -> None:
             "; this recipe does not. Use the recipe gpt, or ddp, fsdp or zero1 to zero3."
         )
     if axes and strategy.zero_stage is not None:
+        split = "-".join(f"{axis}{getattr(strategy, axis)}" for axis in axes)
         raise UsageError(
             f"{strategy.name!r}: beside {' and '.join(axes)} the launcher shards with FSDP, not "
-            f"ZeRO. Use fsdp{strategy.dp_shard}-{axes[0]}{getattr(strategy, axes[0])}, or a ZeRO "
-            "stage alone."
+            f"ZeRO. Use fsdp{strategy.data_ranks}-{split}, or a ZeRO stage alone."
         )
     if strategy.zero_stage is not None and strategy.dp_replicate > 1:
         raise UsageError(

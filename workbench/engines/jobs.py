@@ -16,6 +16,7 @@ from workbench.engines.job import NODES, PROCESSES, EngineJob
 from workbench.engines.launching import option_names
 from workbench.engines.planned import layout, machines, provider
 from workbench.errors import UsageError
+from workbench.estimate.sizing.strategy_switches import layout_name
 from workbench.launching.prepare.accelerate_config import check_supported
 from workbench.launching.prepare.accelerate_defaults import open_settings
 from workbench.launching.prepare.acceptance import check_accepted
@@ -168,16 +169,17 @@ def job_from_plan(
 
 
 def job_from_job(job: Job, script: str, arguments: Sequence[str] = (), **more: Any) -> EngineJob:
-    """A described job on its machines, as a recipe or a script trains it.
+    """A described job on its machines, at their price, as a recipe or a script trains it.
 
-    A recipe gets the workload as arguments; another script must take it itself.
+    A recipe gets the workload as arguments; another script must take it itself, and does what its
+    named trainer does by itself: no library is told that (`Job.launched`).
 
     Raises:
         UsageError: nothing starts its layout, the recipe would train something else, or its GPU is
-            not of the catalog.
+            not known or not of the catalog.
     """
-    cluster = job.cluster
-    nodes, gpu = (cluster.nodes, _gpu_name(cluster)) if isinstance(cluster, Cluster) else (1, None)
+    nodes = job.cluster.nodes if isinstance(job.cluster, Cluster) else 1
+    machines_options = _machines_of(job.cluster)
     words = list(arguments)
     if script in recipes.recipes():
         words = [*recipe_arguments(script, job.workload), *arguments]
@@ -185,10 +187,10 @@ def job_from_job(job: Job, script: str, arguments: Sequence[str] = (), **more: A
     return job_from_request(
         script,
         words,
-        strategy=job.strategy,
+        strategy=job.launched,
         nodes=nodes,
         processes_per_node=job.strategy.world_size // nodes,
-        **({"gpu": gpu} | _some(more)),
+        **(machines_options | _some(more)),
     )
 
 
@@ -196,10 +198,18 @@ def _some(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _gpu_name(cluster: Cluster) -> str | None:
-    if not cluster.gpus:
-        return None
-    return cluster.accelerator.id if cluster.accelerator else cluster.gpus[0].name
+def _machines_of(where: Cluster | str) -> dict[str, Any]:
+    """Which GPU a job's machines have, None = CPU, and what all of them cost."""
+    if isinstance(where, str) and where != "cpu":
+        raise UsageError(
+            "The job does not say on which GPU it runs. Describe it with one, for example "
+            "gpu='h100' (workbench gpus lists them), or with cpu=True for CPU ranks."
+        )
+    if isinstance(where, str) or not where.gpus:
+        return {"gpu": None}
+    gpu = where.accelerator.id if where.accelerator else where.gpus[0].name
+    price = where.usd_per_hour and where.usd_per_hour * where.nodes
+    return {"gpu": gpu, "usd_per_hour": price or None}
 
 
 def _planned(recipe: str, arguments: Sequence[str], sizes: Mapping[str, Any]) -> list[str]:
@@ -252,25 +262,16 @@ def _resized(before: Strategy, requested: str | None, ranks: int) -> Strategy:
     if before.world_size == ranks:
         return before
     inner = before.tp * before.cp * before.pp
-    shards = inner * before.dp_shard
-    if before.dp_shard == 1 and ranks % inner == 0:
-        name = before.name if inner == 1 else f"dp{ranks // inner}-{_inner(before)}"
-        name = "ddp" if name == "single" else name
-        return replace(before, name=name, dp_replicate=ranks // inner)
-    if before.dp_replicate == 1 and ranks % inner == 0:
-        name = before.name if inner == 1 else f"fsdp{ranks // inner}-{_inner(before)}"
-        return replace(before, name=name, dp_shard=ranks // inner)
-    if ranks % shards == 0:
-        return replace(before, dp_replicate=ranks // shards)
-    raise UsageError(
-        f"{before.name} of {before.world_size} ranks does not divide over {ranks}. Give "
-        f"--strategy, or a multiple of {inner} ranks."
-    )
-
-
-def _inner(strategy: Strategy) -> str:
-    degrees = (("tp", strategy.tp), ("cp", strategy.cp), ("pp", strategy.pp))
-    return "-".join(f"{name}{degree}" for name, degree in degrees if degree > 1)
+    is_hybrid = before.dp_replicate > 1 and before.dp_shard > 1
+    together = inner * before.dp_shard if is_hybrid else inner  # ranks that keep their degrees
+    if ranks % together:
+        raise UsageError(
+            f"{before.name} of {before.world_size} ranks does not divide over {ranks}. Give "
+            f"--strategy, or a multiple of {together} ranks."
+        )
+    grown = "dp_replicate" if is_hybrid or before.dp_shard == 1 else "dp_shard"
+    after = replace(before, **{grown: ranks // together})
+    return replace(after, name=layout_name(after))
 
 
 def _own_arguments(arguments: Sequence[str], *, is_recipe: bool) -> list[str]:

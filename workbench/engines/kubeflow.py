@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.describe.accelerators import find
 from workbench.engines.job import CHECKPOINTS, EngineJob
 from workbench.engines.launching import LAUNCH, literal, setup_lines
 from workbench.engines.skypilot import Made
@@ -105,7 +106,8 @@ def _trainer(job: EngineJob, name: str) -> dict[str, Any]:
     fields["command"] = ["bash", "-c"]
     fields["args"] = ["\n".join([f"set -e; mkdir -p {_WORK}", *lines]) + "\n"]
     if job.gpu is not None:
-        fields["resourcesPerNode"] = {"limits": {"nvidia.com/gpu": str(job.processes_per_node)}}
+        plugin = f"{find(job.gpu).vendor.lower()}.com/gpu"
+        fields["resourcesPerNode"] = {"limits": {plugin: str(job.processes_per_node)}}
     variables: list[dict[str, Any]] = [
         {"name": key, "value": literal(value)} for key, value in job.environment.items()
     ]

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import csv
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.describe.accelerators import STARTABLE, lookup
+from workbench.describe.amd import VENDOR as AMD
 from workbench.describe.prices import ALIASES
 from workbench.engines.gpu_names import gpu_name, known_gpus
 from workbench.engines.job import NODES, EngineJob
@@ -146,7 +149,7 @@ def refusals(job: EngineJob, engine: str) -> tuple[Refusal, ...]:
     """
     if engine not in ENGINES:
         raise UnknownNameError.near("engine", engine, ENGINES)
-    reasons: list[Refusal] = []
+    reasons = list(_unstartable(job))
     if engine in RENTING:
         reasons += _rented(job, engine)
         reasons += _unnamed_gpu(job, engine)
@@ -158,6 +161,19 @@ def refusals(job: EngineJob, engine: str) -> tuple[Refusal, ...]:
         subject = "image" if name == "image" else "limit"
         reasons.append(Refusal(subject, why, f"Leave --{name.replace('_', '-')} out."))
     return (*reasons, *_stored(job, engine))
+
+
+def _unstartable(job: EngineJob) -> Iterator[Refusal]:
+    """A part that the launcher starts no ranks on, or whose power nothing there reads."""
+    gpu = None if job.gpu is None else lookup(job.gpu)
+    if gpu is None:
+        return
+    if gpu.vendor not in STARTABLE:
+        reason = f"{gpu.name}: the launcher starts ranks on {' or '.join(STARTABLE)} only."
+        yield Refusal("gpu", reason, "Give one of those as --gpu: workbench gpus lists them.")
+    if gpu.vendor == AMD and job.max_kwh is not None:
+        reason = f"--max-kwh counts what nvidia-smi reads; it does not read {gpu.name}."
+        yield Refusal("limit", reason, "Leave --max-kwh out; --max-hours limits the time.")
 
 
 def _rented(job: EngineJob, engine: str) -> list[Refusal]:

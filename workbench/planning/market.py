@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from workbench.describe import Cluster, Conditions, Workload
-from workbench.describe.accelerators import accelerators, find
+from workbench.describe.accelerators import STARTABLE, accelerators, find
 from workbench.describe.hardware import MOST_GPUS, MOST_NODES
 from workbench.describe.option import Option
 from workbench.describe.option_limits import check_declared
@@ -20,8 +20,6 @@ from workbench.units import GIB, format_bytes
 
 MOST = 128
 """GPUs of a plan where `Limits.max_gpus` says nothing."""
-STARTABLE = ("NVIDIA", "AMD")
-"""Vendors whose accelerators our launcher starts ranks on: CUDA; ROCm, not run on hardware."""
 PRICE, SPOT, FABRIC, NODES = "price unknown", "spot not offered", "no fabric", "node limit"
 GPUS, PRECISION, VENDOR = "too many GPUs", "precision", "not startable"
 SMALL_HOST = "small host"

@@ -249,7 +249,8 @@ def _plan(
     cost = candidate.cost(fit.step)
     strategy = fit.choice.strategy
     workload, trained = context.trained(strategy, fit.micro_batch, fit.accumulate, cluster)
-    memory = training_memory(workload, trained, cluster)
+    trainer = context.trainer(strategy, trained)
+    memory = training_memory(workload, trained, cluster, is_named=trainer is not None)
     return Plan(
         provider=offer.provider,
         offer=offer,
@@ -266,6 +267,7 @@ def _plan(
         hours=cost.wall_hours,
         usd=cost.usd,
         why="; ".join(filter(None, (reason, tight_note(memory)))),
+        trainer=trainer,
     )
 
 

@@ -11,6 +11,7 @@ from workbench.describe.implementation import ImplementationAssumptions
 from workbench.describe.job import Job
 from workbench.describe.option import declared
 from workbench.describe.price import Offer
+from workbench.describe.trainers import Preset
 from workbench.estimate.cost import RunCost
 from workbench.estimate.parts import Estimate
 from workbench.estimate.timing import StepTime
@@ -62,11 +63,18 @@ class Plan:
     """The finished run; None when the machines have no price."""
     why: str
     """One sentence: what speaks for it, and why its layout is not simpler."""
+    trainer: Preset | None = None
+    """The job's named trainer, with what it does here; None = none is named."""
 
     @property
     def job(self) -> Job:
-        """What `wb.launch` and the estimates take."""
-        return Job(workload=self.workload, strategy=self.strategy, cluster=self.cluster)
+        """What `wb.launch` and the estimates take; its estimates are this plan's."""
+        return Job(
+            workload=self.workload,
+            strategy=self.trained,
+            cluster=self.cluster,
+            trainer=self.trainer,
+        )
 
     @property
     def spot(self) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 from workbench.describe import Cluster, Conditions, Strategy, Workload
 from workbench.describe.job import Job
 from workbench.describe.supported import is_counted
+from workbench.describe.trainers import Assumption, Preset
 from workbench.estimate.card import offloaded_bytes
 from workbench.estimate.memory import least_bytes, needed_bytes
 from workbench.estimate.rank import ranks_of
@@ -118,6 +119,20 @@ class SearchContext:
             replace(workload, micro_batch=micro_batch, accumulate=accumulate),
             strategy.with_options(**own) if own else strategy,
         )
+
+    def trainer(self, strategy: Strategy, trained: Strategy) -> Preset | None:
+        """The job's named trainer with what it makes of a layout; None = none is named."""
+        if self.job is None or self.job.trainer is None or not self.job.has_named_trainer:
+            return None
+        trainer, before, after = self.job.trainer, strategy.options(), trained.options()
+        kept = (each for each in trainer.assumptions if each.field not in after)
+        name = trainer.trainer.name
+        own = (
+            Assumption(field=option, value=value, source="", trainer=name)
+            for option, value in after.items()
+            if value != before[option]
+        )
+        return replace(trainer, assumptions=(*kept, *own))
 
     def bytes(self, layout: ParallelLayout, choice: Choice, size: int) -> int:
         """What one rank needs on its card; asked once for all cards."""

@@ -61,7 +61,9 @@ def with_prediction(request: Request) -> Request:
     request = replace(request, workload=replace(workload, calibration=None))
     workload = replace(workload, calibration=stack or workload.calibration)
     step = predict(workload, strategy, request.cluster, request.device, request.store)
-    memory = memory_of(request.recipe, workload, strategy, where)
+    trainer = request.trainer
+    is_named = trainer is not None and (trainer.is_named or trainer.is_imported)
+    memory = memory_of(request.recipe, workload, strategy, where, is_named=is_named)
     if request.trainer is not None and request.trainer.assumptions:
         assumptions = (request.trainer.note, *notes, *memory.assumptions)
         memory = replace(memory, assumptions=assumptions)
@@ -186,13 +188,15 @@ def _kept_count(last: int | None, best: int | None) -> int | None:
     return None if last is None and best is None else max(1, last or 0) + (best or 0)
 
 
-def memory_of(recipe: str | None, workload: Workload, strategy: Strategy, where: Any) -> Estimate:
+def memory_of(
+    recipe: str | None, workload: Workload, strategy: Strategy, where: Any, *, is_named: bool
+) -> Estimate:
     """Memory of a rank of the recipe, or of a script that does as it is described."""
     if recipe is None or recipes.find(recipe).alone != ("cp",):
-        return training_memory(workload, strategy, where)
+        return training_memory(workload, strategy, where, is_named=is_named)
     # Not sharded over the context ranks, as FSDP does it: the whole model, part of each sequence.
     own = replace(workload, seq_len=workload.seq_len // strategy.cp)
-    memory = training_memory(own, Strategy.parse("single", 1), where)
+    memory = training_memory(own, Strategy.parse("single", 1), where, is_named=is_named)
     note = f"each of the {strategy.cp} context ranks holds the whole model"
     return replace(memory, assumptions=(*memory.assumptions, note))
 
