@@ -24,6 +24,7 @@ from workbench.sweeping.plan import ETA, SweepPlan
 _STATES = {"RUNNING": "open", "COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
 _WHY = "why"
 _SEEDS = 10_007  # trials of one sweep at most, and their seeds
+_MOST_SEED = 1 << 32  # numpy takes no larger one
 
 
 def optuna() -> Any:
@@ -166,6 +167,7 @@ class Trials:
 
     def _sampler(self, seed: int) -> Any:
         """Made again for each trial: after a restart it does not draw what it has drawn."""
+        seed %= _MOST_SEED
         if self._plan.sampler == "random":
             return self._optuna.samplers.RandomSampler(seed=seed)
         return self._optuna.samplers.TPESampler(seed=seed)

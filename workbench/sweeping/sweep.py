@@ -141,9 +141,14 @@ class Sweep:
 
         Raises:
             ForeignRunError: it is another user's, or its record is from elsewhere.
-            UsageError: it has finished.
+            UsageError: it has finished, or is still being stopped.
         """
         self._files.check_own()
+        if self.state == "stopping":
+            raise UsageError(
+                f"{self.name} is still being stopped, and its runs with it. Wait for that: "
+                f"workbench sweep stop {self.name}. Then: workbench sweep resume {self.name}"
+            )
         startable_record(self._files.template)
         if self.state == "finished":
             raise UsageError(f"{self.name} has finished: {self.message}")
