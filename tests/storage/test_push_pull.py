@@ -254,7 +254,7 @@ def test_a_copy_that_the_run_has_left_behind_is_not_taken_for_it(
     assert pull(f"{volume}/gpt-2", there).step == 20  # the same: kept
     save(made, 30)
     push(made, volume)
-    with pytest.raises(UsageError, match="an older copy"):
+    with pytest.raises(UsageError, match=f"an older copy.*delete gpt-2 --store {there.root}$"):
         pull(f"{volume}/gpt-2", there)
 
 

@@ -15,6 +15,7 @@ pytest.importorskip("optuna", reason="the extra sweep is not installed")
 
 from tests.sweeping.plans import plan, sweep_of_results
 from tests.sweeping.test_controller import World, controlled
+from workbench.cli.sweep import list_sweeps
 from workbench.errors import StoreError, UsageError
 from workbench.store.processes import identify
 from workbench.sweeping import find
@@ -41,7 +42,6 @@ from workbench.sweeping.study import Trials
         {"parameters": [None]},
         {"parameters": [{"name": "lr", "option": "--lr", "tried": True, "values": []}]},
     ],
-    ids=str,
 )
 def test_a_plan_that_cannot_be_is_no_plan(change: dict[str, Any]) -> None:
     with pytest.raises((KeyError, TypeError, ValueError, AttributeError)):
@@ -73,6 +73,24 @@ def test_values_that_the_plan_no_longer_lists_are_shown_as_the_journal_has_them(
     place = SweepFiles(tmp_path, "lr").plan_file
     place.write_text(place.read_text().replace('"1e-4"', '"5e-4"'))
     assert {row.values["lr"] for row in find("lr", tmp_path).trials()} <= {"0.0001", "3e-4"}
+
+
+@pytest.mark.parametrize("strange", ['{"op_code": {}, "worker_id": "a"}', "values"])
+def test_a_damaged_journal_leaves_its_sweep_out_of_the_list_alone(
+    tmp_path: Path, strange: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep_of_results(tmp_path, trials=2)
+    sweep_of_results(tmp_path, trials=2, name="other", id="other")
+    journal = SweepFiles(tmp_path, "lr").journal
+    lines = journal.read_text().splitlines()
+    at = next(number for number, line in enumerate(lines) if '"values":[' in line)
+    spoilt = {**json.loads(lines[at]), "values": [[]]}
+    lines[at] = json.dumps(spoilt) if strange == "values" else strange
+    journal.write_text("\n".join([*lines, ""]))
+    list_sweeps(store=str(tmp_path))
+    shown = capsys.readouterr()
+    assert "lr is left out" in shown.err
+    assert "other" in shown.out
 
 
 def test_a_date_can_be_the_seed(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -169,7 +170,7 @@ def _here_already(paths: RunPaths, remote: Remote, run: RemoteRun) -> PullResult
     content = "an older copy of it" if same else "another run of that name"
     raise UsageError(
         f"{paths.directory} holds {content}. Pull into another store (--store DIR), or remove that "
-        f"one first: workbench delete {run.run}"
+        f"one first: workbench delete {run.run} --store {shlex.quote(str(paths.directory.parent))}"
     )
 
 

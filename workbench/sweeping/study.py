@@ -81,6 +81,10 @@ class Trials:
             )
         else:
             self.study = self._optuna.load_study(storage=storage, study_name=plan.id)
+        for trial in self._frozen():
+            numbers = [*(trial.values or ()), *trial.intermediate_values.values()]
+            if not all(isinstance(number, int | float) for number in numbers):
+                raise ValueError(f"trial {trial.number} has a result that is no number")
 
     def every(self) -> list[Trial]:
         """All trials whose values were drawn, in their order."""

@@ -202,7 +202,9 @@ class Sweep:
         """
         try:
             return Trials(self._files.journal, self.plan)
-        except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
+        except WorkbenchError:
+            raise
+        except Exception as error:  # Optuna asserts what it reads, and checks little of it
             raise StoreError(f"{self._files.journal} cannot be read: {error!r}") from error
 
     def __repr__(self) -> str:
