@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, TypedDict, cast
 
 from workbench.describe.option import Option
 from workbench.describe.option_limits import check_declared
@@ -139,8 +139,9 @@ class SweepPlan:
         values = fit_as(cls, {**document})
         values["parameters"] = tuple(map(Parameter.read, document["parameters"]))
         predicted = document.get("predicted")
-        is_known = isinstance(predicted, dict)
-        values["predicted"] = fit_as(_PredictedDoc, predicted) if is_known else None
+        values["predicted"] = None
+        if isinstance(predicted, dict):
+            values["predicted"] = fit_as(_PredictedDoc, cast("dict[str, Any]", predicted))
         plan = cls(**values)
         for name, allowed in _CHOICES.items():
             if values[name] not in allowed:

@@ -84,7 +84,7 @@ class Trials:
         for trial in self._frozen():
             numbers = [*(trial.values or ()), *trial.intermediate_values.values()]
             if not all(isinstance(number, int | float) for number in numbers):
-                raise ValueError(f"trial {trial.number} has a result that is no number")
+                raise ValueError(f"trial {trial.number} has a result other than a number")
 
     def every(self) -> list[Trial]:
         """All trials whose values were drawn, in their order."""
