@@ -12,7 +12,7 @@ from workbench.cli import entry
 from workbench.errors import StoreError
 from workbench.queueing import Queue
 from workbench.queueing.order import DeviceRequest, due, forecast
-from workbench.store.queue_files import FOLDER, QueueEntry, in_order
+from workbench.store.queue_files import FOLDER, QueueEntry, QueueFiles, in_order
 
 DEVICES = ("0", "1", "2", "3")
 
@@ -132,3 +132,17 @@ def test_a_queue_that_cannot_be_read_is_not_empty(
     monkeypatch.setattr("sys.argv", ["workbench", "runs", "--store", str(tmp_path)])
     entry._say_that_the_queue_waits()
     assert "note: The queue" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1" + "0" * 400, '"5"'])
+def test_a_place_whose_numbers_cannot_be_is_moved_and_started_all_the_same(
+    tmp_path: Path, number: str
+) -> None:
+    files = QueueFiles(tmp_path)
+    with files.locked():
+        for name in ("priority", "order", "filed_at", "tries"):
+            files.waits("a").write_text(f'{{"run": "a", "{name}": {number}}}')
+            (entry,) = files.waiting()
+            assert entry == QueueEntry(run="a")
+            files.write(files.starts("a"), entry)
+            files.starts("a").unlink()

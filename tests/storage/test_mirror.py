@@ -129,6 +129,14 @@ def test_a_clock_that_is_set_back_holds_up_no_copy(made: RunPaths) -> None:
     assert "said nothing" in (told.problem(wall.now - 3600) or ""), "it is gone, and the clock too"
 
 
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1" + "0" * 400, '"5"', "[1]"])
+def test_a_damaged_state_is_read_as_far_as_it_can_be(made: RunPaths, number: str) -> None:
+    for name in ("last_good_at", "last_step", "sent_bytes", "failing_since", "told_at"):
+        text = f'{{"url": "s3://pods/runs", "final": 1, "{name}": {number}}}'
+        (made.directory / "mirror.json").write_text(text)
+        assert read_mirror(made) == MirrorState(url="s3://pods/runs")
+
+
 def test_the_finding_says_how_old_the_last_good_copy_is(made: RunPaths) -> None:
     run = read_run(made)
     assert run is not None

@@ -206,6 +206,27 @@ def test_a_full_disk_is_one_sentence_and_the_next_pull_goes_on(
             pull(str(tmp_path / "volume" / "gpt-2"), Store(tmp_path / "small" / "runs"))
 
 
+def test_a_pull_brings_nothing_of_an_earlier_push(made: RunPaths, tmp_path: Path) -> None:
+    """One that was cut off had brought a state that is past, and a file where a folder is now."""
+    url, partial = str(tmp_path / "volume"), tmp_path / "there" / ".pulling-gpt-2"
+    (made.logs / "extra").write_text("said\n")
+    push(made, url)
+    shutil.copytree(made.directory, partial, ignore=shutil.ignore_patterns("step-00000010"))
+    partial.chmod(0o700)
+    made.exit.unlink()
+    (made.logs / "extra").unlink()
+    (made.logs / "extra").mkdir()
+    (made.logs / "extra" / "more.log").write_text("said\n")
+    shutil.rmtree(made.checkpoints / "step-00000020")
+    shutil.rmtree(made.checkpoints / "step-00000010")
+    save(made, 30)
+    push(made, url)
+    pulled = RunPaths(pull(f"{url}/gpt-2", Store(tmp_path / "there")).directory)
+    assert not pulled.exit.exists()
+    assert [path.name for path in pulled.checkpoints.glob("step-*")] == ["step-00000030"]
+    assert (pulled.logs / "extra" / "more.log").read_text() == "said\n"
+
+
 def test_another_run_of_that_name_and_a_later_state_are_not_written_over(
     made: RunPaths, tmp_path: Path
 ) -> None:
@@ -233,7 +254,7 @@ def test_a_copy_that_the_run_has_left_behind_is_not_taken_for_it(
     assert pull(f"{volume}/gpt-2", there).step == 20  # the same: kept
     save(made, 30)
     push(made, volume)
-    with pytest.raises(UsageError, match="an older copy"):
+    with pytest.raises(UsageError, match=f"an older copy.*delete gpt-2 --store {there.root}$"):
         pull(f"{volume}/gpt-2", there)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -11,6 +14,7 @@ import pytest
 from tests.storage.conftest import save
 from workbench.errors import StorageError
 from workbench.launching.resume.arrival import pull
+from workbench.recover.checkpoints import list_checkpoints, verify
 from workbench.storage.manifest import RemoteRun, read_remote_run
 from workbench.storage.push import push
 from workbench.storage.remote import Remote, _written_at
@@ -100,3 +104,45 @@ def test_each_kind_of_store_tells_when_a_piece_was_written() -> None:
     told = "2026-01-02T03:04:05Z"
     assert _written_at({"updated": told}) == _written_at({"mtime": 1767323045.0}) == 1767323045.0
     assert _written_at({"size": 5}) is None
+
+
+def test_a_copy_keeps_its_checkpoint_where_the_script_removes_the_new_one_meanwhile(
+    made: RunPaths, tmp_path: Path
+) -> None:
+    """As a script with --keep-last 1 does whose checkpoints come faster than they are sent."""
+    url = str(tmp_path / "volume")
+    push(made, url)
+    for step in (10, 20):
+        shutil.rmtree(made.checkpoints / f"step-000000{step}")
+    newest = save(made, 30)
+
+    def removes(_done: int, _total: int, path: str) -> None:
+        if "step-00000030" in path:
+            shutil.rmtree(newest, ignore_errors=True)
+
+    pushed = push(made, url, on_progress=removes)
+    assert pushed.checkpoints == ["step-00000020"]
+    assert pushed.step == 20
+    assert "step-00000030 is left out" in pushed.notes[0]
+    assert "step-00000020 of the push before stays there" in pushed.notes[1]
+    assert push(made, url).checkpoints == ["step-00000020"], "nor does it go later"
+    pulled = RunPaths(pull(f"{url}/gpt-2", Store(tmp_path / "there")).directory)
+    assert [verify(saved) for saved in list_checkpoints(pulled)] == [""]
+    assert push(made, url, checkpoints="none").checkpoints == [], "as was asked"
+
+
+def test_what_another_key_signed_there_is_not_taken_over(made: RunPaths, tmp_path: Path) -> None:
+    url = str(tmp_path / "volume")
+    push(made, url)
+    shutil.rmtree(made.checkpoints)
+    place = tmp_path / "volume" / "gpt-2" / "manifest.json"
+    document = json.loads(place.read_text())
+    log = next(file for file in document["files"] if file["path"] == "logs/rank-0.log")
+    own, other = log["pieces"], b"evil\n"
+    log["pieces"] = [[hashlib.sha256(other).hexdigest(), len(other)]]
+    (place.parent / "pieces" / log["pieces"][0][0]).write_bytes(other)
+    place.write_text(json.dumps(document))
+    pushed = push(made, url)
+    assert pushed.checkpoints == []
+    files = {file.path: file for file in copy_of(url)[0].files}
+    assert files["logs/rank-0.log"].pieces == tuple(map(tuple, own))

@@ -116,6 +116,16 @@ def test_what_is_glued_to_a_torn_line_is_read(damage: bytes, paths: RunPaths) ->
         assert [one["time"] for one in recent_samples(paths)] == [1.0, 3.0]
 
 
+@pytest.mark.parametrize("number", ["Infinity", "-Infinity", "1e400", "NaN", '"x"', "null"])
+def test_an_attempt_whose_number_cannot_be_is_left_out(paths: RunPaths, number: str) -> None:
+    line = '{"attempt": 1, "event": "start", "time": 5.0}\n'
+    for name in ("attempt", "time"):
+        strange = json.dumps({"attempt": 2, "event": "end", "time": 6.0, name: "@"})
+        paths.attempts.write_text(line + strange.replace('"@"', number) + "\n" + line)
+        numbers = [attempt["attempt"] for attempt in read_attempts(paths)]
+        assert numbers in ([1, 1], [1, 2, 1])
+
+
 def test_an_inner_object_is_no_record() -> None:
     assert parse_line(b'{"time": 1, "gpu": {"index": 0}') == (None, False)
     assert parse_line(b'{"time": 1, "gpus": [{"index": 0}{"time": 2, "gpus": []}') == (

@@ -17,6 +17,7 @@ from typing import Any, cast
 from workbench.errors import StorageError
 from workbench.storage.remote import Remote
 from workbench.store import names
+from workbench.store.shapes import LAST_SECOND
 from workbench.store.signatures import is_signed, sign
 
 MANIFEST = "manifest.json"
@@ -167,7 +168,7 @@ def _parsed(document: Any) -> RemoteRun:
     return RemoteRun(
         run=run,
         marker=_text(document["marker"]),
-        pushed_at=float(document["pushed_at"]),
+        pushed_at=_seconds(document["pushed_at"]),
         attempts=_natural_number(document["attempts"]),
         live=bool(document["live"]),
         files=files,
@@ -202,7 +203,7 @@ def _checkpoint(document: Any) -> RemoteCheckpoint:
         path=safe_path(_text(document["path"])),
         step=None if step is None else _natural_number(step),
         kind=_text(document["kind"]),
-        saved_at=None if saved is None else float(saved),
+        saved_at=None if saved is None else _seconds(saved),
         world_size=None if world is None else _natural_number(world),
         reported=bool(document["reported"]),
         manifest=None if manifest is None else safe_path(_text(manifest)),
@@ -244,6 +245,12 @@ def _natural_number(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 62:
         raise TypeError("a number is missing")
     return value
+
+
+def _seconds(value: Any) -> float:
+    if type(value) not in {int, float} or not 0 <= value <= LAST_SECOND:
+        raise TypeError("a time is missing")
+    return float(value)
 
 
 def _digest(value: Any) -> str:

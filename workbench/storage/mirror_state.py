@@ -12,6 +12,7 @@ from typing import Any
 from workbench.store.detached import is_locked
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.shapes import fit_as
 from workbench.units import format_bytes, format_seconds
 
 _SILENT_SECONDS = 300.0  # it tells at least once a minute, also in the middle of a transfer
@@ -74,23 +75,8 @@ def read_mirror(paths: RunPaths) -> MirrorState | None:
     document = read_json(paths.directory / "mirror.json")
     if document is None:
         return None
-    values = {name: document.get(name) for name in MirrorState.__dataclass_fields__}
-
-    def number(name: str) -> float | None:
-        value = values[name]
-        return float(value) if isinstance(value, int | float) else None
-
-    step, error = values["last_step"], values["error"]
-    return MirrorState(
-        url=str(values["url"]),
-        last_good_at=number("last_good_at"),
-        last_step=step if isinstance(step, int) else None,
-        sent_bytes=int(number("sent_bytes") or 0),
-        failing_since=number("failing_since"),
-        error=error if isinstance(error, str) else None,
-        final=values["final"] is True,
-        told_at=number("told_at") or 0.0,
-    )
+    fitted: dict[str, Any] = {"url": "n/a", **fit_as(MirrorState, document)}
+    return MirrorState(**fitted)
 
 
 def write_mirror(paths: RunPaths, state: MirrorState) -> None:

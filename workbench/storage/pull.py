@@ -8,12 +8,13 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 from workbench.errors import StorageError, StoreError, UsageError
@@ -113,6 +114,7 @@ def pull(
         return _here_already(paths, remote, run)
     try:
         with _claimed(store.root, run.run) as partial:
+            _remove_others(partial, run)
             received = _fetch_all(remote, run, partial, on_progress or _silent)
             arrived = RunPaths(partial)
             arrived.make_folders()
@@ -168,7 +170,7 @@ def _here_already(paths: RunPaths, remote: Remote, run: RemoteRun) -> PullResult
     content = "an older copy of it" if same else "another run of that name"
     raise UsageError(
         f"{paths.directory} holds {content}. Pull into another store (--store DIR), or remove that "
-        f"one first: workbench delete {run.run}"
+        f"one first: workbench delete {run.run} --store {shlex.quote(str(paths.directory.parent))}"
     )
 
 
@@ -207,6 +209,27 @@ def _claimed(root: Path, run: str) -> Generator[Path]:
         yield partial
     finally:
         os.close(handle)
+
+
+def _remove_others(partial: Path, run: RemoteRun) -> None:
+    """Remove what an earlier attempt left and this push lacks, such as an end that is past."""
+    files = {file.path for file in run.files}
+    folders = {str(parent) for path in files for parent in PurePosixPath(path).parents}
+
+    def clean(folder: Path, inside: str) -> None:
+        with os.scandir(folder) as entries:
+            found = list(entries)
+        for entry in found:
+            name = f"{inside}{entry.name}"
+            if not entry.is_dir(follow_symlinks=False):
+                if name not in files:
+                    Path(entry.path).unlink()
+            elif name in folders:
+                clean(Path(entry.path), f"{name}/")
+            else:
+                shutil.rmtree(entry.path)
+
+    clean(partial, "")
 
 
 def _fetch_all(remote: Remote, run: RemoteRun, partial: Path, tell: OnProgress) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 from workbench.errors import StorageError, StoreError
 from workbench.recover.checkpoints import Checkpoint
 from workbench.storage.checking import checked
+from workbench.storage.earlier_push import check_same, kept_checkpoints, known_files
 from workbench.storage.manifest import (
     PIECES,
     RemoteCheckpoint,
@@ -180,8 +181,9 @@ def push(
         paths: The run; it may be training.
         url: The folder of runs.
         checkpoints: "newest", "all", "none", or how many of the newest; those that lie there and
-            were not asked for are removed. None = as in the push before, at first the newest. Each
-            is read and checked first; a damaged one is left out, and said.
+            were not asked for are removed, but stay where none here can be sent. None = as in the
+            push before, at first the newest. Each is read and checked first; a damaged one is left
+            out, and said.
         on_progress: Told how far it is.
 
     Raises:
@@ -217,7 +219,7 @@ def _sent(
     """
     run = read_record(paths, ("run", "marker"))
     before, attempts = read_remote_run(remote), attempts_of(paths)
-    _check_same(remote, before, run.marker, attempts)
+    check_same(remote, before, run.marker, attempts)
     which = requested or (
         before.which if before is not None and most_of(before.which) else "newest"
     )
@@ -226,13 +228,17 @@ def _sent(
         remote=remote,
         before=before,
         there=remote.sizes(PIECES),
-        known_files={file.path: file for file in before.files} | hashed if before else hashed,
+        known_files=known_files(before) | hashed,
         total=sum(checkpoint.bytes for checkpoint in chosen[: most_of(which)]),
         tell=tell or (lambda _done, _total, _text: None),
     )
     try:
         sent = _checkpoints(state, paths, chosen, most_of(which), notes)
-        files = (*_files(state, paths, notes), *(file for _, files in sent for file in files))
+        described = [(_described(paths, checkpoint), files) for checkpoint, files in sent]
+        if not sent and most_of(which):
+            described = kept_checkpoints(paths, before, state.there)
+            notes += [_stays(checkpoint) for checkpoint, _ in described]
+        files = (*_files(state, paths, notes), *(file for _, files in described for file in files))
         state.finish()
     finally:
         state.pool.shutdown(wait=True, cancel_futures=True)
@@ -243,10 +249,11 @@ def _sent(
         attempts=attempts,
         live=read_status(paths).live,
         files=files,
-        checkpoints=tuple(_described(paths, checkpoint) for checkpoint, _ in sent),
+        checkpoints=tuple(checkpoint for checkpoint, _ in described),
         which=which,
     )
-    return state, pushed, [checkpoint.name for checkpoint, _ in sent]
+    names = [checkpoint.name for checkpoint, _ in sent] or list(map(_name, pushed.checkpoints))
+    return state, pushed, names
 
 
 def _push_result(
@@ -299,22 +306,6 @@ def _left_behind(there: dict[str, RemoteObject]) -> set[str]:
         for digest, at in written_at.items()
         if at is not None and newest - at > _UNDER_WAY_SECONDS
     }
-
-
-def _check_same(remote: Remote, before: RemoteRun | None, marker: str, attempts: int) -> None:
-    """Refuse to write over what another run, or a later state of this one, left there."""
-    if before is None:
-        return
-    if before.marker != marker:
-        raise StorageError(
-            f"{remote.url} holds another run of that name. Push to another folder, or remove that "
-            "one there."
-        )
-    if before.attempts > attempts:
-        raise StorageError(
-            f"{remote.url} holds a later state (started {before.attempts} times) than this copy "
-            f"(started {attempts} times): the run was resumed elsewhere. Push to another folder."
-        )
 
 
 def _files(state: _Push, paths: RunPaths, notes: list[str]) -> Iterator[RemoteFile]:
@@ -375,6 +366,14 @@ def _checkpoints(
         if problem:
             notes.append(f"Checkpoint {checkpoint.name} is left out: {problem}.")
     return sent
+
+
+def _name(checkpoint: RemoteCheckpoint) -> str:
+    return checkpoint.path.rpartition("/")[2]
+
+
+def _stays(checkpoint: RemoteCheckpoint) -> str:
+    return f"None here could be sent, so {_name(checkpoint)} of the push before stays there."
 
 
 def _described(paths: RunPaths, checkpoint: Checkpoint) -> RemoteCheckpoint:

@@ -22,12 +22,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Generator, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from workbench.errors import StoreError
-from workbench.store import detached, names
+from workbench.store import detached, names, shapes
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.ownership import check_own_folder
 
@@ -172,26 +172,14 @@ class QueueFiles:
 
 
 _FOLDERS = ("waiting", "starting")
-_FIELD_TYPES = {declared.name: declared.type for declared in fields(QueueEntry)}
 
 
 def _read_entry(path: Path) -> QueueEntry | None:
-    """None for what is gone, or was not written by us; a value of a wrong type is left out."""
+    """None for what is gone, or was not written by us; a value that cannot be there is left out."""
     document = read_json(path)
     if document is None or document.get("run") != path.stem:
         return None
-    kinds: dict[str, tuple[type, ...]] = {
-        "int": (int,),
-        "float": (int, float),
-        "str": (str,),
-        "dict[str, Any]": (dict,),
-    }
-    values: dict[str, Any] = {
-        name: document[name]
-        for name, kind in _FIELD_TYPES.items()
-        if type(document.get(name)) in kinds[str(kind)]
-    }
-    return QueueEntry(**values)
+    return QueueEntry(**shapes.fit_as(QueueEntry, document))
 
 
 def _written(path: Path, document: object) -> None:

@@ -21,7 +21,7 @@ from workbench.store.run_record import PredictedDoc, RunRecord
 MAX_RANKS = 16_384  # a rank costs its readers a file each
 _MAX_INTEGER = 2**63
 _MAX_NUMBER = 1e300  # sums of a few thousand of these are finite
-_LAST_SECOND = 253_402_300_799.0  # of the year 9999, as far as calendars go
+LAST_SECOND = 253_402_300_799.0  # of the year 9999, as far as calendars go
 _DROPPED = object()
 _NUMBERS = (int, float)
 _RANK = re.compile(r"[0-9]{1,5}")
@@ -157,12 +157,28 @@ def fit(file_name: str, document: dict[str, Any]) -> dict[str, Any]:
     return document if hints is None else _fit_keys(document, hints)
 
 
+def fit_as(kind: type, document: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the dataclass or TypedDict `kind` in `document` whose values can be there.
+
+    >>> from workbench.store.schema import ProcessDoc
+    >>> fit_as(ProcessDoc, {"pid": 5, "start_ticks": float("inf"), "more": [1]})
+    {'pid': 5}
+    """
+    hints = _hints_of(kind)
+    return {name: value for name, value in _fit_keys(document, hints).items() if name in hints}
+
+
 def line_fits(document: dict[str, Any]) -> bool:
     """Whether a line's numbers can be reckoned with: no integer that no float can hold."""
     return all(
         type(value) is not int or -_MAX_INTEGER <= value < _MAX_INTEGER
         for value in document.values()
     )
+
+
+@cache
+def _hints_of(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
 @cache
@@ -196,7 +212,7 @@ def _in_range(key: str, value: Any) -> bool:
     if key == "ranks" and isinstance(value, dict):  # of state.json and node-N.json: by rank
         return all(map(_RANK.fullmatch, cast("dict[str, Any]", value)))
     if (key.endswith("_at") or key in {"time", "heartbeat"}) and type(value) in _NUMBERS:
-        return 0 <= value <= _LAST_SECOND
+        return 0 <= value <= LAST_SECOND
     return True
 
 

@@ -19,7 +19,7 @@ def read_attempts(paths: RunPaths) -> list[dict[str, Any]]:
     reader, attempts = LineReader(paths.attempts), list[dict[str, Any]]()
     while lines := reader.read() or reader.read_unfinished():
         for line in lines:
-            with contextlib.suppress(KeyError, TypeError, ValueError):
+            with contextlib.suppress(KeyError, TypeError, ValueError, OverflowError):
                 numbers = {"attempt": int(line["attempt"]), "time": float(line["time"])}
                 if line["event"] in {"start", "end"}:
                     attempts.append({**line, **numbers})

@@ -52,6 +52,7 @@ class Controller:
         self._plan, self._trials, self._host = plan, trials, host
         self._stop_asked, self._at = stop_asked, at
         self._fresh = True
+        self._stopping = set[int]()  # trials that were already asked to stop when it began
         self._before: frozenset[int] = frozenset()
         self._resumes: dict[int, tuple[int, int]] = {}  # trial -> first step, resumes from there
 
@@ -136,13 +137,20 @@ class Controller:
         elif now.state == "starting" and self._fresh:  # perhaps its filing was cut off
             self._file(trial)
         elif now.live:
+            if self._fresh and now.stop_asked:
+                self._stopping.add(trial.number)
             self._look(trial)
-        elif now.outcome in _AGAIN or (now.outcome == "stopped" and self._fresh):
+        elif now.outcome in _AGAIN or (now.outcome == "stopped" and self._is_ours(trial)):
+            self._stopping.discard(trial.number)
             self._go_on(trial, now)
         elif now.outcome == "succeeded":
             self._tell(trial)
         else:
             self._fail(trial, now.message or f"Its run ended as {now.outcome}.")
+
+    def _is_ours(self, trial: Trial) -> bool:
+        """Whether the stop that ended its run was asked of an earlier controller."""
+        return self._fresh or trial.number in self._stopping
 
     def _go_on(self, trial: Trial, now: RunNow) -> None:
         first, resumes = self._resumes.get(trial.number, (0, 0))

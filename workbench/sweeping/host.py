@@ -41,6 +41,8 @@ class RunNow:
     """None while it runs."""
     message: str
     """Of its end; "" = none."""
+    stop_asked: bool = False
+    """Whether it was asked to stop and has not ended."""
     first_step: int = 0
     """Steps that were done when it was last started: from where a resume got it."""
 
@@ -109,6 +111,7 @@ class Host:
             state=status.state,
             outcome=status.outcome,
             message=status.message or "",
+            stop_asked=status.live and (paths.control / "stop").exists(),
             first_step=Attempts(paths).first_step,
         )
 

@@ -9,6 +9,7 @@ from itertools import product
 from typing import Any, cast
 
 from workbench.errors import UsageError
+from workbench.store.shapes import fit_as
 
 Value = str | int | float
 """A number where all values of a parameter are numbers, else text."""
@@ -51,7 +52,8 @@ class Parameter:
         """
         if not self.values:
             return str(round(float(value))) if self.integer else repr(float(value))
-        return next(text for text in self.values if self.value_of(text) == value)
+        texts = (text for text in self.values if self.value_of(text) == value)
+        return next(texts, str(value))  # a journal may name what the plan no longer lists
 
     def __str__(self) -> str:
         """As it is typed."""
@@ -67,9 +69,17 @@ class Parameter:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> Parameter:
-        """From its plain form."""
-        values: dict[str, Any] = {**document, "values": tuple(document["values"])}
-        return cls(**values)
+        """From its plain form; what a later version added is left out.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not that of a parameter.
+        """
+        fitted = fit_as(cls, {**document})
+        values: dict[str, Any] = {**fitted, "values": tuple(map(str, document["values"]))}
+        parameter = cls(**values)
+        if not parameter.values and not parameter.low < parameter.high:
+            raise ValueError(f"{parameter.name} has neither values nor a range")
+        return parameter
 
 
 def grid_parameter(name: str, spec: object) -> Parameter:

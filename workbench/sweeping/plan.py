@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict, cast
 
 from workbench.describe.option import Option
 from workbench.describe.option_limits import check_declared
 from workbench.errors import UsageError
 from workbench.observe.series_names import better
+from workbench.store.shapes import fit_as
 from workbench.sweeping.parameters import Parameter
 
 STOPS = ("none", "asha", "hyperband")
@@ -72,6 +73,20 @@ class SweepOptions:
         check_declared(self)
 
 
+_CHOICES = {"direction": ("lower", "higher"), "stop": STOPS, "sampler": SAMPLERS}
+
+
+class _PredictedDoc(TypedDict, total=False):
+    """`prepared.Prediction`."""
+
+    trial_hours_low: float | None
+    trial_hours_high: float | None
+    hours: float | None
+    wall_hours: float | None
+    usd: float | None
+    share: dict[str, float]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
     """A sweep as its folder keeps it."""
@@ -116,12 +131,25 @@ class SweepPlan:
 
     @classmethod
     def read(cls, document: Mapping[str, Any]) -> SweepPlan:
-        """From its plain form; what a later version added is left out."""
-        values: dict[str, Any] = {
-            field.name: document[field.name] for field in fields(cls) if field.name in document
-        }
+        """From its plain form; what a later version added is left out.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is not that of a sweep.
+        """
+        values = fit_as(cls, {**document})
         values["parameters"] = tuple(map(Parameter.read, document["parameters"]))
-        return cls(**values)
+        predicted = document.get("predicted")
+        values["predicted"] = None
+        if isinstance(predicted, dict):
+            values["predicted"] = fit_as(_PredictedDoc, cast("dict[str, Any]", predicted))
+        plan = cls(**values)
+        for name, allowed in _CHOICES.items():
+            if values[name] not in allowed:
+                raise ValueError(f"{name} {values[name]!r}")
+        for name in ("trials", "first_look", "steps_total", "parallel"):
+            if values[name] is not None and values[name] < 1:
+                raise ValueError(f"{name} {values[name]}")
+        return plan
 
     def looks(self, until: int) -> list[int]:
         """Steps of the looks up to `until`.

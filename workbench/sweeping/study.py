@@ -24,6 +24,7 @@ from workbench.sweeping.plan import ETA, SweepPlan
 _STATES = {"RUNNING": "open", "COMPLETE": "finished", "PRUNED": "pruned", "FAIL": "failed"}
 _WHY = "why"
 _SEEDS = 10_007  # trials of one sweep at most, and their seeds
+_MOST_SEED = 1 << 32  # numpy takes no larger one
 
 
 def optuna() -> Any:
@@ -80,6 +81,10 @@ class Trials:
             )
         else:
             self.study = self._optuna.load_study(storage=storage, study_name=plan.id)
+        for trial in self._frozen():
+            numbers = [*(trial.values or ()), *trial.intermediate_values.values()]
+            if not all(isinstance(number, int | float) for number in numbers):
+                raise ValueError(f"trial {trial.number} has a result other than a number")
 
     def every(self) -> list[Trial]:
         """All trials whose values were drawn, in their order."""
@@ -166,6 +171,7 @@ class Trials:
 
     def _sampler(self, seed: int) -> Any:
         """Made again for each trial: after a restart it does not draw what it has drawn."""
+        seed %= _MOST_SEED
         if self._plan.sampler == "random":
             return self._optuna.samplers.RandomSampler(seed=seed)
         return self._optuna.samplers.TPESampler(seed=seed)

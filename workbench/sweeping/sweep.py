@@ -141,9 +141,14 @@ class Sweep:
 
         Raises:
             ForeignRunError: it is another user's, or its record is from elsewhere.
-            UsageError: it has finished.
+            UsageError: it has finished, or is still being stopped.
         """
         self._files.check_own()
+        if self.state == "stopping":
+            raise UsageError(
+                f"{self.name} is still being stopped, and its runs with it. Wait for that: "
+                f"workbench sweep stop {self.name}. Then: workbench sweep resume {self.name}"
+            )
         startable_record(self._files.template)
         if self.state == "finished":
             raise UsageError(f"{self.name} has finished: {self.message}")
@@ -197,7 +202,9 @@ class Sweep:
         """
         try:
             return Trials(self._files.journal, self.plan)
-        except (KeyError, ValueError, TypeError, AttributeError, OSError) as error:
+        except WorkbenchError:
+            raise
+        except Exception as error:  # Optuna asserts what it reads, and checks little of it
             raise StoreError(f"{self._files.journal} cannot be read: {error!r}") from error
 
     def __repr__(self) -> str:
