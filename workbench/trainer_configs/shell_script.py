@@ -17,8 +17,10 @@ from workbench.errors import UsageError
 END = "--"
 """Stands at the end of a script's line: what follows is no value of its last option."""
 _ENDS = {END, "&&", "||", ";", "|", "&"}
-_LAUNCHERS = {"torchrun", "accelerate", "deepspeed", "torch.distributed.run"}
-_LAUNCHERS |= {"torch.distributed.launch", "accelerate.commands.launch", "srun", "mpirun"}
+_LAUNCHERS = {
+    *("torchrun", "accelerate", "deepspeed", "srun", "mpirun"),
+    *("torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"),
+}
 _ASSIGNED = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=(?:\$\{\w+:?[-=]([^}$]*)\}|([^\s;$`(]+))\Z")
 _OPTIONS = re.compile(r"([A-Za-z_]\w*)\+?=((?:.*\s)?--\w.*)\Z", re.DOTALL)
 _VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::-([^}]*))?\}?")
