@@ -46,6 +46,14 @@ def test_the_template_and_the_end_of_an_answer_are_saved(
     assert found.pad_token == "<|endoftext|>"
 
 
+@pytest.mark.parametrize("own", [None, CHATML])
+def test_raw_text_needs_no_template_and_keeps_the_end_mark_that_is_learned(
+    tmp_path: Path, own: str | None
+) -> None:
+    found = saved(tmp_path, {"text": "once"}, None, template=own, eos="<|endoftext|>", pad=None)
+    assert (found.eos_token, found.chat_template) == ("<|endoftext|>", own)
+
+
 def test_an_end_mark_of_several_tokens_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

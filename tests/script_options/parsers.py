@@ -245,6 +245,37 @@ CASES = [
         "import click\n@click.group()\ndef cli(): ...\n@cli.command()\ndef train(): ...\ncli()\n",
         {}, way="none", note="has sub-commands",
     ),
+    Case(
+        "click, a short spelling for off alone",
+        "import click\n@click.command()\n@click.option('--mix/--no-mix', ' /-M', default=True)\n"
+        f"def main(**given):\n    {TRAINED}main()\n",
+        {"--mix": ("switch", True)}, more={"--mix": {"off": ("--no-mix", "-M")}},
+    ),
+    argparse_case(
+        "actions of its own, and argparse's names of counts",
+        "class Note(argparse.Action):\n    def __call__(self, *_): ...\n"
+        "p.add_argument('--note', action=Note, nargs=0)\n"
+        "p.add_argument('--mode', choices=['a\\nb', 'c'])\n"
+        + "".join(f"p.add_argument('--number-{place}', type=int)\n" for place in range(12))
+        + "p.add_argument('rest', nargs=argparse.REMAINDER)\n",
+        {"--note": ("switch", False), "--mode": ("text", None), "rest": ("text", None)},
+        more={"rest": {"least": 0, "most": None}},
+    ),
+    argparse_case(
+        "a long sum of texts",
+        f"p.add_argument('--lr', type=float)\nTEXT = {' + '.join(['p.prog'] * 1500)}\n",
+        {"--lr": ("number", None)},
+    ),
+    Case(
+        "HfArgumentParser: spellings beside the name",
+        "from dataclasses import dataclass, field\nfrom transformers import HfArgumentParser\n"
+        "@dataclass\nclass Own:\n"
+        "    learning_rate: float = field(default=0.1, metadata={'aliases': ['--lr', '-l']})\n"
+        f"HfArgumentParser(Own).parse_args_into_dataclasses()\n{TRAINED}",
+        {"--learning_rate": ("number", 0.1)},
+        more={"--learning_rate": {
+            "names": ("--learning_rate", "--learning-rate", "--lr", "-l")}},
+    ),
     Case("no parser", TRAINED, {}, way="none", note="shows no parser"),
     Case("fire", f"import fire\nfire.Fire(print)\n{TRAINED}", {}, way="none", note="with fire"),
     Case("syntax error", "def (:\n", {}, way="none", note="cannot be read as Python"),

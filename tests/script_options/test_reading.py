@@ -56,6 +56,38 @@ def test_the_source_alone_shows_the_options(
     assert not Path("trained").exists()
 
 
+@pytest.mark.parametrize(
+    "annotation", ['"what it is for"', "Optional[None]", "None | None", "list[()]", '"("']
+)
+def test_an_annotation_that_is_no_plain_type_is_told(annotation: str, tmp_path: Path) -> None:
+    """As a dataclass may have it; the fields beside it are still known."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from transformers import HfArgumentParser\nclass Own:\n"
+        f"    odd: {annotation} = None\n    lr: float = 0.1\nHfArgumentParser(Own)\n"
+    )
+    reading = read_options(script)
+    assert not reading.complete
+    assert "the type of odd is not a plain one" in reading.note
+    assert [option.name for option in reading.known.options] == ["--lr"]
+
+
+def test_classes_of_two_modules_that_name_each_other_as_base_end(tmp_path: Path) -> None:
+    (tmp_path / "library_arguments.py").write_text(
+        "from trl import ScriptArguments\nclass TrainingArguments(ScriptArguments):\n    b: int = 2\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text(
+        "from transformers import HfArgumentParser\n"
+        "from library_arguments import TrainingArguments\n"
+        "class ScriptArguments(TrainingArguments):\n    a: int = 1\n"
+        "HfArgumentParser(ScriptArguments)\n"
+    )
+    reading = read_options(script)
+    assert {option.name for option in reading.known.options} == {"--a", "--b"}
+    assert "has the options of ScriptArguments, which is of a library" in reading.note
+
+
 @pytest.mark.slow
 def test_python_3_10_has_no_option_for_a_safe_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

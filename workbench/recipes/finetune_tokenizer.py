@@ -29,6 +29,8 @@ def tokenizer_of(options: argparse.Namespace) -> Any:
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.convert_ids_to_tokens(0)
     form, _ = form_of_source(locate(options.data))
+    if form == "text":  # no turns: it is learned with the model's own end mark
+        return tokenizer
     template, _ = template_of(tokenizer, options.template, form)
     if options.template or not tokenizer.chat_template:
         tokenizer.chat_template = template

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from workbench.script_options.literals import Constants, call_name, literal, plain
 from workbench.script_options.values import Kind, ScriptOption, kind_of
+from workbench.store.python_source import parse_python
 
 _MANY = {"list", "List", "Sequence", "tuple", "Tuple"}
 
@@ -28,16 +29,31 @@ class AnnotatedOption:
 def typed(node: ast.expr | None) -> AnnotatedOption | None:
     """What an annotation says; None = a type that is not known here, as an Enum."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        node = ast.parse(node.value, mode="eval").body
+        return _quoted(node.value)
     if isinstance(node, ast.BinOp):  # X | None
-        sides = [side for side in (node.left, node.right) if not _is_none(side)]
-        return typed(sides[0])
+        return _first_typed([node.left, node.right])
     if isinstance(node, ast.Subscript):
         return _subscript(node)
     name = ast.unparse(node).rpartition(".")[2] if node is not None else "str"
     if name in {"int", "float", "str", "bool", "Path", "Any"}:
         return AnnotatedOption(kind=name)
     return AnnotatedOption(kind="str", many=True) if name in _MANY else None
+
+
+def _quoted(text: str) -> AnnotatedOption | None:
+    """What an annotation in quotes says; None also where it is no type, as a help text."""
+    try:
+        statements = parse_python(f"({text}\n)").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    only = statements[0] if len(statements) == 1 else None
+    return typed(only.value) if isinstance(only, ast.Expr) else None
+
+
+def _first_typed(nodes: Sequence[ast.expr]) -> AnnotatedOption | None:
+    """What the first of several types says that is not None."""
+    node = next((node for node in nodes if not _is_none(node)), None)
+    return typed(node) if node is not None else None
 
 
 def _subscript(node: ast.Subscript) -> AnnotatedOption | None:
@@ -51,9 +67,9 @@ def _subscript(node: ast.Subscript) -> AnnotatedOption | None:
             ),
         )
     if outer in {"Optional", "Union", "Annotated"}:
-        return typed(next(member for member in inner if not _is_none(member)))
+        return _first_typed(inner)
     if outer in _MANY:
-        parsed = typed(inner[0])
+        parsed = typed(inner[0]) if inner else None
         return parsed and AnnotatedOption(kind=parsed.kind, choices=parsed.choices, many=True)
     return None
 
@@ -66,10 +82,11 @@ def dataclass_options(
     node: ast.ClassDef, classes: Mapping[str, ast.ClassDef], constants: Constants
 ) -> Iterator[ScriptOption | str]:
     """What HfArgumentParser makes of a dataclass; a text says what cannot be read."""
+    others = {name: other for name, other in classes.items() if other is not node}
     for base in node.bases:
         name = call_name(base)
-        if name in classes and classes[name] is not node:
-            yield from dataclass_options(classes[name], classes, constants)
+        if name in others:  # not of itself: two modules may give a class and its base one name
+            yield from dataclass_options(others[name], others, constants)
         elif name != "object":
             yield f"{node.name} has the options of {name}, which is of a library"
     for statement in node.body:
@@ -106,7 +123,11 @@ def _of_field(
     settings: dict[Any, Any] = {**metadata} if isinstance(metadata, dict) else {}
     listed = settings.get("choices")
     choices = tuple(map(str, listed)) if listed else declared.choices
-    names = tuple(dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}")))
+    aliases = settings.get("aliases")
+    other_names: list[Any] = [aliases] if isinstance(aliases, str) else list(aliases or ())
+    names = tuple(
+        dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}", *map(str, other_names)))
+    )
     default = plain(literal(value, constants))
     is_switch = declared.kind == "bool"
     negative = (f"--no_{name}", f"--no-{name.replace('_', '-')}")

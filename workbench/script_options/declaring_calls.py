@@ -10,11 +10,14 @@ from workbench.script_options.values import Kind, ScriptOption, kind_of
 
 _SWITCHES = {"store_true", "store_false", "store_const", "append_const", "count", "help", "version"}
 
+_NAMED_COUNTS = {"REMAINDER": "...", "OPTIONAL": "?", "ZERO_OR_MORE": "*", "ONE_OR_MORE": "+"}
+
 
 def declared_by(node: ast.Call, group: str, constants: Constants) -> ScriptOption | None:
     """The option that a call of argparse or click declares; None = it is computed."""
     texts = [argument.value for argument in node.args if isinstance(argument, ast.Constant)]
-    names = [part for text in texts if isinstance(text, str) for part in text.split("/")]
+    split = [text.split("/") for text in texts if isinstance(text, str)]
+    names = [part.strip() for parts in split for part in parts if part.strip()]
     if len(texts) < len(node.args) or any(keyword.arg is None for keyword in node.keywords):
         return None
     if not names or not all(re.fullmatch(r"-{0,2}[A-Za-z_][\w.-]*", name) for name in names):
@@ -25,11 +28,12 @@ def declared_by(node: ast.Call, group: str, constants: Constants) -> ScriptOptio
     action = literal(about.get("action"))
     optional = call_name(about["action"]) == "BooleanOptionalAction" if "action" in about else False
     off = [f"--no-{name[2:]}" for name in names if optional and name.startswith("--")]
-    paired = next((text for text in texts if isinstance(text, str) and "/" in text), "")
-    off += [part.strip() for part in paired.split("/")[1:]]
+    off += [part.strip() for parts in split for part in parts[1:]]
+    nargs = _nargs(about.get("nargs"), constants)
     switch = optional or action in _SWITCHES or literal(about.get("is_flag")) is True or bool(off)
+    switch = switch or nargs == 0  # an action of the script's own
     kind: Kind = "switch" if switch else _kind(about, names, constants)
-    least, most = (0, 0) if switch else count_of_values(literal(about.get("nargs"), constants))
+    least, most = (0, 0) if switch else count_of_values(nargs)
     default = plain(literal(about.get("default"), constants))
     listed = about.get("choices") or _click_choices(about.get("type"))
     choices = literal(listed, constants)
@@ -47,6 +51,12 @@ def declared_by(node: ast.Call, group: str, constants: Constants) -> ScriptOptio
         required=_is_required(names[0], about, least),
         repeated=action in {"append", "extend"} or literal(about.get("multiple")) is True,
     )
+
+
+def _nargs(node: ast.expr | None, constants: Constants) -> object:
+    """How many values it takes, also where argparse's own names say so."""
+    name = call_name(node) if isinstance(node, ast.Attribute) else ""
+    return _NAMED_COUNTS.get(name) or literal(node, constants)
 
 
 def _is_required(name: str, about: dict[str, ast.expr], least: int) -> bool:

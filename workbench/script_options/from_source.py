@@ -137,12 +137,21 @@ class _Reader:
         several = ["it has several parsers"] if self._parsers > 1 else []
         return list(dict.fromkeys([*several, *self._missing]))
 
-    def _visit(self, node: ast.AST, *, conditional: bool) -> None:
+    def _visit(self, top: ast.AST, *, conditional: bool) -> None:
+        """All below, in the order of the lines; no recursion, since a text may have any depth."""
+        waiting = [(top, conditional)]
+        while waiting:
+            node, under_condition = waiting.pop()
+            children = self._visited(node, conditional=under_condition)
+            waiting += reversed(children)
+
+    def _visited(self, node: ast.AST, *, conditional: bool) -> list[tuple[ast.AST, bool]]:
+        """What is below one node, each with whether it is under a condition."""
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
             self._assigned(node.targets[0].id, node.value)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             if node.name not in self._reached and not node.decorator_list:
-                return  # of another script that shares the module
+                return []  # of another script that shares the module
             self._decorated(node)
             self._parser_names |= {
                 argument.arg for argument in node.args.args if "parser" in argument.arg
@@ -153,8 +162,7 @@ class _Reader:
             conditional = True
         if isinstance(node, ast.For | ast.While):
             conditional = True
-        for child in ast.iter_child_nodes(node):
-            self._visit(child, conditional=conditional)
+        return [(child, conditional) for child in ast.iter_child_nodes(node)]
 
     def _assigned(self, name: str, value: ast.expr) -> None:
         self._constants[name] = value
@@ -304,4 +312,7 @@ _COMPUTED = "an option is computed"
 
 
 def _is_main_guard(node: ast.AST) -> bool:
-    return isinstance(node, ast.If) and "__name__" in ast.unparse(node.test)
+    """Whether it is ``if __name__ == …``."""
+    return isinstance(node, ast.If) and any(
+        isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
+    )

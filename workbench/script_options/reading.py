@@ -63,7 +63,9 @@ def _add(group: Any, option: ScriptOption) -> None:
     help_text = option.help
     if option.default not in (None, "", False) and "default" not in help_text:
         help_text = f"{help_text} (default: {option.default})".strip()
-    metavar = f"{{{','.join(option.choices)}}}" if option.choices else None
+    # With ends of lines in it, argparse fails at its own usage.
+    choices = " ".join(",".join(option.choices).split())
+    metavar = f"{{{choices}}}" if choices else None
     help_text = help_text.replace("%", "%%")
     if option.is_word:
         group.add_argument(
@@ -83,4 +85,4 @@ def _nargs(option: ScriptOption) -> str | int | None:
         return "+" if option.least else "*"
     if option.most == 1:
         return None if option.least else "?"
-    return option.most
+    return option.most or "?"

@@ -12,6 +12,7 @@ from workbench.errors import UsageError
 
 _MAX_BYTES = 256 << 10  # a config has some hundred lines; YAML is read at 100 kB a second
 _MAX_DEPTH = 32
+_MOST_VALUES = 10_000  # of YAML with aliases
 _MAX_CHARACTERS = 300  # characters of a wrong value in a message
 _MOST = 1e15  # of anything that a config counts
 
@@ -56,19 +57,39 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def _safe_load(text: str) -> Any:
-    """Plain YAML, not deep, without aliases: a few lines of them unfold to more than any memory."""
+    """Plain YAML, not deep, and not large once its aliases are unfolded, as a few lines can be."""
     import yaml  # noqa: PLC0415
 
     events = cast("Iterator[Any]", yaml.parse(text, yaml.SafeLoader))  # pyright: ignore[reportUnknownMemberType]
-    depth = 0
+    depth, has_aliases = 0, False
     for event in map(type, events):
-        if event is yaml.AliasEvent:
-            raise ValueError("it has aliases (*name), which no such config needs")
+        has_aliases |= event is yaml.AliasEvent
         depth += issubclass(event, yaml.CollectionStartEvent)
         depth -= issubclass(event, yaml.CollectionEndEvent)
         if depth > _MAX_DEPTH:
             raise ValueError(f"it is nested more than {_MAX_DEPTH} deep")
+    if has_aliases and _unfolded(yaml.compose(text, yaml.SafeLoader), {}) > _MOST_VALUES:  # pyright: ignore[reportUnknownMemberType]
+        raise ValueError(f"its aliases (*name) unfold to more than {_MOST_VALUES:,} values")
     return yaml.safe_load(text)
+
+
+def _unfolded(node: Any, counts: dict[int, int]) -> int:
+    """How many values a node of YAML holds where each alias is what it stands for.
+
+    Raises:
+        ValueError: one holds itself.
+    """
+    if id(node) not in counts:
+        counts[id(node)] = 0  # until it is known
+        content: Any = node.value
+        inner = list[Any]()
+        if isinstance(content, list):
+            for item in cast("list[Any]", content):
+                inner += item if isinstance(item, tuple) else [item]
+        counts[id(node)] = 1 + sum(_unfolded(each, counts) for each in inner)
+    elif not counts[id(node)]:
+        raise ValueError("an alias (*name) stands within what it names")
+    return counts[id(node)]
 
 
 def _named(values: Any) -> Any:

@@ -6,7 +6,7 @@ import json
 import os.path
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, cast
@@ -28,6 +28,14 @@ _MATTERS = re.compile(
 )
 """Words in names of keys that change memory or time."""
 _MAX_LISTED = 6  # keys in one note
+_OF_LAUNCHER = {"world_size", "nodes"}
+_OF_LAYOUT = {
+    *("data_parallel", "zero_stage", "engine", "reshard_after_forward", "state_dict", "meta_init"),
+    *("wrap_min_parameters", "offload_optimizer", "offload_parameters", "offload_device"),
+    *("overlap_gradients", "reduce_bucket", "gather_bucket", "live_parameters"),
+    *("tp", "cp", "dp_replicate", "dp_shard"),
+}
+"""Fields of which Accelerate's file decides unless the trainer's arguments do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +92,10 @@ def read_config(path: str | Path, trainer: str | None = None) -> TrainerConfig:
         UsageError: it cannot be read, is no known trainer's, or contradicts itself.
     """
     path = Path(path).expanduser()
-    return _read(Document(str(path), read_file(path)), trainer, path.parent)
+    config = _read(Document(str(path), read_file(path)), trainer, path.parent)
+    if config.document.get("launcher.config_file") is None:
+        return config
+    return replace(config, values={**config.values, **_launched(config, path.parent)})
 
 
 def read_command_line(words: Sequence[str], trainer: str) -> TrainerConfig:
@@ -189,6 +200,34 @@ def _inner(document: Document, folder: Path, key: str, text: str) -> dict[str, A
         raise UsageError(f"{document.name}: {key} is not JSON: {error}.") from error
 
 
+def _launched(config: TrainerConfig, folder: Path) -> dict[str, Any]:
+    """What the file of ``accelerate launch --config_file`` adds to what the arguments say.
+
+    Raises:
+        UsageError: the file contradicts itself.
+    """
+    document, values = config.document, config.values
+    name = str(document.get("launcher.config_file"))
+    path = _resolved(folder, name)
+    if path.suffix not in {".yaml", ".yml", ".json"} or not path.is_file():
+        document.notes.append(f"config_file {name} is not here: what it says is left out")
+        return {}
+    of_launcher = read_config(path, "accelerate")
+    if of_launcher.format.trainer != "accelerate":
+        document.notes.append(f"config_file {name} is not Accelerate's and is left out")
+        return {}
+    document.notes += [note.rstrip(".") for note in of_launcher.notes]
+    added = {field for field in _OF_LAUNCHER if field not in values}
+    if values.get("data_parallel", "replicated") == "replicated":
+        added |= _OF_LAYOUT
+    precision = (document.peek(key) for key in ("bf16", "fp16", "dtype"))
+    if values.get("precision") == "fp32" and all(value is None for value in precision):
+        added |= {"precision"}  # where the arguments say none, Accelerate's counts
+    if of_launcher.values.get("recompute") == "full":
+        added |= {"recompute", "recompute_layers"}
+    return {field: value for field, value in of_launcher.values.items() if field in added}
+
+
 def _resolved(folder: Path, name: str) -> Path:
     """A file that a configuration names: relative to where it is started, or to itself."""
     path = Path(name).expanduser()
@@ -248,6 +287,8 @@ def read_document(document: Document, chosen: Format) -> dict[str, Any]:
             )
     _check_agreeing(document, chosen)
     values: dict[str, Any] = dict(chosen.assumed)
+    if (others := document.get("launcher.left_out")) is not None:
+        document.notes.append(f"its other commands are left out: {others}")
     for name in ("gpus", "nodes", "world_size"):
         stated = document.get(f"launcher.{name}")
         if stated is not None and str(stated).isdecimal():
@@ -267,7 +308,7 @@ def is_stated(value: Any) -> bool:
 def _check_agreeing(document: Document, chosen: Format) -> None:
     for key, other_key in chosen.agreeing.items():
         first, second = document.get(key), document.get(other_key)
-        if first in {None, "auto"} or second in {None, "auto"}:
+        if first in (None, "auto") or second in (None, "auto"):
             continue
         same = (
             is_on(first) == is_on(second) if isinstance(first, bool) else str(first) == str(second)

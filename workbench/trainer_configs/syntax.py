@@ -13,19 +13,17 @@ from typing import Any, cast
 from workbench.errors import HostError, UsageError, pip_install
 from workbench.trainer_configs.config_fields import load, read_text
 from workbench.trainer_configs.document import put_below
+from workbench.trainer_configs.shell_script import END, training_words
 from workbench.trainer_configs.yaml_text import yaml_text
 
 _LAUNCHER = {
     **dict.fromkeys(("nproc_per_node", "num_gpus", "gpus_per_node"), "gpus"),
     **dict.fromkeys(("nnodes", "num_nodes", "num_machines"), "nodes"),
     "num_processes": "world_size",
+    "config_file": "config_file",
 }
-"""Options of torchrun, accelerate launch, deepspeed and Slurm that say how many GPUs there are."""
-_ASSIGNED = re.compile(r"(?:export\s+)?([A-Za-z_]\w*)=([^\s;$`(]+)\Z")
-_VARIABLE = re.compile(r"\$\{?([A-Za-z_]\w*)(?::-([^}]*))?\}?")
-_END = "--"
-"""Stands at the end of a script's line: what follows is no value of its last option."""
-_ARRAY = re.compile(r"\A(?:[A-Za-z_]\w*\+?=)?\(")
+"""Options of torchrun, accelerate launch, deepspeed and Slurm that say how many GPUs there are, or
+in which file of Accelerate that stands."""
 _TO_ESCAPE = re.compile("[\x00-\x1f\x7f]")
 
 
@@ -41,7 +39,11 @@ def read_file(path: Path) -> dict[str, Any]:
     text = read_text(path)
     if path.suffix == ".toml":
         return _toml(path, text)
-    return read_arguments(_script_words(path, text))
+    words, left_out = training_words(path, text)
+    values = read_arguments(words)
+    if left_out:
+        put_below(values, ["launcher", "left_out"], ", ".join(left_out))
+    return values
 
 
 def _toml(path: Path, text: str) -> dict[str, Any]:
@@ -55,33 +57,6 @@ def _toml(path: Path, text: str) -> dict[str, Any]:
         except (ValueError, RecursionError) as error:
             raise UsageError(f"{path} is not TOML: {error}. Give a config file.") from error
     raise HostError(f"Reading TOML needs Python 3.11, or the package tomli: {pip_install('tomli')}")
-
-
-def _script_words(path: Path, text: str) -> list[str]:
-    """Words of a shell script, comments and line ends left out, simple variables filled in."""
-    try:
-        lines = text.replace("\\\n", " ").replace("\n", f"\n{_END}\n")
-        words = shlex.split(lines, comments=True)
-    except ValueError as error:
-        raise UsageError(f"{path} cannot be read as a command line: {error}.") from error
-    variables = {match[1]: match[2] for word in words if (match := _ASSIGNED.match(word))}
-    filled = (
-        _VARIABLE.sub(lambda match: variables.get(match[1], match[2] or match[0]), word)
-        for word in words
-    )
-    return [part for word in filled for part in _parts(word)]
-
-
-def _parts(word: str) -> list[str]:
-    """A word without what a shell's arrays put around it; an option that was quoted with its value.
-
-    >>> _parts("(--bf16"), _parts("ARGS+=("), _parts("--fp8-format hybrid"), _parts(")")
-    (['--bf16'], [], ['--fp8-format', 'hybrid'], [])
-    """
-    plain = _ARRAY.sub("", word).rstrip(")") if "(" in word or word.endswith(")") else word
-    if plain.startswith("--"):
-        return plain.split() or [_END]
-    return [plain] if plain.strip() and not _ASSIGNED.match(plain) else []
 
 
 def read_arguments(words: Sequence[str]) -> dict[str, Any]:
@@ -110,8 +85,8 @@ def read_arguments(words: Sequence[str]) -> dict[str, Any]:
 def _options(words: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
     name, option_values = "", list[str]()
     for word in words:
-        is_option = word.startswith("--") and word != _END
-        is_script = word.endswith(".py") or word in {"-m", _END}
+        is_option = word.startswith("--") and word != END
+        is_script = word.endswith(".py") or word in {"-m", END}
         if not (is_option or is_script):
             option_values.append(word)
             continue

@@ -90,7 +90,9 @@ def example_of(fields: Mapping[str, Any], form: str) -> Example:
         raise EmptyRowError("empty")
     form_found = form_of(fields)
     if form_found != form and not (form == "text" and form_found is None):
-        names = ", ".join(map(repr, fields)) or "none"
+        nulls = {name for name, value in fields.items() if value is None}
+        words = (f"{name!r}{' (null)' * (name in nulls)}" for name in fields)
+        names = ", ".join(words) or "none"
         is_form = f", which is the form {form_found}" if form_found else ""
         raise RowError(f"its columns are {names}{is_form}; the file's form is {form}")
     if fields.get("functions") and isinstance(fields["functions"], list):
@@ -172,6 +174,8 @@ def _alpaca(fields: Mapping[str, Any]) -> Example:
 
 def _pair(fields: Mapping[str, Any]) -> Example:
     pair = _pair_of(fields)
+    if pair == ("prompt", "completion") and _is_unwanted(fields.get("label")):
+        raise RowError("its label says that the completion is not wanted (KTO): not learned")
     question, answer = (messages_or_value(fields[name]) for name in pair)
     if not isinstance(question, list):
         return _question_answer(fields, pair)
@@ -187,6 +191,11 @@ def _question_answer(fields: Mapping[str, Any], columns: Sequence[str]) -> Examp
     turns = _with_system(fields, (question, answer))
     check_turns(turns)
     return Example(turns=turns)
+
+
+def _is_unwanted(label: object) -> bool:
+    """Whether it says no; 0 may as well be the number of a class."""
+    return label is False or (isinstance(label, str) and label.lower() == "false")
 
 
 def _pair_of(fields: Mapping[str, Any]) -> tuple[str, str]:

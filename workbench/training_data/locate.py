@@ -25,6 +25,7 @@ _TRAIN = re.compile(r"(?<![a-z])train|Train|TRAIN")  # not that of constraints
 _SHARD = re.compile(r"[-_.]?\d+([-_]of[-_]\d+)?$")
 _NAMED = 5
 _PACKED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bzip2"}
+_PACKED_SUFFIXES = {".gz", ".zip", ".zst", ".bz2", ".xz", ".lz4"}
 _WIDE = {b"\xff\xfe\x00\x00": "UTF-32", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 
 
@@ -76,6 +77,15 @@ def _folder(path: Path) -> Source:
     chosen = train or files
     if train and len(train) < len(files):
         notes.append(f"Of {len(files)} files the {len(train)} with train in their names are read.")
+    packed = [
+        str(file.relative_to(path)) for file in sorted(path.rglob("*")) if _is_packed(file, path)
+    ]
+    if packed:
+        more = f" and {len(packed) - _NAMED} more" if len(packed) > _NAMED else ""
+        named = f"{', '.join(packed[:_NAMED])}{more}"
+        if not chosen:
+            raise UsageError(f"{path} has only compressed data ({named}). Unpack it first.")
+        notes.append(f"Compressed, so not read: {named}. Unpack to read.")
     names = sorted({_SHARD.sub("", file.stem) for file in chosen})
     if len(names) > 1:
         notes.append(f"Read together: {', '.join(names[:_NAMED])}{', …' * (len(names) > _NAMED)}.")
@@ -88,6 +98,14 @@ def _folder(path: Path) -> Source:
             "folder with one kind."
         )
     return Source(path=path, kind=kinds.pop(), files=tuple(chosen), notes=tuple(notes))
+
+
+def _is_packed(file: Path, folder: Path) -> bool:
+    """Whether it is data that has to be unpacked first, by its name."""
+    if any(part.startswith(".") for part in file.relative_to(folder).parts):
+        return False
+    inner = Path(file.stem).suffix.lower()
+    return file.suffix.lower() in _PACKED_SUFFIXES and inner in _SUFFIXES and file.is_file()
 
 
 def _is_data(file: Path, folder: Path) -> bool:

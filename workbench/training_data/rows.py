@@ -275,11 +275,36 @@ def _arrow(path: Path) -> Iterator[Row]:
 def _batches(batches: Any) -> Iterator[Row]:
     number = 0
     for batch in batches:
-        for fields in batch.to_pylist():
+        for fields in _fields_of(batch):
             number += 1
+            if isinstance(fields, str):
+                yield Row(number=number, problem=fields)
+                continue
             cleaned = {name: _without_nulls(value) for name, value in fields.items()}
             gaps = any(_has_gaps(fields[name], value) for name, value in cleaned.items())
             yield Row(number=number, fields=cleaned, has_gaps=gaps)
+
+
+def _fields_of(batch: Any) -> Iterator[dict[str, Any] | str]:
+    """Each row's columns, or why it cannot be read: one bad value is not the end of the file."""
+    try:
+        yield from batch.to_pylist()
+    except (UnicodeDecodeError, OverflowError):
+        for at in range(batch.num_rows):
+            yield _fields_at(batch, at)
+
+
+def _fields_at(batch: Any, at: int) -> dict[str, Any] | str:
+    fields: dict[str, Any] = {}
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        try:
+            fields[name] = column[at].as_py()
+        except UnicodeDecodeError as error:
+            byte = _not_utf8(error.object[error.start], error.start)
+            return f"column {name!r} is {byte}"
+        except OverflowError:  # a date that Python cannot say: no text that is trained on
+            fields[name] = f"{column.type} out of range"
+    return fields
 
 
 def _without_nulls(value: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from workbench.describe.workload import LORA_TARGETS
-from workbench.trainer_configs.document import Document
+from workbench.trainer_configs.document import Document, is_on
 from workbench.trainer_configs.format import Companion, Format, Group
 from workbench.trainer_configs.formats import deepspeed
 from workbench.trainer_configs.limits import OPTIMIZERS
@@ -210,8 +210,17 @@ SHARDING_WORDS = {"full_shard": True, "shard_grad_op": False, "hybrid_shard": Tr
 """Words in ``fsdp`` -> whether gathered weights are freed after forward."""
 
 
+def _switch_off(document: Document) -> None:
+    """Read ``--no_X``, by which HfArgumentParser switches off what is on by default."""
+    for key, value in [*document.unknown()]:
+        if key.startswith("no_") and is_on(value):
+            document.known_keys.add(key)
+            document.put(key.removeprefix("no_"), value=False)
+
+
 def spell_anew(document: Document) -> None:
     """Spell what older releases wrote as texts of ``fsdp`` and ``torch_dtype`` as 5.23 does."""
+    _switch_off(document)
     document.move("torch_dtype", "dtype")
     document.move("max_seq_length", "max_length")
     for key, _ in [*document.unknown()]:
