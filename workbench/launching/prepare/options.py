@@ -241,8 +241,9 @@ _TITLES = {"processes": "The number of processes", "nodes": "The number of nodes
 
 def _word(value: Any) -> Any:
     """A device's number as it is named."""
-    is_number = isinstance(value, Integral) and not isinstance(value, bool)
-    return str(int(value)) if is_number else value
+    if isinstance(value, bool):
+        return value
+    return str(int(value)) if isinstance(value, Integral) else value
 
 
 def _written(environment: Mapping[str, Any]) -> dict[str, str]:
@@ -258,7 +259,7 @@ def _written(environment: Mapping[str, Any]) -> dict[str, str]:
     written = dict[str, str]()
     for name, value in environment.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        text = str(value) if is_number or isinstance(value, os.PathLike) else value
+        text = str(cast("object", value)) if is_number or isinstance(value, os.PathLike) else value
         if not isinstance(name, str) or not isinstance(text, str) or "\0" in text:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(
                 f"The variable {name!r} is {value!r}. Give names and values as text, as "

@@ -94,7 +94,7 @@ def as_script_words(arguments: Sequence[Any]) -> list[str]:
     ['--lr', '0.0003', '--data', 'a.txt']
     """
     is_list = isinstance(arguments, Iterable) and not isinstance(arguments, _NO_LISTS)  # pyright: ignore[reportUnnecessaryIsInstance]
-    words = list(arguments) if is_list else []  # a generator gives its words once
+    words: list[Any] = list(arguments) if is_list else []  # a generator gives its words once
     if not is_list or not all(isinstance(word, str | int | float | Path) for word in words):
         example = arguments.split() if isinstance(arguments, str) else ["--lr", "3e-4"]
         raise UsageError(
