@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -224,3 +225,13 @@ def test_findings_that_are_worked_out_again_quote_no_secret(
     monkeypatch.setattr(secrets, "known_values", lambda: frozenset({VALUE}))
     (finding,) = offline.diagnose(paths)
     assert (finding.evidence, finding.cause) == (f"at s3://{HIDDEN}@h/x", HIDDEN)
+
+
+@pytest.mark.parametrize("part", ["x", "a_", "a.b-", "1-", "é", "a='", "a "])
+def test_a_long_argument_is_read_in_time(part: str) -> None:
+    """A picture in base 64 is one word of that length; it was tried from each of its letters."""
+    text = part * (60_000 // len(part))
+    began = time.process_time()
+    assert redact_arguments([text, f"{text} token={VALUE}"])[1].endswith(f"token={HIDDEN}")
+    secrets.hide_failure({"message": text}, [])
+    assert time.process_time() - began < 1.0

@@ -289,7 +289,15 @@ def _check_script_options(
     strategy: Strategy, backend_name: Backend, splits: frozenset[str] | None
 ) -> None:
     """What is an argument of a constructor, not of a config file: only our recipes take it."""
-    if backend_name != "ddp" or (splits is not None and "ddp" in splits):
+    if splits is not None and "ddp" in splits:
+        return
+    if backend_name in {"ddp", "fsdp"} and strategy.sync_every_micro_batch is not None:
+        raise UsageError(
+            "sync every micro-batch: Accelerate cannot set it outside the script. Pass "
+            "GradientAccumulationPlugin(sync_each_batch=True or False) in the script, or use the "
+            "recipe gpt."
+        )
+    if backend_name != "ddp":
         return
     options = strategy.options()
     of_ddp = (*declared(DdpOptions), "reduce_bucket")

@@ -10,6 +10,7 @@ from pathlib import Path
 from workbench.errors import UsageError, WorkbenchError
 
 MAX_NAME = 120
+_MOST_OF_FILE = 72  # the strategy is written behind it
 LAST = "last"
 """Stands for the newest run, sweep or study where one is named."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -60,6 +61,20 @@ def readable(text: str) -> str:
         return text.encode("utf-8", "surrogateescape").decode("utf-8")
     except UnicodeError:
         return text
+
+
+def from_file(stem: str) -> str:
+    r"""What `check_name` allows of a file's name, which its user did not choose as a run's.
+
+    >>> from_file("-train"), from_file("..my\ntrain"), from_file("?")
+    ('train', 'my-train', 'run')
+    """
+    kept = "".join(
+        "-" if character == "\\" or unicodedata.category(character)[0] == "C" else character
+        for character in readable(stem)
+    )
+    kept = re.sub(r"\.{2,}", ".", kept).strip("/.-~ ")[:_MOST_OF_FILE].strip()
+    return kept if re.search(r"\w", kept) else "run"
 
 
 def slug(name: str) -> str:

@@ -94,12 +94,13 @@ _LEAST_DRAWN = 16
 _SWITCHES = {"", "true", "false", "none", "null", "yes", "no", "on", "off", "1", "0"}
 COMMIT = {"revision", "commit", "sha", "rev", "hash", "checksum"}
 # A named value inside an argument: {'token': '…'}, api_key=…; not what follows the : of an address.
+# A word is tried from its beginning alone: from each letter of it, a long one would take minutes.
 _NAMED = re.compile(
-    r"([A-Za-z][\w.-]*)(\\?[\"']?\s*[:=]\s*)(?!//)"
-    r"(?:(\\?[\"'])(.*?)\3|((?![\"'\\{\[])[^\s\"',;&}\])]+))"
+    r"(?<![\w.-])((?:(?![A-Za-z])[\w.-])*)([A-Za-z][\w.-]*)(\\?[\"']?\s*[:=]\s*)(?!//)"
+    r"(?:(\\?[\"'])(.*?)\4|((?![\"'\\{\[])[^\s\"',;&}\])]+))"
 )
 # The same in a line of a script, or an object as Python prints it.
-_QUOTED = re.compile(r"(\w+)(\\?[\"']?\]?\s*[:=]\s*)(\\?[\"'])([\w~+/=.@!$%^&*-]{8,})\3")
+_QUOTED = re.compile(r"(?<!\w)(\w+)(\\?[\"']?\]?\s*[:=]\s*)(\\?[\"'])([\w~+/=.@!$%^&*-]{8,})\3")
 _SHORT_OPTION = "-p"  # of mysql, sshpass and their like; a port or a count is none
 _SCHEMES = {"basic", "bearer", "token", "digest", "negotiate", "apikey"}
 _LEAST_LENGTH = 8  # of a value that is hidden wherever it stands: "train" is a word, too
@@ -340,11 +341,11 @@ def _redact_member(name: str, value: Any, secret_texts: frozenset[str]) -> Any:
 
 
 def _hide_named(match: re.Match[str]) -> str:
-    name, between, quote, quoted, bare = match.groups()
+    before, name, between, quote, quoted, bare = match.groups()
     value = quoted if quote else bare
     if value.startswith(HIDDEN[:-1]) or value.lower() in _SCHEMES or not is_secret(name, value):
         return match[0]
-    return f"{name}{between}{quote or ''}{HIDDEN}{quote or ''}"
+    return f"{before}{name}{between}{quote or ''}{HIDDEN}{quote or ''}"
 
 
 def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:

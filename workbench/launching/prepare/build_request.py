@@ -302,7 +302,7 @@ def default_name(target: str, strategy: Strategy) -> str:
     """The name of a run that is given none; degrees already say the number of ranks."""
     text = strategy.name
     label = text if text[-1:].isdigit() else f"{text}{strategy.world_size}"
-    return f"{target}-{label}"
+    return f"{names.from_file(target)}-{label}"
 
 
 def _process_count(count: int | None, strategy: str | None, device: str, cluster: Cluster) -> int:

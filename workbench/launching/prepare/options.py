@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from numbers import Integral
 from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from workbench.describe import Cluster, Strategy
+from workbench.describe.checks import require_at_least, require_type
 from workbench.describe.job import Job
 from workbench.describe.option import Group, Option, declared, groups
 from workbench.describe.option_limits import check_value
@@ -165,10 +168,17 @@ class LaunchOptions:
     """The machines that an engine will give; None = this host and its equals."""
 
     def __post_init__(self) -> None:
-        """None stands for the default of what is a collection or a value of its own."""
-        for name in ("options", "environment", "trackers", "notify", "recovery", "devices"):
+        """None stands for the default of what is a collection, a number or a value of its own."""
+        for name, default in _EMPTY.items():
             if getattr(self, name) is None:
-                object.__setattr__(self, name, _EMPTY[name])
+                object.__setattr__(self, name, default)
+        for name, kind in _KINDS.items():
+            object.__setattr__(self, name, _of_kind(name, kind, getattr(self, name)))
+        for name in ("trackers", "notify", "devices"):
+            several = declared(LaunchOptions)[name].read(getattr(self, name))
+            object.__setattr__(self, name, tuple(map(_word, several)))
+        object.__setattr__(self, "environment", _written(self.environment))
+        check_value("priority", self.priority, PRIORITY)
         if not isinstance(self.recovery, Recovery):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(
                 f"recovery={self.recovery!r}: give a Recovery, as Recovery(restarts=3)."
@@ -200,6 +210,9 @@ class LaunchOptions:
 
 
 _EMPTY: dict[str, Any] = {
+    "nodes": 1,
+    "port": 0,
+    "priority": 0,
     "options": {},
     "environment": {},
     "trackers": (),
@@ -207,6 +220,55 @@ _EMPTY: dict[str, Any] = {
     "notify": ("all",),
     "recovery": _NO_RECOVERY,
 }
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("processes", "nodes", "port", "priority"), int),
+    **dict.fromkeys(("share", "queue", "cpu", "capture", "warm"), bool),
+    **dict.fromkeys(("wrap", "address", "name", "mirror"), str),
+}
+"""Options whose values are of one kind, whatever is said of them later."""
+
+
+def _of_kind(name: str, kind: type, value: Any) -> Any:
+    """Python's own value of that kind. Raises UsageError: it is another."""
+    value = require_type(name, kind, value)
+    if kind is int and value is not None:
+        require_at_least(_TITLES.get(name, name), value, -sys.maxsize)
+    return value
+
+
+_TITLES = {"processes": "The number of processes", "nodes": "The number of nodes"}
+
+
+def _word(value: Any) -> Any:
+    """A device's number as it is named."""
+    if isinstance(value, bool):
+        return value
+    return str(int(value)) if isinstance(value, Integral) else value
+
+
+def _written(environment: Mapping[str, Any]) -> dict[str, str]:
+    """Variables as a process gets them: numbers are written out, as a script's arguments are.
+
+    Raises:
+        UsageError: a name or a value is no text.
+    """
+    if not isinstance(environment, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(
+            f"The variables are a dict of names and texts, as {{'SEED': '1'}}, not {environment!r}."
+        )
+    written = dict[str, str]()
+    for name, value in environment.items():
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        text = str(cast("object", value)) if is_number or isinstance(value, os.PathLike) else value
+        if not isinstance(name, str) or not isinstance(text, str) or "\0" in text:  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                f"The variable {name!r} is {value!r}. Give names and values as text, as "
+                "{'SEED': '1'}."
+            )
+        written[name] = text
+    return written
+
+
 _UNDECLARED = {
     "job": "A described Job: gives the strategy, the machines and a recipe's arguments.",
     "cluster": "The machines that an engine will give.",

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import os
+import re
+import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,7 @@ from workbench.store.run_record import RunRecord
 
 MODULE = "-m "
 """Before a module's name, where Python's own ``-m`` is meant: ``-m package.train``."""
+_LONG = 60  # characters of a path in a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +48,7 @@ def resolve(target: str) -> Target:
         UsageError: there is no such thing here, or Python could not read it.
     """
     recipes_by_name = recipes.recipes()
-    path = Path(target).expanduser()
+    path = _path(target)
     if target.startswith(MODULE):
         return _module(target.removeprefix(MODULE).strip())
     if target in recipes_by_name and not path.is_file():
@@ -58,6 +63,27 @@ def resolve(target: str) -> Target:
     return Target(path=path.absolute())
 
 
+def _path(target: str) -> Path:
+    """The path that it would be. Raises UsageError: no file can have that name."""
+    try:
+        path = Path(target).expanduser()
+        path.exists()
+    except RuntimeError as error:
+        raise UsageError(
+            f"{target!r} begins with ~ and an unknown user. Write ./~… or the whole path."
+        ) from error
+    except OSError as error:
+        shown = target if len(target) <= _LONG else f"{target[:_LONG]}…"
+        raise UsageError(
+            f"{shown!r} cannot be opened: {error.strerror}. Give the path of a Python script, or "
+            "the name of a recipe."
+        ) from error
+    return path
+
+
+_NO_LISTS = (str, bytes, Mapping, AbstractSet)
+
+
 def as_script_words(arguments: Sequence[Any]) -> list[str]:
     """A script's arguments as the words of its command line; numbers and paths are written out.
 
@@ -67,11 +93,29 @@ def as_script_words(arguments: Sequence[Any]) -> list[str]:
     >>> as_script_words(["--lr", 3e-4, "--data", Path("a.txt")])
     ['--lr', '0.0003', '--data', 'a.txt']
     """
-    is_text = isinstance(arguments, str)
-    if is_text or not all(isinstance(word, str | int | float | Path) for word in arguments):
-        example = arguments.split() if is_text else ["--lr", "3e-4"]
-        raise UsageError(f"The arguments are a list of words, as {example!r}, not {arguments!r}.")
-    return [str(word) for word in arguments]
+    is_list = isinstance(arguments, Iterable) and not isinstance(arguments, _NO_LISTS)  # pyright: ignore[reportUnnecessaryIsInstance]
+    words: list[Any] = list(arguments) if is_list else []  # a generator gives its words once
+    if not is_list or not all(isinstance(word, str | int | float | Path) for word in words):
+        example = arguments.split() if isinstance(arguments, str) else ["--lr", "3e-4"]
+        raise UsageError(
+            f"The arguments are a list of words, as {example!r}, not {words or arguments!r}."
+        )
+    written = [str(word) for word in words]
+    for word in written:
+        if problem := _unwritable(word):
+            raise UsageError(f"The argument {word!r} {problem}. Leave it out.")
+    return written
+
+
+def _unwritable(word: str) -> str:
+    """Why no process can be given that word; empty = it can."""
+    if "\0" in word:
+        return "holds a zero byte, at which a process ends its arguments"
+    try:
+        os.fsencode(word)
+    except UnicodeEncodeError:
+        return "is not valid UTF-8 text"
+    return ""
 
 
 def target_of(run: RunRecord) -> str:
@@ -146,12 +190,35 @@ def _no_such_script(path: Path, recipe_names: list[str]) -> str:
 def _check_python(path: Path) -> None:
     """Refuse what Python itself could not start, before a GPU is paid for."""
     try:
-        if b"\0" in path.read_bytes():
-            raise UsageError(f"{path} is not a Python script but a binary file.")
+        _check_kind(path, path.read_bytes())
         script_tree(path)
+    except (MemoryError, RecursionError) as error:
+        raise UsageError(
+            f"{path} is nested too deeply for Python to read. Keep its data in a file of its own."
+        ) from error
     except SyntaxError as error:
         raise UsageError(
             f"{path}, line {error.lineno}: {error.msg}. Fix the script, then launch again."
         ) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+_SHELL = re.compile(rb"#!.*\b(?:ba|da|z|k|c|tc|fi)?sh\b")
+
+
+def _check_kind(path: Path, source: bytes) -> None:
+    """Refuse what is no script of Python's, whether or not Python could read it."""
+    if b"\0" in source:
+        raise UsageError(f"{path} is not a Python script but a binary file.")
+    if path.suffix == ".ipynb":  # Python reads it as one dict, and does nothing
+        raise UsageError(
+            f"{path} is a notebook. Begin its cell that trains with %%train (after %load_ext "
+            f"workbench), or make a script of it: jupyter nbconvert --to script "
+            f"{shlex.quote(str(path))}"
+        )
+    if _SHELL.match(source):
+        raise UsageError(
+            f"{path} is a shell script. Give the Python script that it starts, with its arguments "
+            "after --."
+        )
