@@ -196,6 +196,21 @@ def test_the_view_has_them_and_says_what_it_leaves_out(paths: RunPaths) -> None:
     assert read_series(paths, ["m1*"])[0].last == 1.0
 
 
+def test_names_and_numbers_of_any_size_fit_into_the_view(paths: RunPaths) -> None:
+    names = [f"{number}{chr(0x1F600) * 500}" for number in range(150)]
+    values = {**dict.fromkeys(names, 1.0), "huge": 10**400, "x": 2**62}
+    say(paths, 0, *((step, {"values": values}) for step in range(1, 20)))
+    builder = ViewBuilder(paths, RunRecord.of(run_document(2)))
+    builder.read(final=True)
+    data = builder.encoded(now())
+    assert len(data) <= VIEW_MAX_BYTES
+    logged = json.loads(data)["logged"]
+    assert logged["series"]
+    assert logged["more"]
+    assert len(logged["series"]) + logged["more_count"] == 151  # not what no float can hold
+    assert "huge" not in {one.name for one in read_series(paths)}
+
+
 def test_names_tell_group_direction_and_figure() -> None:
     assert [group_of(one) for one in ("eval/x", "val_acc", "epoch", "a/b/c")] == [
         "eval",
