@@ -121,6 +121,44 @@ def test_infinity_on_all_ranks_blames_none_and_is_forgiven(tmp_path: Path) -> No
     assert found.seen_at < found.cleared_at
 
 
+def test_a_later_nan_is_told_with_its_own_step_and_rank(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    for rank in (0, 1):
+        found = {"step": 30, "kind": "gradient", "where": "grad of head", "before_backward": False}
+        (replay.paths.metrics / f"rank-{rank}.first-nan.json").write_text(json.dumps(found))
+    good = [row(n, 2.0 + n % 3 / 10) for n in range(1, 600)]
+    (told,) = replay.rows([*good[:29], row(30, [math.nan, 2.0])])
+    assert "head of rank 0" in told.evidence
+    replay.rows(good[30:])
+    standing = [one for one in replay.rows([row(600, [2.0, math.nan])]) if not one.cleared_at]
+    assert [(one.kind, one.rank, one.step) for one in standing] == [("nan-loss", 1, 600)]
+    assert "step 600" in standing[0].evidence
+    assert "head" not in standing[0].evidence  # which a rank looks for once
+
+
+def test_a_finding_that_comes_back_began_at_its_new_step(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    losses = falling(1000)
+    for at in (*range(190, 196), *range(900, 906)):
+        losses[at] *= 4
+    rows = [row(n, x) for n, x in enumerate(losses, 1)]
+    (first,) = replay.rows(rows[:196])
+    assert first.step is not None
+    assert 180 < first.step < 200
+    (again,) = replay.rows(rows[196:906])
+    assert again.step is not None
+    assert again.cleared_at is None
+    assert 890 < again.step < 910
+
+
+def test_steps_that_are_done_again_drop_their_own_losses_alone(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    replay.rows([row(n, 2.0) for n in range(1, 101)] + [row(n, math.nan) for n in range(101, 151)])
+    replay.rows([row(81, 2.0)])
+    assert list(replay.diagnoser.evidence.loss_steps) == list(range(1, 82))
+    assert len(replay.diagnoser.evidence.losses) == 81
+
+
 def test_gradients_that_are_no_number_under_good_losses(tmp_path: Path) -> None:
     rows = [row(n, 2.0 + n % 5 / 10, grad_norm=1.0) for n in range(1, 30)]
     scaler = [row(30, 2.2, grad_norm=math.inf), row(31, 2.3, grad_norm=1.0)]

@@ -123,6 +123,8 @@ def test_each_step_has_the_data_after_what_was_left_out() -> None:
         ([1.0] * 60 + [NAN] * 3, "nan"),
         ([1.0] * 60 + [NAN] * 2, None),
         ([1.0] * 60 + [NAN, 1.0, 1.0], None),
+        ([1.0] * 60 + [NAN, *[1.0] * 5] * 4, None),
+        ([1.0 + 0.01 * (n % 7) for n in range(60)] + [NAN, *[1.0] * 400, NAN], None),
         ([1.0 + 0.01 * (n % 7) for n in range(80)] + [9.0] * 45, "spike"),
         ([1.0 + 0.01 * (n % 7) for n in range(80)] + [9.0] * 12 + [1.05] * 40, None),
         ([3.0 * 0.99**n for n in range(200)], None),

@@ -247,11 +247,40 @@ def test_what_could_not_be_sent_is_told_by_the_process_that_takes_over(case: Cas
     case.fails = {"phone"}
     case.findings(finding())
     assert case.follower.look(1.0)
-    case.follower.hand_over()
+    case.follower.hand_over("another one follows")
     case.fails = set()
     case.follow()
     case.follower.look(2.0)
-    case.follower.hand_over()
+    case.follower.hand_over("another one follows")
     case.follow()
     case.follower.look(100.0)
     assert case.titles == ["my run: nan-loss"]
+
+
+def test_what_waits_for_its_turn_is_sent_before_another_process_takes_over(case: Case) -> None:
+    case.findings(finding())
+    case.follower.look(1.0)
+    case.findings(finding(), finding("loss-spike"))
+    case.attempts("", "NaN")
+    case.follower.look(2.0)
+    assert case.titles == ["my run: nan-loss"]  # the next one is due in a minute
+    case.follower.hand_over("the run's processes are gone")
+    assert len(case.sent) == 2
+    assert "my run: restarted" in case.sent[1][1].body
+    assert "my run: loss-spike" in case.sent[1][1].body
+    case.follow()
+    case.follower.look(100.0)
+    assert len(case.sent) == 2
+
+
+def test_a_restart_that_could_not_be_sent_is_told_by_the_process_that_takes_over(
+    case: Case,
+) -> None:
+    case.fails = {"phone"}
+    case.attempts("", "NaN")
+    case.follower.look(1.0)
+    case.follower.hand_over("another one follows")
+    case.fails = set()
+    case.follow()
+    case.follower.look(2.0)
+    assert case.titles == ["my run: restarted"]

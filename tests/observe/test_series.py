@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
 from pathlib import Path
@@ -10,11 +11,15 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from rich.console import Console
 
 import workbench as wb
 from tests.observe.test_view import now, run_document
+from workbench.cli.run_commands import _keys_table
+from workbench.cli.tables import series_table
 from workbench.compare import export
 from workbench.errors import UnknownNameError
+from workbench.observe.events import iterate_metrics
 from workbench.observe.logged import LoggedRow, LoggedStream
 from workbench.observe.logged_rows import LoggedRows, iterate_keys
 from workbench.observe.series import figures, read_series, shown_series
@@ -194,6 +199,43 @@ def test_the_view_has_them_and_says_what_it_leaves_out(paths: RunPaths) -> None:
         len(read_series(paths)) == 200
     )  # the rest from the files, up to the names that are followed
     assert read_series(paths, ["m1*"])[0].last == 1.0
+
+
+def test_names_and_numbers_of_any_size_fit_into_the_view(paths: RunPaths) -> None:
+    names = [f"{number}{chr(0x1F600) * 500}" for number in range(150)]
+    values = {**dict.fromkeys(names, 1.0), "huge": 10**400, "x": 2**62}
+    say(paths, 0, *((step, {"values": values}) for step in range(1, 20)))
+    builder = ViewBuilder(paths, RunRecord.of(run_document(2)))
+    builder.read(final=True)
+    data = builder.encoded(now())
+    assert len(data) <= VIEW_MAX_BYTES
+    logged = json.loads(data)["logged"]
+    assert logged["series"]
+    assert logged["more"]
+    assert len(logged["series"]) + logged["more_count"] == 151  # not what no float can hold
+    assert "huge" not in {one.name for one in read_series(paths)}
+
+
+def test_names_do_nothing_to_a_terminal(paths: RunPaths) -> None:
+    say(paths, 0, (1, {"\x1b[31mred\x1b]0;title\x07": 1.0}))
+    console = Console(file=io.StringIO(), width=200, force_terminal=False)
+    rows = list(iterate_keys(paths, 2, ["*red*"]))
+    console.print(series_table(read_series(paths)), _keys_table(rows, header=True))
+    text = console.file.getvalue()
+    assert "red" in text
+    assert "\x1b" not in text
+    assert "title" not in text
+
+
+def test_a_ranks_rows_are_numbers_and_go_on_after_what_cannot_be_read(paths: RunPaths) -> None:
+    bad = {"step": 1, "time": 1.0, "loss": "low", "lr": [], "grad_norm": {}, "step_seconds": None}
+    good = {"step": 2, "time": 2.0, "loss": 2.5, "lr": 0.1, "grad_norm": 1, "step_seconds": 1.0}
+    zeros = "\0" * (3 << 20)  # of a file system that lost its power
+    lines = [json.dumps(bad), zeros, json.dumps(good), ""]
+    paths.rank_metrics(0).write_text("\n".join(lines))
+    rows = list(iterate_metrics(paths, 1, rank=0))
+    assert [row["loss"] for row in rows] == [None, 2.5]
+    assert rows[0] == {**dict.fromkeys(good), "step": 1, "rank": 0, "time": 1.0}
 
 
 def test_names_tell_group_direction_and_figure() -> None:

@@ -72,6 +72,16 @@ def test_the_page_runs_only_its_own_scripts(site: Site) -> None:
     assert "<img" not in body.decode()
 
 
+def test_what_is_no_address_or_nested_too_deeply_is_refused(site: Site) -> None:
+    assert site.status("http://[/", Host="localhost") == 400
+    assert site.status("http://[::1/api/runs", "HEAD", Host="localhost") == 400
+    deep: Any = 1
+    for _ in range(700):
+        deep = {"a": deep}
+    asked = {"type": "view", "run": "one", "id": deep}
+    assert site.status(f"/api/runs/{site.run.directory.name}/ask", "POST", asked) == 400
+
+
 def test_static_files_are_kept_by_version_and_packed(site: Site) -> None:
     page = site.ask("/")[1].decode()
     path = next(one for one in page.split('"') if one.endswith("site.js"))

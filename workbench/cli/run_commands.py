@@ -183,7 +183,8 @@ def _keys_table(rows: list[dict[str, Any]], *, header: bool) -> Table:
     names = [name for name in rows[0] if name not in {"step", "rank", "time"}]
     table = Table(box=None, pad_edge=False, show_header=header)
     for name in ("step", *names):
-        table.add_column(escape(name), min_width=max(8, min(len(name), 24)), overflow="fold")
+        width = max(8, min(len(name), 24))
+        table.add_column(escape(printable(name)), min_width=width, overflow="fold")
     for row in rows:
         cells = ("" if row[name] is None else number(row[name], 5) for name in names)
         table.add_row(str(row["step"]), *cells)

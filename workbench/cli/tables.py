@@ -26,6 +26,7 @@ from workbench.observe.summary import (
 )
 from workbench.observe.view_json import finite
 from workbench.store.labels import Labels
+from workbench.store.printable import printable
 from workbench.units import format_bytes, format_ratio, format_seconds, format_usd
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON value and nothing else.")]
@@ -131,7 +132,8 @@ def series_table(series: Iterable[Series]) -> Table:
         )
         broken = f"{entry.nonfinite:,} NaN or infinite, first at step {entry.nonfinite_step}"
         cells = (number(entry.last), _place(entry.last_step), *best, f"{entry.count:,}")
-        table.add_row(escape(entry.name), *cells, f"[red]{broken}[/]" if entry.nonfinite else "")
+        shown = escape(printable(entry.name))
+        table.add_row(shown, *cells, f"[red]{broken}[/]" if entry.nonfinite else "")
     return table
 
 

@@ -349,10 +349,10 @@ class Diagnoser:
                 del self._by_key[_expendable([item.finding for item in self._by_key.values()]).key]
             return
         old = entry.finding
-        entry.raised_at = now
-        better = finding.confidence > old.confidence + 0.1
+        entry.raised_at, better = now, finding.confidence > old.confidence + 0.1
         if old.cleared_at is not None or better or now - entry.refreshed >= _REFRESH_SECONDS:
-            entry.finding = replace(finding, seen_at=old.seen_at, step=old.step or finding.step)
+            began, other = (old, finding) if old.cleared_at is None else (finding, old)
+            entry.finding = replace(finding, seen_at=old.seen_at, step=began.step or other.step)
             entry.refreshed = now
 
     def _write(self) -> list[Finding]:

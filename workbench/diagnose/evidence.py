@@ -37,6 +37,8 @@ _MOST_RUNS = 200  # looked at for a run of a single rank
 _LEAST_STEPS = 20
 _ALIKE = 1e-6  # of the loss: what ranks that train on the same batch differ by at most
 _MARKED = 16
+FORGIVEN_STEPS = 20
+"""Finite losses in a row after which one that was no number lies behind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class Evidence:
     """Of each rank in this attempt, the peak so far of what it allocated."""
     losses: deque[float] = field(default_factory=lambda: deque[float](maxlen=_LOSSES))
     """Finite mean losses of the latest steps, warm-up included."""
+    loss_steps: deque[int] = field(default_factory=lambda: deque[int](maxlen=_LOSSES))
+    """The step of each of them."""
     first_losses: list[float] = field(default_factory=list[float])
     """The run's first ten finite losses."""
     best_loss: float | None = None
@@ -107,6 +111,8 @@ class Evidence:
     first_nonfinite: NonFinite | None = None
     finite_since: int = 0
     """Finite losses in a row since."""
+    nonfinite_steps: int = 0
+    """Losses in a row, up to the latest, that were no number."""
     bad_norms: int = 0
     """Gradient norms in a row that were no number."""
     row_at: float | None = None
@@ -193,16 +199,17 @@ class Evidence:
         self.early_seconds.clear()
         self.host_memory.clear()
         self.gpu_memory.clear()
-        self.steps_seen, self.row_at, self.bad_norms = 0, None, 0
+        self.steps_seen, self.row_at, self.bad_norms, self.nonfinite_steps = 0, None, 0, 0
         self.first_nonfinite = None
 
     def _rewind(self, step: int) -> None:
         """A resumed run repeats steps: what came after the checkpoint is forgotten."""
-        dropped = self.steps - step + 1
         while self.rows and self.rows[-1].step >= step:
             self.rows.pop()
-        for _ in range(min(dropped, len(self.losses))):
+        while self.loss_steps and self.loss_steps[-1] >= step:
+            self.loss_steps.pop()
             self.losses.pop()
+        self.nonfinite_steps = 0
         if self.first_nonfinite is not None and self.first_nonfinite.step >= step:
             self.first_nonfinite = None
 
@@ -210,7 +217,10 @@ class Evidence:
         if row.loss is None:
             return
         if not math.isfinite(row.loss):
+            if self.finite_since >= FORGIVEN_STEPS:
+                self.first_nonfinite = None  # that one lies behind: this is another
             self.finite_since = 0
+            self.nonfinite_steps += 1
             if self.first_nonfinite is None:
                 before = self.losses[-1] if self.losses else None
                 own = {
@@ -220,7 +230,9 @@ class Evidence:
                 self.first_nonfinite = NonFinite(row.step, tuple(sorted(own)), value, before)
             return
         self.finite_since += 1
+        self.nonfinite_steps = 0
         self.losses.append(row.loss)
+        self.loss_steps.append(row.step)
         if len(self.first_losses) < 10:
             self.first_losses.append(row.loss)
         if len(self.losses) >= 20 and row.step % 10 == 0:

@@ -38,8 +38,7 @@ class InstabilityWatch:
         standing = {finding.kind: finding for finding in findings if finding.cleared_at is None}
         first = evidence.first_nonfinite
         nan = standing.get("nan-loss") or standing.get("inf-loss")
-        lasts = first is not None and evidence.steps >= first.step + _NAN_STEPS - 1
-        if nan is not None and first is not None and lasts and not evidence.finite_since:
+        if nan is not None and first is not None and evidence.nonfinite_steps >= _NAN_STEPS:
             return Instability(NAN, first.step, nan)
         return self._stays(evidence, standing.get("loss-spike"))
 

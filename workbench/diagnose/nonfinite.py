@@ -6,17 +6,15 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from workbench.diagnose.evidence import Evidence, NonFinite
+from workbench.diagnose.evidence import FORGIVEN_STEPS, Evidence, NonFinite
 from workbench.store.files import read_json
 from workbench.store.findings import Finding
-
-_FORGIVEN = 20  # finite losses in a row after which a NaN lies behind
 
 
 def nan_loss(evidence: Evidence) -> Iterator[Finding]:
     """The first loss that was NaN or infinite, and whose it was."""
     first = evidence.first_nonfinite
-    if first is None or evidence.finite_since >= _FORGIVEN:
+    if first is None or evidence.finite_since >= FORGIVEN_STEPS:
         return
     name = "NaN" if math.isnan(first.value) else "infinite"
     rank = first.ranks[0] if 0 < len(first.ranks) < evidence.processes else None
@@ -52,10 +50,14 @@ def _place(evidence: Evidence, first: NonFinite) -> str:
 
 
 def _seen(evidence: Evidence, first: NonFinite) -> tuple[int, dict[str, Any]]:
-    """What a rank found when it noticed the first value that was no number."""
+    """What a rank found when it noticed the first value that was no number.
+
+    It looks once: what it found long before is of one that was forgiven.
+    """
     for rank in first.ranks or range(evidence.processes):
         record = read_json(evidence.paths.metrics / f"rank-{rank}.first-nan.json")
-        if record:
+        step = (record or {}).get("step", first.step)
+        if record and isinstance(step, int) and first.step - step <= FORGIVEN_STEPS:
             return rank, record
     return 0, {}
 

@@ -40,10 +40,10 @@ def _follow(follower: Follower, watch: RunWatch, place: Place) -> None:
     while follower.look(time.time(), time.monotonic()):
         watch.wait()
         if place.is_wanted:
-            follower.hand_over()
+            follower.hand_over("another process follows the run from here on")
             return
         if watch.gone:
-            log("the run's processes are gone, without an exit.json")
+            follower.hand_over("the run's processes are gone, without an exit.json")
             return
 
 

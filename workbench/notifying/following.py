@@ -47,6 +47,7 @@ class _Waiting:
 
     message: Message
     findings: tuple[Finding, ...] = ()  # that it is about
+    restarts_before: int | None = None  # of a restart: the latest one that was told before
 
 
 @dataclass(slots=True, kw_only=True)
@@ -117,13 +118,22 @@ class Follower:
             return False
         return bool(left)
 
-    def hand_over(self) -> None:
-        """Leave the findings that could not be sent to the process that follows from now on."""
-        left = [waiting for box in self._boxes for waiting in box.waiting]
-        for finding in (finding for waiting in left for finding in waiting.findings):
-            self._reported.pop(_key(finding), None)
+    def hand_over(self, why: str) -> None:
+        """Send what waits; what cannot be sent is left to the next process that follows the run."""
+        left = self._flush()
+        for waiting in left:
+            for finding in waiting.findings:
+                self._reported.pop(_key(finding), None)
+            if waiting.restarts_before is not None:
+                self._restarts = min(self._restarts, waiting.restarts_before)
         self._keep()
-        self._log(f"another process follows the run from here on; {len(left)} messages are unsent")
+        self._log(f"{why}; {len(left)} messages are unsent")
+
+    def _flush(self) -> list[_Waiting]:
+        """Send at once what only waits for its turn; what is left, whose target does not answer."""
+        for box in self._boxes:
+            self._deliver(box, 0.0, last=True)
+        return [waiting for box in self._boxes for waiting in box.waiting]
 
     def _take_findings(self, now: float) -> bool:
         listed = read_findings(self._paths) or []
@@ -183,13 +193,17 @@ class Follower:
             if start["attempt"] - 1 > reported:
                 allowed = Recovery.read((read_run(self._paths) or RunRecord()).recovery).restarts
                 run, why = self._paths.directory.name, str(start.get("why") or "")
-                self._tell(about_restart(self._name, run, 0 if back else made, allowed, why))
+                how = about_restart(self._name, run, 0 if back else made, allowed, why)
+                self._tell(how, restarts_before=self._restarts)
             self._restarts = max(self._restarts, start["attempt"] - 1)
         return self._restarts > reported
 
-    def _tell(self, message: Message, *, first: bool = False) -> None:
+    def _tell(
+        self, message: Message, *, first: bool = False, restarts_before: int | None = None
+    ) -> None:
+        waiting = _Waiting(message=message, restarts_before=restarts_before)
         for box in self._boxes:
-            box.waiting.insert(0 if first else len(box.waiting), _Waiting(message=message))
+            box.waiting.insert(0 if first else len(box.waiting), waiting)
 
     def _deliver(self, box: _Outbox, ticks: float, *, last: bool) -> None:
         if not box.waiting or (ticks < box.due and not (last and not box.failures)):

@@ -292,8 +292,8 @@ def _means(rows: Iterable[StepRow]) -> Iterator[dict[str, Any]]:
 
 def _rows_of_rank(paths: RunPaths, rank: int) -> Iterator[dict[str, Any]]:
     reader, last = LineReader(paths.rank_metrics(rank)), last_steps(read_rewinds(paths, rank))
-    while lines := reader.read():
-        for line in lines:
+    while not reader.at_end:
+        for line in reader.read():
             if rewind_of(line) is not None:
                 last = last[1:]
             if isinstance(line.get("step"), int) and not (last and line["step"] > last[0]):
@@ -301,7 +301,9 @@ def _rows_of_rank(paths: RunPaths, rank: int) -> Iterator[dict[str, Any]]:
 
 
 def _values(line: dict[str, Any], rank: int) -> dict[str, Any]:
-    return {"step": line["step"], "rank": rank, **{key: line.get(key) for key in _VALUES}}
+    values = ((key, line.get(key)) for key in _VALUES)
+    numbers = {key: value if isinstance(value, _NUMBER) else None for key, value in values}
+    return {"step": line["step"], "rank": rank, **numbers}
 
 
 def _rows_of_tails(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Collection, Sequence
+from itertools import accumulate
 from typing import Any
 
 from workbench.observe.logged import LoggedRow
@@ -13,7 +14,7 @@ from workbench.observe.thinning import Number, Rule, ThinnedTable, merge, round_
 
 SERIES_SHOWN = 40
 """Series in the view; the others are named there and read from the files."""
-_NAMED = 100  # names of those
+_NAMED_BYTES = 8_000  # names of those, a hundred of usual length
 _ROWS = 240
 _NUMBERS = 2200  # in the view's tables
 _FEWEST_ROWS = 12
@@ -231,7 +232,8 @@ class SeriesTables:
         document: dict[str, Any] = {"tables": tables_shown, "series": series}
         hidden = [name for name in every if name not in chosen]
         if hidden or left_out:
-            document["more"] = hidden[:_NAMED]
+            ends = accumulate(len(json.dumps(name)) + 1 for name in hidden)
+            document["more"] = hidden[: sum(end <= _NAMED_BYTES for end in ends)]
             document["more_count"] = len(hidden) + left_out
         return document
 

@@ -15,10 +15,12 @@ from typing import Any, cast
 
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
+from workbench.store.shapes import line_fits
 
 PICTURE = r"samples/[\w-]+\.png"
 """The answer that is a picture of the run's directory."""
 _OUTER = frozenset({"time", "step", "rank"})
+_MAX_NAME = 200  # characters, as of what frameworks log
 _MAX_PROMPTS = 16
 _MAX_STEPS = 200
 _VIEW_BYTES = 8_000
@@ -27,11 +29,19 @@ _SHORTEST = 40
 
 
 def named_values(line: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a line of what was said gives by name; older lines have it beside step and time."""
+    """What a line of what was said gives by name; older lines have it beside step and time.
+
+    Names have at most 200 characters, and no integer is larger than a float can be.
+    """
     inner = line.get("values")
-    if isinstance(inner, dict):
-        return cast("dict[str, Any]", inner)
-    return {name: value for name, value in line.items() if name not in _OUTER}
+    if not isinstance(inner, dict):
+        inner = {name: value for name, value in line.items() if name not in _OUTER}
+    values = cast("dict[str, Any]", inner)
+    if not line_fits(values):
+        values = {name: value for name, value in values.items() if line_fits({name: value})}
+    if max(map(len, values), default=0) > _MAX_NAME:
+        values = {name[:_MAX_NAME]: value for name, value in values.items()}
+    return values
 
 
 class TextSamples:

@@ -199,6 +199,8 @@ def _tried(route: Callable[[], Answer]) -> Answer:
         return problem(404, str(error))
     except (OSError, WorkbenchError) as error:  # a store that went away, a full disk
         return problem(500, sentence(error))
+    except RecursionError:
+        return problem(400, "What was sent is nested too deeply.")
 
 
 class _LiveHandler(_Handler):

@@ -95,7 +95,10 @@ class _Handler(BaseHTTPRequestHandler):
         return cast("PageServer", self.server)
 
     def _handle(self, route: Callable[..., Answer]) -> None:
-        address = urlsplit(self.path)
+        try:
+            address = urlsplit(self.path)
+        except ValueError:  # "http://[": half an address
+            return self._send(problem(400, "This is not an address."))
         query = dict(parse_qsl(address.query, keep_blank_values=True))
         headers = {name.lower(): text for name, text in self.headers.items()}
         access = self._page.access
@@ -115,6 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
             answer = route(unquote(address.path), query, acts=acts)
         except (OSError, WorkbenchError) as error:  # a store that went away, a full disk
             answer = problem(500, sentence(error))
+        except RecursionError:
+            answer = problem(400, "What was sent is nested too deeply.")
         return self._send(answer)
 
     def _with_cookie(self, access: Access) -> Answer:
