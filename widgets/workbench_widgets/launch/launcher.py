@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -31,6 +33,7 @@ from workbench_widgets.strategy.picker import StrategyPicker
 from workbench_widgets.strategy.preview import Look
 
 _OPTIONS = ("store", "target", "arguments", "strategy", "processes", "goal", "cpu", "name", "warm")
+_DOUBLE_CLICK_SECONDS = 0.6  # a launch may be over before the second of two clicks
 _SHIM = "\0cpu_ranks.py\n"  # stands for the file's text, which travels once
 
 
@@ -83,6 +86,7 @@ class Launcher(ControlBox):
     """
 
     run = traitlets.Any(None, allow_none=True)
+    _clicked_at = -math.inf
 
     def __init__(self, *, store: str | Path | None = None, **options: Any) -> None:
         self._launching = threading.Lock()
@@ -192,7 +196,9 @@ class Launcher(ControlBox):
 
     def _on_click(self, _button: object) -> None:
         """Runs in the kernel's main thread or in a subshell, so it only hands over."""
-        in_background(self._launch_once, "workbench-launch")
+        before, self._clicked_at = self._clicked_at, time.monotonic()
+        if self._clicked_at - before > _DOUBLE_CLICK_SECONDS:
+            in_background(self._launch_once, "workbench-launch")
 
     def _launch_once(self) -> None:
         if not self._launching.acquire(blocking=False):

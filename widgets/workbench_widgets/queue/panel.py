@@ -78,10 +78,10 @@ class QueuePanel(StoreFace):
                 elif kind == "start":
                     self.queue.start()
             except Exception as error:  # noqa: BLE001 - whatever it is, the panel has to say it
-                self.problem = sentence(error)
+                self._unread, self.problem = False, sentence(error)
             else:
                 self.problem = ""
-            self.refresh()
+            self.reread()
 
     def __repr__(self) -> str:
         device_lines = [

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import workbench as wb
 from workbench.pages import actions
 from workbench.pages.file_parts import file_part
 from workbench.pages.questions import QUESTIONS, answer, status_message
@@ -127,6 +128,11 @@ class RunFace(Face):
 
     def _ipython_display_(self) -> None:
         show(self._repr_mimebundle_(), self.config)
+
+
+def handle_of(run: Any) -> Any:
+    """The run itself, or the one of this name. Raises RunNotFoundError: there is none."""
+    return wb.attach(run) if isinstance(run, str | Path) else run
 
 
 def check_transport(transport: str, refresh_seconds: float) -> None:

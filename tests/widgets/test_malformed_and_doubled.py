@@ -1,0 +1,162 @@
+"""A page that says nonsense, a double click, and a store or run that has gone meanwhile."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("anywidget", reason="the lab extra is not installed")
+
+from workbench_widgets import Checkpoints, Compare, Launcher, QueuePanel, RunDashboard
+from workbench_widgets.launch.folders import listing
+from workbench_widgets.launch.launcher import _DOUBLE_CLICK_SECONDS
+
+import workbench as wb
+from tests.conftest import until
+from tests.widgets.sample_runs import SampleRun
+from tests.widgets.small_dom import on_page
+from tests.widgets.test_reused import settings
+
+
+@pytest.fixture
+def uncaught(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What threads have raised."""
+    raised: list[Any] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: raised.append(args.exc_value))
+    return raised
+
+
+def ended_run(store: Path, name: str) -> SampleRun:
+    run = SampleRun(store, name)
+    run.write(20, phase="ended", outcome="stopped")
+    return run
+
+
+def test_a_run_that_is_no_name_is_refused_in_words(
+    tmp_path: Path, uncaught: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended_run(tmp_path, "a")
+    compare = Compare(store=tmp_path)
+    said: list[dict[str, Any]] = []
+    monkeypatch.setattr(compare, "send", said.append)
+    for kind in ("label", "size", "delete"):
+        for run in ([], {"a": 1}, None, 3):
+            compare._on_message(compare, {"type": kind, "run": run}, [])
+    until(lambda: len(said) + len(uncaught) == 12, what="an answer to each")
+    assert not uncaught
+    assert all(answer["bad"] and "is listed." in answer["text"] for answer in said)
+    assert (tmp_path / "a").is_dir()
+    compare.close()
+
+
+def test_the_text_of_one_selected_run_claims_nothing_of_a_loss(tmp_path: Path) -> None:
+    ended_run(tmp_path, "a")
+    compare = Compare(store=tmp_path, runs=["a"])
+    assert repr(compare).splitlines() == [f"Compare: 1 runs of {tmp_path}, 1 selected", "  a"]
+    compare.close()
+
+
+def test_a_file_picker_shows_the_root_where_a_folder_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "train.py").touch()
+    shown = listing("\0", root=tmp_path)
+    assert [entry["name"] for entry in shown["entries"]] == ["loop", "train.py"]
+    assert not shown["problem"]
+    assert listing("loop", root=tmp_path)["folder"] in {"", "loop"}
+
+
+def test_a_button_of_a_queue_whose_store_has_gone_says_so(
+    tmp_path: Path, uncaught: list[Any]
+) -> None:
+    store = tmp_path / "runs"
+    store.mkdir()
+    panel = QueuePanel(store=store, refresh_seconds=60)
+    store.rmdir()
+    store.write_text("not a folder any more")
+    panel.act("drop", "a")
+    assert panel.problem
+    panel.close()
+    assert not uncaught
+
+
+def test_a_face_of_a_run_takes_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = ended_run(tmp_path, "a")
+    monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path))
+    for kind in (RunDashboard, Checkpoints):
+        for name in ("last", "a", run.directory):
+            face = kind(name)
+            assert face.run.id == "a"
+            face.close()
+        with pytest.raises(wb.RunNotFoundError, match="missing"):
+            kind("missing")
+
+
+def test_a_double_click_is_one_launch_even_where_launching_is_quick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launched: list[SampleRun] = []
+
+    def launch(**_wish: object) -> SampleRun:
+        launched.append(SampleRun(tmp_path, f"run-{len(launched)}"))
+        return launched[-1]
+
+    monkeypatch.setattr(wb, "launch", launch)
+    form = Launcher(store=tmp_path, cpu=True)
+    monkeypatch.setattr(form.picker, "look", lambda: form.picker.seen)
+
+    def click() -> None:
+        form.button.click()
+        until(lambda: launched and not form._launching.locked(), what="the end of the launch")
+
+    click()
+    click()
+    assert len(launched) == 1
+    time.sleep(_DOUBLE_CLICK_SECONDS)
+    click()
+    until(lambda: len(launched) == 2, what="the launch that was asked for later")
+    form.close()
+
+
+def test_a_run_that_was_deleted_meanwhile_is_not_resumed_and_that_is_said(
+    tmp_path: Path, uncaught: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    form = Launcher(store=tmp_path, cpu=True)
+    form.reused.set(settings(2, tmp_path))
+    form.reused._strategy, form.reused.button.disabled = wb.Strategy.parse("ddp", 2), False
+    form.reused.button.click()
+    until(lambda: "Not resumed" in form.reused.line.text or uncaught, what="the reason")
+    assert not uncaught
+    form.close()
+
+
+def test_a_double_click_and_a_held_key_confirm_nothing(tmp_path: Path) -> None:
+    told = on_page(
+        tmp_path,
+        """
+        const { ResumeButton } = await import("./resume.js");
+        let done = 0;
+        const made = new ResumeButton("Delete", () => (done += 1));
+        const { button } = made;
+        const click = (detail) => button.emit("click", { detail });
+        const seen = [];
+        click(1), click(2), click(3);
+        seen.push([button.textContent, done]);
+        let kept = 0;
+        button.emit("keydown", { key: "Enter", repeat: true, preventDefault: () => (kept += 1) });
+        button.emit("keydown", { key: "Enter", repeat: false, preventDefault: () => (kept += 1) });
+        seen.push([button.textContent, kept]);
+        click(1);
+        seen.push([button.textContent, done]);
+        click(1), click(0);
+        tell([...seen, [button.textContent, done]]);""",
+    )
+    assert told == [
+        ["Press again: delete", 0],
+        ["Press again: delete", 1],
+        ["Delete", 1],
+        ["Delete", 2],
+    ]
