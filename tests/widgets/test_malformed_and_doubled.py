@@ -11,7 +11,17 @@ import pytest
 
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
-from workbench_widgets import Checkpoints, Compare, Launcher, QueuePanel, RunDashboard
+from workbench_widgets import (
+    Checkpoints,
+    Compare,
+    Export,
+    Launcher,
+    QueuePanel,
+    RunDashboard,
+    Runs,
+    ScalingStudy,
+    Sweep,
+)
 from workbench_widgets.launch.folders import listing
 from workbench_widgets.launch.launcher import _DOUBLE_CLICK_SECONDS
 
@@ -57,6 +67,10 @@ def test_the_text_of_one_selected_run_claims_nothing_of_a_loss(tmp_path: Path) -
     ended_run(tmp_path, "a")
     compare = Compare(store=tmp_path, runs=["a"])
     assert repr(compare).splitlines() == [f"Compare: 1 runs of {tmp_path}, 1 selected", "  a"]
+    SampleRun(tmp_path, "b").write(0)
+    SampleRun(tmp_path, "c").write(0)
+    compare.pick(["b", "c"])
+    assert repr(compare).splitlines()[1:] == ["  b", "  c"]
     compare.close()
 
 
@@ -67,6 +81,35 @@ def test_a_file_picker_shows_the_root_where_a_folder_cannot_be(tmp_path: Path) -
     assert [entry["name"] for entry in shown["entries"]] == ["loop", "train.py"]
     assert not shown["problem"]
     assert listing("loop", root=tmp_path)["folder"] in {"", "loop"}
+
+
+@pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf"), "1", None])
+def test_a_pause_between_two_readings_that_cannot_be_is_refused(
+    tmp_path: Path, seconds: Any
+) -> None:
+    run = ended_run(tmp_path, "a")
+    for kind in (Runs, QueuePanel, Sweep):
+        with pytest.raises(ValueError, match=r"^refresh_seconds=.*: give 0.2 to 86,400"):
+            kind(store=tmp_path, refresh_seconds=seconds)
+    for kind in (RunDashboard, Checkpoints):
+        with pytest.raises(ValueError, match=r"^refresh_seconds=.*: give 0.2 to 60"):
+            kind(run, refresh_seconds=seconds)
+
+
+def test_a_study_takes_sizes_as_scale_does(tmp_path: Path) -> None:
+    study = ScalingStudy(sizes=[1, 2], to=(4, 8), store=tmp_path)
+    assert (study.fields["sizes"], study.fields["to"]) == ("1,2", "4,8")
+    study.close()
+
+
+def test_an_unknown_engine_is_refused_in_words(tmp_path: Path) -> None:
+    for engine in ("k8s", None):
+        with pytest.raises(wb.UnknownNameError, match="slurm"):
+            Export("gpt", store=tmp_path, engine=engine)
+    face = Export("gpt", store=tmp_path)
+    face._on_message(face, {"type": "change", "changes": {"engine": "slurmm"}}, [])
+    assert "slurm" in face.problem["message"]
+    face.close()
 
 
 def test_a_button_of_a_queue_whose_store_has_gone_says_so(

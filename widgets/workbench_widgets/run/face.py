@@ -135,11 +135,11 @@ def handle_of(run: Any) -> Any:
     return wb.attach(run) if isinstance(run, str | Path) else run
 
 
-def check_transport(transport: str, refresh_seconds: float) -> None:
+def check_transport(transport: str, refresh_seconds: Any) -> None:
     """Refuse what cannot be. Raises ValueError: an option out of its range."""
     if transport not in _TRANSPORTS:
         raise ValueError(f"transport={transport!r}: choose one of {', '.join(_TRANSPORTS)}")
-    if not 0.2 <= refresh_seconds <= 60:
+    if not (isinstance(refresh_seconds, int | float) and 0.2 <= refresh_seconds <= 60):
         raise ValueError(f"refresh_seconds={refresh_seconds!r}: give 0.2 to 60")
 
 

@@ -267,7 +267,7 @@ class Compare(Face):
             f"Compare: {len(self.rows)} runs of {self.store.root}, {len(self.picked)} selected"
         ]
         target: Any = self.comparison.get("reach")
-        if target is None:  # fewer than two are selected, or they cannot be compared
+        if target is None or target["loss"] is None:  # nothing is set beside, or nothing has a loss
             problem = self.comparison.get("problem", "")
             selected = [f"  {run}" for run in self.picked]
             return "\n".join(filter(None, [*lines, *selected, problem]))
