@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from workbench_widgets import (
     ScalingStudy,
     Sweep,
 )
+from workbench_widgets.answering import DOUBLE_CLICK_SECONDS
 from workbench_widgets.launch.folders import listing
-from workbench_widgets.launch.launcher import _DOUBLE_CLICK_SECONDS
+from workbench_widgets.launch.script_note import ScriptNote
 
 import workbench as wb
 from tests.conftest import until
@@ -158,10 +160,79 @@ def test_a_double_click_is_one_launch_even_where_launching_is_quick(
     click()
     click()
     assert len(launched) == 1
-    time.sleep(_DOUBLE_CLICK_SECONDS)
+    time.sleep(DOUBLE_CLICK_SECONDS)
     click()
     until(lambda: len(launched) == 2, what="the launch that was asked for later")
     form.close()
+
+
+class HeldNote(ScriptNote):
+    """Works until it is stopped."""
+
+    def offered(self, request: wb.Request) -> bool:
+        return request is not None
+
+    def work(self, request: wb.Request, on_progress: Callable[[str], None]) -> str:
+        while True:
+            on_progress(f"working on {request.name}")
+            time.sleep(0.01)
+
+
+def test_a_double_click_does_not_stop_what_it_has_begun(tmp_path: Path) -> None:
+    note = HeldNote("Hold", "pause", "Press.")
+    note.show(wb.request("gpt", cpu=True, processes=1, store=tmp_path))
+    note.button.click()
+    note.button.click()
+    assert note.running
+    assert not note._stop.is_set()
+    time.sleep(DOUBLE_CLICK_SECONDS)
+    note.button.click()
+    until(lambda: not note.running, what="the end of the work")
+    assert "Stopped" in note.line.value
+    note.close()
+
+
+def test_a_double_click_is_one_trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    face = RunDashboard(ended_run(tmp_path, "a"))
+    begun, release = list[Any](), threading.Event()
+
+    def profile(run: Any, _send: object) -> None:
+        begun.append(run)
+        release.wait(60)
+
+    monkeypatch.setattr("workbench.pages.actions.profile", profile)
+    first = threading.Thread(target=face._profile, args=({},))
+    first.start()
+    until(lambda: begun, what="the first trace")
+    face._profile({})
+    release.set()
+    first.join()
+    assert len(begun) == 1
+    face.close()
+
+
+def test_a_double_click_on_a_row_of_the_queue_is_one_press(tmp_path: Path) -> None:
+    """After the first the next run stands there: it was not what was pressed."""
+    told = on_page(
+        tmp_path,
+        """
+        globalThis.MutationObserver = globalThis.ResizeObserver = class { observe() {} disconnect() {} };
+        globalThis.matchMedia = () => ({ matches: false, addEventListener() {}, removeEventListener() {} });
+        const { mount } = await import("./queue.js");
+        const job = (run, position) => ({ run, position, priority: 0, devices: [], devices_wanted: 1 });
+        const shown = { state: "paused", devices: [], jobs: [job("a", 1), job("b", 2)] };
+        const sent = [];
+        const model = { get: (name) => ({ shown, problem: "" })[name], on() {}, off() {}, send: (message) => sent.push([message.type, message.run]) };
+        const root = new Node("root");
+        mount(root, { model, config: {} });
+        const all = (node) => [node, ...node.children.flatMap((one) => (one.children ? all(one) : []))];
+        const [first, second] = all(root).filter((one) => one.textContent === "Drop" && one.tag === "button");
+        first.emit("click", { detail: 1 });
+        second.emit("click", { detail: 2 });
+        second.emit("click", { detail: 0 });
+        tell(sent);""",
+    )
+    assert told == [["drop", "a"], ["drop", "b"]]
 
 
 def test_a_run_that_was_deleted_meanwhile_is_not_resumed_and_that_is_said(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import threading
-import time
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +17,7 @@ from workbench.launching.prepare.accelerate_config import CPU_RANKS
 from workbench.launching.resume.settings import settings_of
 from workbench.store.layout import RunPaths
 from workbench.units import format_bytes
-from workbench_widgets.answering import in_background
+from workbench_widgets.answering import Presses, in_background
 from workbench_widgets.control_tree import ControlBox
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
@@ -33,7 +31,6 @@ from workbench_widgets.strategy.picker import StrategyPicker
 from workbench_widgets.strategy.preview import Look
 
 _OPTIONS = ("store", "target", "arguments", "strategy", "processes", "goal", "cpu", "name", "warm")
-_DOUBLE_CLICK_SECONDS = 0.6  # a launch may be over before the second of two clicks
 _SHIM = "\0cpu_ranks.py\n"  # stands for the file's text, which travels once
 
 
@@ -86,10 +83,9 @@ class Launcher(ControlBox):
     """
 
     run = traitlets.Any(None, allow_none=True)
-    _clicked_at = -math.inf
 
     def __init__(self, *, store: str | Path | None = None, **options: Any) -> None:
-        self._launching = threading.Lock()
+        self._launching, self._presses = threading.Lock(), Presses()
         refuse_unknown("Launcher", options, _OPTIONS)
         self.store = Path(wb.Store(store).root)
         self.fields = LaunchForm(**{**options, "store": self.store})
@@ -196,8 +192,7 @@ class Launcher(ControlBox):
 
     def _on_click(self, _button: object) -> None:
         """Runs in the kernel's main thread or in a subshell, so it only hands over."""
-        before, self._clicked_at = self._clicked_at, time.monotonic()
-        if self._clicked_at - before > _DOUBLE_CLICK_SECONDS:
+        if self._presses.is_another():
             in_background(self._launch_once, "workbench-launch")
 
     def _launch_once(self) -> None:

@@ -29,7 +29,7 @@ class RunFace(Face):
     def __init__(self, run: Any, config: dict[str, Any]) -> None:
         self.run = run
         self._paths = RunPaths(Path(run.directory))
-        self._resuming = threading.Lock()
+        self._resuming, self._profiling = threading.Lock(), threading.Lock()
         self._pusher = SnapshotPusher(run, self._push)
         super().__init__(config)
 
@@ -114,7 +114,12 @@ class RunFace(Face):
 
     def _profile(self, _message: dict[str, Any]) -> None:
         """Trace the next steps, and say in a sentence what came of it."""
-        actions.profile(self.run, self.send)
+        if not self._profiling.acquire(blocking=False):
+            return  # a double click is one trace
+        try:
+            actions.profile(self.run, self.send)
+        finally:
+            self._profiling.release()
 
     def _steer(self, message: dict[str, Any]) -> None:
         """Ask the training for something, and say in a sentence what came of it."""
