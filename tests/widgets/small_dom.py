@@ -33,7 +33,11 @@ class Node {
   toggleAttribute() {}
   addEventListener(name, call) { (this.heard[name] ??= []).push(call); }
   removeEventListener(name, call) { this.heard[name] = (this.heard[name] ?? []).filter((one) => one !== call); }
-  emit(name, event = {}) { for (const call of [...(this.heard[name] ?? [])]) call({ target: this, preventDefault() {}, ...event }); }
+  emit(name, event = {}) {
+    let ended = false;
+    const own = { target: this, preventDefault() {}, stopImmediatePropagation: () => (ended = true), ...event };
+    for (const call of [...(this.heard[name] ?? [])]) if (!ended) call(own);
+  }
   focus() { document.activeElement = this; }
   contains(other) { return this === other || this.children.some((one) => one instanceof Node && one.contains(other)); }
   scrollIntoView() {}

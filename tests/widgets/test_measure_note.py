@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 pytest.importorskip("torch")
 
 from workbench_widgets import Launcher
+from workbench_widgets.answering import DOUBLE_CLICK_SECONDS
 from workbench_widgets.launch.script_notes import MEASURE
 
 import workbench as wb
@@ -45,6 +47,7 @@ def test_a_script_is_measured_or_stopped_by_clicks(store: Path) -> None:
     note.button.click()
     until(lambda: "starting" in note.line.value, "the first run")
     assert note.button.description == "Stop"
+    time.sleep(DOUBLE_CLICK_SECONDS)
     note.button.click()
     until(lambda: not note.running, "the end of the measurement", seconds=60)
     assert "nothing was kept" in note.line.value

@@ -188,6 +188,10 @@ def test_use_sets_the_launch_form_and_says_what_this_host_lacks(tmp_path: Path) 
     if not wb.detect_host().gpus:
         assert "This host has no GPU" in planner.handed["says"]
         assert used.offer.provider in planner.handed["says"]
+    launcher.fields.arguments.value = "--steps '3"
+    planner._on_message(planner, {"type": "use"}, [])
+    assert "The recipe's arguments are unchanged." in planner.handed["says"]
+    assert "No closing quotation" in planner.handed["says"]
     launcher.close()
     planner.close()
 
@@ -294,6 +298,9 @@ def test_refresh_asks_every_provider_and_searches_again(
 def test_nonsense_messages_are_left_alone(planner: Planner) -> None:
     before = planner.figure["kept"]
     for message in ("text", None, {"type": "pick"}, {"type": "pick", "at": "0"}, {"type": "what"}):
+        planner._on_message(planner, message, [])
+    for position in (-1, 10**9, 2.5, None):
+        message = {"type": "pick", "at": position, "set": planner.points["set"]}
         planner._on_message(planner, message, [])
     move(planner, unknown=3, __class__="x")
     assert planner.figure["kept"] == before

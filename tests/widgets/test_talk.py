@@ -63,6 +63,7 @@ def test_what_it_refuses(tmp_path: Path) -> None:
         ({"temperature": -1}, "temperature must be at least 0"),
         ({"max_tokens": 0}, "max_tokens"),
         ({"beams": 2}, "beams"),
+        ({"prompt": "b"}, "prompt"),
     ):
         widget._on_message(widget, {"type": "ask", "prompt": "a", "settings": settings}, None)
         assert widget.shown["state"] == "failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from workbench_widgets import Launcher
+from workbench_widgets.answering import DOUBLE_CLICK_SECONDS
 from workbench_widgets.launch.script_note import ScriptNote
 from workbench_widgets.launch.script_notes import VERIFY
 
@@ -51,6 +53,7 @@ def test_a_click_names_what_is_wrong_and_another_one_stops(store: Path, tmp_path
     note = form.verify_note
     note.button.click()
     until(lambda: "starting" in note.line.value, "the first run")
+    time.sleep(DOUBLE_CLICK_SECONDS)
     note.button.click()
     until(lambda: not note.running, "the end", seconds=60)
     assert "nothing was kept" in note.line.value

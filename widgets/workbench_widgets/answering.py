@@ -3,13 +3,31 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
 _WITHOUT_CODE: ContextVar[bool] = ContextVar("without_code", default=False)
+
+
+DOUBLE_CLICK_SECONDS = 0.6
+"""What the first of two clicks began may be over, or stop at the second: that one is no other."""
+
+
+class Presses:
+    """The presses of one button."""
+
+    def __init__(self) -> None:
+        self._last = -math.inf
+
+    def is_another(self) -> bool:
+        """Note a press; False: the second of a double click, or of a key that is held down."""
+        before, self._last = self._last, time.monotonic()
+        return self._last - before > DOUBLE_CLICK_SECONDS
 
 
 def _marimo() -> Any:

@@ -6,10 +6,21 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from typing import Any
 
 from workbench.pages.pauses import pause_seconds
 from workbench_widgets.face import Face
 from workbench_widgets.presence import Presence
+
+_RANGE_SECONDS = (0.2, 86_400)
+
+
+def check_pause(refresh_seconds: Any) -> None:
+    """Refuse a pause that cannot be. Raises ValueError: no number, or out of its range."""
+    least, most = _RANGE_SECONDS
+    is_number = isinstance(refresh_seconds, int | float)
+    if not (is_number and least <= refresh_seconds <= most):
+        raise ValueError(f"refresh_seconds={refresh_seconds!r}: give {least} to {most:,}")
 
 
 class StoreFace(Face):

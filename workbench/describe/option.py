@@ -10,7 +10,7 @@ import functools
 import shlex
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, TypeVar, cast
 
@@ -254,10 +254,10 @@ def shell_words(command: str | None) -> tuple[str, ...]:
 def text_of(value: Any) -> str:
     """A value as the command line takes it.
 
-    >>> text_of(("optimizer", "parameters")), text_of(2)
-    ('optimizer,parameters', '2')
+    >>> text_of(("optimizer", "parameters")), text_of([1, 2]), text_of(2)
+    ('optimizer,parameters', '1,2', '2')
     """
-    parts = cast("tuple[Any, ...]", value if isinstance(value, tuple) else (value,))
+    parts = cast("Sequence[Any]", value if isinstance(value, tuple | list) else (value,))
     return ",".join(map(str, parts))
 
 

@@ -6,10 +6,11 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.describe.checks import require_choice
 from workbench.describe.option import declared
 from workbench.engines.export_request import ExportRequest
 from workbench.engines.limits import ABSENT
-from workbench.engines.refusals import RENTING
+from workbench.engines.refusals import ENGINES, RENTING
 from workbench_widgets.form import Form
 
 RENAMED = {"checkpoints": "checkpoint_uri"}
@@ -56,8 +57,10 @@ class ExportChoice(Form):
         """As the engines' package takes it.
 
         Raises:
+            UnknownNameError: there is no such engine.
             ValueError: the arguments have an open quote, or a value is not allowed.
         """
+        require_choice("engine", self["engine"], ENGINES)
         away = self.hidden()
         options = {
             RENAMED.get(name, name): self[name]

@@ -20,7 +20,10 @@ def listing(folder: str, endings: Collection[str] = (), root: Path | None = None
         root: Default: the working directory.
     """
     root = (root or Path.cwd()).resolve()
-    place = (root / folder).resolve()
+    try:
+        place = (root / folder).resolve()
+    except (OSError, ValueError, RuntimeError):  # a zero byte; links that lead to themselves
+        place = root
     if not place.is_relative_to(root):
         place = root
     relative = "" if place == root else place.relative_to(root).as_posix()
@@ -33,7 +36,9 @@ def listing(folder: str, endings: Collection[str] = (), root: Path | None = None
     try:
         with os.scandir(place) as entries:
             rows = [
-                (not entry.is_dir(), entry.name) for entry in entries if _is_shown(entry, endings)
+                (not _is_folder(entry), entry.name)
+                for entry in entries
+                if _is_shown(entry, endings)
             ]
     except OSError as error:
         return {**answer, "entries": [], "problem": f"{relative or root}: {error.strerror}."}
@@ -47,4 +52,11 @@ def listing(folder: str, endings: Collection[str] = (), root: Path | None = None
 def _is_shown(entry: os.DirEntry[str], endings: Collection[str]) -> bool:
     if entry.name.startswith(".") or entry.name in _HIDDEN:
         return False
-    return entry.is_dir() or not endings or Path(entry.name).suffix in endings
+    return _is_folder(entry) or not endings or Path(entry.name).suffix in endings
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that leads to itself
+        return False

@@ -17,7 +17,7 @@ from workbench.launching.prepare.accelerate_config import CPU_RANKS
 from workbench.launching.resume.settings import settings_of
 from workbench.store.layout import RunPaths
 from workbench.units import format_bytes
-from workbench_widgets.answering import in_background
+from workbench_widgets.answering import Presses, in_background
 from workbench_widgets.control_tree import ControlBox
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
@@ -85,7 +85,7 @@ class Launcher(ControlBox):
     run = traitlets.Any(None, allow_none=True)
 
     def __init__(self, *, store: str | Path | None = None, **options: Any) -> None:
-        self._launching = threading.Lock()
+        self._launching, self._presses = threading.Lock(), Presses()
         refuse_unknown("Launcher", options, _OPTIONS)
         self.store = Path(wb.Store(store).root)
         self.fields = LaunchForm(**{**options, "store": self.store})
@@ -192,7 +192,8 @@ class Launcher(ControlBox):
 
     def _on_click(self, _button: object) -> None:
         """Runs in the kernel's main thread or in a subshell, so it only hands over."""
-        in_background(self._launch_once, "workbench-launch")
+        if self._presses.is_another():
+            in_background(self._launch_once, "workbench-launch")
 
     def _launch_once(self) -> None:
         if not self._launching.acquire(blocking=False):

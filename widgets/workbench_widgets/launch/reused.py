@@ -151,8 +151,8 @@ class ReusedRun(widgets.HBox):
         if settings is None or strategy is None or self.button.disabled:
             return
         self.button.disabled = True  # a double click is one resumption
-        run = wb.attach(settings.run.run, settings.paths.directory.parent)
         try:
+            run = wb.attach(settings.run.run, settings.paths.directory.parent)
             resumed = run.resume(**self._keywords(settings, strategy))
         except Exception as error:  # noqa: BLE001 - whatever it is, the form has to say it
             self._say(f"Not resumed: {sentence(error)}")

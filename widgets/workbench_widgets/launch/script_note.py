@@ -10,6 +10,7 @@ import ipywidgets as widgets
 import workbench as wb
 from workbench.errors import sentence
 from workbench.launching.prepare.targets import MODULE
+from workbench_widgets.answering import Presses
 
 
 class _StoppedError(Exception):
@@ -34,7 +35,7 @@ class ScriptNote(widgets.HBox):
         self._request: wb.Request | None = None
         self._latest: wb.Request | None = None
         self._thread: threading.Thread | None = None
-        self._stop = threading.Event()
+        self._stop, self._presses = threading.Event(), Presses()
         self.button = widgets.Button(description=name, icon=icon)
         self.line = widgets.Label(offer)
         self.line.add_class("wb-hint")
@@ -46,7 +47,8 @@ class ScriptNote(widgets.HBox):
     @property
     def running(self) -> bool:
         """Whether the script is being run for it."""
-        return self._thread is not None and self._thread.is_alive()
+        thread = self._thread  # it takes itself away when it has ended
+        return thread is not None and thread.is_alive()
 
     def show(self, request: wb.Request | None) -> None:
         """Offer it for what `request` would start, where that makes sense."""
@@ -86,6 +88,8 @@ class ScriptNote(widgets.HBox):
         return target(request)
 
     def _on_click(self, _button: object) -> None:
+        if not self._presses.is_another():
+            return
         if self.running:
             self._stop.set()
         else:

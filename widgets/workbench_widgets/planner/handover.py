@@ -68,7 +68,10 @@ def _set(plan: Plan, launcher: Launcher) -> str:
     flags = _flags(plan, launcher)
     if not flags:
         return f"{sentence}. Set batch and precision in the script: see the settings."
-    launcher.fields.arguments.set(flags)
+    try:
+        launcher.fields.arguments.set(flags)
+    except wb.UsageError as error:  # what is typed there cannot be read
+        return f"{sentence}. The recipe's arguments are unchanged. {error}"
     return f"{sentence}, {' '.join(map(' '.join, flags.items()))}; the recipe uses its own model."
 
 

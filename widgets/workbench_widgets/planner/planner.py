@@ -269,9 +269,11 @@ class Planner(Calculator):
             self._search.ask(self.choice.question())
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
-        if kind == "pick" and isinstance(message.get("at"), int):
-            if message.get("set") == self._sets:
-                self.pick(message["at"])
+        if kind == "pick":
+            position = message.get("at")
+            is_there = isinstance(position, int) and 0 <= position < len(self.plans or ())
+            if is_there and message.get("set") == self._sets:
+                self.pick(position)
         elif kind == "use" and self.plan is not None:
             self.use()
         elif kind == "refresh":

@@ -13,7 +13,7 @@ from workbench.errors import sentence
 from workbench.queueing import Queue
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_extra
-from workbench_widgets.rereading import StoreFace
+from workbench_widgets.rereading import StoreFace, check_pause
 
 
 class QueuePanel(StoreFace):
@@ -25,6 +25,7 @@ class QueuePanel(StoreFace):
 
     Raises:
         TypeError: an unknown option.
+        ValueError: an option out of its range.
     """
 
     _unread = False
@@ -39,6 +40,7 @@ class QueuePanel(StoreFace):
         **unknown: object,
     ) -> None:
         refuse_extra(QueuePanel, unknown)
+        check_pause(refresh_seconds)
         self.queue = Queue(store)
         self._acting = threading.Lock()
         config = store_config(Path(wb.Store(store).root), face="queue.js")
@@ -78,10 +80,10 @@ class QueuePanel(StoreFace):
                 elif kind == "start":
                     self.queue.start()
             except Exception as error:  # noqa: BLE001 - whatever it is, the panel has to say it
-                self.problem = sentence(error)
+                self._unread, self.problem = False, sentence(error)
             else:
                 self.problem = ""
-            self.refresh()
+            self.reread()
 
     def __repr__(self) -> str:
         device_lines = [

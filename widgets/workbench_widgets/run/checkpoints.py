@@ -8,14 +8,14 @@ from typing import Any
 from workbench.store.files import read_json
 from workbench.units import format_bytes
 from workbench_widgets.options import refuse_extra
-from workbench_widgets.run.face import RunFace, check_transport, run_config
+from workbench_widgets.run.face import RunFace, check_transport, handle_of, run_config
 
 
 class Checkpoints(RunFace):
     """The table of a run's checkpoints: step, size, verified or not, *Resume from here*.
 
     Args:
-        run: A ``Run`` from ``wb.launch`` or ``wb.attach``.
+        run: A ``Run`` from ``wb.launch`` or ``wb.attach``, or its name.
         transport: As for `RunDashboard`.
         refresh_seconds: Time between two readings of ``view.json``.
 
@@ -34,6 +34,7 @@ class Checkpoints(RunFace):
     ) -> None:
         refuse_extra(Checkpoints, unknown)
         check_transport(transport, refresh_seconds)
+        run = handle_of(run)
         refresh_ms = round(refresh_seconds * 1000)
         config = run_config(
             run, face="checkpoints.js", transport=transport, refresh_ms=refresh_ms, smoothing=0

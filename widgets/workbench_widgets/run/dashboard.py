@@ -6,12 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import workbench as wb
 from workbench.observe.current_view import current_view
 from workbench.store.layout import RunPaths
 from workbench.store.status import read_status
 from workbench_widgets.options import refuse_extra
-from workbench_widgets.run.face import RunFace, check_transport, run_config
+from workbench_widgets.run.face import RunFace, check_transport, handle_of, run_config
 
 
 class RunDashboard(RunFace):
@@ -43,7 +42,7 @@ class RunDashboard(RunFace):
         check_transport(transport, refresh_seconds)
         if not 0 <= smoothing <= 0.98:
             raise ValueError(f"smoothing={smoothing!r}: give 0 (raw) to 0.98")
-        run = wb.attach(run) if isinstance(run, str) else run
+        run = handle_of(run)
         config = run_config(
             run,
             face="run_dashboard.js",

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import workbench as wb
 from workbench.pages import actions
 from workbench.pages.file_parts import file_part
 from workbench.pages.questions import QUESTIONS, answer, status_message
@@ -28,7 +29,7 @@ class RunFace(Face):
     def __init__(self, run: Any, config: dict[str, Any]) -> None:
         self.run = run
         self._paths = RunPaths(Path(run.directory))
-        self._resuming = threading.Lock()
+        self._resuming, self._profiling = threading.Lock(), threading.Lock()
         self._pusher = SnapshotPusher(run, self._push)
         super().__init__(config)
 
@@ -113,7 +114,12 @@ class RunFace(Face):
 
     def _profile(self, _message: dict[str, Any]) -> None:
         """Trace the next steps, and say in a sentence what came of it."""
-        actions.profile(self.run, self.send)
+        if not self._profiling.acquire(blocking=False):
+            return  # a double click is one trace
+        try:
+            actions.profile(self.run, self.send)
+        finally:
+            self._profiling.release()
 
     def _steer(self, message: dict[str, Any]) -> None:
         """Ask the training for something, and say in a sentence what came of it."""
@@ -129,11 +135,16 @@ class RunFace(Face):
         show(self._repr_mimebundle_(), self.config)
 
 
-def check_transport(transport: str, refresh_seconds: float) -> None:
+def handle_of(run: Any) -> Any:
+    """The run itself, or the one of this name. Raises RunNotFoundError: there is none."""
+    return wb.attach(run) if isinstance(run, str | Path) else run
+
+
+def check_transport(transport: str, refresh_seconds: Any) -> None:
     """Refuse what cannot be. Raises ValueError: an option out of its range."""
     if transport not in _TRANSPORTS:
         raise ValueError(f"transport={transport!r}: choose one of {', '.join(_TRANSPORTS)}")
-    if not 0.2 <= refresh_seconds <= 60:
+    if not (isinstance(refresh_seconds, int | float) and 0.2 <= refresh_seconds <= 60):
         raise ValueError(f"refresh_seconds={refresh_seconds!r}: give 0.2 to 60")
 
 

@@ -18,7 +18,7 @@ from workbench.errors import sentence
 from workbench.store.layout import RunPaths
 from workbench_widgets.face import Face
 from workbench_widgets.options import refuse_extra
-from workbench_widgets.run.face import run_config
+from workbench_widgets.run.face import handle_of, run_config
 
 
 class Profile(Face):
@@ -47,7 +47,7 @@ class Profile(Face):
     ) -> None:
         refuse_extra(Profile, unknown)
         tracing.request_text(2, steps)  # refuses a number that cannot be
-        self.run = wb.attach(run) if isinstance(run, str) else run
+        self.run = handle_of(run)
         self._steps, self._memory = steps, memory
         self._tracing = threading.Lock()
         config = run_config(

@@ -1,6 +1,6 @@
 // @ts-check
-/** The question of a button that acts at its second press. It has no time limit: Escape, or moving the focus
- * away, takes it back. Screen readers hear both. */
+/** The question of a button that acts at its second press, which a double click is not. It has no time limit:
+ * Escape, or moving the focus away, takes it back. Screen readers hear both. */
 
 import { element, focusedElement, setText } from "./dom.js";
 
@@ -11,7 +11,10 @@ export class Confirmation {
     this.changed = changed;
     this.armed = false;
     this.spoken = element("span", { class: "wb-spoken", "aria-live": "polite" });
+    // A double click, and a key that is held down, are one press: nothing was read between the two.
+    button.addEventListener("click", (event) => event.detail > 1 && event.stopImmediatePropagation(), true);
     button.addEventListener("keydown", (event) => {
+      if (event.repeat) event.preventDefault();
       if (event.key !== "Escape" || !this.armed) return;
       event.preventDefault();
       event.stopPropagation(); // in JupyterLab it would also leave the output

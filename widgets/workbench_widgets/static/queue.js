@@ -72,7 +72,8 @@ class QueueTable {
     const button = (/** @type {string} */ text, /** @type {string} */ label, /** @type {any} */ message, off = false) => {
       const made = element("button", { type: "button", class: "wb-button", "aria-label": `${label} ${job.run}`, title: label }, text);
       if (off || job.starting) made.setAttribute("disabled", "");
-      made.addEventListener("click", () => this.model.send({ run: job.run, ...message }));
+      // The second of a double click would meet the run that has moved here meanwhile.
+      made.addEventListener("click", (event) => event.detail > 1 || this.model.send({ run: job.run, ...message }));
       return made;
     };
     const actions = element("td", { class: "wb-actions" }, element("div", {},

@@ -59,7 +59,7 @@ export class Form {
       setText(this.ask, "Checking …");
       this.model.send({ type: "check", values: this.values() });
     });
-    this.go.addEventListener("click", () => this.model.send({ type: "start", values: this.values() }));
+    this.go.addEventListener("click", (event) => event.detail > 1 || this.model.send({ type: "start", values: this.values() }));
     this.draw();
   }
 

@@ -258,7 +258,7 @@ class Compare(Face):
     def _listed_run(self, message: dict[str, Any]) -> str:
         """Only what the table shows can be acted on."""
         run = message.get("run")
-        if run not in {row["run"] for row in self.rows}:
+        if not isinstance(run, str) or run not in {row["run"] for row in self.rows}:
             raise wb.RunNotFoundError(f"No run {run!r} is listed.")
         return str(run)
 
@@ -266,7 +266,11 @@ class Compare(Face):
         lines = [
             f"Compare: {len(self.rows)} runs of {self.store.root}, {len(self.picked)} selected"
         ]
-        target: Any = self.comparison.get("reach", {"loss": None, "runs": {}})
+        target: Any = self.comparison.get("reach")
+        if target is None or target["loss"] is None:  # nothing is set beside, or nothing has a loss
+            problem = self.comparison.get("problem", "")
+            selected = [f"  {run}" for run in self.picked]
+            return "\n".join(filter(None, [*lines, *selected, problem]))
         for run in self.picked:
             reached = target["runs"].get(run)
             step = "never" if not reached else f"at step {reached['step']}"

@@ -15,7 +15,7 @@ from workbench.pages import actions
 from workbench.pages.run_rows import read_table, series_message
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_extra
-from workbench_widgets.rereading import StoreFace
+from workbench_widgets.rereading import StoreFace, check_pause
 
 _OPENED = "run_dashboard.js"
 
@@ -29,6 +29,7 @@ class Runs(StoreFace):
 
     Raises:
         TypeError: an unknown option.
+        ValueError: an option out of its range.
     """
 
     rows = traitlets.List().tag(sync=True)
@@ -45,6 +46,7 @@ class Runs(StoreFace):
         **unknown: object,
     ) -> None:
         refuse_extra(Runs, unknown)
+        check_pause(refresh_seconds)
         self.store = Path(wb.Store(store).root)
         opens = None if _openable else _OPENED  # Open shows it below the table
         config = store_config(self.store, face="runs.js", openable=_openable, opens=opens)

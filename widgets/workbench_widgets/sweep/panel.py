@@ -20,7 +20,7 @@ from workbench.sweeping.plan import labels
 from workbench.sweeping.prepared import PreparedSweep
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_unknown
-from workbench_widgets.rereading import StoreFace
+from workbench_widgets.rereading import StoreFace, check_pause
 from workbench_widgets.sweep import form
 
 _FORM = ("target", "arguments", *form.FIELDS)
@@ -46,6 +46,7 @@ class Sweep(StoreFace):
     Raises:
         TypeError: an unknown option.
         UsageError: `open` names no sweep of the store.
+        ValueError: an option out of its range.
     """
 
     _unread: dict[str, Any] | None = None  # what was said of sweeps that could not be read
@@ -65,6 +66,7 @@ class Sweep(StoreFace):
         **launch: Any,
     ) -> None:
         refuse_unknown("Sweep", launch, ("store", "open", "refresh_seconds", *_LAUNCH_NAMES))
+        check_pause(refresh_seconds)
         self.store = Path(wb.Store(store).root)
         self._launch = launch
         self._working = threading.RLock()

@@ -27,6 +27,7 @@ from workbench.trained_model.source import trained_model
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_extra
+from workbench_widgets.run.face import handle_of
 
 _LEAST_SECONDS = 0.1  # between two updates of the page
 _TITLES = {TRAINED: "Trained", BASE: "Base"}
@@ -36,7 +37,7 @@ class Talk(Face):
     """A prompt, the base's and the trained answer side by side as they come, and *Stop*.
 
     Args:
-        run: A ``Run`` from ``wb.launch`` or ``wb.attach``.
+        run: A ``Run`` from ``wb.launch`` or ``wb.attach``, or its name.
         checkpoint: Name or path; default the newest whole one.
         step: The checkpoint of this step, instead of its name.
         base: Folder or hub name of the base model, where the run does not say it.
@@ -62,8 +63,8 @@ class Talk(Face):
         **unknown: object,
     ) -> None:
         refuse_extra(Talk, unknown)
-        self.run = run
-        paths = RunPaths(Path(run.directory))
+        self.run = handle_of(run)
+        paths = RunPaths(Path(self.run.directory))
         self.model = trained_model(paths, checkpoint, step=step, base=base)
         self._sides = sides_of(self.model)
         self._busy = threading.Lock()
@@ -80,7 +81,7 @@ class Talk(Face):
         }
         super().__init__(store_config(paths.directory.parent, face="talk.js"), shown=document)
 
-    def ask(self, prompt: str, **sampling: Any) -> None:
+    def ask(self, prompt: str, /, **sampling: Any) -> None:
         """Answer in the background; nothing happens while an answer is under way.
 
         `sampling` are fields of `Sampling`: max_tokens, temperature, top_k, seed, raw.
