@@ -56,7 +56,7 @@ def test_the_file_is_followed_and_the_options_count_before_it(
 
 @pytest.mark.parametrize("line", ["axolotl train $1", "tune run full --config llama3_2/1B_full"])
 def test_a_file_that_is_not_here_is_named(tmp_path: Path, line: str) -> None:
-    with pytest.raises(wb.UsageError, match=r"which is no file in .* Give that file: --config"):
+    with pytest.raises(wb.UsageError, match=r"which is not a file in .* Give that file: --config"):
         read(tmp_path, "train.sh", line)
 
 

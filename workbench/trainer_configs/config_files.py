@@ -103,7 +103,7 @@ def _named_file(path: Path, training: Training) -> Path | None:
         return file if is_file else None
     copied = f" (tune cp {training.config} FILE.yaml writes one of torchtune's)"
     raise UsageError(
-        f"{path} starts {training.script} with {training.config}, which is no file in "
+        f"{path} starts {training.script} with {training.config}, which is not a file in "
         f"{path.parent.absolute()} or a folder above it"
         f"{copied if training.trainer == 'torchtune' else ''}. Give that file: --config FILE."
     )

@@ -238,7 +238,7 @@ def _records(reader: Any, skipped: Collection[int], before: int) -> Iterator[Row
         names = [name.strip() for name in next(reader, list[str]())]
     except csv.Error as error:
         raise UsageError(
-            f"The header of the CSV cannot be read ({error}). Write it anew."
+            f"The header of the CSV cannot be read ({error}). Write it again."
         ) from error
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
