@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from importlib.util import find_spec
 from pathlib import Path
@@ -152,6 +153,25 @@ def test_what_is_missing_is_told_before_the_start(
 ) -> None:
     with pytest.raises(ValueError, match=said):
         wb.request("finetune", [*own, *words], processes=2, cpu=True)
+
+
+def test_weights_that_are_not_whole_are_told_before_the_start(own: tuple[str, ...]) -> None:
+    folder = Path(own[1])
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    shards = [folder / f"model-{number}-of-2.safetensors" for number in (1, 2)]
+    weights = whole.read_bytes()
+    shards[0].write_bytes(weights)
+    index.write_text(json.dumps({"weight_map": {"a": shards[0].name, "b": shards[1].name}}))
+    for name, content, said in (
+        (whole, weights[:-10], r"model\.safetensors has [\d,]+ bytes instead of .* hf download"),
+        (whole, b"version https://git-lfs.github.com/spec/v1\n", "git lfs pull"),
+        (whole, None, r"model-2-of-2\.safetensors is missing\. Copy the folder again"),
+        (shards[1], weights[:100], r"model-2-of-2\.safetensors is cut short"),
+        (index, b"{", r"index\.json cannot be read"),
+    ):
+        name.unlink() if content is None else name.write_bytes(content)
+        with pytest.raises(wb.UsageError, match=said):
+            wb.request("finetune", own, cpu=True)
 
 
 def trained(store: Path, own: tuple[str, ...], *words: str, **how: Any) -> wb.Run:

@@ -175,7 +175,7 @@ FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
     ),
     "carriage returns": (
         text("prompt,answer\rone,two\r", "a.csv"),
-        "The header of the CSV cannot be read",
+        "end in a carriage return alone",
     ),
     "mixed folder": (mixed_folder, "has files of several kinds (csv, jsonl)"),
     "empty folder": (lambda folder: folder, "has no data files"),

@@ -66,3 +66,48 @@ def test_a_null_in_a_column_of_the_form_is_said(tmp_path: Path) -> None:
     rows = [{"instruction": None, "output": "x"}, {"instruction": "a", "output": "b"}]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     assert "'instruction' (null), 'output'" in examine(file).problems[0].problem
+
+
+@pytest.mark.parametrize("place", ["tools", "calls", "arguments"])
+def test_tools_too_deep_to_be_written_again_break_their_row_alone(
+    tmp_path: Path, place: str
+) -> None:
+    deep = json.loads('{"a":' * 900 + "{}" + "}" * 900)
+    text = json.dumps(deep)
+    calls = {"calls": [deep], "arguments": [{"function": {"name": "f", "arguments": text}}]}
+    answer = {"role": "assistant", "content": "b"}
+    rows = [
+        {"messages": [{"role": "user", "content": "a"}, answer | {"tool_calls": calls.get(place)}]},
+        {"messages": [{"role": "user", "content": "a"}, answer]},
+    ]
+    rows[0]["tools"] = [deep] if place == "tools" else None
+    (tmp_path / "deep.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    report = examine(tmp_path / "deep.jsonl")
+    assert (report.examples, report.broken) == (1, 1)
+    assert "nested more than 100 deep" in report.problems[0].problem
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "sep=;\r\nprompt;completion\r\na,b;c\r\nd\r\n",
+        'prompt, completion\n"a,b", c\nd\n',
+        "sep=|\nprompt | completion\na,b| c\nd\n",
+    ],
+)
+def test_a_csv_as_excel_or_a_person_writes_it(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.csv").write_text(text, newline="")
+    report = examine(tmp_path / "a.csv")
+    assert (report.columns, report.examples) == (("prompt", "completion"), 1)
+    example = report.first[0].example
+    assert example is not None
+    assert [turn.content for turn in example.turns] == ["a,b", "c"]
+    assert report.problems[0].row == 3 + text.startswith("sep")
+
+
+def test_a_csv_whose_lines_end_in_a_carriage_return_alone_is_told_how_to_convert(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "old mac.csv").write_bytes(b"prompt,completion\ra,b\r")
+    with pytest.raises(wb.UsageError, match=r"tr '\\r' '\\n' < 'old mac.csv' > new.csv"):
+        examine(tmp_path / "old mac.csv")

@@ -16,6 +16,7 @@ from workbench.engines.refusals import ENGINES, Refusal, refusals
 from workbench.errors import UsageError
 from workbench.launching.prepare.accelerate_defaults import PRECISION
 from workbench.launching.prepare.placement import check_address
+from workbench.launching.prepare.targets import check_kind
 from workbench.store.secrets import HIDDEN, hide_known, redact_arguments, redact_environment
 from workbench.store.secrets_in_code import hide_in_code, lines_with_secrets
 from workbench.units import format_usd
@@ -103,7 +104,7 @@ def ship(job: EngineJob) -> tuple[EngineJob, dict[str, Path]]:
     """The job as the machines see it, and the files that go with it.
 
     Raises:
-        UsageError: there is no such script, or the job holds a secret.
+        UsageError: there is no such script, it is a notebook, or the job holds a secret.
     """
     _check_secrets(job)
     all_recipes = recipes.recipes()
@@ -111,6 +112,8 @@ def ship(job: EngineJob) -> tuple[EngineJob, dict[str, Path]]:
     script = Path(job.script).expanduser() if recipe is None else recipe.path
     if recipe is None and not script.is_file():
         raise UsageError(f"No script {job.script!r} here. Give its path, or a recipe's name.")
+    if recipe is None:
+        check_kind(script)
     copies = {f"{FOLDER}/{name}": path for name, path in files_of(script).items()}
     arguments = _with_storage(job, is_recipe=recipe is not None)
     if recipe is not None:

@@ -7,6 +7,7 @@ written comes back as the same job, and what cannot come back is refused.
 
 from __future__ import annotations
 
+from workbench.trainer_configs.config_files import started_script
 from workbench.trainer_configs.reading import (
     TrainerConfig,
     job_from_config,
@@ -29,6 +30,7 @@ __all__ = [
     "job_of",
     "read_command_line",
     "read_config",
+    "started_script",
     "write_config",
     "write_files",
 ]

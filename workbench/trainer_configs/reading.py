@@ -15,10 +15,11 @@ from workbench.describe.job import Job, check_names
 from workbench.describe.trainers import trainer as trainer_named
 from workbench.errors import UnknownNameError, UsageError
 from workbench.trainer_configs.all_formats import FORMATS
+from workbench.trainer_configs.config_files import beside, merged, read_file
 from workbench.trainer_configs.document import Document, is_off, is_on, value_text
 from workbench.trainer_configs.fields import implied_data_ranks, job_options
 from workbench.trainer_configs.format import Format
-from workbench.trainer_configs.syntax import read_arguments, read_file
+from workbench.trainer_configs.syntax import read_arguments
 
 _MATTERS = re.compile(
     r"parallel|offload|checkpointing|recompute|precision|dtype|quant|fp8|fp16|bf16|8bit|4bit|lora"
@@ -93,7 +94,8 @@ def read_config(path: str | Path, trainer: str | None = None) -> TrainerConfig:
     """
     path = Path(path).expanduser()
     config = _read(Document(str(path), read_file(path)), trainer, path.parent)
-    if config.document.get("launcher.config_file") is None:
+    document = config.document
+    if all(document.peek(f"launcher.{key}") is None for key in ("config_file", "accelerate")):
         return config
     return replace(config, values={**config.values, **_launched(config, path.parent)})
 
@@ -207,15 +209,12 @@ def _launched(config: TrainerConfig, folder: Path) -> dict[str, Any]:
         UsageError: the file contradicts itself.
     """
     document, values = config.document, config.values
-    name = str(document.get("launcher.config_file"))
-    path = _resolved(folder, name)
-    if path.suffix not in {".yaml", ".yml", ".json"} or not path.is_file():
-        document.notes.append(f"config_file {name} is not here: what it says is left out")
+    layout = merged(_launcher_file(document, folder), document.get("launcher.accelerate") or {})
+    if not layout:
         return {}
-    of_launcher = read_config(path, "accelerate")
-    if of_launcher.format.trainer != "accelerate":
-        document.notes.append(f"config_file {name} is not Accelerate's and is left out")
-        return {}
+    layout.setdefault("distributed_type", "MULTI_GPU")
+    of_launch = Document(f"{document.name}: accelerate launch", layout)
+    of_launcher = _read(of_launch, "accelerate", folder)
     document.notes += [note.rstrip(".") for note in of_launcher.notes]
     added = {field for field in _OF_LAUNCHER if field not in values}
     if values.get("data_parallel", "replicated") == "replicated":
@@ -228,16 +227,36 @@ def _launched(config: TrainerConfig, folder: Path) -> dict[str, Any]:
     return {field: value for field, value in of_launcher.values.items() if field in added}
 
 
+def _launcher_file(document: Document, folder: Path) -> dict[str, Any]:
+    """The values of the file that ``accelerate launch`` is given, where it is here."""
+    name = document.get("launcher.config_file")
+    if name is None:
+        return {}
+    path = _resolved(folder, str(name))
+    if path.suffix not in {".yaml", ".yml", ".json"} or not path.is_file():
+        document.notes.append(f"config_file {name} is not here: what it says is left out")
+        return {}
+    values = read_file(path)
+    if "distributed_type" not in values:
+        document.notes.append(f"config_file {name} is not Accelerate's and is left out")
+        return {}
+    return values
+
+
 def _resolved(folder: Path, name: str) -> Path:
-    """A file that a configuration names: relative to where it is started, or to itself."""
+    """A file that a configuration names: relative to where it is started, to itself, or above."""
     path = Path(name).expanduser()
     # os.path.exists: a name that no file can have is no error
-    return path if path.is_absolute() or os.path.exists(path) else folder / path  # noqa: PTH110
+    if path.is_absolute() or os.path.exists(path):  # noqa: PTH110
+        return path
+    return beside(folder, name) or folder / path
 
 
 def _chosen(document: Document, trainer: str | None) -> Format:
     """The format that a file's keys belong to; of a trainer that is named, where that has one."""
     trainer_format: Format | None = None
+    if trainer is None and (program_trainer := document.get("launcher.trainer")) is not None:
+        return format_of(str(program_trainer))
     if trainer is not None:
         try:
             trainer_format = format_of(trainer)
@@ -289,10 +308,15 @@ def read_document(document: Document, chosen: Format) -> dict[str, Any]:
     values: dict[str, Any] = dict(chosen.assumed)
     if (others := document.get("launcher.left_out")) is not None:
         document.notes.append(f"its other commands are left out: {others}")
+    if (config := document.get("launcher.config")) is not None:
+        document.notes.append(f"read with {config}; options of its command count before that")
     for name in ("gpus", "nodes", "world_size"):
         stated = document.get(f"launcher.{name}")
         if stated is not None and str(stated).isdecimal():
             values[name] = int(stated)
+    visible = str(document.get("launcher.visible") or "-1").split(",")
+    if not {"gpus", "world_size"} & set(values) and "-1" not in visible:
+        values["gpus"] = len(visible)
     if "gpus" in values and "nodes" in values and "world_size" not in values:
         values["world_size"] = values["gpus"] * values["nodes"]
     for rule in chosen.rules:

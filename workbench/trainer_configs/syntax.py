@@ -2,61 +2,26 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, cast
 
-from workbench.errors import HostError, UsageError, pip_install
-from workbench.trainer_configs.config_fields import load, read_text
 from workbench.trainer_configs.document import put_below
-from workbench.trainer_configs.shell_script import END, training_words
+from workbench.trainer_configs.shell_script import END, VISIBLE
 from workbench.trainer_configs.yaml_text import yaml_text
 
 _LAUNCHER = {
     **dict.fromkeys(("nproc_per_node", "num_gpus", "gpus_per_node"), "gpus"),
     **dict.fromkeys(("nnodes", "num_nodes", "num_machines"), "nodes"),
     "num_processes": "world_size",
-    "config_file": "config_file",
+    **dict.fromkeys(("config_file", "accelerate_config"), "config_file"),
+    VISIBLE: "visible",
 }
 """Options of torchrun, accelerate launch, deepspeed and Slurm that say how many GPUs there are, or
 in which file of Accelerate that stands."""
 _TO_ESCAPE = re.compile("[\x00-\x1f\x7f]")
-
-
-def read_file(path: Path) -> dict[str, Any]:
-    """The values of a configuration file, nested; of a script, those of its command line.
-
-    Raises:
-        UsageError: the file cannot be read, or is not what its ending says.
-        HostError: Python before 3.11 without tomli reads no TOML.
-    """
-    if path.suffix in {".yaml", ".yml", ".json"}:
-        return load(path)
-    text = read_text(path)
-    if path.suffix == ".toml":
-        return _toml(path, text)
-    words, left_out = training_words(path, text)
-    values = read_arguments(words)
-    if left_out:
-        put_below(values, ["launcher", "left_out"], ", ".join(left_out))
-    return values
-
-
-def _toml(path: Path, text: str) -> dict[str, Any]:
-    for name in ("tomllib", "tomli"):  # the second is the first for Python 3.10
-        try:
-            reader = importlib.import_module(name)
-        except ImportError:
-            continue
-        try:
-            return reader.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{path} is not TOML: {error}. Give a config file.") from error
-    raise HostError(f"Reading TOML needs Python 3.11, or the package tomli: {pip_install('tomli')}")
 
 
 def read_arguments(words: Sequence[str]) -> dict[str, Any]:
@@ -78,6 +43,8 @@ def read_arguments(words: Sequence[str]) -> dict[str, Any]:
         if "$" in str(value):  # a variable whose value the file does not say
             continue
         place = launcher if name in _LAUNCHER and name not in values else values
+        if place is launcher and option_values:
+            value = option_values[0]  # a recipe's name may follow, as that of torchtune's
         put_below(place, _LAUNCHER.get(name, name).split("."), value)
     return values | ({"launcher": launcher} if launcher else {})
 
@@ -94,6 +61,9 @@ def _options(words: Iterable[str]) -> Iterator[tuple[str, list[str]]]:
             yield name, option_values
         name, equals, value = word[2:].partition("=") if is_option else ("", "", "")
         name, option_values = name.replace("-", "_"), [value] if equals else []
+        if equals:  # what follows is no value of it
+            yield name, option_values
+            name = ""
     if name:
         yield name, option_values
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from workbench.errors import UsageError
 from workbench.training_data.messages import (
@@ -23,6 +23,7 @@ _PAIRS = (
     *(("question", "answer"), ("instruction", "response"), ("query", "response")),
     *(("input", "output"), ("source", "target")),
 )
+_MOST_LEVELS = 100  # half of which no schema or call of a tool has
 _TEXTS = ("text", "content")
 _COLUMNS = {  # first what is asked; of the other forms they follow from the row
     "messages": ("messages",),
@@ -107,6 +108,7 @@ def example_of(fields: Mapping[str, Any], form: str) -> Example:
         raise RowError("each answer has the weight 0: nothing to learn from")
     if tools or unused:
         example = replace(example, tools=tools, unused=unused)
+    _check_objects(example)
     _check_letters(example)
     return example
 
@@ -258,6 +260,22 @@ def _text(fields: Mapping[str, Any], name: str) -> str:
     if not isinstance(value, str):
         raise RowError(f"{name} is {kind_of(value)}, not a text")
     return value
+
+
+def _check_objects(example: Example) -> None:
+    """Refuse tools and calls so deep that a template, or JSON again, could not write them."""
+    turns = (*example.turns, *example.rejected)
+    level: list[Any] = [*example.tools, *(turn.extra for turn in turns if turn.extra)]
+    for _ in range(_MOST_LEVELS):
+        level = [
+            inner
+            for item in level
+            if isinstance(item, dict | list)
+            for inner in (cast("dict[str, Any]", item).values() if isinstance(item, dict) else item)
+        ]
+        if not level:
+            return
+    raise RowError(f"tools or tool_calls nested more than {_MOST_LEVELS} deep")
 
 
 def _check_letters(example: Example) -> None:

@@ -8,6 +8,8 @@ import importlib
 import io
 import itertools
 import json
+import re
+import shlex
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,7 @@ MOST_ROW_BYTES = 16 << 20
 _BLOCK = 1 << 20
 _SKIPPED_BYTES = 4 << 20  # at once, of a longer line
 _TOO_LONG = f"longer than {MOST_ROW_BYTES >> 20} MiB"
+_DELIMITER = re.compile(rb"sep=([\x20-\x7e\t])\r?\n\Z", re.IGNORECASE)
 _LONG_ELEMENT = object()  # of a JSON list
 
 
@@ -180,17 +183,35 @@ def _element(file: TextIO, text: str, at: int) -> tuple[str, int, object, str]:
 
 
 def _csv(path: Path) -> Iterator[Row]:
-    """Rows below a header; the delimiter is what the header has most of."""
+    """Rows below a header; the delimiter is what the header has most of, or Excel's ``sep=`` says.
+
+    Where blanks follow the header's delimiters they belong to no name, and to no value below.
+    """
     with path.open("rb") as file:
-        header = next((line for _, line in _lines(file)), b"")
+        lines = (line for _, line in _lines(file))
+        first = next(lines, b"")
+        says = _DELIMITER.match(first or b"")
+        header = next(lines, b"") if says else first
         if header is None:
             raise UsageError(f"The header of {path} is {_TOO_LONG}. Give a CSV with lines.")
+        if b"\r" in header.strip():
+            raise UsageError(
+                f"The lines of {path} end in a carriage return alone. Convert them: tr '\\r' '\\n' "
+                f"< {shlex.quote(path.name)} > new.csv"
+            )
         delimiter = max(",\t;|", key=lambda character: header.count(character.encode()))
+        delimiter = says[1].decode() if says else delimiter
+        form = {
+            "delimiter": delimiter,
+            "skipinitialspace": f"{delimiter} ".encode() in header,
+        }
         file.seek(0)
         skipped = set[int]()
         longest = csv.field_size_limit(MOST_ROW_BYTES)
         try:
-            yield from _records(csv.reader(_csv_lines(file, skipped), delimiter=delimiter), skipped)
+            text = _csv_lines(file, skipped)
+            before = len([*itertools.islice(text, 1)]) if says else 0
+            yield from _records(csv.reader(text, **form), skipped, before)
         finally:
             csv.field_size_limit(longest)
 
@@ -208,20 +229,22 @@ def _csv_lines(file: BinaryIO, skipped: set[int]) -> Iterator[str]:
             yield line.decode("utf-8", "surrogateescape")
 
 
-def _records(reader: Any, skipped: Collection[int]) -> Iterator[Row]:
-    """Rows of a CSV; `skipped` has the numbers of lines that were too long, once they are read."""
+def _records(reader: Any, skipped: Collection[int], before: int) -> Iterator[Row]:
+    """Rows of a CSV; `skipped` has the numbers of lines that were too long, once they are read.
+
+    `before` lines of the file the reader has not seen.
+    """
     try:
-        names: list[str] = next(reader, list[str]())
+        names = [name.strip() for name in next(reader, list[str]())]
     except csv.Error as error:
         raise UsageError(
-            f"The header of the CSV cannot be read ({error}). If its lines end in a carriage "
-            "return alone, convert it: tr '\\r' '\\n' < FILE > NEW"
+            f"The header of the CSV cannot be read ({error}). Write it again."
         ) from error
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise UsageError(f"Two columns of the CSV are called {twice!r}. Rename one in its header.")
     while True:
-        number = reader.line_num + 1
+        number = before + reader.line_num + 1
         try:
             values: list[str] = next(reader)
         except StopIteration:
@@ -229,7 +252,7 @@ def _records(reader: Any, skipped: Collection[int]) -> Iterator[Row]:
         except csv.Error as error:
             yield Row(number=number, problem=f"not valid CSV: {error}")
             continue
-        if any(number <= line <= reader.line_num for line in skipped):
+        if any(number <= line <= before + reader.line_num for line in skipped):
             yield Row(number=number, problem=_TOO_LONG)
         elif not values:
             yield Row(number=number, fields={})

@@ -12,6 +12,7 @@ from workbench import recipes
 from workbench.describe.job import Job
 from workbench.errors import UsageError
 from workbench.estimate.parts import Estimate
+from workbench.launching.prepare.model_weights import check_weights
 from workbench.launching.prepare.request import Request
 from workbench.training_data import check_objective, examine, form_of_source, locate
 
@@ -67,11 +68,14 @@ def with_pairs(memory: Estimate, shape: Mapping[str, Any]) -> Estimate:
 
 
 def check_files(shape: Mapping[str, Any]) -> None:
-    """Refuse data and adapters that the recipe would refuse after a minute of loading.
+    """Refuse weights, data and adapters that the recipe would refuse after a minute of loading.
 
     Raises:
-        UsageError: the data are not what the objective trains on, or there is no adapter.
+        UsageError: a file of the weights is not whole, the data are not what the objective trains
+            on, or there is no adapter.
     """
+    if shape["model"] is not None:
+        check_weights(shape["model"])
     folder = shape["adapter"]
     if folder is not None and not Path(folder, "adapter_config.json").expanduser().is_file():
         raise UsageError(

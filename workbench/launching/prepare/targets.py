@@ -22,6 +22,10 @@ from workbench.store.run_record import RunRecord
 MODULE = "-m "
 """Before a module's name, where Python's own ``-m`` is meant: ``-m package.train``."""
 _LONG = 60  # characters of a path in a sentence
+_HEAD_BYTES = 64 << 10
+_NOTEBOOK = re.compile(rb'"(?:cells|nbformat)"\s*:')
+_SHELL_ENDINGS = {".sh", ".bash", ".zsh", ".slurm", ".sbatch"}
+_SHELL = re.compile(rb"#![^\n]*[/ ](?:ba|da|z|k|c|tc|fi)?sh\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,10 +191,48 @@ def _no_such_script(path: Path, recipe_names: list[str]) -> str:
     )
 
 
+def check_kind(path: Path) -> None:
+    """Refuse a notebook, whose JSON parses as Python, and a shell script: no rank runs them.
+
+    Raises:
+        UsageError: it is one of them, or cannot be read; says what to give instead.
+    """
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD_BYTES)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
+    if path.suffix == ".ipynb" or (head.lstrip().startswith(b"{") and _NOTEBOOK.search(head)):
+        raise UsageError(
+            f"{path} is a notebook, not a Python script. Begin its cell that trains with %%train "
+            f"(after %load_ext workbench), or write its cells to a script with "
+            f"`jupyter nbconvert --to script {shlex.quote(str(path))}`, and give "
+            f"{path.with_suffix('.py')}."
+        )
+    if path.suffix in _SHELL_ENDINGS or _SHELL.match(head):
+        raise UsageError(
+            f"{path} is a shell script, not a Python script. The ranks are started without it: "
+            f"give {_started_by(path)}, with its arguments after --."
+        )
+
+
+def _started_by(path: Path) -> str:
+    """The Python script that a shell script starts, or what that would be."""
+    from workbench.trainer_configs import started_script  # noqa: PLC0415 - for this message alone
+
+    try:
+        script = started_script(path)
+    except UsageError:
+        script = ""
+    return script or "the Python script that it starts"
+
+
 def _check_python(path: Path) -> None:
     """Refuse what Python itself could not start, before a GPU is paid for."""
+    check_kind(path)
     try:
-        _check_kind(path, path.read_bytes())
+        if b"\0" in path.read_bytes():
+            raise UsageError(f"{path} is not a Python script but a binary file.")
         script_tree(path)
     except (MemoryError, RecursionError) as error:
         raise UsageError(
@@ -202,23 +244,3 @@ def _check_python(path: Path) -> None:
         ) from error
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}.") from error
-
-
-_SHELL = re.compile(rb"#!.*\b(?:ba|da|z|k|c|tc|fi)?sh\b")
-
-
-def _check_kind(path: Path, source: bytes) -> None:
-    """Refuse what is no script of Python's, whether or not Python could read it."""
-    if b"\0" in source:
-        raise UsageError(f"{path} is not a Python script but a binary file.")
-    if path.suffix == ".ipynb":  # Python reads it as one dict, and does nothing
-        raise UsageError(
-            f"{path} is a notebook. Begin its cell that trains with %%train (after %load_ext "
-            f"workbench), or make a script of it: jupyter nbconvert --to script "
-            f"{shlex.quote(str(path))}"
-        )
-    if _SHELL.match(source):
-        raise UsageError(
-            f"{path} is a shell script. Give the Python script that it starts, with its arguments "
-            "after --."
-        )
