@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from workbench.engines.slurm import gpu_type
 from workbench.engines.slurm_watch import run_slurm
 from workbench.errors import HostError, UsageError
 
@@ -32,3 +33,34 @@ def test_what_slurm_says_is_told_with_the_next_step(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     with pytest.raises(kind, match=told):
         run_slurm("sbatch", "--parsable", "job.sh")
+
+
+@pytest.mark.parametrize(
+    ("gpu", "types", "asked"),
+    [
+        ("a100-sxm-80", {"a100_40gb", "a100_80gb"}, "a100_80gb"),
+        ("a100-sxm-40", {"a100_40gb", "a100_80gb"}, "a100_40gb"),
+        ("a100-sxm-40", {"nvidia_a100_80gb_pcie", "l40s"}, "nvidia_a100_80gb_pcie"),
+        (
+            "a100-sxm-80",
+            {"nvidia_a100-sxm4-80gb", "nvidia_a100-pcie-80gb"},
+            "nvidia_a100-sxm4-80gb",
+        ),
+        (
+            "a100-pcie-80",
+            {"nvidia_a100-sxm4-80gb", "nvidia_a100_80gb_pcie"},
+            "nvidia_a100_80gb_pcie",
+        ),
+        ("a100-sxm-80", {"a100", "a100_1g.10gb", "a100_3g.40gb"}, "a100"),
+        ("a100-sxm-40", {"a100", "a100_3g.40gb"}, "a100"),
+        ("h100-nvl", {"h100_80gb", "h100_94gb"}, "h100_94gb"),
+        ("h200-sxm", {"h200_141gb", "h100_80gb"}, "h200_141gb"),
+    ],
+)
+def test_the_type_whose_memory_fits_is_asked_for(gpu: str, types: set[str], asked: str) -> None:
+    assert gpu_type(gpu, types) == asked
+
+
+def test_types_with_less_memory_alone_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"80 \(80 GB.*memory: a100_40gb.*--partition"):
+        gpu_type("a100-sxm-80", {"a100_40gb", "h100"})

@@ -12,16 +12,19 @@ import shlex
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
+from workbench.describe.accelerators import lookup
 from workbench.engines.commands import launch_script
 from workbench.engines.job import EngineJob
 from workbench.engines.launching import saves
 from workbench.errors import UsageError
+from workbench.units import GIB
 
 GRACE_SECONDS = 120
 ANY_GPU = "gpu"
 """A job's GPU where no catalog knows its type."""
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 _LEAST_GRACE = 30
+_LEAST_MEMORY = 0.93  # of the part's own, in a type's name: 80e9 bytes may be meant by 80gb
 CPUS_PER_GPU = 4  # without a word Slurm gives all ranks of a node one core
 _WORD = re.compile(r"[\w.@:,+-]+")
 # Of the first node an address that the others reach. Its name may lead to a loopback address there
@@ -150,12 +153,18 @@ def gpu_type(gpu: str, types: Collection[str] | None) -> str:
     """What a site calls the accelerator, among the `types` it has; "" = ask for no type.
 
     A type is whatever the site wrote; usual are the short name, NVML's long one, and none. Sites
-    differ most in how they call an RTX: that is asked for only by a name they have.
+    differ most in how they call an RTX: that is asked for only by a name they have. Of types that
+    say their memory the one that fits is taken, else the next larger one.
 
     >>> gpu_type("h100-sxm", None), gpu_type("h100-sxm", {"nvidia_h100_80gb_hbm3", "l40s"})
     ('h100', 'nvidia_h100_80gb_hbm3')
     >>> gpu_type("h100-sxm", {""}), gpu_type("rtx-4090", None), gpu_type("rtx-4090", {"RTX4090"})
     ('', '', 'RTX4090')
+    >>> gpu_type("a100-sxm-80", {"a100_40gb", "a100_80gb"})
+    'a100_80gb'
+
+    Raises:
+        UsageError: all that the site has of it have less memory.
     """
     if gpu == ANY_GPU:
         return ""
@@ -165,9 +174,41 @@ def gpu_type(gpu: str, types: Collection[str] | None) -> str:
         alike = [kind for kind in types or () if joined in re.sub(r"[^a-z0-9]", "", kind.lower())]
     else:
         alike = [kind for kind in types or () if first in re.split(r"[^a-z0-9]+", kind.lower())]
-    if len(alike) == 1:
-        return alike[0]
-    return "" if not alike and "" in (types or ()) else first
+    alike = [kind for kind in alike if not re.search(r"\dg\.\d+gb", kind.lower())]  # MIG slices
+    if alike:
+        return _fitting(gpu, alike)
+    return "" if "" in (types or ()) else first
+
+
+def _fitting(gpu: str, alike: Collection[str]) -> str:
+    """The type of a site that `gpu` is, of those with its name: by memory, then by form factor."""
+    part = lookup(gpu)
+    if part is None:
+        return min(alike)
+    memory = {kind: re.search(r"(?<!\d)(\d+)gb", kind.lower()) for kind in alike}
+    # Names say whole gigabytes, rounded either way: 94 of 93.6.
+    ratio = {kind: int(size[1]) * GIB / part.memory_bytes for kind, size in memory.items() if size}
+    fitting = [kind for kind in alike if ratio.get(kind, 1.0) >= _LEAST_MEMORY]
+    if not fitting:
+        raise UsageError(
+            f"Of {gpu} ({part.memory_bytes / GIB:.0f} GB) this Slurm has only types with less "
+            f"memory: {', '.join(sorted(alike))}. Plan for one of these: --gpu, or give another "
+            "--partition."
+        )
+    form = part.form_factor.lower()[:3]  # SXM5, PCIe, OAM
+
+    def distance(kind: str) -> tuple[bool, float, bool, bool, str]:
+        says_other_form = bool(re.search("sxm|pcie|nvl", kind.lower())) and form not in kind.lower()
+        larger = max(ratio.get(kind, 1.0), 1.0 / _LEAST_MEMORY)
+        return (
+            kind not in ratio and bool(ratio),
+            larger,
+            says_other_form,
+            form not in kind.lower(),
+            kind,
+        )
+
+    return min(fitting, key=distance)
 
 
 def _clock(hours: float) -> str:
