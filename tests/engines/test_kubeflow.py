@@ -79,3 +79,12 @@ def test_spot_is_the_clusters_affair() -> None:
         export(job(gpu="h100", spot=True, checkpoint_uri="pvc:x"), "kubeflow")
     with pytest.raises(UsageError, match="pvc:NAME"):
         export(job(gpu="h100", checkpoint_uri="s3://x/y"), "kubeflow")
+
+
+def test_amd_gpus_need_an_image_with_rocm() -> None:
+    said = {
+        image: " ".join(export(job(processes_per_node=8, gpu=gpu, image=image), "kubeflow").notes)
+        for gpu, image in (("mi300x", None), ("mi300x", "rocm/pytorch:latest"))
+    }
+    assert "--image rocm/pytorch" in said[None]
+    assert "CUDA" not in said["rocm/pytorch:latest"]

@@ -148,6 +148,11 @@ def _notes(job: EngineJob) -> list[str]:
         notes.append(
             "Restarts are the runtime's: backoffLimit of its job, failurePolicy of the set."
         )
+    if job.gpu is not None and find(job.gpu).vendor == "AMD" and not job.image:
+        notes.append(
+            f"The image of {RUNTIME} has PyTorch for CUDA, and {job.gpu} needs ROCm. Give one that "
+            "has it: --image rocm/pytorch:latest, or better one of its dated tags."
+        )
     if job.gpu is not None:
         notes.append(f"Add a nodeSelector for {job.gpu}; label names depend on your cluster.")
     return notes
