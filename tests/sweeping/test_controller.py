@@ -267,6 +267,23 @@ def test_failures_before_a_resume_do_not_end_it_again(tmp_path: Path) -> None:
     assert [again.turn() for _ in range(3)] == [None] * 3
 
 
+@pytest.mark.parametrize("text", ['{"trials": 3}', '{"trials": [[0], "1"]}', "[1]", "{"])
+def test_a_damaged_list_of_forgiven_trials_does_not_end_it(tmp_path: Path, text: str) -> None:
+    sweep_of_results(tmp_path, trials=1)
+    files, world = SweepFiles(tmp_path, "lr"), World()
+    world.refused = {0, 1, 2}
+    opened = lambda: controlled(tmp_path, world)  # noqa: E731
+    assert serve(files, opened, lambda: None) == "failed"
+    files.end.unlink()
+    files.forgiven.write_text(text)
+
+    def kill() -> None:
+        raise Killed
+
+    with pytest.raises(Killed):
+        serve(files, opened, kill)
+
+
 def test_a_resume_after_three_failures_goes_on_also_after_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -257,7 +257,8 @@ def serve(
         if files.end.exists():  # kept before the end goes: a kill in between forgets neither
             write_json_atomic(files.forgiven, {"trials": controller.failed()})
             files.end.unlink(missing_ok=True)
-        controller.forgive((read_json(files.forgiven) or {}).get("trials") or ())
+        forgiven = files.forgiven_trials()
+        controller.forgive(controller.failed() if forgiven is None else forgiven)
         while True:
             try:
                 if read_json(files.controller) != myself:  # one that came second wrote its own

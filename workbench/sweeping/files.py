@@ -22,7 +22,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from workbench.errors import StoreError, UnknownNameError, UsageError
 from workbench.store import detached, names
@@ -89,6 +89,15 @@ class SweepFiles:
     def tell_end(self, outcome: str, message: str, at: float) -> None:
         """Write how it ended."""
         write_json_atomic(self.end, {"outcome": outcome, "message": message, "at": at})
+
+    def forgiven_trials(self) -> list[int] | None:
+        """Those that had failed before it was resumed; None = it was, and they cannot be read."""
+        if not self.forgiven.exists():
+            return []
+        listed = (read_json(self.forgiven) or {}).get("trials")
+        numbers = cast("list[object]", listed) if isinstance(listed, list) else [None]
+        trials = [number for number in numbers if type(number) is int]
+        return trials if len(trials) == len(numbers) else None
 
     @property
     def is_served(self) -> bool:
