@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +21,7 @@ from workbench.diagnose.evidence import Evidence
 from workbench.diagnose.facts import Facts
 from workbench.errors import StorageError
 from workbench.launching.resume.arrival import pull
+from workbench.recover.checkpoints import list_checkpoints
 from workbench.storage import mirror as mirror_module
 from workbench.storage.manifest import read_remote_run
 from workbench.storage.mirror import Mirror
@@ -158,6 +160,26 @@ def test_the_finding_says_how_old_the_last_good_copy_is(made: RunPaths) -> None:
     assert "said nothing" in silent.evidence
     assert "logs/mirror.log" in silent.cause
     assert not list(rule(Evidence(made, run, facts))), "no mirror was asked for"
+
+
+def test_checkpoints_that_are_removed_before_they_are_sent_are_a_finding(made: RunPaths) -> None:
+    run = read_run(made)
+    assert run is not None
+    kept = tuple(saved for saved in list_checkpoints(made) if saved.step == 20)
+    facts = Facts(phase="running", elapsed_seconds=1.0, started_at=1.0, checkpoints=kept)
+    evidence = Evidence(made, replace(run, mirror="s3://pods/runs"), facts)
+    now = time.time()
+    state = MirrorState(url="s3://pods/runs", last_good_at=now, told_at=now)
+    write_mirror(made, state)
+    made.saved.write_text("".join(json.dumps({"step": step}) + "\n" for step in (10, 20)))
+    assert not list(rule(evidence)), "the second may be under way"
+    made.saved.write_text("".join(json.dumps({"step": step}) + "\n" for step in (5, 10, 20)))
+    (finding,) = rule(evidence)
+    assert "3 newer checkpoints were saved, up to step 20" in finding.evidence
+    assert "still holds no checkpoint; 2 of them are gone here" in finding.evidence
+    assert "--keep-last 3" in finding.next
+    write_mirror(made, replace(state, last_step=10))
+    assert not list(rule(evidence)), "a newer one has arrived"
 
 
 @pytest.mark.slow

@@ -10,13 +10,14 @@ from statistics import fmean, median
 
 from workbench.diagnose.evidence import Evidence
 from workbench.estimate.interruptions import checkpoint_interval
-from workbench.storage.mirror_state import read_mirror
+from workbench.storage.mirror_state import MirrorState, read_mirror
 from workbench.store.files import LineReader
 from workbench.store.findings import Finding
 from workbench.units import format_seconds
 
 _HOUR = 3600.0
 _SPOT_MEAN_HOURS = 8.0  # between interruptions, where nothing better is known: the articles' case
+_MISSED = 3  # checkpoints in a row that did not arrive: one or two may be under way
 _FACTOR = 3.0  # the cost of a wrong interval is flat: three times too long wastes as much again
 
 
@@ -102,7 +103,10 @@ def mirror(evidence: Evidence) -> Iterator[Finding]:
     """The copy elsewhere is not kept in step: a machine that vanishes takes the rest with it."""
     state = None if evidence.run.mirror is None else read_mirror(evidence.paths)
     now = time.time()
-    if state is None or (problem := state.problem(now)) is None:
+    if state is None:
+        return
+    if (problem := state.problem(now)) is None:
+        yield from _never_whole(evidence, state)
         return
     since = state.last_good_at
     last = (
@@ -148,6 +152,30 @@ def unused_gpu(evidence: Evidence) -> Iterator[Finding]:
         cause=f"{len(utilisation)} GPUs are visible, {evidence.processes} processes were "
         "requested.",
         next="Use one process per GPU, or rent fewer GPUs.",
+    )
+
+
+def _never_whole(evidence: Evidence, state: MirrorState) -> Iterator[Finding]:
+    """Each new checkpoint is removed here before all of it is there: no newer one ever arrives."""
+    if state.final:
+        return
+    last = -1 if state.last_step is None else state.last_step
+    lines = LineReader(evidence.paths.saved).read()
+    steps = (line.get("step") for line in lines)
+    newer = {step for step in steps if isinstance(step, int) and step > last}
+    here = {saved.step for saved in evidence.facts.checkpoints if saved.step in newer}
+    if len(newer) < _MISSED or len(newer - here) < _MISSED - 1:
+        return
+    there = "no checkpoint" if last < 0 else f"step {last}"
+    yield Finding(
+        kind="mirror-behind",
+        step=max(newer),
+        confidence=0.8,
+        evidence=f"{len(newer)} newer checkpoints were saved, up to step {max(newer)}, and the "
+        f"copy at {state.url} still holds {there}; {len(newer - here)} of them are gone here.",
+        cause="Sending one takes longer than it is kept: it is removed before all of it is there.",
+        next="Keep more of them (--keep-last 3 in the recipes, save_total_limit=3 in a Trainer), "
+        "or save less often (--checkpoint-every N).",
     )
 
 
