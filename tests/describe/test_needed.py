@@ -64,6 +64,11 @@ def test_an_option_counts_where_it_goes_and_is_refused_elsewhere(option: str) ->
         Job.of(**ALONE, **{option: value})
 
 
+def test_what_is_off_is_said_to_be_off() -> None:
+    with pytest.raises(UsageError, match="goes with keep logits; this job has keep logits off"):
+        Job.of("gpt2", **GPU, fp32_logits_returned=True)
+
+
 def other_values(name: str) -> Iterator[Any]:
     field = options()[name]
     if field.option.choices:

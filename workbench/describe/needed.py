@@ -106,7 +106,7 @@ def sentence(option: str, facts: Mapping[str, Any], strategy: str) -> str:
         *first, last = map(str, need.values or ("",))
         goes = f"{words} {' or '.join(filter(None, (', '.join(first), last)))}".rstrip()
         is_count = isinstance(value, int) and not isinstance(value, bool)
-        has = f"{words} {value if is_count else value or 'none'}"
+        has = f"{words} {value if is_count else value or ('off' if value is False else 'none')}"
     subject = repr(strategy) if need.fact in of_strategy(Strategy(name="")) else "this job"
     return (
         f"{option_text(option, facts[option])} goes with {goes}; {subject} has {has}. Leave it out."
