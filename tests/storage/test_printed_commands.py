@@ -39,6 +39,16 @@ def test_a_folder_without_a_pushed_run_is_told(command: Command, tmp_path: Path)
     assert f"no pushed run at {tmp_path / 'nothing'}" in told.err
 
 
+def test_a_push_that_was_cut_off_is_told_from_a_wrong_address(
+    command: Command, tmp_path: Path
+) -> None:
+    place = tmp_path / "volume" / "gpt-2"
+    (place / "pieces").mkdir(parents=True)
+    refused = command("pull", str(place), "--store", str(tmp_path / "runs"))
+    assert refused.code == 2
+    assert f"No push to {place} has ended yet. Push the run again" in refused.err
+
+
 def test_an_empty_address_is_refused(made: RunPaths, command: Command) -> None:
     told = command("push", "gpt-2", "", "--store", str(made.directory.parent))
     assert (told.code, told.out) == (2, "")

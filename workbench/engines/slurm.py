@@ -198,15 +198,10 @@ def _fitting(gpu: str, alike: Collection[str]) -> str:
     form = part.form_factor.lower()[:3]  # SXM5, PCIe, OAM
 
     def distance(kind: str) -> tuple[bool, float, bool, bool, str]:
-        says_other_form = bool(re.search("sxm|pcie|nvl", kind.lower())) and form not in kind.lower()
+        has_form = form in kind.lower()
+        has_other = not has_form and re.search("sxm|pcie|nvl", kind.lower()) is not None
         larger = max(ratio.get(kind, 1.0), 1.0 / _LEAST_MEMORY)
-        return (
-            kind not in ratio and bool(ratio),
-            larger,
-            says_other_form,
-            form not in kind.lower(),
-            kind,
-        )
+        return bool(ratio) and kind not in ratio, larger, has_other, not has_form, kind
 
     return min(fitting, key=distance)
 

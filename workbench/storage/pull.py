@@ -152,6 +152,8 @@ def _silent(_done: int, _total: int, _path: str) -> None:
 
 def _no_run(remote: Remote) -> str:
     there = [name for name in remote.folders() if not name.startswith(".")][:8]
+    if there == [PIECES]:
+        return f"No push to {remote.url} has ended yet. Push the run again: what is there is kept."
     named = f" There are: {', '.join(there)}." if there else ""
     return f"There is no pushed run at {remote.url}. Give the run's own folder: URL/RUN.{named}"
 
