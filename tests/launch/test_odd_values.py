@@ -24,7 +24,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("name", "source", "told"),
     [
-        ("train.ipynb", NOTEBOOK, r"is a notebook, not a Python script\. Begin its cell that trains with %%train"),
+        (
+            "train.ipynb",
+            NOTEBOOK,
+            r"is a notebook, not a Python script\. Begin its cell that trains with %%train",
+        ),
         ("run.sh", "#!/bin/bash\ntrain\n", "is a shell script"),
         ("run", "#!/usr/bin/env -S bash -e\ntrain\n", "is a shell script"),
         ("deep.py", "x = " + "-" * 20_000 + "1\n", "nested too deeply"),
