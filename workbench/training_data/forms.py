@@ -267,15 +267,17 @@ def _check_objects(example: Example) -> None:
     turns = (*example.turns, *example.rejected)
     level: list[Any] = [*example.tools, *(turn.extra for turn in turns if turn.extra)]
     for _ in range(_MOST_LEVELS):
-        level = [
-            inner
-            for item in level
-            if isinstance(item, dict | list)
-            for inner in (cast("dict[str, Any]", item).values() if isinstance(item, dict) else item)
-        ]
+        level = [inner for item in level for inner in _inside(item)]
         if not level:
             return
     raise RowError(f"tools or tool_calls nested more than {_MOST_LEVELS} deep")
+
+
+def _inside(item: Any) -> list[Any]:
+    """What an object or a list holds."""
+    if isinstance(item, dict):
+        return [*cast("dict[str, Any]", item).values()]
+    return cast("list[Any]", item) if isinstance(item, list) else []
 
 
 def _check_letters(example: Example) -> None:

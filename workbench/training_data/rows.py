@@ -201,17 +201,15 @@ def _csv(path: Path) -> Iterator[Row]:
             )
         delimiter = max(",\t;|", key=lambda character: header.count(character.encode()))
         delimiter = says[1].decode() if says else delimiter
-        form = {
-            "delimiter": delimiter,
-            "skipinitialspace": f"{delimiter} ".encode() in header,
-        }
+        has_blanks = f"{delimiter} ".encode() in header
         file.seek(0)
         skipped = set[int]()
         longest = csv.field_size_limit(MOST_ROW_BYTES)
         try:
             text = _csv_lines(file, skipped)
             before = len([*itertools.islice(text, 1)]) if says else 0
-            yield from _records(csv.reader(text, **form), skipped, before)
+            reader = csv.reader(text, delimiter=delimiter, skipinitialspace=has_blanks)
+            yield from _records(reader, skipped, before)
         finally:
             csv.field_size_limit(longest)
 

@@ -271,8 +271,8 @@ class Planner(Calculator):
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         if kind == "pick":
             position = message.get("at")
-            is_there = isinstance(position, int) and 0 <= position < len(self.plans or ())
-            if is_there and message.get("set") == self._sets:
+            is_shown = message.get("set") == self._sets
+            if is_shown and isinstance(position, int) and 0 <= position < len(self.plans or ()):
                 self.pick(position)
         elif kind == "use" and self.plan is not None:
             self.use()
