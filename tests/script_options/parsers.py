@@ -255,10 +255,9 @@ CASES = [
         "actions of its own, and argparse's names of counts",
         "class Note(argparse.Action):\n    def __call__(self, *_): ...\n"
         "p.add_argument('--note', action=Note, nargs=0)\n"
-        "p.add_argument('--mode', choices=['a\\nb', 'c'])\n"
         + "".join(f"p.add_argument('--number-{place}', type=int)\n" for place in range(12))
         + "p.add_argument('rest', nargs=argparse.REMAINDER)\n",
-        {"--note": ("switch", False), "--mode": ("text", None), "rest": ("text", None)},
+        {"--note": ("switch", False), "rest": ("text", None)},
         more={"rest": {"least": 0, "most": None}},
     ),
     argparse_case(

@@ -88,6 +88,18 @@ def test_classes_of_two_modules_that_name_each_other_as_base_end(tmp_path: Path)
     assert "has the options of ScriptArguments, which is of a library" in reading.note
 
 
+def test_a_choice_with_an_end_of_line_is_listed(tmp_path: Path) -> None:
+    """The script's own argparse fails at such a help text, once it needs more than one line."""
+    script = tmp_path / "train.py"
+    numbers = "".join(f"p.add_argument('--number-{place}', type=int)\n" for place in range(12))
+    script.write_text(
+        "import argparse\np = argparse.ArgumentParser()\n"
+        f"p.add_argument('--mode', choices=['a\\nb', 'c'])\n{numbers}p.parse_args()\n"
+    )
+    reading = read_options(script)
+    assert "--mode {a b,c}" in " ".join(reading.help.split())
+
+
 @pytest.mark.slow
 def test_python_3_10_has_no_option_for_a_safe_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
