@@ -64,7 +64,7 @@ class Endless:
     def look(self, *_: float, **__: bool) -> bool:
         return True
 
-    def hand_over(self) -> None:
+    def hand_over(self, *_: str) -> None:
         Endless.handed_over += 1
 
 
