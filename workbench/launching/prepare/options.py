@@ -230,9 +230,11 @@ _KINDS: dict[str, type] = {
 
 def _of_kind(name: str, kind: type, value: Any) -> Any:
     """Python's own value of that kind. Raises UsageError: it is another."""
-    value = require_type(name, kind, value)
-    if kind is int and value is not None:
-        require_at_least(_TITLES.get(name, name), value, -sys.maxsize)
+    if kind is not int or value is None:
+        return require_type(name, kind, value)
+    if not isinstance(value, bool) and isinstance(value, Integral):
+        value = int(value)  # of numpy and its like
+    require_at_least(_TITLES.get(name, name), value, -sys.maxsize)
     return value
 
 
