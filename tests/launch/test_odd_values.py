@@ -129,7 +129,7 @@ def test_a_keyword_is_held_as_it_was_meant(keywords: Any, name: str, held: objec
 @pytest.mark.parametrize(
     ("keywords", "told"),
     [
-        ({"nodes": "2"}, "nodes must be a number, not '2'"),
+        ({"nodes": "2"}, "The number of nodes must be a whole number, not '2'"),
         ({"nodes": 1.5}, "The number of nodes must be a whole number, not 1.5"),
         ({"port": 1.5}, "port must be a whole number, not 1.5"),
         ({"port": True}, "port must be a whole number, not True"),
