@@ -40,7 +40,8 @@ def held(*modules: nn.Module) -> int:
 def predicted(recipe: str, arguments: list[str], strategy: str, ranks: int) -> float:
     shape = recipes.shape(arguments, recipe=recipe)
     chosen = wb.Strategy.parse(strategy, ranks)
-    return memory_of(recipe, workload_of(recipe, shape), chosen, "cpu").parts[PARAMETERS]
+    memory = memory_of(recipe, workload_of(recipe, shape), chosen, "cpu", is_named=False)
+    return memory.parts[PARAMETERS]
 
 
 def options_of(recipe: str, arguments: list[str]) -> argparse.Namespace:
