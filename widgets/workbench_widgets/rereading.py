@@ -12,15 +12,14 @@ from workbench.pages.pauses import pause_seconds
 from workbench_widgets.face import Face
 from workbench_widgets.presence import Presence
 
-_RANGE_SECONDS = (0.2, 86_400)
+_LEAST_SECONDS = 0.2
 
 
-def check_pause(refresh_seconds: Any) -> None:
+def check_pause(refresh_seconds: Any, most: int = 86_400) -> None:
     """Refuse a pause that cannot be. Raises ValueError: no number, or out of its range."""
-    least, most = _RANGE_SECONDS
     is_number = isinstance(refresh_seconds, int | float)
-    if not (is_number and least <= refresh_seconds <= most):
-        raise ValueError(f"refresh_seconds={refresh_seconds!r}: give {least} to {most:,}")
+    if not (is_number and _LEAST_SECONDS <= refresh_seconds <= most):
+        raise ValueError(f"refresh_seconds={refresh_seconds!r}: give {_LEAST_SECONDS} to {most:,}")
 
 
 class StoreFace(Face):

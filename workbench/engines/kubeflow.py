@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.describe.accelerators import find
+from workbench.describe.amd import VENDOR as AMD
 from workbench.engines.job import CHECKPOINTS, EngineJob
 from workbench.engines.launching import LAUNCH, literal, setup_lines
 from workbench.engines.skypilot import Made
@@ -148,7 +149,7 @@ def _notes(job: EngineJob) -> list[str]:
         notes.append(
             "Restarts are the runtime's: backoffLimit of its job, failurePolicy of the set."
         )
-    if job.gpu is not None and find(job.gpu).vendor == "AMD" and not job.image:
+    if job.gpu is not None and find(job.gpu).vendor == AMD and not job.image:
         notes.append(
             f"The image of {RUNTIME} has PyTorch for CUDA, and {job.gpu} needs ROCm. Give one that "
             "has it: --image rocm/pytorch:latest, or better one of its dated tags."

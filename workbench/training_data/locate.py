@@ -72,14 +72,13 @@ def _folder(path: Path) -> Source:
     arrows = sorted(file for file in path.glob("*.arrow") if not file.name.startswith("cache-"))
     if arrows:
         return Source(path=path, kind="arrow", files=tuple(arrows), notes=tuple(notes))
-    files = [file for file in sorted(path.rglob("*")) if _is_data(file, path)]
+    entries = [entry for entry in sorted(path.rglob("*")) if not _is_hidden(entry, path)]
+    files = [entry for entry in entries if _is_data(entry)]
     train = [file for file in files if _TRAIN.search(str(file.relative_to(path)))]
     chosen = train or files
     if train and len(train) < len(files):
         notes.append(f"Of {len(files)} files the {len(train)} with train in their names are read.")
-    packed = [
-        str(file.relative_to(path)) for file in sorted(path.rglob("*")) if _is_packed(file, path)
-    ]
+    packed = [str(entry.relative_to(path)) for entry in entries if _is_packed(entry)]
     if packed:
         more = f" and {len(packed) - _NAMED} more" if len(packed) > _NAMED else ""
         named = f"{', '.join(packed[:_NAMED])}{more}"
@@ -100,19 +99,21 @@ def _folder(path: Path) -> Source:
     return Source(path=path, kind=kinds.pop(), files=tuple(chosen), notes=tuple(notes))
 
 
-def _is_packed(file: Path, folder: Path) -> bool:
+def _is_hidden(entry: Path, folder: Path) -> bool:
+    """Whether it, or a folder on the way to it, is what editors and caches keep out of sight."""
+    return any(part.startswith(".") for part in entry.relative_to(folder).parts)
+
+
+def _is_packed(file: Path) -> bool:
     """Whether it is data that has to be unpacked first, by its name."""
-    if any(part.startswith(".") for part in file.relative_to(folder).parts):
-        return False
     inner = Path(file.stem).suffix.lower()
     return file.suffix.lower() in _PACKED_SUFFIXES and inner in _SUFFIXES and file.is_file()
 
 
-def _is_data(file: Path, folder: Path) -> bool:
-    """Not what editors and `datasets` keep beside the data: copies, caches and descriptions."""
-    hidden = any(part.startswith(".") for part in file.relative_to(folder).parts)
+def _is_data(file: Path) -> bool:
+    """Not the descriptions that lie beside data."""
     about = file.name.startswith("README") or file.name in _DESCRIPTIONS
-    return file.suffix.lower() in _SUFFIXES and not hidden and not about and file.is_file()
+    return file.suffix.lower() in _SUFFIXES and not about and file.is_file()
 
 
 def _kind(path: Path) -> str:

@@ -16,6 +16,7 @@ from workbench.pages.run_rows import about_run
 from workbench.store.layout import RunPaths
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import show, store_config
+from workbench_widgets.rereading import check_pause
 from workbench_widgets.run.snapshots import SnapshotPusher
 
 _TRANSPORTS = ("auto", "comm")
@@ -144,8 +145,7 @@ def check_transport(transport: str, refresh_seconds: Any) -> None:
     """Refuse what cannot be. Raises ValueError: an option out of its range."""
     if transport not in _TRANSPORTS:
         raise ValueError(f"transport={transport!r}: choose one of {', '.join(_TRANSPORTS)}")
-    if not (isinstance(refresh_seconds, int | float) and 0.2 <= refresh_seconds <= 60):
-        raise ValueError(f"refresh_seconds={refresh_seconds!r}: give 0.2 to 60")
+    check_pause(refresh_seconds, most=60)
 
 
 def run_config(run: Any, *, face: str, **own: Any) -> dict[str, Any]:
