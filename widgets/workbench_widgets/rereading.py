@@ -13,13 +13,15 @@ from workbench_widgets.face import Face
 from workbench_widgets.presence import Presence
 
 _LEAST_SECONDS = 0.2
+_A_DAY = 86_400
 
 
-def check_pause(refresh_seconds: Any, most: int = 86_400) -> None:
+def check_pause(refresh_seconds: Any, longest: int = _A_DAY) -> None:
     """Refuse a pause that cannot be. Raises ValueError: no number, or out of its range."""
     is_number = isinstance(refresh_seconds, int | float)
-    if not (is_number and _LEAST_SECONDS <= refresh_seconds <= most):
-        raise ValueError(f"refresh_seconds={refresh_seconds!r}: give {_LEAST_SECONDS} to {most:,}")
+    if not (is_number and _LEAST_SECONDS <= refresh_seconds <= longest):
+        limits = f"{_LEAST_SECONDS} to {longest:,}"
+        raise ValueError(f"refresh_seconds={refresh_seconds!r}: give {limits}")
 
 
 class StoreFace(Face):

@@ -145,7 +145,7 @@ def check_transport(transport: str, refresh_seconds: Any) -> None:
     """Refuse what cannot be. Raises ValueError: an option out of its range."""
     if transport not in _TRANSPORTS:
         raise ValueError(f"transport={transport!r}: choose one of {', '.join(_TRANSPORTS)}")
-    check_pause(refresh_seconds, most=60)
+    check_pause(refresh_seconds, longest=60)
 
 
 def run_config(run: Any, *, face: str, **own: Any) -> dict[str, Any]:
