@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import workbench as wb
 from workbench.cli.mcp_answers import MOST_CHARACTERS, ask, last_lines, short
 from workbench.cli.mcp_limits import AgentLimits, PredictedRun, Spent, check_options
 from workbench.store.findings import Finding
+from workbench.store.typed import default_root, typed_of
 
 KNOWN = PredictedRun(hours=3.0, usd=6.0, usd_per_hour=2.0)
 UNKNOWN = PredictedRun(hours=None, usd=None, usd_per_hour=None)
@@ -109,21 +112,30 @@ def test_refusals_are_the_commands_own() -> None:
 
 
 def test_a_finding_has_an_id_and_a_command() -> None:
+    run, elsewhere = default_root() / "r-1", Path("/my runs/r-1")
+
     def finding(following: str, rank: int | None = None) -> Finding:
         return Finding(
             kind="hang", evidence="e", cause="c", next=following, confidence=1.0, rank=rank
         )
 
     assert finding("Look.", 2).id == "hang@2"
-    assert finding("Look.", 2).next_command("r-1") == "workbench logs r-1 --rank 2 --tail 40"
+    assert finding("Look.", 2).next_command(run) == "workbench logs r-1 --rank 2 --tail 40"
     assert (
-        finding("Type workbench resume r-1, then wait.").next_command("r-1")
-        == "workbench resume r-1"
+        finding("Type workbench resume r-1, then wait.").next_command(run) == "workbench resume r-1"
     )
     verify = finding("`workbench checkpoints --verify` names it.")
-    assert verify.next_command("r-1") == "workbench checkpoints r-1 --verify"
-    assert finding("`workbench doctor` lists them").next_command("r-1") == "workbench doctor"
+    assert verify.next_command(run) == "workbench checkpoints r-1 --verify"
+    assert finding("`workbench doctor` lists them").next_command(run) == "workbench doctor"
     for text in ("workbench push r-1 s3://b/runs", "workbench node '/my runs/r-1' --rank 1"):
-        assert finding(f"See: {text}").next_command("r-1") == text
+        assert finding(f"See: {text}").next_command(run) == text
     for text in ("let the workbench choose a port.", "Run workbench verify on the script: it"):
-        assert finding(text).next_command("r-1") == "workbench logs r-1 --tail 40"
+        assert finding(text).next_command(run) == "workbench logs r-1 --tail 40"
+    again = finding("Type `workbench resume RUN --checkpoint step-40` now.")
+    for folder, store in ((run, ""), (elsewhere, " --store '/my runs'")):
+        command = f"workbench resume r-1 --checkpoint step-40{store}"
+        assert again.next_command(folder) == command
+        assert again.next_for(folder) == f"Type `{command}` now."
+        named = finding(f"Go on with: {typed_of(folder, 'resume')}")
+        assert named.next_for(folder) == named.next
+    assert finding("Look.").next_command(elsewhere).endswith("--tail 40 --store '/my runs'")

@@ -15,8 +15,8 @@ from workbench.cli.measuring import commands
 from workbench.cli.rehearse_values import RehearseOptions, rehearsed
 from workbench.cli.run_commands import without_bars
 from workbench.cli.sweep import _short, again
-from workbench.cli.terminal import typed
 from workbench.measuring.measure import Measurement
+from workbench.store.typed import typed
 from workbench.sweeping import Sweep
 
 JOB = ("--model", "gpt2", "--gpu", "h100", "--gpus", "2", "--steps", "10")

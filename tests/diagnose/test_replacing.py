@@ -114,7 +114,7 @@ def test_every_face_says_what_replaced_it(
     paths = RunPaths(tmp_path / "without findings.json")
     listed = {"findings": [one.document() for one in last.findings]}
     assert f"warning, {by}" in troubles(paths, listed)
-    print_findings([old])
+    print_findings([old], Path("runs/r-1"))
     assert by in " ".join(capsys.readouterr().out.split())
 
 

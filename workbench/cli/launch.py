@@ -21,7 +21,6 @@ from workbench.cli.terminal import (
     errors,
     exit_with,
     stay,
-    typed,
 )
 from workbench.compare.profile.tracing import traced_from_the_start
 from workbench.describe.option import Group
@@ -34,6 +33,7 @@ from workbench.launching.prepare.targets import MODULE, resolve
 from workbench.recipes import recipes
 from workbench.script_options.from_run import WHAT_IT_DOES
 from workbench.script_options.reading import read_options
+from workbench.store.typed import typed
 from workbench.units import format_usd
 
 _TARGET_HELP = f"A Python script, or a recipe: {', '.join(recipes())}."

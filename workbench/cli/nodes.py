@@ -23,7 +23,6 @@ from workbench.cli.terminal import (
     errors,
     exit_with,
     stay,
-    typed,
 )
 from workbench.describe import Cluster
 from workbench.describe.option import Group
@@ -37,6 +36,7 @@ from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
+from workbench.store.typed import typed_of
 
 _DIRECTORY_HELP = "Run directory on the shared storage, as mounted on this machine."
 _QUEUE_SECONDS = 5.0
@@ -162,7 +162,7 @@ def _submit(checked: wb.Request, limits: slurm_run.Limits, *, wait: bool, as_jso
         console.print(f"submitted {run.id} in {run.directory}", markup=False, soft_wrap=True)
         console.print(sentence, markup=False)
         for verb in ("attach", "show", "stop"):
-            line = typed(run.directory.parent, verb, run.id)
+            line = typed_of(run.directory, verb)
             console.print(f"  {line}", markup=False, soft_wrap=True)
     if wait:
         _stay(run, quiet=as_json)

@@ -14,12 +14,13 @@ from rich.table import Table
 from workbench.cli.describing import with_options
 from workbench.cli.help_pages import HelpGroup
 from workbench.cli.tables import JsonOption, print_json
-from workbench.cli.terminal import StoreOption, console, typed
+from workbench.cli.terminal import StoreOption, console
 from workbench.launching.prepare.options import PRIORITY
 from workbench.observe.devices import Device
 from workbench.queueing import Queue
 from workbench.queueing.queue import QueuedRun
 from workbench.store.runs import Store
+from workbench.store.typed import typed
 from workbench.units import format_bytes, format_column, format_seconds, format_usd
 
 queue = typer.Typer(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -24,7 +25,6 @@ from workbench.cli.terminal import (
     StoreOption,
     WaitOption,
     console,
-    typed,
 )
 from workbench.describe.option import Group
 from workbench.launching.prepare.acceptance import accept
@@ -34,6 +34,7 @@ from workbench.recover.checkpoints import Checkpoint
 from workbench.storage.remote import leads_to_pushed
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
+from workbench.store.typed import typed, typed_of
 from workbench.units import format_bytes
 
 _SEVERITY = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -116,7 +117,7 @@ def adopt(
     if adopted:
         console.print(f"{handle.id} is supervised again: {status.state}", markup=False)
     elif accepted:
-        line = typed(handle.directory.parent, "resume", handle.id)
+        line = typed_of(handle.directory, "resume")
         console.print(f"Start it: {line}", markup=False, soft_wrap=True)
     else:
         console.print(f"{handle.id} does not need a supervisor: {status.state}", markup=False)
@@ -174,20 +175,23 @@ def diagnose(
     handle = wb.attach(run, store)
     findings = handle.findings()
     if as_json:
-        print_json([finding.answer(handle.id) for finding in findings])
+        print_json([finding.answer(handle.directory) for finding in findings])
     elif not findings:
         console.print(f"No problems found in {handle.id}.", markup=False)
     else:
-        print_findings(findings)
+        print_findings(findings, handle.directory)
 
 
-def print_findings(findings: Sequence[Finding]) -> None:
-    """Print each finding: what, where and since when; cause, evidence and next move."""
+def print_findings(findings: Sequence[Finding], run: Path) -> None:
+    """Print each finding: what, where and since when; cause, evidence and next move.
+
+    `run`: the folder of their run.
+    """
     for finding in findings:
-        _print_finding(finding)
+        _print_finding(finding, run)
 
 
-def _print_finding(finding: Finding) -> None:
+def _print_finding(finding: Finding, run: Path) -> None:
     color = "dim" if finding.cleared_at is not None else _SEVERITY[finding.severity]
     where = [f"rank {finding.rank}"] if finding.rank is not None else []
     where += [f"step {finding.step}"] if finding.step is not None else []
@@ -204,7 +208,7 @@ def _print_finding(finding: Finding) -> None:
     for name, text in (
         ("cause", finding.cause),
         ("evidence", finding.evidence),
-        ("next", finding.next),
+        ("next", finding.next_for(run)),
     ):
         table.add_row(name, escape(text))
     console.print(table)

@@ -14,13 +14,14 @@ from workbench.cli.describing import with_options
 from workbench.cli.live import follow
 from workbench.cli.rehearse_values import RehearseOptions, rehearsed
 from workbench.cli.tables import print_json
-from workbench.cli.terminal import console, errors, typed
+from workbench.cli.terminal import console, errors
 from workbench.errors import UsageError
 from workbench.launching.run import Run
 from workbench.rehearsing.player import Player
 from workbench.rehearsing.rehearse import Rehearsal, prepare
 from workbench.store.run_record import REHEARSED
 from workbench.store.runs import Store
+from workbench.store.typed import typed_of
 from workbench.units import format_between, format_seconds, format_usd
 
 
@@ -47,7 +48,7 @@ def rehearse(options: RehearseOptions) -> None:
         rehearsal.schedule(planned.cost)  # refuse before the process goes to the background
         place = Store(options.store).next_directory(options.name)
         if os.fork():  # the child is what is watched
-            line = typed(place.parent, "attach", place.name)
+            line = typed_of(place, "attach")
             errors.print(f"{REHEARSED}; watch it: {line}", markup=False, soft_wrap=True)
             return
         _detach()

@@ -56,7 +56,7 @@ class Player:
         self.findings: list[Finding] = []
         self.looks = 0
         self.elapsed_seconds = 0.0
-        self._run = run
+        self._folder, self._run = paths.directory, run
 
     def take(self, moment: Moment) -> list[FindingChange]:
         """Account for one look; the findings that changed in it."""
@@ -87,7 +87,7 @@ class Player:
             "phase": "running",
             "started_at": self._run.created_at,
             "elapsed_seconds": round(self.elapsed_seconds, 1),
-            "findings": [finding.answer(self._run.run) for finding in self.findings],
+            "findings": [finding.answer(self._folder) for finding in self.findings],
             "ranks": quiet,
         }
         return self.builder.snapshot(now)

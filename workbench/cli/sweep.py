@@ -25,12 +25,12 @@ from workbench.cli.terminal import (
     YesOption,
     console,
     errors,
-    typed,
 )
 from workbench.describe.option import Group
 from workbench.errors import StoreError, UsageError
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import MODULE
+from workbench.store.typed import typed
 from workbench.sweeping import Sweep, damaged, find, start, sweeps
 from workbench.sweeping.plan import ETA, SweepOptions, labels
 from workbench.sweeping.prepared import Prediction, PreparedSweep, prepare_sweep, shell

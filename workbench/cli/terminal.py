@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext, suppress
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +18,7 @@ from workbench.describe.option import declared
 from workbench.errors import WorkbenchError
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.run import Run
-from workbench.store.runs import default_root
+from workbench.store.typed import typed_of
 
 
 class _Console(Console):
@@ -70,19 +68,6 @@ DropOption = Annotated[list[str] | None, typer.Option(help=_DROP_HELP, metavar="
 PREEMPTED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, try again later
 
 
-def typed(root: Path, *words: str) -> str:
-    """``workbench WORDS`` to be typed as it stands, with the store `root` unless it is the usual.
-
-    >>> typed(Path("/my runs"), "stop", "gpt-ddp")
-    "workbench stop gpt-ddp --store '/my runs'"
-    """
-    usual: Path | None = None
-    with suppress(WorkbenchError):
-        usual = default_root()
-    where = [] if root == usual else ["--store", str(root)]
-    return shlex.join(["workbench", *words, *where])
-
-
 def stay(run: Run, *, quiet: bool, passes_on_sigterm: bool = False) -> None:
     """Wait for the run's end, showing it unless `quiet`.
 
@@ -96,7 +81,7 @@ def stay(run: Run, *, quiet: bool, passes_on_sigterm: bool = False) -> None:
             else:
                 follow(run, console)
     except KeyboardInterrupt:
-        stop = typed(run.directory.parent, "stop", run.id)
+        stop = typed_of(run.directory, "stop")
         errors.print(
             f"detached; the run continues. To stop it: {stop}", markup=False, soft_wrap=True
         )

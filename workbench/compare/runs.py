@@ -17,6 +17,7 @@ from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.runs import Store
 from workbench.store.starts import read_attempts
+from workbench.store.typed import typed
 
 MOST = 10
 """Most runs of a comparison: more cannot be told apart in one figure."""
@@ -92,7 +93,7 @@ def find(store: Store, names: Sequence[str]) -> list[RunPaths]:
     if not 2 <= len(chosen) <= MOST:
         raise UsageError(
             f"{len(chosen)} run{'s' * (len(chosen) != 1)} given; give 2 to {MOST} different runs. "
-            "List them: workbench runs"
+            f"List them: {typed(store.root, 'runs')}"
         )
     return list(chosen.values())
 

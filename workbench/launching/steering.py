@@ -26,6 +26,7 @@ from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.secrets import redact_arguments
 from workbench.store.status import read_status
+from workbench.store.typed import typed_of
 
 TIMEOUT_SECONDS = 120.0
 """How long an answer is waited for, unless told otherwise."""
@@ -184,7 +185,8 @@ def _askable(paths: RunPaths, action: str, at: int | None) -> RunRecord:
     if run.nodes > 1:
         raise UsageError(
             f"{name} trains on {run.nodes} machines, whose ranks see a request at different times. "
-            f"Runs of one machine can be steered; this one: workbench stop {name}, then resume."
+            f"Runs of one machine can be steered. Stop it, then resume it: "
+            f"{typed_of(paths.directory, 'stop')}"
         )
     done = _steps(paths, run)
     if at is not None and at <= done:
@@ -260,11 +262,12 @@ def _unanswered(
     if not heard:
         return (
             f"No rank of {name} has heard of the request after {timeout:g} s: they load, hang, or "
-            f"were started by the script itself. See: workbench diagnose {name}"
+            f"were started by the script itself. See: {typed_of(paths.directory, 'diagnose')}"
         )
     return (
         f"After {timeout:g} s ranks {', '.join(heard)} of {name} know of it and {len(results)} are "
-        f"done. It is done after step {answer.at:,} by all or by none: workbench show {name}"
+        f"done. It is done after step {answer.at:,} by all or by none: "
+        f"{typed_of(paths.directory, 'show')}"
     )
 
 
@@ -287,7 +290,7 @@ def _checked(paths: RunPaths, answer: Answer) -> Answer:
         if time.monotonic() > deadline:
             why = (
                 f"The script was told to save, and no whole checkpoint of step {answer.at:,} is "
-                f"there: workbench logs {answer.run}"
+                f"there: {typed_of(paths.directory, 'logs')}"
             )
             return replace(answer, done=False, why=why)
         time.sleep(_LOOK_SECONDS)

@@ -98,7 +98,7 @@ class Follower:
             self._ended = end.get("ended_at")
             outcome = str(end.get("outcome") or "ended")
             summary = summarise(self._paths)
-            how = about_end(self._name, self._paths.directory.name, outcome, summary)
+            how = about_end(self._name, self._paths.directory, outcome, summary)
             self._tell(how, first=True)  # a long message is cut at its end
             changed = True
         old = self._written_at is None or ticks - self._written_at >= KEEP_SECONDS
@@ -162,7 +162,7 @@ class Follower:
         return bool(fresh)
 
     def _about(self, findings: Sequence[Finding], before: Mapping[str, str]) -> _Waiting:
-        message = about_findings(self._name, self._paths.directory.name, findings, before)
+        message = about_findings(self._name, self._paths.directory, findings, before)
         return _Waiting(message=message, findings=tuple(findings))
 
     def _withdraw(self, box: _Outbox, replaced: Mapping[str, Finding]) -> None:
@@ -192,7 +192,7 @@ class Follower:
             made += not back
             if start["attempt"] - 1 > reported:
                 allowed = Recovery.read((read_run(self._paths) or RunRecord()).recovery).restarts
-                run, why = self._paths.directory.name, str(start.get("why") or "")
+                run, why = self._paths.directory, str(start.get("why") or "")
                 how = about_restart(self._name, run, 0 if back else made, allowed, why)
                 self._tell(how, restarts_before=self._restarts)
             self._restarts = max(self._restarts, start["attempt"] - 1)

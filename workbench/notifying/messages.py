@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from workbench.notifying.targets import Level
 from workbench.store.findings import Finding
 from workbench.store.secrets import hide_known
+from workbench.store.typed import typed_of
 from workbench.units import UNKNOWN, format_seconds, format_usd
 
 _GOOD = {"succeeded", "stopped"}
@@ -34,9 +36,12 @@ def reaches(finding: Finding, least: Level) -> bool:
 
 
 def about_findings(
-    name: str, run: str, findings: Sequence[Finding], before: Mapping[str, str]
+    name: str, run: Path, findings: Sequence[Finding], before: Mapping[str, str]
 ) -> Message:
-    """Of findings that stand, worst first; `before`: id -> the kind by which it was told first."""
+    """Of findings that stand, worst first.
+
+    `run`: the run's folder. `before`: id -> the kind by which it was told first.
+    """
     worst = findings[0]
     title = f"{name}: {worst.kind}"
     if len(findings) > 1:
@@ -49,21 +54,21 @@ def about_findings(
             f"{finding.severity}: {finding.kind}{at}{first}",
             finding.evidence,
             finding.cause,
-            finding.next,
+            finding.next_for(run),
             "",
         ]
-    return _message(title, [*lines, f"All of it: workbench diagnose {run}"], worst.severity)
+    return _message(title, [*lines, f"All of it: {typed_of(run, 'diagnose')}"], worst.severity)
 
 
-def about_restart(name: str, run: str, restarts: int, allowed: int, why: str) -> Message:
+def about_restart(name: str, run: Path, restarts: int, allowed: int, why: str) -> Message:
     """Of a run that was started again by itself; `restarts` = 0: it was rolled back."""
     made = f"It was started again by itself: restart {restarts} of at most {allowed}."
     text = made if restarts else "It was rolled back by itself."
-    lines = [text, *([why] if why else []), f"Why: workbench diagnose {run}"]
+    lines = [text, *([why] if why else []), f"Why: {typed_of(run, 'diagnose')}"]
     return _message(f"{name}: {'restarted' if restarts else 'rolled back'}", lines, "warning")
 
 
-def about_end(name: str, run: str, outcome: str, summary: dict[str, Any]) -> Message:
+def about_end(name: str, run: Path, outcome: str, summary: dict[str, Any]) -> Message:
     """Of a run that has ended; `summary` as ``workbench show --json`` has it."""
     loss, usd = summary.get("loss_last"), summary.get("usd_so_far")
     figures = [
@@ -73,7 +78,7 @@ def about_end(name: str, run: str, outcome: str, summary: dict[str, Any]) -> Mes
         *([] if usd is None else [format_usd(usd)]),
     ]
     good = outcome in _GOOD
-    after = f"workbench show {run}" if good else f"workbench diagnose {run}"
+    after = typed_of(run, "show" if good else "diagnose")
     lines = [summary.get("message") or "", ", ".join(figures), f"More: {after}"]
     return _message(f"{name}: {outcome}", lines, "note" if good else "error")
 

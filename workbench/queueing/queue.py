@@ -27,6 +27,7 @@ from workbench.store.queue_files import QueueEntry, QueueFiles, in_order
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.runs import Store
+from workbench.store.typed import typed
 
 _DROPPED = "It was taken out of the queue before it started. To start it now: workbench rerun {run}"
 
@@ -164,7 +165,9 @@ class Queue:
         name = self._waiting(run).run
         handle = Run(self._store.find(name))
         if not take_out(self._store.find(name), _DROPPED.format(run=name)):
-            raise UsageError(f"{name} has just been started. To end it: workbench stop {name}")
+            raise UsageError(
+                f"{name} has just been started. To end it: {self._typed('stop', name)}"
+            )
         with self._files.locked():
             serve(self._files)
         return handle
@@ -200,6 +203,9 @@ class Queue:
             "jobs": [run.document() for run in self.jobs()],
         }
 
+    def _typed(self, verb: str, run: str) -> str:
+        return typed(self._store.root, verb, run)
+
     def _waiting(self, run: str) -> QueueEntry:
         """The place of a run, by id or unique prefix."""
         waiting = self._files.waiting()
@@ -211,7 +217,7 @@ class Queue:
             raise UsageError(f"{run!r} fits {', '.join(fit.run for fit in fits)}. Give the id.")
         if names.is_id(run) and (self._store.root / run).is_dir():
             raise UsageError(
-                f"{run} does not wait in the queue. To end a run: workbench stop {run}"
+                f"{run} does not wait in the queue. To end a run: {self._typed('stop', run)}"
             )
         if not waiting:
             raise UsageError("Nothing waits in the queue. File a run: workbench launch … --queue")

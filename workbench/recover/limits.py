@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
+from workbench.store.typed import typed_of
 from workbench.units import format_joules, format_seconds, format_usd
 
 _SECONDS, _JOULES = 3600.0, 3.6e6
@@ -86,16 +88,19 @@ def reached(limits: Mapping[str, float | None], spent: RunSpending) -> str | Non
     return None
 
 
-def used_up(limits: Mapping[str, float | None], spent: RunSpending, run: str) -> str:
-    """Why a run cannot continue: a limit of the whole run is used up; "" = none is."""
+def used_up(limits: Mapping[str, float | None], spent: RunSpending, run: Path) -> str:
+    """Why a run cannot continue: a limit of the whole run is used up; "" = none is.
+
+    `run`: its folder.
+    """
     for limit in LIMITS:
         most = limits[limit.name]
         now = limit.spent(spent)
         if limit.whole_run and most is not None and now is not None and now >= _NEARLY * most:
             more = float(f"{2 * now:.2g}")
             return (
-                f"{run} has used up its limit: {limit.text(now)} of {limit.text(most)} "
-                f"({limit.flag}; all attempts count). Give it a higher one: workbench resume {run} "
-                f"{limit.flag} {more:g}"
+                f"{run.name} has used up its limit: {limit.text(now)} of {limit.text(most)} "
+                f"({limit.flag}; all attempts count). Give it a higher one: "
+                f"{typed_of(run, 'resume', limit.flag, f'{more:g}')}"
             )
     return ""

@@ -123,7 +123,7 @@ class Watcher:
     def write(self, at: float, phase: str, attempt: int, end: ExitDoc | None = None) -> None:
         """view.json and findings.json; `end`: how it ended."""
         state: Mapping[str, object] = end or {"message": self._journal.message}
-        name = self._paths.directory.name
+        folder = self._paths.directory
         data = self.builder.encoded(
             {
                 "phase": phase,
@@ -136,7 +136,7 @@ class Watcher:
                 **recent_attempts(self._journal.attempts),
                 "checkpoints": list[Any](),
                 "throughput_upper_bound": False,
-                "findings": [finding.answer(name) for finding in self.findings[:_MAX_FINDINGS]],
+                "findings": [finding.answer(folder) for finding in self.findings[:_MAX_FINDINGS]],
                 "ranks": {},
                 "usd_so_far": None if self.usd is None else round(self.usd, 2),
             }

@@ -8,7 +8,6 @@ import fcntl
 import hashlib
 import json
 import os
-import shlex
 import shutil
 from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -35,6 +34,7 @@ from workbench.store.record import read_run
 from workbench.store.room import is_full
 from workbench.store.runs import Store
 from workbench.store.starts import attempts_of
+from workbench.store.typed import typed_of
 from workbench.units import format_bytes
 
 _THREADS = 4
@@ -172,7 +172,7 @@ def _here_already(paths: RunPaths, remote: Remote, run: RemoteRun) -> PullResult
     content = "an older copy of it" if same else "another run of that name"
     raise UsageError(
         f"{paths.directory} holds {content}. Pull into another store (--store DIR), or remove that "
-        f"one first: workbench delete {run.run} --store {shlex.quote(str(paths.directory.parent))}"
+        f"one first: {typed_of(paths.directory, 'delete')}"
     )
 
 

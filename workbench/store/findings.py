@@ -9,18 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
+from pathlib import Path
 from typing import Any, Literal, cast
 
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
+from workbench.store.typed import typed_of
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 HANGS = frozenset({"hang", "deadlock", "stopped-rank", "gil-held"})
 """Kinds of standstills. An error never ends by itself; a warning may: a rank is late."""
 _OF_A_RUN = "adopt|attach|checkpoints|diagnose|doctor|logs|metrics|profile|rerun|resume|show|stop"
+_STORE = r"""(?: --store (?:'[^']*'|"'"|[\w@%+=:/-]|[.,](?=[\w/]))+)?"""  # as shlex.quote writes it
 _COMMAND = re.compile(
-    rf"workbench ({_OF_A_RUN})\b((?: (?:--[a-z-]+|[\w.-]*\d[\w-]*|last|RUN)(?!\w))*)"
+    rf"workbench ({_OF_A_RUN})\b((?: (?:--(?!store\b)[a-z-]+|[\w.-]*\d[\w-]*|last|RUN)(?!\w))*)"
+    + _STORE
 )
 _FULL_COMMAND = re.compile(r"workbench (?:node|push) .+")  # these end the sentence
 EXIT_HANG = "exit-hang"
@@ -80,26 +84,30 @@ class Finding:
         """The key as one word: ``straggler@1``, ``nan-loss``."""
         return self.kind if self.rank is None else f"{self.kind}@{self.rank}"
 
-    def next_command(self, run: str) -> str:
-        """The command that `next` names, with the run's id; else the one that shows more."""
-        command = _FULL_COMMAND.search(self.next)
-        if command is not None:
-            return command[0]
-        named = _COMMAND.search(self.next)
-        if named is not None:
-            verb, arguments = named[1], re.sub(r" (last|RUN)\b", "", named[2])
-            about = "" if verb == "doctor" or run in arguments else f" {run}"
-            return f"workbench {verb}{about}{arguments}"
-        where = "" if self.rank is None else f" --rank {self.rank}"
-        return f"workbench logs {run}{where} --tail 40"
+    def next_command(self, run: Path) -> str:
+        """The command that `next` names, for the run in the folder `run`; else the one for more."""
+        if (full := _FULL_COMMAND.search(self.next)) is not None:
+            return full[0]
+        if (named := _COMMAND.search(self.next)) is not None:
+            return _completed(named, run)
+        where = [] if self.rank is None else ["--rank", str(self.rank)]
+        return typed_of(run, "logs", *where, "--tail", "40")
+
+    def next_for(self, run: Path) -> str:
+        """`next`, its command as it is typed for the run in the folder `run`."""
+        return _COMMAND.sub(lambda named: _completed(named, run), self.next)
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form; `read` takes it back."""
         return asdict(self)
 
-    def answer(self, run: str) -> dict[str, Any]:
-        """What every face prints of it: the document, its id and the next command."""
-        return {"id": self.id, **self.document(), "next_command": self.next_command(run)}
+    def answer(self, run: Path) -> dict[str, Any]:
+        """What every face prints of it: the document, its id and the next command.
+
+        `run`: the run's folder.
+        """
+        told = {**self.document(), "next": self.next_for(run)}
+        return {"id": self.id, **told, "next_command": self.next_command(run)}
 
     @classmethod
     def read(cls, document: object) -> Finding | None:
@@ -117,6 +125,15 @@ class Finding:
         if values.get("severity") not in SEVERITIES:
             values["severity"] = "warning"
         return cls(**values)
+
+
+def _completed(command: re.Match[str], run: Path) -> str:
+    """A match of `_COMMAND` with the run's id and store."""
+    verb, words = command[1], command[2].split()
+    if verb == "doctor":
+        return command[0].strip()
+    options = [word for word in words if word not in {"last", "RUN", run.name}]
+    return typed_of(run, verb, *options)
 
 
 def is_for_good(finding: Finding) -> bool:

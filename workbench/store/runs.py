@@ -12,15 +12,9 @@ from workbench.store import names
 from workbench.store.files import read_json, read_json_or_why
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
+from workbench.store.typed import STORE_VARIABLE, default_root, typed
 
-STORE_VARIABLE = "WORKBENCH_STORE"
 LAST = names.LAST
-
-
-def default_root() -> Path:
-    """``$WORKBENCH_STORE``, else ``./runs``: visible, so that Jupyter can serve it."""
-    root = names.check_local(os.environ.get(STORE_VARIABLE) or "runs", STORE_VARIABLE)
-    return Path(os.path.expanduser(root)).absolute()  # noqa: PTH111  (pathlib's raises)
 
 
 def discard(paths: RunPaths) -> None:
@@ -169,7 +163,8 @@ class Store:
             return RunPaths(self.root / next(own, ids[0]))
         if run == LAST or not ids:
             raise RunNotFoundError(
-                f"No runs in {self.root} yet. Start one: workbench launch gpt (or --store DIR)."
+                f"No runs in {self.root} yet. Start one: {typed(self.root, 'launch', 'gpt')}. "
+                "Or name another store: --store DIR."
             )
         fits = [run_id for run_id in ids if run and run_id.startswith(run)] or [
             run_id for run_id in ids if self._name(run_id) == run

@@ -15,6 +15,7 @@ from workbench.store.record import read_run
 from workbench.store.room import shortage
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import Phase
+from workbench.store.typed import typed_of
 
 START_GRACE_SECONDS = 20.0
 HEARTBEAT_FRESH_SECONDS = 30.0  # a run on another machine of a shared store is judged by this
@@ -82,10 +83,9 @@ def _markers(paths: RunPaths) -> list[str]:
 
 
 def _unwatched(paths: RunPaths) -> str:
-    run = paths.directory.name
     return (
-        "Its supervisor and watcher have ended; training continues. Watch it: workbench adopt "
-        f"{run}, or end it: workbench stop {run}"
+        "Its supervisor and watcher have ended; training continues. Watch it: "
+        f"{typed_of(paths.directory, 'adopt')}, or end it: {typed_of(paths.directory, 'stop')}"
     )
 
 
@@ -141,10 +141,10 @@ def _status_before_supervisor(paths: RunPaths) -> Status:
 
 def _no_room(paths: RunPaths) -> str | None:
     """What to do about a run at work of which nothing can be written any more."""
-    full, run = shortage(paths.directory), paths.directory.name
+    full = shortage(paths.directory)
     return (
         f"It runs, but {full}: nothing of it can be written. Free space there, "
-        f"or stop it: workbench stop {run}"
+        f"or stop it: {typed_of(paths.directory, 'stop')}"
         if full
         else None
     )

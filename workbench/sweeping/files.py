@@ -29,6 +29,7 @@ from workbench.store import detached, names
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import NamedFile, RunPaths
 from workbench.store.ownership import check_own_folder
+from workbench.store.typed import typed
 from workbench.sweeping.plan import SweepPlan
 
 FOLDER = ".sweeps"
@@ -178,7 +179,8 @@ def find_sweep(root: Path, name: str) -> SweepFiles:
     sweeps = every_sweep(root)
     if not sweeps:
         raise UsageError(
-            f"No sweeps in {root} yet. Start one: workbench sweep gpt --grid lr=1e-4,3e-4"
+            f"No sweeps in {root} yet. Start one: "
+            f"{typed(root, 'sweep', 'gpt', '--grid', 'lr=1e-4,3e-4')}"
         )
     fits = (
         [sweep_files for sweep_files in sweeps if not problem(sweep_files)][:1]

@@ -19,6 +19,7 @@ from workbench.launching.run import Run
 from workbench.store.detached import start_serving
 from workbench.store.processes import SAFE_PYTHON
 from workbench.store.runs import Store
+from workbench.store.typed import typed
 from workbench.sweeping.files import SweepFiles, every_sweep, find_sweep, problem
 from workbench.sweeping.host import runs_of
 from workbench.sweeping.plan import SweepOptions, SweepPlan, labels
@@ -67,9 +68,12 @@ class Sweep:
         """How it ended, or what to do, in a sentence; "" = it runs."""
         state = self.state
         if state == "interrupted":
-            return f"Nothing serves it. To go on: workbench sweep resume {self.name}"
+            return f"Nothing serves it. To go on: {self._typed('resume')}"
         ended = self._files.ended()
         return "" if ended is None or state == "running" else str(ended.get("message"))
+
+    def _typed(self, verb: str) -> str:
+        return typed(self._files.root, "sweep", verb, self.name)
 
     def trials(self) -> list[TrialRow]:
         """All trials whose values were drawn."""
@@ -87,7 +91,7 @@ class Sweep:
         """
         paths = runs_of(Store(self._files.root), self.plan, [trial]).get(trial)
         if paths is None:
-            raise UsageError(f"{self.name} has no run of trial {trial}: workbench sweep show")
+            raise UsageError(f"{self.name} has no run of trial {trial}: {self._typed('show')}")
         return Run(paths)
 
     def study(self) -> Any:
@@ -147,7 +151,7 @@ class Sweep:
         if self.state == "stopping":
             raise UsageError(
                 f"{self.name} is still being stopped, and its runs with it. Wait for that: "
-                f"workbench sweep stop {self.name}. Then: workbench sweep resume {self.name}"
+                f"{self._typed('stop')}. Then: {self._typed('resume')}"
             )
         startable_record(self._files.template)
         if self.state == "finished":

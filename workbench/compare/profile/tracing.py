@@ -22,6 +22,7 @@ from workbench.observe.pulse import read_pulse
 from workbench.store.files import write_text_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
+from workbench.store.typed import typed_of
 
 STEPS = 5
 """Usual number of traced steps."""
@@ -156,13 +157,13 @@ def collect(
             missing = ", ".join(map(str, sorted(ranks - there - set(why))))
             raise WorkbenchError(
                 f"{run.id} ended ({run.outcome}) before rank {missing} wrote a trace. Use more "
-                f"steps, or see: workbench logs {run.id}"
+                f"steps, or see: {typed_of(run.directory, 'logs')}"
             )
         on_message(f"step {run.view()['steps']}; {len(there)} of {len(ranks)} ranks traced")
         if deadline is not None and time.monotonic() > deadline:
             raise WorkbenchError(
                 f"{run.id} has not traced its steps after {timeout:g} s. Wait longer, or check the "
-                f"run: workbench show {run.id}"
+                f"run: {typed_of(run.directory, 'show')}"
             )
         ended = not live
         time.sleep(_LOOK_SECONDS)

@@ -22,6 +22,7 @@ from workbench.store.printable import printable
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.signatures import can_vouch, is_vouched, key_path, vouch
+from workbench.store.typed import typed_of
 
 _SEAL = "what it starts"  # has blanks, so no variable has this name
 _SIGNED = (
@@ -65,7 +66,7 @@ def check_accepted(paths: RunPaths, run: RunRecord) -> None:
         f"The record of {name} was not written by your workbench on this machine (it comes from "
         f"elsewhere or from an earlier version, it was changed, or your key is gone). Started, "
         f"it would run, as you:\n{starts}\nIf you want that, accept it once: "
-        f"workbench adopt {shlex.quote(name)}"
+        f"{printable(typed_of(paths.directory, 'adopt'), max_line=_MOST)}"
     )
 
 

@@ -20,6 +20,7 @@ from workbench.store.record import read_record, read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.starts import read_attempts
 from workbench.store.status import read_status
+from workbench.store.typed import typed_of
 
 
 class ResumeOffer(NamedTuple):
@@ -61,7 +62,7 @@ def resumption(paths: RunPaths, end: Mapping[str, Any] | None = None) -> ResumeO
     except Exception as error:  # noqa: BLE001  (see above)
         return ResumeOffer(f"It cannot be resumed: {error!r}", "")
     action = "Go on with" if start.at is not None else "Start again from the beginning with"
-    return ResumeOffer("", f"{action}: workbench resume {paths.directory.name}")
+    return ResumeOffer("", f"{action}: {typed_of(paths.directory, 'resume')}")
 
 
 def startable_record(paths: RunPaths) -> RunRecord:
@@ -89,12 +90,12 @@ def refuse_finished(paths: RunPaths, ended: Mapping[str, Any], run: RunRecord) -
     if ended.get("outcome") != "succeeded":
         return
     name = run.run
-    again = f"To train again: workbench rerun {name}"
+    again = f"To train again: {typed_of(paths.directory, 'rerun')}"
     more = f"It has no checkpoint to train on from. {again}"
     if saved := every_checkpoint(paths):
         more = (
-            f"To train on, give it more: workbench resume {name} -- --steps N (or the script's own "
-            "option for it)."
+            f"To train on, give it more: {typed_of(paths.directory, 'resume')} -- --steps N "
+            "(or the script's own option for it)."
         )
         try:
             how_to_resume(Path(run.script), run.recipe, latest_words(paths, run), saved[0])

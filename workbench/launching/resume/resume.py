@@ -58,6 +58,7 @@ from workbench.store.run_record import RunRecord
 from workbench.store.secrets import redact_environment
 from workbench.store.signatures import vouch
 from workbench.store.status import read_status
+from workbench.store.typed import typed, typed_of
 
 _START_SECONDS = 90.0  # longer than a supervisor waits for the one before it
 _OF_THE_CHECKPOINT = (
@@ -126,9 +127,11 @@ def prepared(
     run = startable_record(paths)
     status = read_status(paths)
     if status.state == "queued":
-        raise UsageError(f"{run.run} waits in the queue: workbench queue list")
+        listed = typed(paths.directory.parent, "queue", "list")
+        raise UsageError(f"{run.run} waits in the queue: {listed}")
     if status.live:
-        raise UsageError(f"{run.run} is still running. Stop it first: workbench stop {run.run}")
+        stop = typed_of(paths.directory, "stop")
+        raise UsageError(f"{run.run} is still running. Stop it first: {stop}")
     if run.device == "cuda" and detect_host():
         refuse_silent_driver()
     changes = explicit_changes(changes)

@@ -23,7 +23,7 @@ def check_limits(paths: RunPaths, run: RunRecord) -> None:
     view = read_json(paths.view) or {}
     energy: dict[str, Any] = view.get("energy") or {}
     spent = RunSpending(usd=view.get("usd_so_far"), kwh=energy.get("kwh"))
-    why = used_up(recovery.limits, spent, run.run)
+    why = used_up(recovery.limits, spent, paths.directory)
     if why:
         raise UsageError(why)
     check_limits_known(recovery, run.usd_per_hour, run.device, run.cluster)

@@ -25,6 +25,7 @@ from workbench.recover.script_checkpoints import (
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import BY_HAND
+from workbench.store.typed import typed_of
 
 _BEAT_SECONDS = 1.0
 BEGINNING = "none"
@@ -76,7 +77,7 @@ def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> S
     if checkpoints:
         raise UsageError(
             f"{paths.directory.name} has no whole checkpoint. {' '.join(passed)} To start again "
-            f"from the beginning: workbench resume {paths.directory.name} --checkpoint {BEGINNING}"
+            f"from the beginning: {typed_of(paths.directory, 'resume', '--checkpoint', BEGINNING)}"
         )
     return _beginning(f"{paths.directory.name} has no checkpoint: it starts from the beginning.")
 
@@ -130,8 +131,8 @@ def _none_by_itself(paths: RunPaths, states: Sequence[Checkpoint]) -> str:
         )
     return (
         f"{why}: {', '.join(str(checkpoint.path) for checkpoint in states[:5])}. Name one: "
-        f"workbench resume {name} --checkpoint PATH; or --checkpoint {BEGINNING} starts from the "
-        "beginning."
+        f"{typed_of(paths.directory, 'resume', '--checkpoint', 'PATH')}; or --checkpoint "
+        f"{BEGINNING} starts from the beginning."
     )
 
 

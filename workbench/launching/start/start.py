@@ -26,9 +26,10 @@ from workbench.store.processes import MARKER
 from workbench.store.queue_files import QueueFiles
 from workbench.store.room import shortage
 from workbench.store.run_record import OriginDoc, ProvenanceDoc, RunRecord, SweepDoc
-from workbench.store.runs import STORE_VARIABLE, discard
+from workbench.store.runs import discard
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.store.signatures import vouch
+from workbench.store.typed import STORE_VARIABLE
 from workbench.version import __version__
 
 _ROOM_BYTES = 1 << 20

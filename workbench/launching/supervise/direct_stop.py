@@ -40,6 +40,7 @@ from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc, ProcessDoc
 from workbench.store.status import read_status
+from workbench.store.typed import typed_of
 
 Say = Callable[[str], None] | None
 """Is told what a stop waits for, in sentences."""
@@ -144,7 +145,7 @@ def _stop_here(paths: RunPaths, *, now: bool, timeout: float) -> bool:
     if not done and (read_run(paths) or RunRecord()).nodes > 1:
         raise UsageError(
             f"Nobody watches {name}, whose machines only its supervisor can stop. Bring it "
-            f"back on node 0, then stop: workbench adopt {name}"
+            f"back on node 0, then stop: {typed_of(paths.directory, 'adopt')}"
         )
     return done
 

@@ -262,7 +262,7 @@ class RunMonitor:
             **self._attempts.summary(),
             "checkpoints": [saved.document() for saved in self._checkpoints[:_CHECKPOINTS]],
             "findings": [
-                finding.answer(self._paths.directory.name) for finding in self.findings[:_FINDINGS]
+                finding.answer(self._paths.directory) for finding in self.findings[:_FINDINGS]
             ],
             "ranks": rank_documents(self._paths, self.ranks),
             "energy": self._energy.document(self._builder.tokens),

@@ -25,6 +25,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
 from workbench.store.record import read_run
 from workbench.store.status import read_status
+from workbench.store.typed import typed
 
 _POLL_SECONDS = 1.0
 _STATUS_SECONDS = 5.0  # two looks apart by this say that a run without exit.json is over
@@ -45,7 +46,7 @@ class Feeding:
         if run is None:
             raise UsageError(
                 f"{paths.directory} is not a run directory: it has no readable run.json. "
-                "List the runs with: workbench runs"
+                f"List the runs with: {typed(paths.directory.parent, 'runs')}"
             )
         check_own(paths, "fed to a tracker")  # which is written into its directory
         self._paths, self._name, self._run = paths, name, run
