@@ -18,6 +18,7 @@ from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 from workbench.store.rank_records import RankEnd
 from workbench.store.record import read_end
+from workbench.store.typed import typed_of
 
 CUDA = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
@@ -184,7 +185,7 @@ def test_a_kill_for_memory_is_told_from_any_other(paths: RunPaths) -> None:
     found = killed(paths)
     assert (found.kind, found.rank) == ("rank-killed", 1)
     assert found.cause == "Rank 1 was killed by SIGKILL (9)"
-    assert f"start it again (workbench rerun {paths.directory.name})" in found.next
+    assert f"start it again ({typed_of(paths.directory, 'rerun')})" in found.next
     counter = paths.directory / "memory.events"
     counter.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     known = {"first": {str(counter): 2}, "last": {str(counter): 2}}

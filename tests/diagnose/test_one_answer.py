@@ -78,7 +78,7 @@ def told(paths: RunPaths) -> dict[str, list[dict[str, Any]]]:
     """The findings by the face that tells them."""
     run = wb.Run(paths)
     faces = {
-        "diagnose --json": [one.answer(run.id) for one in run.findings()],
+        "diagnose --json": [one.answer(run.directory) for one in run.findings()],
         "show --json": run.summary()["findings"],
         "view.json": run.view()["findings"],
     }
@@ -140,7 +140,7 @@ def test_a_run_that_ended_unwatched_has_one_answer_too(tmp_path: Path) -> None:
     paths = unpacked(tmp_path, min(RUNS))
     no_sampler(paths)
     run = wb.Run(paths)
-    found = [one.answer(run.id) for one in run.findings()]
+    found = [one.answer(run.directory) for one in run.findings()]
     assert [one["kind"] for one in found] == ["no-distributed-sampler"]
     assert run.summary()["findings"] == found
     assert not paths.findings.exists()
