@@ -188,7 +188,10 @@ def test_a_plan_without_its_trainers_recomputation_says_so(
     own = ("--model", "gpt2", "--tokens", "1B", "--gpu", "l4", "--gpus", "2")
     text = " ".join(run(*own, "--trainer", trainer).out.split())
     assert "workbench launch SCRIPT" in text
-    assert text.count("recomputes by default (full): switch that off there") == times
+    told = "recomputes by default (full): switch that off there"
+    assert text.count(told) == times
+    first = json.loads(run(*own, "--trainer", trainer, "--json").out)["plans"][0]
+    assert " ".join(first["notes"]).count(told) == times
 
 
 def test_any_script_offers_what_the_launcher_starts(run: Run) -> None:

@@ -9,10 +9,7 @@ from rich.table import Table
 
 from workbench import recipes
 from workbench.cli.describing import as_options
-from workbench.describe import Workload
-from workbench.describe.option import declared
 from workbench.describe.supported import SPLITS, backend, launchable, why_not, why_not_in
-from workbench.describe.trainers.preset import facts
 from workbench.units import format_bytes, format_column, format_count, format_usd
 
 if TYPE_CHECKING:
@@ -74,21 +71,7 @@ def _launchable(plans: Plans) -> tuple[str, ...]:
 
 def _to_know(plan: Plan) -> tuple[str, ...]:
     work = plan.workload
-    return (*to_know(plan.strategy, work.micro_batch, work.accumulate), *_switched_off(plan))
-
-
-def _switched_off(plan: Plan) -> tuple[str, ...]:
-    """That the plan does without the recomputation that its trainer does by default."""
-    if plan.trainer is None or plan.strategy.recompute != "none":
-        return ()
-    work, gpu = plan.workload, plan.cluster.accelerator
-    options = {name: getattr(work, name) for name in declared(Workload)}
-    job_facts = facts(plan.strategy, work.model, options, gpu.arch if gpu else "")
-    usual = plan.trainer.assumed(job_facts, work.model, plan.strategy).get("recompute")
-    if usual is None or usual.value == "none":
-        return ()
-    default = f"{plan.trainer.label} recomputes by default ({usual.value})"
-    return (f"{default}: switch that off there, the plan counts without it.",)
+    return (*to_know(plan.strategy, work.micro_batch, work.accumulate), *plan.notes)
 
 
 def to_know(strategy: Strategy, micro_batch: int, accumulate: int) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from workbench.describe.job import Job
 from workbench.describe.option import declared
 from workbench.describe.price import Offer
 from workbench.describe.trainers import Preset
+from workbench.describe.trainers.preset import facts
 from workbench.estimate.cost import RunCost
 from workbench.estimate.parts import Estimate
 from workbench.estimate.timing import StepTime
@@ -93,6 +94,20 @@ class Plan:
     __repr__ = __str__
 
     @property
+    def notes(self) -> tuple[str, ...]:
+        """What to switch off in the trainer: the recomputation that the plan does without."""
+        if self.trainer is None or self.strategy.recompute != "none":
+            return ()
+        model, gpu = self.workload.model, self.cluster.accelerator
+        options = {name: getattr(self.workload, name) for name in declared(Workload)}
+        here = facts(self.strategy, model, options, gpu.arch if gpu else "")
+        usual = self.trainer.assumed(here, model, self.strategy).get("recompute")
+        if usual is None or usual.value == "none":
+            return ()
+        default = f"{self.trainer.label} recomputes by default ({usual.value})"
+        return (f"{default}: switch that off there, the plan counts without it.",)
+
+    @property
     def where(self) -> str:
         """The machines in one line."""
         machines = f"{self.nodes} x " if self.nodes > 1 else ""
@@ -112,6 +127,7 @@ class Plan:
             "spot": self.spot,
             "strategy": self.strategy.name,
             "layout": self.layout,
+            "notes": list(self.notes),
             "micro_batch": self.workload.micro_batch,
             "accumulate": self.workload.accumulate,
             "seq_len": self.workload.seq_len,

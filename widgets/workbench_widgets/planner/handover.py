@@ -15,7 +15,7 @@ from workbench_widgets.launch.launcher import Launcher
 
 
 def launch_terms(plan: Plan) -> dict[str, Any]:
-    """The settings to launch with, and every reason why this host cannot start it as it is."""
+    """The settings to launch with; why this host cannot start it as it is, and the plan's notes."""
     strategy, workload = plan.strategy, plan.workload
     lacks = _lacks(plan)
     target = "gpt" if strategy.tp * strategy.cp * strategy.pp > 1 else "train.py"
@@ -32,7 +32,7 @@ def launch_terms(plan: Plan) -> dict[str, Any]:
         f'precision = "{workload.precision}"',
         f'optimizer = "{workload.optimizer}"',
     ]
-    return {"settings": settings, "lacks": lacks, "here": not lacks}
+    return {"settings": settings, "lacks": [*lacks, *plan.notes], "here": not lacks}
 
 
 def _options(strategy: wb.Strategy) -> dict[str, Any]:
