@@ -1,7 +1,11 @@
-"""axe-core on every face, light and dark, narrow and wide: nothing above "minor"."""
+"""axe-core on every face, in light and wide, in dark and narrow: nothing above "minor".
+
+``WORKBENCH_RENEW_PICTURES=1`` takes each theme in each width, and leaves all screenshots.
+"""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,7 +30,12 @@ from tests.widgets.sample_troubles import CHECKPOINTS, TROUBLES
 from tests.widgets.test_calibration import keep as keep_calibration
 from workbench.queueing import Queue
 
-SIZES = ((800, 1700), (1440, 1300))
+NARROW, WIDE = (800, 1700), (1440, 1300)
+LOOKS = (
+    {"light": (NARROW, WIDE), "dark": (NARROW, WIDE)}
+    if "WORKBENCH_RENEW_PICTURES" in os.environ
+    else {"light": (WIDE,), "dark": (NARROW,)}
+)
 OUTPUT = ".jp-OutputArea-output"
 PLOT = "return !!document.querySelector('.wb-root .js-plotly-plot')"
 
@@ -84,13 +93,13 @@ FACES = {
 def objections(
     page: Page, name: str, within: str, paint: Callable[[str], None], ready: Callable[[], object]
 ) -> list[str]:
-    """axe-core's findings in both themes and widths; screenshots to be looked at."""
+    """axe-core's findings in both themes; screenshots to be looked at."""
     FOLDER.mkdir(exist_ok=True)
     told = []
-    for shade in ("light", "dark"):
+    for shade, sizes in LOOKS.items():
         paint(shade)
         page.until(f"{name} is drawn", ready, 120)
-        for width, height in SIZES:
+        for width, height in sizes:
             page.driver.set_window_size(width, height)
             time.sleep(1.0)  # plotly.js redraws after the resize
             page.driver.save_screenshot(str(FOLDER / f"axe-{name}-{shade}-{width}.png"))
