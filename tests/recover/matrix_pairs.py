@@ -64,7 +64,7 @@ def every_third(settings: Sequence[Setting]) -> Pairs:
 
 def named(name: str, chosen: Sequence[Setting]) -> Pairs:
     if name in {"pairwise", "sample"}:
-        return pairwise(chosen, each=3 if name == "sample" else 1)
+        return pairwise(chosen, each=9 if name == "sample" else 1)
     if name == "third":
         return every_third(chosen)
     return by_every_layout(chosen) if name == "layouts" else lambda _row, _column: True

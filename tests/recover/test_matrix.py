@@ -35,12 +35,12 @@ def test_layouts_that_differ_in_all_ways_load_each_others_checkpoints(tmp_path: 
 @pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.timeout(900)
-def test_a_third_of_the_pairs_of_layouts(tmp_path: Path) -> None:
+def test_a_sample_of_the_pairs_of_layouts(tmp_path: Path) -> None:
     """Each layout with and without options; `make matrix` has all pairs."""
     pytest.importorskip("deepspeed", reason="pip install 'training-workbench[deepspeed]'")
     found = run(["--pairs", "sample"], tmp_path)
     assert found["wrong"] == {}
-    assert found["cells"] > 200
+    assert found["cells"] > 100
 
 
 def test_every_combination_is_a_setting_or_refused_with_a_reason() -> None:

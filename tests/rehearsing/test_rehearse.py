@@ -144,14 +144,15 @@ def test_traces_that_the_planner_did_not_see(plan: CostAnswer, tmp_path: Path, s
 @pytest.mark.slow
 @pytest.mark.full
 @pytest.mark.timeout(900)  # two CPU seconds each
-def test_a_hundred_of_a_long_run(tmp_path: Path) -> None:
+def test_most_rehearsals_of_a_long_run_end_inside_its_range(tmp_path: Path) -> None:
+    """Of 25; ``python -m tests.rehearsing`` plays a hundred."""
     long = planned()
     held: dict[str, int] = {}
-    for seed in range(100):
+    for seed in range(25):
         _, found = one(long, seed, tmp_path)
         for what, fits in inside(long.cost, found).items():
             held[what] = held.get(what, 0) + fits
-    assert min(held.values()) >= 80, held
+    assert min(held.values()) >= 20, held
 
 
 @pytest.mark.slow
