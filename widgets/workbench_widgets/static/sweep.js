@@ -179,13 +179,13 @@ class SweepPanel {
       { title: "Trial", key: (/** @type {any} */ trial) => trial.number, text: (/** @type {any} */ trial) => count(trial.number) },
       { title: "State", key: (/** @type {any} */ trial) => trial.state, node: (/** @type {any} */ trial) => badge(trial.state), words: true },
       ...shown.names.map((/** @type {string} */ name) => ({
-        title: [shown.metric, "Trial", "State", "Steps", "Pruned"].includes(name) ? `${name} (option)` : name,
+        title: [shown.metric, "Trial", "State", "Steps", "Ended early"].includes(name) ? `${name} (option)` : name,
         key: (/** @type {any} */ trial) => (known(Number(trial.values[name])) ? Number(trial.values[name]) : trial.values[name]),
         text: (/** @type {any} */ trial) => short(String(trial.values[name] ?? "n/a")),
       })),
       { title: shown.metric, key: (/** @type {any} */ trial) => trial.value, text: (/** @type {any} */ trial) => number(trial.value) },
       { title: "Steps", key: (/** @type {any} */ trial) => trial.steps, text: (/** @type {any} */ trial) => count(trial.steps) },
-      { title: "Pruned", key: (/** @type {any} */ trial) => trial.pruned_at, text: ending, words: true, class: "wbw-why" },
+      { title: "Ended early", key: (/** @type {any} */ trial) => trial.pruned_at, text: ending, words: true, class: "wbw-why" },
     ];
     const rows = [...shown.trials];
     const by = columns.find((column) => column.title === this.sorted.name);
