@@ -104,7 +104,7 @@ def test_the_command_shows_what_is_kept(measured: tuple[Path, wb.Store]) -> None
     assert "matmul fp32" in shown.stdout
     told = subprocess.run([*COMMAND, *where, "--json"], capture_output=True, text=True, check=True)
     document = json.loads(told.stdout)
-    assert set(document) == {"calibration", "lines", "troubles"}
+    assert set(document) == {"calibration", "lines", "troubles", "stacks"}
     assert document["calibration"]["device"] == "cpu"
 
 

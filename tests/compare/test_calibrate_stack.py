@@ -271,6 +271,9 @@ def test_the_commands_correct_each_other(command: Command, tmp_path: Path) -> No
     shown = command("calibrate", "--show", **here)
     assert "monday (" in shown.out
     assert shown.code == 0
+    told = command("calibrate", "--show", "--json", **here)
+    assert told.code == 0
+    assert [stack["name"] for stack in json.loads(told.out)["stacks"]] == ["monday"]
     assert "Unknown calibration" in command("memory", *JOB, "--calibration", "x", **here).err
 
 

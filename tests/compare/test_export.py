@@ -82,6 +82,18 @@ def test_tokens_of_a_fork_count_on_from_the_step_that_it_began_at(tmp_path: Path
     assert list(read_curve(paths).tokens) == tokens
 
 
+@pytest.mark.parametrize("view", [True, False])
+def test_tokens_from_before_a_resume_with_another_batch_stay_what_they_were(
+    tmp_path: Path, *, view: bool
+) -> None:
+    before = [{"until": BEGAN + 10.25, "tokens_per_step": 2048}]  # half a second each: 20 steps
+    about = {"tokens_before": before, "work_since": before[0]["until"], "view": view}
+    paths = make_run(tmp_path / "runs", "resumed", steps=30, **about)
+    tokens = [row["tokens"] for row in export.steps(paths)]
+    assert tokens == [2048 * min(step, 20) + 1024 * max(0, step - 20) for step in range(1, 31)]
+    assert list(read_curve(paths).tokens) == pytest.approx(tokens, abs=1)
+
+
 @pytest.mark.parametrize("jump", [-3600.0, 3600.0])
 def test_a_clock_that_is_set_meanwhile_changes_neither_time_nor_bill(
     tmp_path: Path, jump: float

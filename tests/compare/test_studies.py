@@ -208,6 +208,31 @@ def test_a_damaged_trial_is_run_again(broken: object) -> None:
     assert TrialResult.read(broken) is None
 
 
+@pytest.mark.parametrize("damage", [{"trials": None}, {"created_at": "x"}, {"study": 5}])
+def test_a_damaged_study_is_continued_with_what_is_left(store: Path, damage: object) -> None:
+    first = Study(bench(store), "scale")
+    document = json.loads(first.path.read_text())
+    first.path.write_text(json.dumps({**document, **damage}))
+    (store / "studies" / "torn.json").write_text('{"kind": "scale"}')
+    assert Study(bench(store, resume=first.id), "scale").results == []
+
+
+@pytest.mark.parametrize(("limit_gib", "again"), [(1, False), (4, True), (None, True)])
+def test_a_trial_over_the_memory_limit_is_tried_again_under_a_higher_one(
+    store: Path, monkeypatch: pytest.MonkeyPatch, limit_gib: int | None, *, again: bool
+) -> None:
+    trial = Trial(label="a", processes=1)
+    first = Study(bench(store, memory_limit_bytes=1 << 30), "batch-size")
+    over = {"outcome": "memory", "problem": "a rank exceeded the memory limit", "value": 8}
+    about = {"label": "a", "key": first.bench.key(trial), "processes": 1, "run": "x"}
+    first.results = [TrialResult(**over, **about, peak_memory_bytes=2 << 30)]
+    first.save()
+    monkeypatch.setattr(Study, "_start", lambda *_: (_ for _ in ()).throw(HostError("tried")))
+    limit = None if limit_gib is None else limit_gib << 30
+    resumed = Study(bench(store, resume=first.id, memory_limit_bytes=limit), "batch-size")
+    assert (resumed.run(trial).problem == "tried") == again
+
+
 def test_a_refused_trial_is_asked_again(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(why: str) -> None:
         def refuse(*_: object) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 import workbench as wb
 from tests.conftest import TINY_GPT
+from workbench.observe.curves import read_curve
 from workbench.observe.prediction_error.comparison import read_prediction_error
 from workbench.store.layout import RunPaths
 
@@ -41,6 +42,8 @@ def test_steps_and_batch_of_a_resumed_run_are_those_of_its_new_arguments(tmp_pat
     assert (other["steps_total"], other["tokens_per_step"]) == (24, 2 * 2 * 32)
     assert other["workload"]["micro_batch"] == 2
     assert other["work_since"] > other["created_at"]
+    assert [part["tokens_per_step"] for part in other["tokens_before"]] == [2 * 4 * 32]
+    assert read_curve(RunPaths(run.directory)).tokens[-1] == 12 * (2 * 4 * 32 + 2 * 2 * 32)
     assert other["predicted"]["memory"] != before["predicted"]["memory"]
     gap = read_prediction_error(RunPaths(run.directory))
     assert gap.steady_steps == 12 - 3  # of the third attempt, without its warm-up

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from typer.testing import CliRunner
 import workbench as wb
 from workbench.cli.entry import app
 from workbench.cli.json_keys import FORMS
+from workbench.recover.checkpoints import list_checkpoints
+from workbench.store.layout import RunPaths
 
 
 def _planned(store: Path, *words: str, run: str = "stopped") -> dict[str, Any]:
@@ -43,6 +46,21 @@ def test_what_would_start_is_told_and_nothing_is_touched(old_store: Path) -> Non
     assert "fsdp" in " ".join(other["config_files"].values()).lower()
     assert len(wb.runs(old_store)) == 3
     assert _files(old_store) == before
+
+
+def test_a_run_of_a_store_that_was_moved_is_resumed_where_it_lies(old_store: Path) -> None:
+    store = old_store.with_name("moved")
+    shutil.copytree(old_store, store)
+    CliRunner().invoke(app, ["adopt", "stopped", "--store", str(store)])
+    paths = RunPaths(store / "stopped")
+    command = _planned(store, "--", "--steps", "20")["command"]
+    assert command[command.index("--config_file") + 1] == str(paths.config / "accelerate.yaml")
+    newest, before, *_ = list_checkpoints(paths)
+    gone = [str(old_store / "stopped" / "checkpoints" / newest.name), newest.saved_at]
+    line = {"attempt": 1, "event": "start", "time": 1.0, "given_up": [gone]}
+    with paths.attempts.open("a") as file:
+        file.write(json.dumps(line) + "\n")
+    assert _planned(store, "--", "--steps", "20")["step"] == before.step
 
 
 def test_it_is_one_line_on_where_and_one_on_what(old_store: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
@@ -77,20 +77,20 @@ def calibrate(options: CalibrateOptions) -> None:
         _calibrate_stack(options)
         return
     _refuse_job(options)
-    stacks = stack_calibrations.read(options.store) if options.show else []
+    stacks = stack_calibrations.read(options.store) if options.show or options.as_json else []
     if options.show:
         calibration = stored_calibration(options.store, cpu=options.cpu)
-        if calibration is None and (options.as_json or not stacks):
+        if calibration is None and not stacks:
             hint = "This host is not calibrated yet. Next: workbench calibrate"
             print_json(None) if options.as_json else console.print(hint, markup=False)
             raise typer.Exit(1)
     else:
         seconds = QUICK_SECONDS if options.quick else USUAL_SECONDS
         calibration = _measured(seconds, options.store, cpu=options.cpu)
+    if options.as_json:
+        print_json(document(calibration, stacks))
+        return
     if calibration is not None:
-        if options.as_json:
-            print_json(document(calibration))
-            return
         _print(calibration, options.store)
     for stack in stacks:
         console.print(str(stack), markup=False, soft_wrap=True)
@@ -166,8 +166,13 @@ def _measured(seconds: float, store: str | None, *, cpu: bool) -> Calibration:
         raise typer.Exit(1) from None
 
 
-def document(calibration: Calibration) -> dict[str, Any]:
+def document(
+    calibration: Calibration | None, stacks: Sequence[StackMeasurement] = ()
+) -> dict[str, Any]:
     """The JSON form; keys are a contract."""
+    measured = {"stacks": [stack_document(stack) for stack in stacks]}
+    if calibration is None:
+        return {"calibration": None, "lines": [], "troubles": [], **measured}
     rows = [
         {
             "name": line.name,
@@ -180,7 +185,7 @@ def document(calibration: Calibration) -> dict[str, Any]:
         for line in lines(calibration)
     ]
     slow = [{"what": trouble.what, "next": trouble.next} for trouble in troubles(calibration)]
-    return {"calibration": calibration.document(), "lines": rows, "troubles": slow}
+    return {"calibration": calibration.document(), "lines": rows, "troubles": slow, **measured}
 
 
 def _print(result: Calibration, store: str | os.PathLike[str] | None) -> None:

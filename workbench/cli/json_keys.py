@@ -164,7 +164,7 @@ FORMS: Final = {
         "unverified notes aliases",
         array=True,
     ),
-    "calibrate": JsonForm("calibration lines troubles"),
+    "calibrate": JsonForm("calibration lines troubles stacks"),
     "calibrate --from": JsonForm(
         "name figures measured_at is_run stack gpu step_ratio memory_ratio version"
     ),

@@ -123,7 +123,7 @@ def _tokens(series: Mapping[str, Sequence[Number]], run: RunRecord) -> list[Numb
     None from where those of a step are unknown, as their sum is then.
     """
     per_step = run.tokens_per_step
-    if per_step:
+    if per_step and not run.tokens_before:
         return [None if step is None else step * per_step for step in series["step"]]
     total: float | None = 0.0
     before, totals = 0.0, list[Number]()
@@ -177,15 +177,17 @@ class TokenCount:
     """
 
     def __init__(self, run: RunRecord) -> None:
-        self._per_step = run.tokens_per_step
+        self._run = run
         self._total: int | None = 0
         self._step = 0
 
     def up_to(self, row: StepRow) -> int | None:
         """Tokens up to and with this step; None once a step's tokens are unknown."""
-        if self._per_step:
-            return row.step * self._per_step
+        per_step = self._run.tokens_per_step
+        if per_step and not self._run.tokens_before:
+            return row.step * per_step
         made, self._step = row.step - self._step, row.step
+        tokens = self._run.tokens_at(row.time) if row.tokens is None else row.tokens
         if self._total is not None:
-            self._total = None if row.tokens is None else self._total + made * row.tokens
+            self._total = None if tokens is None else self._total + made * tokens
         return self._total

@@ -145,7 +145,7 @@ class ViewBuilder:
             self.loss_last = row.loss
         elif not row.finite:
             self.nonfinite_step = self.nonfinite_step or row.step
-        self._tokens = row.tokens or self.run.tokens_per_step
+        self._tokens = row.tokens or self.run.tokens_at(row.time)
         self._samples = row.samples or self._samples
         self.recent.add(row, self._tokens)
         self._consumed.add(row.step, self._tokens)
@@ -240,7 +240,7 @@ class ViewBuilder:
             "loss_last": self.loss_last,
             "nonfinite_step": self.nonfinite_step,
             "step_seconds_median": self.recent.median,
-            "tokens_per_step": self.run.tokens_per_step,
+            "tokens_per_step": None if self.run.tokens_before else self.run.tokens_per_step,
             "tokens_per_second": self.recent.tokens_per_second,
             "samples_per_second": self.recent.samples_per_second,
             "throughput_upper_bound": self.upper_bound(),

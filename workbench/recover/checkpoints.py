@@ -155,15 +155,22 @@ def given_up(paths: RunPaths) -> set[tuple[str, float | None]]:
     Names, not an order of times: a clock that is set back must not make new ones look old.
     """
     reader, abandoned = LineReader(paths.attempts), set[tuple[str, float | None]]()
+    own = (paths.directory.name, paths.checkpoints.name)
+
+    def here(place: object) -> str:
+        """Of a checkpoint of the run itself: where it lies now, however the store was moved."""
+        path = Path(str(place))
+        return str(paths.checkpoints / path.name if path.parts[-3:-1] == own else path)
+
     while lines := reader.read():
         for line in lines:
             # What was resumed from by name since is taken back into use.
-            abandoned = {pair for pair in abandoned if pair[0] != line.get("checkpoint")}
+            abandoned = {pair for pair in abandoned if pair[0] != here(line.get("checkpoint"))}
             entries = line.get("given_up")
             for entry in cast("list[Any]", entries) if isinstance(entries, list) else ():
                 if isinstance(entry, list) and len(cast("list[Any]", entry)) == 2:
                     path, saved_at = cast("list[Any]", entry)
-                    abandoned.add((str(path), _number(saved_at)))
+                    abandoned.add((here(path), _number(saved_at)))
     return abandoned
 
 

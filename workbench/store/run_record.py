@@ -138,6 +138,13 @@ class PredictedDoc(TypedDict, total=False):
     usd: float | None
 
 
+class TokensBeforeDoc(TypedDict):
+    """Tokens of a step, all ranks, up to a Unix time; null = unknown."""
+
+    until: float
+    tokens_per_step: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """``run.json``. Secrets are redacted before writing.
@@ -194,6 +201,8 @@ class RunRecord:
     tokens_per_step: int | None = None
     # Unix time of the resume that changed workload and prediction; null = those of the launch
     work_since: float | None = None
+    # what `tokens_per_step` was before resumes that changed it, oldest first
+    tokens_before: list[TokensBeforeDoc] = field(default_factory=list[TokensBeforeDoc])
     usd_per_hour: float | None = None
     grid_gco2e_per_kwh: float | None = None  # as given; null = the default of observe.emissions
     # recover.policy.Recovery, field by field
@@ -231,6 +240,11 @@ class RunRecord:
         """What so long a time costs; None where the price is unknown."""
         price = self.usd_per_hour
         return None if price is None or seconds is None else price * seconds / 3600
+
+    def tokens_at(self, time: float) -> int | None:
+        """Tokens of a step that ended at that Unix time, all ranks; None = unknown."""
+        before = (part["tokens_per_step"] for part in self.tokens_before if time < part["until"])
+        return next(before, self.tokens_per_step)
 
     def document(self) -> dict[str, Any]:
         """The content of run.json: as it was read, with the fields that were replaced since.

@@ -339,7 +339,7 @@ class ViewDoc(TypedDict):
     loss_last: float | None
     nonfinite_step: int | None  # first step with a NaN or infinite loss
     step_seconds_median: float | None
-    tokens_per_step: int | None  # of all ranks, where the launch knew it
+    tokens_per_step: int | None  # of all ranks, where one number holds for all steps
     tokens_per_second: float | None
     samples_per_second: float | None
     throughput_upper_bound: bool  # ranks may have been counted that share their data with others

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from workbench.compare.studies.bench import Bench, Progress
 from workbench.compare.studies.step_split import last_loss, steady_steps
@@ -27,13 +27,21 @@ from workbench.store import names
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.runs import LAST, Store
+from workbench.store.shapes import fit_as
 
 FOLDER = "studies"
 MEMORY = "memory"
 """The outcome of a trial that ran out of it, or needed more than the limit."""
+_OVER_LIMIT = "a rank exceeded the memory limit"
 _POLL_SECONDS = 0.1
 _STALLED_SECONDS = 900.0
 _SENT = re.compile(r"^gradients: ([\d,]+) bytes sent", re.MULTILINE)
+
+
+class _StudyDoc(TypedDict, total=False):
+    kind: str
+    created_at: float
+    trials: list[dict[str, Any]]
 
 
 class StudyStoppedError(WorkbenchError):
@@ -58,7 +66,7 @@ class Study:
             self.id = self._claim(kind)
         else:
             self.id = find_study(bench.store, bench.resume, kind)
-            document = read_json(self.path) or {}
+            document = _document(self.path)
             self.created_at = document.get("created_at", self.created_at)
         results = [TrialResult.read(trial) for trial in document.get("trials", [])]
         self.results = [result for result in results if result is not None]
@@ -113,12 +121,20 @@ class Study:
         key = self.bench.key(trial)
         self._here += 1
         for stored in self.results:
-            if stored.key == key and stored.outcome not in {"failed", "refused"}:
+            if stored.key == key and self._counts(stored):
                 return _with(stored, label=trial.label)  # weak and strong begin with the same run
         result = self._measured(trial, key)
         self.results = [stored for stored in self.results if stored.key != key] + [result]
         self.save()
         return result
+
+    def _counts(self, stored: TrialResult) -> bool:
+        """Whether the trial need not be repeated: it would end the same under today's limit."""
+        if stored.outcome in {"failed", "refused"}:
+            return False
+        limit, peak = self.bench.memory_limit_bytes, stored.peak_memory_bytes
+        is_over = limit is not None and peak is not None and peak > limit
+        return is_over == (stored.outcome == MEMORY) or stored.problem not in {None, _OVER_LIMIT}
 
     def _measured(self, trial: Trial, key: str) -> TrialResult:
         self._report(trial, None, 0)
@@ -210,7 +226,7 @@ def _read(run: Run, blank: TrialResult, over: str | None) -> TrialResult:
         sent_bytes=_sent_bytes(run),
     )
     if over == MEMORY:
-        return _with(measured, outcome=MEMORY, problem="a rank exceeded the memory limit")
+        return _with(measured, outcome=MEMORY, problem=_OVER_LIMIT)
     if over is not None or run.outcome not in {"succeeded", "stopped"}:
         kinds = {finding.kind for finding in run.findings()}
         outcome = MEMORY if OUT_OF_MEMORY in kinds else "failed"
@@ -246,11 +262,20 @@ def study_folder(store: Store) -> Path:
 
 def studies(store: Store, kind: str | None = None) -> list[dict[str, Any]]:
     """Documents of all studies, or those of one kind, newest first."""
-    read = (read_json(path) for path in sorted(study_folder(store).glob("*.json")))
+    read = map(_document, sorted(study_folder(store).glob("*.json")))
     chosen = [
-        document for document in read if document and (kind is None or document.get("kind") == kind)
+        document
+        for document in read
+        if names.is_id(document["study"])
+        and "kind" in document
+        and kind in {None, document["kind"]}
     ]
-    return sorted(chosen, key=lambda document: -float(document.get("created_at") or 0))
+    return sorted(chosen, key=lambda document: -document.get("created_at", 0.0))
+
+
+def _document(path: Path) -> dict[str, Any]:
+    """What a study's file says; what cannot be there is left out. Its name is the study's id."""
+    return {**fit_as(_StudyDoc, read_json(path) or {}), "study": path.stem}
 
 
 def find_study(store: Store, study: str, kind: str) -> str:
@@ -259,9 +284,7 @@ def find_study(store: Store, study: str, kind: str) -> str:
     Raises:
         UsageError: there is none.
     """
-    study_ids = [
-        str(study["study"]) for study in studies(store, kind) if names.is_id(str(study["study"]))
-    ]
+    study_ids = [document["study"] for document in studies(store, kind)]
     if study == LAST and study_ids:
         return study_ids[0]
     if study in study_ids:

@@ -33,4 +33,8 @@ def with_work(paths: RunPaths, run: RunRecord, words: Sequence[str]) -> RunRecor
     work = json.loads(json.dumps(recorded_work(request)))  # as a record is read
     if work["workload"] == run.workload:
         return replace(run, **{name: work[name] for name in _LENGTH})
-    return replace(run, **work, work_since=time.time())
+    now, tokens = time.time(), run.tokens_per_step
+    before = [*run.tokens_before]
+    if work["tokens_per_step"] != tokens:
+        before.append({"until": now, "tokens_per_step": tokens})
+    return replace(run, **work, work_since=now, tokens_before=before)

@@ -23,6 +23,7 @@ from workbench.launching.prepare.request import Request, capture_variable
 from workbench.launching.prepare.targets import as_script_words, target_of
 from workbench.launching.resume.attempts import Attempts
 from workbench.launching.resume.changed_work import with_work
+from workbench.launching.resume.moved import move_config, record_here
 from workbench.launching.resume.resumable import (
     latest_words,
     refuse_finished,
@@ -54,6 +55,7 @@ from workbench.script_options.from_source import script_options
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
+from workbench.store.record import read_record
 from workbench.store.run_record import RunRecord
 from workbench.store.secrets import redact_environment
 from workbench.store.signatures import vouch
@@ -124,7 +126,7 @@ def prepared(
 
     `read`: every byte of the checkpoint; else its sizes alone.
     """
-    run = startable_record(paths)
+    run, notes = record_here(paths, startable_record(paths))
     status = read_status(paths)
     if status.state == "queued":
         listed = typed(paths.directory.parent, "queue", "list")
@@ -140,7 +142,8 @@ def prepared(
         refuse_finished(paths, read_json(paths.exit) or {}, run)
     words = changed_words(paths, run, arguments, drop)
     start = _starting_point(paths, run, checkpoint, arguments or (), read=read)
-    start = replace(start, typed=(*(arguments or ()), *drop))
+    typed = (*(arguments or ()), *drop)
+    start = replace(start, typed=typed, notes=(*notes, *start.notes))
     return Continuation(paths, run, start, words, changes)
 
 
@@ -176,11 +179,11 @@ def _starting_point(
 
 def _in_place(going_on: Continuation) -> ResumedRun:
     """The next attempt in the same directory."""
-    paths, run, start, words, _ = going_on
+    paths, _, start, words, _ = going_on
     again, spec = next_spec(going_on)
     if spec["resume"] and spec["resume"].get("told"):
         again = with_work(paths, again, words)
-    write = again != run
+    write = again != read_record(paths)
     if not held_by(again):
         return _spawned(paths, again, start, spec, write=write)
     with QueueFiles(paths.directory.parent).locked():  # until it holds its devices
@@ -229,6 +232,7 @@ def _spawned(
     spec["resume"]["after"] = Attempts(paths).number  # of two that resume at once, one does
     try:
         if write:
+            move_config(paths, paths.directory)
             write_json_atomic(paths.run, run.document(), indent=2)
         spawn_supervisor(paths, spec)
     except OSError as error:

@@ -44,7 +44,7 @@ class Source:
     def __init__(self, paths: RunPaths, run: RunRecord, progress: Progress) -> None:
         self._paths = paths
         self._progress = progress
-        self._tokens = run.tokens_per_step
+        self._run = run
         self._attempts = LineReader(paths.attempts)
         self._starts: list[tuple[int, int, float]] = []  # attempt, steps kept, Unix seconds
         self._system, self._samples = LineReader(paths.system), 0
@@ -133,7 +133,7 @@ class Source:
             self._passed_over = True
             for memory in self._memory:
                 memory.changed_by(self._progress.step)
-        seconds, tokens = row.step_seconds, row.tokens or self._tokens
+        seconds, tokens = row.step_seconds, row.tokens or self._run.tokens_at(row.time)
         waited = list(row.data_seconds.values())
         values: dict[str, Any] = {
             "loss": row.loss,
