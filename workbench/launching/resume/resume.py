@@ -142,8 +142,8 @@ def prepared(
         refuse_finished(paths, read_json(paths.exit) or {}, run)
     words = changed_words(paths, run, arguments, drop)
     start = _starting_point(paths, run, checkpoint, arguments or (), read=read)
-    typed = (*(arguments or ()), *drop)
-    start = replace(start, typed=typed, notes=(*notes, *start.notes))
+    words_typed = (*(arguments or ()), *drop)
+    start = replace(start, typed=words_typed, notes=(*notes, *start.notes))
     return Continuation(paths, run, start, words, changes)
 
 
