@@ -121,6 +121,25 @@ def test_a_name_that_only_the_search_knows_is_said_too(planner: Planner) -> None
     until(lambda: planner.problem == {}, "good again")
 
 
+def test_a_failed_search_of_other_settings_says_nothing(planner: Planner) -> None:
+    other = PlannerChoice.from_options({**OPTIONS, "providers": ["runpood"]}).question()
+    failed = Answer(question=other, problem="Unknown provider")
+    planner._on_answer(failed)
+    assert planner.problem == {}
+    move(planner, max_gpus=0)
+    own = planner.problem
+    planner._on_answer(failed)
+    assert planner.problem == own
+
+
+def test_new_prices_wait_for_controls_that_can_be(planner: Planner) -> None:
+    move(planner, max_gpus=0)
+    planner._new_prices()
+    before = planner.points["set"]
+    move(planner, max_gpus=16)
+    until(lambda: planner.points["set"] > before, "a search at the new prices")
+
+
 def test_other_questions_search_and_the_latest_wins(planner: Planner) -> None:
     before = planner.points["set"]
     move(planner, max_gpus=8)
