@@ -122,8 +122,8 @@ def test_a_name_that_only_the_search_knows_is_said_too(planner: Planner) -> None
 
 
 def test_a_failed_search_of_other_settings_says_nothing(planner: Planner) -> None:
-    other = PlannerChoice.from_options({**OPTIONS, "providers": ["runpood"]}).question()
-    failed = Answer(question=other, problem="Unknown provider")
+    other = PlannerChoice.from_options({**OPTIONS, "tokens": "6B"}).question()
+    failed = Answer(question=other, problem="no prices")
     planner._on_answer(failed)
     assert planner.problem == {}
     move(planner, max_gpus=0)
