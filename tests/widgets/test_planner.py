@@ -100,6 +100,7 @@ def test_the_constructor_refuses_in_words(given: dict, error: type[Exception], w
         ({"max_gpus": None}, "max_gpus is empty. Enter a whole number."),
         ({"model": "nothing-like-it"}, "Unknown model"),
         ({"deadline_hours": 0}, "above 0"),
+        ({"providers": 2}, "Unknown provider '2'"),
     ],
 )
 def test_every_bad_value_is_said_in_its_control(
@@ -119,6 +120,16 @@ def test_a_name_that_only_the_search_knows_is_said_too(planner: Planner) -> None
     assert "runpod" in planner.problem["message"]
     planner.set(providers=[])
     until(lambda: planner.problem == {}, "good again")
+
+
+def test_what_goes_with_lora_waits_while_there_is_none() -> None:
+    plain = PlannerChoice.from_options(OPTIONS)
+    tuned = plain.changed({"lora_rank": 16, "lora_targets": ["q"], "adapter_bytes": 2})
+    without = tuned.changed({"lora_rank": 0})
+    assert {"lora_targets", "adapter_bytes"} <= {*without.hidden()}
+    assert without.question() == plain.question() != tuned.question()
+    with pytest.raises(wb.UsageError, match="lora_rank"):  # shown, so it can be put right
+        plain.changed({"quantization": "nf4"}).question()
 
 
 def test_a_failed_search_of_other_settings_says_nothing(planner: Planner) -> None:
