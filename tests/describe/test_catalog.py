@@ -66,7 +66,13 @@ def test_no_name_means_two_models() -> None:
         ("ViT-B/16", "vit-b-16"),
         ("EleutherAI/pythia-1.4b-deduped", "pythia-1.4b"),
         ("Qwen/Qwen3-8B-Base", "qwen3-8b"),
+        ("google-bert/bert-base-cased", "bert-base-cased"),
         ("llama-33b", "llama-30b"),
+        ("mistralai/Mistral-Nemo-Instruct-2407", "mistral-nemo-12b"),
+        ("TinyLlama/TinyLlama-1.1B-Chat-v1.0", "tinyllama-1.1b"),
+        ("unsloth/Llama-3.2-1B-Instruct-unsloth-bnb-4bit", "llama-3.2-1b"),
+        ("deepseek-ai/DeepSeek-R1-0528", "deepseek-v3"),
+        ("meta-llama/Llama-3.1-8B/", "llama-3.1-8b"),
     ],
 )
 def test_model_names_are_tolerant(name: str, found: str) -> None:
@@ -90,7 +96,7 @@ def test_unknown_names_get_suggestions() -> None:
     [
         ("llama-4-scout", "Of this family the catalog has llama-3-8b"),
         ("qwen3-max", "Of this family the catalog has qwen3-8b"),
-        ("meta-llama/Llama-4-Scout-17B-16E", "other models"),
+        ("meta-llama/Llama-4-Scout-17B-16E", "one has the same shape"),
         ("sdxl", "workbench measure train.py"),
         ("stable-diffusion-xl", "Model.from_module(module)"),
     ],
@@ -109,13 +115,14 @@ def test_another_model_is_never_put_in_its_place(name: str, sentence: str) -> No
         ("bert-base-uncased-classifier", 109_483_778),
         ("google-bert/bert-large-uncased-classifier", 335_143_938),
         ("roberta-base-classifier", 124_647_170),
+        ("BERT base classifier", 109_483_778),  # as the model's own name says it
     ],
 )
 def test_a_classifier_has_a_small_head(name: str, parameters: int) -> None:
     model = catalog.model(name)
     assert model.parameters == parameters
     assert model.one_answer
-    plain = Model.catalog(name.removesuffix("-classifier"))
+    plain = Model.catalog(name[: -len("-classifier")])
     assert "-classifier" in " ".join(Job.of(plain).notes)
     assert "-classifier" not in " ".join(Job.of(model).notes)
 
@@ -262,10 +269,22 @@ def test_accelerators_are_unique_and_all_that_the_articles_name_are_there() -> N
         ("Tesla V100-SXM2-32GB", "v100-sxm2-32"),
         ("AMD Instinct MI300X", "mi300x"),
         ("Gaudi 3", "gaudi3"),
+        ("a100_40g", "a100-sxm-40"),
+        ("rtx-3090-ti", "rtx-3090ti"),
+        ("RTX6000Ada", "rtx-6000-ada"),
+        ("B200 180GB", "b200-sxm"),
+        ("A10G", "a10g"),
     ],
 )
 def test_accelerator_names_are_tolerant(name: str, found: str) -> None:
     assert catalog.gpu(name).id == found
+
+
+@pytest.mark.parametrize("name", ["8x H100", "H100 80GB HBM3e", "NVIDIA H100 MIG 1g.10gb"])
+def test_near_names_are_of_the_chip_that_is_named(name: str) -> None:
+    with pytest.raises(UnknownNameError, match="h100-sxm") as refused:
+        catalog.gpu(name)
+    assert "a100" not in str(refused.value)
 
 
 def test_loading_is_quick_and_needs_no_torch() -> None:

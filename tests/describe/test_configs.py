@@ -321,6 +321,7 @@ def test_unknown_types_with_other_blocks_are_not_read_as_llama(
         (7, "must be a path, a dict or an object"),
         (None, "must be a path"),
         ("meta-llama/Llama-3-8B", r"Model.catalog\('Llama-3-8B'\)"),
+        ({**SMALL, "model_type": "gpt_oss"}, "no num_local_experts"),
     ],
 )  # fmt: skip
 def test_wrong_configs_say_what_is_wrong(config: object, sentence: str) -> None:

@@ -58,6 +58,10 @@ def test_nonsense_is_refused(arguments: dict[str, object], sentence: str) -> Non
         ("NVIDIA A100-SXM4-40GB", 40536, "a100-sxm-40"),
         ("NVIDIA GeForce RTX 4090", 24564, "rtx-4090"),
         ("NVIDIA GH200 480GB", 97871, "gh200-96"),
+        ("NVIDIA GH200 120GB", 97871, "gh200-96"),  # both names say Grace's memory
+        ("NVIDIA RTX A6000", 46068, "rtx-a6000"),  # ECC on; the catalog has it off
+        ("NVIDIA L40S", 49140, "l40s"),  # ECC off; the catalog has it on
+        ("AMD Instinct MI300X VF", 196592, "mi300x"),  # a whole one, in a virtual machine
         ("Tesla T4", 15109, "t4"),
         ("NVIDIA A100-SXM4-80GB MIG 1g.10gb", 9856, None),
         ("NVIDIA H100 80GB HBM3", 10240, None),

@@ -126,6 +126,11 @@ def test_sharding_strategies_of_fsdp1(
     assert ("fsdp_config.fsdp_reshard_after_forward" in kept) is (name == "ddp")
 
 
+def test_machines_that_do_not_divide_the_ranks_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="num_machines 3 does not divide its 8 ranks"):
+        read(tmp_path, "a.yaml", FSDP1.format(reshard="HYBRID_SHARD", machines=3))
+
+
 def test_deepspeed_section_without_a_json(tmp_path: Path) -> None:
     strategy, kept = read(
         tmp_path,

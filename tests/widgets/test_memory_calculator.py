@@ -73,6 +73,7 @@ def test_three_numbers_and_parts_that_add_up(calculator: MemoryCalculator) -> No
         ({"gpu": "h1000"}, wb.UnknownNameError, "h100"),
         ({"strategy": "fspd"}, wb.UnknownNameError, "fsdp"),
         ({"strategy": "fsdp4-tp4", "gpus": 8}, wb.UsageError, "16"),
+        ({"strategy": "fsdp4-tp2", "nodes": 3}, wb.UsageError, "needs 8 GPUs"),
         ({"quantization": "nf4"}, wb.UsageError, "lora_rank"),
         ({"precision": "bf17"}, wb.UnknownNameError, "bf16"),
     ],
@@ -182,6 +183,11 @@ def test_a_bad_value_keeps_the_last_good_figure(calculator: MemoryCalculator) ->
         ({"strategy": ["list"]}, "strategy"),
         ({"kernels": {"norm": "fused"}}, "kernels"),
         ({"compiled": "perhaps"}, "must be True or False, not 'perhaps'"),
+        ({"compiled": None}, "compiled is empty. Choose a value."),
+        ({"tp": [2]}, "tp must be a whole number"),
+        ({"strategy": "hsdp4-tp2"}, "Unknown strategy 'hsdp4-tp2'"),
+        ({"strategy": "fsdp4-tp2", "nodes": None}, "nodes is empty"),
+        ({"strategy": "fsdp4-tp2", "nodes": 3, "gpus": 2}, "needs 8 GPUs, not 6"),
     ],
 )
 def test_every_bad_value_is_said_in_its_control(
@@ -190,6 +196,17 @@ def test_every_bad_value_is_said_in_its_control(
     move(calculator, **changes)
     assert words in calculator.problem["message"]
     assert calculator.problem["field"] == next(iter(changes))
+
+
+def test_a_hidden_control_refuses_nothing(calculator: MemoryCalculator) -> None:
+    move(calculator, tp=None)
+    assert "tp is empty" in calculator.problem["message"]
+    move(calculator, strategy="hsdp")
+    assert calculator.problem == {}
+    move(calculator, model="mixtral-8x7b", strategy="fsdp", tp=1, ep=2)
+    move(calculator, model="llama-3-8b")
+    assert "ep" in calculator.controls["hidden"]
+    assert calculator.problem == {}
 
 
 def test_nonsense_messages_are_left_alone(calculator: MemoryCalculator) -> None:

@@ -100,6 +100,7 @@ def test_the_constructor_refuses_in_words(given: dict, error: type[Exception], w
         ({"max_gpus": None}, "max_gpus is empty. Enter a whole number."),
         ({"model": "nothing-like-it"}, "Unknown model"),
         ({"deadline_hours": 0}, "above 0"),
+        ({"providers": 2}, "Unknown provider '2'"),
     ],
 )
 def test_every_bad_value_is_said_in_its_control(
@@ -119,6 +120,35 @@ def test_a_name_that_only_the_search_knows_is_said_too(planner: Planner) -> None
     assert "runpod" in planner.problem["message"]
     planner.set(providers=[])
     until(lambda: planner.problem == {}, "good again")
+
+
+def test_what_goes_with_lora_waits_while_there_is_none() -> None:
+    plain = PlannerChoice.from_options(OPTIONS)
+    tuned = plain.changed({"lora_rank": 16, "lora_targets": ["q"], "adapter_bytes": 2})
+    without = tuned.changed({"lora_rank": 0})
+    assert {"lora_targets", "adapter_bytes"} <= {*without.hidden()}
+    assert without.question() == plain.question() != tuned.question()
+    with pytest.raises(wb.UsageError, match="lora_rank"):  # shown, so it can be put right
+        plain.changed({"quantization": "nf4"}).question()
+
+
+def test_a_failed_search_of_other_settings_says_nothing(planner: Planner) -> None:
+    other = PlannerChoice.from_options({**OPTIONS, "tokens": "6B"}).question()
+    failed = Answer(question=other, problem="no prices")
+    planner._on_answer(failed)
+    assert planner.problem == {}
+    move(planner, max_gpus=0)
+    own = planner.problem
+    planner._on_answer(failed)
+    assert planner.problem == own
+
+
+def test_new_prices_wait_for_controls_that_can_be(planner: Planner) -> None:
+    move(planner, max_gpus=0)
+    planner._new_prices()
+    before = planner.points["set"]
+    move(planner, max_gpus=16)
+    until(lambda: planner.points["set"] > before, "a search at the new prices")
 
 
 def test_other_questions_search_and_the_latest_wins(planner: Planner) -> None:

@@ -44,14 +44,19 @@ class CommandForm(JobForm):
         Raises:
             UsageError: one that needs a value is empty, or it is not allowed.
         """
+        hidden = self.hidden()
+        empty = [name for name, field in self.OWN.items() if field.default is not None]
+        empty = [name for name in empty if self[name] is None]
         for name, field in self.OWN.items():
-            if self[name] is None and field.default is not None:
+            if name in empty and name not in hidden:
                 kind = "a whole number" if field.plain_type is int else "a number, 0 for none"
                 raise wb.UsageError(f"{name} is empty. Enter {kind}.")
             if field.option.choices:
                 choices = tuple(map(str, field.option.choices))
                 require_choice(name, control_value(field, self[name]), choices)
-        return {name: self[name] for name in self.OWN}
+        return {
+            name: field.default if name in empty else self[name] for name, field in self.OWN.items()
+        }
 
     def ask(
         self,

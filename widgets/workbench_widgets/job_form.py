@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -61,11 +61,12 @@ class JobForm(Form):
         name = self["strategy"]
         if not isinstance(name, str) or name in STRATEGIES or "-" not in name:
             return self
-        ranks = wb.Strategy.ranks_of(name)
-        if not ranks or ranks != (self.cards if "gpus" in self.moved else ranks):
+        try:
+            place = Placement(gpus=self.moved.get("gpus"), nodes=self["nodes"]).sized(name)
+            layout = wb.Strategy.parse(name, place.world_size)
+        except wb.UsageError:  # as it was typed: the job that is built of it says why
             return self
-        layout = wb.Strategy.parse(name, ranks)
-        gpus = {"gpus": max(1, ranks // self["nodes"])}
+        gpus = {"gpus": place.gpus}
         if layout.dp_replicate > 1 and layout.dp_shard > 1:  # no control says this: the name stays
             return replace(self, moved={**self.moved, **gpus})
         base = f"zero{layout.zero_stage}" if layout.zero_stage else "ddp"
@@ -82,7 +83,8 @@ class JobForm(Form):
             return model_name(str(value))
         if name == "strategy" and isinstance(value, str):
             return value.strip().lower()
-        return option_value(options()[name], value) if name in options() else value
+        counted = "gpus" if name in DEGREES else name
+        return option_value(options()[counted], value) if counted in options() else value
 
     def __getitem__(self, name: str) -> Any:
         """What a control is set to, or what follows for it from the others."""
@@ -153,18 +155,23 @@ class JobForm(Form):
         values = {name: value for name, value in self.moved.items() if name in options()}
         values |= {name: self[name] for name in ("gpus", "nodes")}
         values = {name: value for name, value in values.items() if name not in unused}
-        return values | {"gpu": self["gpu"][0], "strategy": self._layout()}
+        return values | {"gpu": self["gpu"][0], "strategy": self._layout(unused)}
 
     def check_filled(self) -> None:
-        """Refuse an emptied control of the job. Raises UsageError: names it."""
-        for name, value in self.moved.items():
-            if value is None and self.FIRST.get(name) is not None and JOB.get(name) is not None:
-                raise wb.UsageError(f"{name} is empty. Enter a whole number.")
+        """Refuse an emptied control of the job that is shown. Raises UsageError: names it."""
+        empty = [name for name, value in self.moved.items() if value is None]
+        for name in (name for name in empty if name not in self.hidden()):
+            if self.FIRST.get(name) is not None and JOB.get(name) is not None:
+                is_number = type(JOB[name]) in {int, float}
+                raise wb.UsageError(
+                    f"{name} is empty. {'Enter a whole number' if is_number else 'Choose a value'}."
+                )
 
-    def _layout(self) -> str | wb.Strategy:
+    def _layout(self, unused: Collection[str]) -> str | wb.Strategy:
         """The strategy's name, or what its name and the degrees beside it come to."""
-        name, degrees = self["strategy"], {degree: self[degree] for degree in DEGREES}
-        if name not in COMBINED or set(degrees.values()) == {1}:
+        name = self["strategy"]
+        degrees = {degree: 1 if degree in unused else self[degree] for degree in DEGREES}
+        if name not in COMBINED or all(count == 1 for count in degrees.values()):
             return name
         for degree, count in degrees.items():
             require_positive(degree, count)

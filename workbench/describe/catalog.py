@@ -21,8 +21,8 @@ FILE = Path(__file__).parent / "data" / "models.json"
 # Words of repository names that say how a model was tuned or stored, never what shape it has.
 NOISE = frozenset(
     {
-        *("meta", "hf", "instruct", "chat", "it", "pt", "sft", "dpo", "uncased", "cased"),
-        *("deduped", "pretrained", "base", "gguf", "awq", "gptq", "bnb", "fp8", "4bit"),
+        *("meta", "hf", "instruct", "chat", "it", "pt", "sft", "dpo", "uncased"),
+        *("deduped", "pretrained", "base", "gguf", "awq", "gptq", "bnb", "fp8", "4bit", "unsloth"),
     }
 )
 
@@ -80,8 +80,12 @@ def model(name: str) -> Model:
     >>> model("bert-base-uncased-classifier").classes
     2
     """
-    body, _, head = str(name).rpartition("-")
-    return published(body).model.classifier() if head == "classifier" else published(name).model
+    body = _CLASSIFIER.sub("", str(name))
+    model = published(body).model
+    return model if body == str(name) else model.classifier()
+
+
+_CLASSIFIER = re.compile(r"(?<=\w)[\s_-]classifier\s*$", re.IGNORECASE)
 
 
 def models() -> tuple[Model, ...]:
@@ -96,7 +100,7 @@ def published(name: str) -> PublishedModel:
         UnknownNameError: nothing fits; near names are suggested.
     """
     rows_by_words = _names()
-    repository = str(name).strip().rsplit("/", 1)[-1]
+    repository = str(name).strip(" /").rsplit("/", 1)[-1]
     for text in (str(name), repository):
         row = rows_by_words.get(_words(text))
         if row is not None:
@@ -133,7 +137,8 @@ def _unknown(name: str, repository: str) -> UnknownNameError:
     if close:
         hint = f"Did you mean {' or '.join(close)}?"
     elif relatives:
-        hint = f"Of this family the catalog has {', '.join(relatives)}: other models."
+        names = ", ".join(relatives)
+        hint = f"Of this family the catalog has {names}; where one has the same shape, give that."
     else:
         hint = "The catalog has no such model; `workbench models` lists it."
     return UnknownNameError(

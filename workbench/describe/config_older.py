@@ -187,6 +187,8 @@ def vit(keys: Keys) -> Fields:
 def gpt_oss(keys: Keys) -> Fields:
     """GPT-OSS: biases in router and experts, and one sink per head, counted as extra parameters."""
     fields = newer.llama(keys)
+    if not fields.get("experts"):
+        raise UsageError(f"{keys.label} has model_type gpt_oss and no num_local_experts. Add them.")
     per_expert = 2 * fields["expert_hidden"] + fields["hidden"]
     biases = fields["experts"] * (1 + per_expert) + fields["heads"]
     return {**fields, "mlp_bias": False, "extra_parameters": fields["layers"] * biases}

@@ -23,8 +23,6 @@ NAMES = {
     "h100nvl": "h100-nvl",
     "h200nvl": "h200-nvl",
     "rtx6000": "rtx-6000-turing",
-    "rtx6000ada": "rtx-6000-ada",
-    "rtx4000ada": "rtx-4000-ada",
     "rtxpro6000": "rtx-pro-6000",
     "v4": "tpu-v4",
     "v5litepod": "tpu-v5e",

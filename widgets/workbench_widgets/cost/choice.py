@@ -39,8 +39,7 @@ class CostChoice(CommandForm):
         """Controls that have no effect as the others stand."""
         away = [*super(CostChoice, self).hidden()]
         stored = self["storage_gb"] or self["keep_checkpoints"]
-        away += [] if stored else ["stopped_days"]
-        return [*away, "provider"] if self["usd_per_hour"] else away
+        return away if stored else [*away, "stopped_days"]
 
     def costed(self) -> CostAnswer:
         """The bill, what it is of, and why this offer. Raises UsageError: there can be none."""

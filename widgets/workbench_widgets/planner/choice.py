@@ -31,9 +31,9 @@ class PlannerChoice(CommandForm):
     def plain(self, name: str, value: Any) -> Any:
         """A control's value as the command has it; names are the catalog's short ones."""
         if name in {"gpu", "providers"}:
-            several = [value] if isinstance(value, str) else list(value or ())
+            several = value if isinstance(value, list | tuple) else [value]
             short = gpu_name if name == "gpu" else str.lower
-            return tuple(dict.fromkeys(short(str(name)) for name in several))
+            return tuple(dict.fromkeys(short(str(name)) for name in several if name))
         return super(PlannerChoice, self).plain(name, value)
 
     @property
@@ -43,7 +43,7 @@ class PlannerChoice(CommandForm):
 
     def hidden(self) -> list[str]:
         """Controls that have no effect as the others stand."""
-        without = [] if self["lora_rank"] else ["lora_targets", "adapter_bytes", "quantization"]
+        without = [] if self["lora_rank"] else ["lora_targets", "adapter_bytes"]
         return [*without, *self._of_other_machines()]
 
     def _of_other_machines(self) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ class PlannerChoice(CommandForm):
         self.check_filled()
         left_out = self._of_other_machines()
         job = {name: self.moved[name] for name in WORK if name in self.moved}
-        job = {name: value for name, value in job.items() if name not in left_out}
+        job = {name: value for name, value in job.items() if name not in self.hidden()}
         own = self.own_values()
         own |= {name: OWN[name].default for name in left_out if name in OWN}
         return self.ask(question, PlanOptions, job, own)

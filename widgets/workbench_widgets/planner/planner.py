@@ -9,6 +9,7 @@ from typing import Any
 import traitlets
 
 import workbench as wb
+from workbench.cli.plan_values import Question
 from workbench.describe import prices
 from workbench.planning import Plan, Plans
 from workbench.planning.advice import RunFacts
@@ -210,7 +211,7 @@ class Planner(Calculator):
             question = self.choice.question()
         except wb.UsageError:
             return self._search.drop()
-        if self._answer is not None and self._answer.question == question:
+        if self._answer is not None and self._search.remembered(question) is self._answer:
             self._search.drop()
         else:
             self._search.ask(question, after=0.0 if at_once else SEARCH_SECONDS)
@@ -222,7 +223,8 @@ class Planner(Calculator):
             return
         with self._changing, self.hold_sync():
             if answer.plans is None:
-                self.problem = {"field": "", "message": self.with_labels(answer.problem)}
+                if self._asks(answer.question):
+                    self.problem = {"field": "", "message": self.with_labels(answer.problem)}
                 return
             if answer is not self._answer:
                 self._take(answer)
@@ -231,6 +233,13 @@ class Planner(Calculator):
             except wb.UsageError:
                 return  # the control that was moved meanwhile says it
         self._update_story()
+
+    def _asks(self, question: Question) -> bool:
+        """Whether the controls, as they stand, ask this."""
+        try:
+            return self.choice.question() == question
+        except wb.UsageError:  # the control that was moved meanwhile says it
+            return False
 
     def _update_story(self) -> None:
         with self._changing:
@@ -266,7 +275,7 @@ class Planner(Calculator):
     def _new_prices(self) -> None:
         self._search.forget()
         if self.comm is not None:
-            self._search.ask(self.choice.question())
+            self._moved(at_once=True)
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         if kind == "pick":

@@ -185,6 +185,11 @@ def _fsdp1(section: Reader, degrees: dict[str, Any], machines: int) -> dict[str,
         degrees |= {"dp_replicate": degrees["dp_shard"], "dp_shard": 1}
         return {"engine": None}
     if value in _HYBRID and machines > 1:  # shards within a machine, replicates between them
+        if degrees["dp_shard"] % machines:
+            raise UsageError(
+                f"{section.path}: {value} shards within each machine; num_machines {machines} does "
+                f"not divide its {degrees['dp_shard']} ranks. Change one of them."
+            )
         degrees |= {"dp_replicate": machines, "dp_shard": degrees["dp_shard"] // machines}
     return {"reshard_after_forward": section.choice(used, _RESHARD) is not False}
 
