@@ -31,6 +31,7 @@ from workbench.launching.prepare.described import (
     with_job,
 )
 from workbench.launching.prepare.devices import on_named, on_unused, waiting_share
+from workbench.launching.prepare.launcher_process import spreading
 from workbench.launching.prepare.layout_flags import check_arguments, layout_flags
 from workbench.launching.prepare.options import Launched, LaunchOptions, with_launch_options
 from workbench.launching.prepare.placement import check_nodes, check_shares
@@ -93,10 +94,13 @@ def build_request(
 
 def _settled(target: Target, options: LaunchOptions) -> tuple[LaunchOptions, list[str]]:
     """The options with what a script of the user's leaves to Accelerate, and where that is from."""
+    left_out = ", ".join(filter(os.environ.get, spreading(os.environ)))
+    notes = [f"The strategy decides how ranks are spread, so not set for them: {left_out}."]
+    notes = notes if left_out else []
     if target.recipe is not None:
-        return options, []
-    settings, notes = open_settings(options.environment)
-    return replace(options, environment={**settings, **options.environment}), notes
+        return options, notes
+    settings, sentences = open_settings(options.environment)
+    return replace(options, environment={**settings, **options.environment}), notes + sentences
 
 
 def _placed(
@@ -195,6 +199,12 @@ def check_options(options: LaunchOptions) -> None:
         raise UsageError(
             f"{name} decides which GPUs the workbench counts, so set it before: "
             f"os.environ[{name!r}] = '2,3' in a notebook, or in front of the command."
+        )
+    if spread := spreading(environment):
+        raise UsageError(
+            f"{', '.join(spread)}: how ranks are spread, and on what, the strategy and its options "
+            "decide (--strategy, --engine, --offload, --cpu …), so that what is estimated is what "
+            "starts. Leave the variable out."
         )
     for tracker in options.trackers:
         check_tracker(tracker)
