@@ -441,6 +441,19 @@ def test_the_strategy_alone_decides_how_ranks_are_spread(
     assert name not in inherited()
 
 
+def test_options_leave_the_layout_that_the_name_says(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="zero_stage=1 is not what the strategy 'zero2' means"):
+        asked(tmp_path, strategy="zero2", options={"zero_stage": 1})
+    with pytest.raises(UsageError, match="dp_shard=2 is not"):
+        asked(tmp_path, strategy="ddp", options={"dp_shard": 2})
+
+
+@pytest.mark.parametrize("store", ["x" * 300, 1, b"x", "a\0b", "y/" * 3000])
+def test_a_store_that_no_folder_can_be_is_refused(store: Any) -> None:
+    with pytest.raises(UsageError, match=r"^The store (must be|has) "):
+        wb.request("gpt", cpu=True, store=store)
+
+
 def test_a_lone_rank_is_shown_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
     two = on_gpus(asked(tmp_path), "h100", 2)

@@ -9,7 +9,7 @@ import importlib.util
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,9 @@ def _placed(
     requested = _usual(script, recipe, count) if requested is None else requested
     if count is None and options.devices and (requested is None or _any_ranks(requested)):
         count = len(options.devices)
-    chosen = _strategy(requested, count, device, cluster).with_options(**options.options)
+    chosen = _strategy(requested, count, device, cluster)
+    _check_layout_kept(chosen, options.options)
+    chosen = chosen.with_options(**options.options)
     cluster = waiting_share(cluster, chosen.world_size // cluster.nodes, script, options)
     _require_libraries()
     layout = tuple(_layout(script, chosen, recipe, device, arguments))
@@ -301,6 +303,17 @@ def _strategy(
     if requested is None:
         requested = "ddp" if count > 1 else "single"
     return Strategy.parse(requested, count)
+
+
+def _check_layout_kept(strategy: Strategy, options: Mapping[str, Any]) -> None:
+    """Refuse options that would make another layout of it than its name says."""
+    for name in ("name", "zero_stage", *DEGREES):
+        if name in options and options[name] != getattr(strategy, name):
+            raise UsageError(
+                f"{name}={options[name]!r} is not what the strategy {strategy.name!r} means "
+                f"({name}={getattr(strategy, name)!r}). Leave it out, and name the strategy that "
+                "you mean: zero1, fsdp, dp2-tp2 …"
+            )
 
 
 def _any_ranks(strategy: str | Strategy) -> bool:
