@@ -110,8 +110,8 @@ def check_local(path: str | os.PathLike[str], subject: str) -> str:
     longest = max(len(part) for part in os.fsencode(text).split(b"/"))
     if longest > _MOST_OF_PART or len(text) > _MOST_OF_PATH:
         raise UsageError(
-            f"{subject} has a path of {len(text)} characters, a part of it {longest}: no folder "
-            f"can have more than {_MOST_OF_PART} in a part. Give another one."
+            f"{subject} has a path of {len(text)} characters, {longest} in one part. Give one "
+            f"of at most {_MOST_OF_PATH}, and {_MOST_OF_PART} in a part."
         )
     if _SCHEME.match(text):
         raise UsageError(
