@@ -110,7 +110,7 @@ TRAINING = (
 FILES = (
     known_error(
         "no-terminal",
-        r"EOFError: EOF when reading a line|bdb\.BdbQuit",
+        r"EOFError: EOF when reading a line|\bBdbQuit\b",
         "The script asks for a line (input(), a debugger), and a run has no terminal to answer it: "
         "pass the answer as an argument of the script, and take breakpoint() out.",
         0.95,
