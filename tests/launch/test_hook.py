@@ -7,6 +7,7 @@ import importlib.util
 import json
 import os
 import sys
+import threading
 import time
 import warnings
 from collections import Counter
@@ -194,7 +195,27 @@ def test_output_outlives_a_descriptor_that_refuses() -> None:
     file = PatientFile(987, "<closed>")
     assert file.write(b"x" * 10) == 10
     assert file.write(b"y" * 5_000_000) == 5_000_000
-    assert len(file._pending) <= 1 << 20
+    assert sum(map(len, file._pending)) <= 1 << 20
+
+
+def test_threads_that_print_at_once_lose_no_line(tmp_path: Path) -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    with (tmp_path / "log").open("wb", buffering=0) as log:
+        file = PatientFile(log.fileno(), "<log>")
+
+        def work(name: int) -> None:
+            for number in range(1000):
+                file.write(b"%d-%d\n" % (name, number))
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    sys.setswitchinterval(interval)
+    expected = sorted(f"{name}-{number}" for name in range(4) for number in range(1000))
+    assert sorted((tmp_path / "log").read_text().split()) == expected
 
 
 def test_asking_whether_a_library_is_there_does_not_unwatch_it(

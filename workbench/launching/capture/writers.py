@@ -184,8 +184,11 @@ class PatientFile(io.RawIOBase):
     def __init__(self, descriptor: int, name: str) -> None:
         super().__init__()
         self.name = name
+        self.mode = "wb"
         self._descriptor = descriptor
-        self._pending = b""
+        # Threads print at once, signal handlers within a print, and a fork may come in between: so
+        # no lock, and each piece is written by whoever took it.
+        self._pending: collections.deque[bytes] = collections.deque()
 
     def fileno(self) -> int:
         """The descriptor itself, for programs that the script starts."""
@@ -197,12 +200,23 @@ class PatientFile(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         """Take all of `data`; what the disk refuses is tried again with the next call."""
-        self._pending += bytes(data)
-        with contextlib.suppress(OSError):
-            while self._pending:
-                self._pending = self._pending[os.write(self._descriptor, self._pending) :]
-        self._pending = self._pending[-_MAX_PENDING_BYTES:]
+        self._pending.append(bytes(data))
+        while (piece := self._take()) is not None:
+            try:
+                while piece:
+                    piece = piece[os.write(self._descriptor, piece) :]
+            except OSError:
+                pieces = [piece, *iter(self._take, None)]
+                self._pending.appendleft(b"".join(pieces)[-_MAX_PENDING_BYTES:])
+                break
         return len(data)
+
+    def _take(self) -> bytes | None:
+        """The first piece that waits; None when another thread took the last one."""
+        try:
+            return self._pending.popleft()
+        except IndexError:
+            return None
 
 
 def write_json(path: str, document: dict[str, Any]) -> None:
@@ -240,7 +254,9 @@ def redirect_output(path: str) -> None:
 def _patient_stream(descriptor: int, name: str) -> io.TextIOWrapper:
     """A text stream whose ``print`` survives a full disk, as on the terminal it replaces."""
     file = PatientFile(descriptor, name)  # unbuffered, as torchrun's own `python -u` is
-    return io.TextIOWrapper(file, "utf-8", errors="backslashreplace", write_through=True)  # pyright: ignore[reportArgumentType]
+    stream = io.TextIOWrapper(file, "utf-8", errors="backslashreplace", write_through=True)  # pyright: ignore[reportArgumentType]
+    stream.mode = "w"  # as Python's own says
+    return stream
 
 
 def json_lines(path: str) -> Iterator[dict[str, Any]]:
