@@ -31,7 +31,7 @@ from workbench.launching.capture import (  # noqa: E402
 )
 from workbench.launching.capture.hook import _program  # noqa: E402
 from workbench.launching.capture.patches import _AfterImport, when_imported  # noqa: E402
-from workbench.launching.capture.pulse import FORWARD  # noqa: E402
+from workbench.launching.capture.pulse import FORWARD, Pulse  # noqa: E402
 from workbench.launching.capture.reader import ScalarReader  # noqa: E402
 from workbench.launching.capture.recorder import Recorder  # noqa: E402
 from workbench.launching.capture.writers import LineWriter, PatientFile  # noqa: E402
@@ -196,6 +196,31 @@ def test_output_outlives_a_descriptor_that_refuses() -> None:
     assert file.write(b"x" * 10) == 10
     assert file.write(b"y" * 5_000_000) == 5_000_000
     assert sum(map(len, file._pending)) <= 1 << 20
+
+
+def test_a_descriptor_that_the_script_took_over_is_left_to_it(tmp_path: Path) -> None:
+    """A script that closes all descriptors opens files of its own under the same numbers."""
+    writer, pulse = LineWriter(str(tmp_path / "lines")), Pulse(str(tmp_path / "pulse"))
+    writer.write(b"one\n")
+    lines, beats = writer._file, pulse._file
+    assert lines is not None
+    assert beats is not None
+    with (tmp_path / "own").open("w+") as own:
+        for descriptor in (lines, beats):
+            os.dup2(own.fileno(), descriptor)
+        writer.write(b"two\n")
+        pulse.beat(FORWARD, 1)
+        pulse.flush()
+        assert own.read() == ""
+    assert pulse._file is not None
+    os.close(pulse._file)
+    found = read_pulse(tmp_path / "pulse")
+    assert found is not None
+    assert found.steps == 1
+    os.close(lines)
+    os.close(beats)
+    writer.close()
+    assert (tmp_path / "lines").read_text() == "one\ntwo\n"
 
 
 def test_threads_that_print_at_once_lose_no_line(tmp_path: Path) -> None:

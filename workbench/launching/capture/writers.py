@@ -49,12 +49,25 @@ def open_lines(path: str, mode: int = 0o644) -> int:
     return handle
 
 
+def file_of(descriptor: int) -> tuple[int, int] | None:
+    """Which file a descriptor leads to; None where it is closed.
+
+    A script may close all descriptors (as daemons do), and its own files then get their numbers.
+    """
+    try:
+        stat = os.fstat(descriptor)
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
+
+
 class LineWriter:
     """Appends lines; a full disk keeps them waiting, a torn write is continued where it tore."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._file: int | None = None
+        self._opened: tuple[int, int] | None = None
         self._pending: collections.deque[bytes] = collections.deque()
         self._torn = False  # the first line that waits is the rest of one
         self.dropped = 0
@@ -75,8 +88,9 @@ class LineWriter:
     def flush(self) -> bool:
         """Write what waits; whether nothing waits any more."""
         with contextlib.suppress(OSError):
-            if self._file is None:
+            if self._file is None or file_of(self._file) != self._opened:
                 self._file = self._open()
+                self._opened = file_of(self._file)
             while self._pending:
                 some = list(itertools.islice(self._pending, _LINES_AT_ONCE))
                 data = b"".join(some)
@@ -95,9 +109,9 @@ class LineWriter:
 
     def close(self) -> None:
         """Give the descriptor back; a later `write` opens the file again."""
-        if self._file is not None:
+        if self._file is not None and file_of(self._file) == self._opened:
             os.close(self._file)
-            self._file = None
+        self._file = None
 
 
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make one per line
