@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -22,6 +23,7 @@ torch = pytest.importorskip("torch")
 from tests.conftest import until  # noqa: E402
 from tests.faults.matrix import record  # noqa: E402
 from workbench.launching.capture import (  # noqa: E402
+    SITE_FOLDER,
     batches,
     graceful_stop,
     loaders,
@@ -221,6 +223,25 @@ def test_a_descriptor_that_the_script_took_over_is_left_to_it(tmp_path: Path) ->
     os.close(beats)
     writer.close()
     assert (tmp_path / "lines").read_text() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize(("ending", "code"), [("", None), ("sys.exit(4)", 4), ("0 / 0", 1)])
+def test_an_exit_that_the_script_catches_is_not_its_end(
+    tmp_path: Path, ending: str, code: int | None
+) -> None:
+    for folder in ("metrics", "logs", "control"):
+        (tmp_path / folder).mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import argparse, sys\n"
+        "try:\n    argparse.ArgumentParser().parse_args(['--unknown'])\n"
+        "except SystemExit:\n    pass\n"
+        f"sys.modules['_workbench_capture'].recorder().steps += 1\n{ending}\n"
+    )
+    variables = {"PYTHONPATH": str(SITE_FOLDER), "WORKBENCH_RUN_DIR": str(tmp_path), "RANK": "0"}
+    subprocess.run([sys.executable, str(script)], env={**os.environ, **variables}, check=False)
+    end = json.loads((tmp_path / "metrics" / "rank-0.end.json").read_text())
+    assert (end["ok"], end["exit_code"]) == (code is None, code)
 
 
 def test_threads_that_print_at_once_lose_no_line(tmp_path: Path) -> None:

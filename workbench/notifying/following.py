@@ -93,9 +93,10 @@ class Follower:
         self._file = paths.directory / "notified.json"
         saved = read_json(self._file) or {}
         self._boxes = [_Outbox(target=target) for target in targets]
+        unsent: dict[str, Any] = saved.get("unsent") or {}
         for box in self._boxes:
-            unsent = dict(saved.get("unsent") or {}).get(box.target.name) or ()
-            box.waiting = list(filter(None, map(_Waiting.read, unsent)))
+            documents = unsent.get(box.target.name) or ()
+            box.waiting = list(filter(None, map(_Waiting.read, documents)))
         self._reported: dict[str, float] = {
             str(key): float(at) for key, at in dict(saved.get("findings") or {}).items()
         }
