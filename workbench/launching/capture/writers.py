@@ -269,7 +269,7 @@ def _patient_stream(descriptor: int, name: str) -> io.TextIOWrapper:
     """A text stream whose ``print`` survives a full disk, as on the terminal it replaces."""
     file = PatientFile(descriptor, name)  # unbuffered, as torchrun's own `python -u` is
     stream = io.TextIOWrapper(file, "utf-8", errors="backslashreplace", write_through=True)  # pyright: ignore[reportArgumentType]
-    stream.mode = "w"  # as Python's own says
+    stream.mode = "w"  # pyright: ignore[reportAttributeAccessIssue]  # as Python's own says
     return stream
 
 
