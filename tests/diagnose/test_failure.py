@@ -142,6 +142,11 @@ def test_who_left_early_is_the_cause_of_what_its_peers_say(paths: RunPaths) -> N
     assert found.cause.startswith("Rank 1 ended its script after step 15, with exit code 0, while")
     assert "same number of steps" in found.next
     assert "port" not in found.next
+    paths.launcher_log.write_text(KILLED.replace("-9", "3"))  # it did not leave: SystemExit(3)
+    for silent in (left, None):
+        found = explain(paths, {**ends, 1: silent}, 1, 16)
+        assert (found.kind, found.rank) == ("rank-failed", 1)
+        assert found.cause.startswith("Rank 1 ended with exit code 3")
     boom = {0: RankEnd.of(echo | {"exception": "ValueError: boom"}), 1: left}
     assert explain(paths, boom, 1, 16).kind == "rank-failed"
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import json
 import multiprocessing
 import os
+import pdb  # noqa: T100
 import pickle
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import zipfile
@@ -44,6 +47,17 @@ def full_disk() -> None:
 
 def read_only() -> None:
     raise PermissionError(13, "Permission denied", "/data/train.bin")  # root may write anywhere
+
+
+def asks() -> None:
+    with Path("/dev/null").open() as sys.stdin:
+        input("go? ")
+
+
+def debugs() -> None:
+    with Path("/dev/null").open() as nothing:
+        pdb.Pdb(stdin=nothing, stdout=io.StringIO()).set_trace()
+        nothing.fileno()
 
 
 def uneven() -> None:
@@ -181,6 +195,7 @@ REAL: dict[str, list[Callable[[], object]]] = {
         lambda: zipfile.ZipFile("/etc/passwd"),
         lambda: pickle.loads(b""),
     ],
+    "no-terminal": [asks, debugs],
     "weights-only": [unsafe_pickle],
     "unpicklable": [
         lambda: pickle.dumps(lambda: 1),

@@ -221,6 +221,47 @@ def test_all_at_the_same_place_blames_nobody() -> None:
     assert (found.kind, found.rank) == ("hang", None)
 
 
+LIB = "/usr/lib/python3.11"
+TRAIN = ("/home/me/train.py", 22, "main")
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        (["threading.py", "queue.py"], "an item of a queue"),
+        (["multiprocessing/connection.py", "multiprocessing/queues.py"], "a multiprocessing queue"),
+        (["threading.py"], "another thread"),
+        (["socket.py", "http/client.py"], "over the network"),
+        ([], "it stands in main() at train.py:22."),  # sleep, input, a lock: C alone
+    ],
+)
+def test_who_waits_for_something_of_its_own_is_not_told_that_the_network_failed(
+    files: list[str], said: str
+) -> None:
+    frames = [*(Frame(f"{LIB}/{file}", 1, "get") for file in files), Frame(*TRAIN)]
+    waits = Stack(tuple(frames))
+    alone = describe(still({0: waits}, ["forward"]), 40, "15 s")
+    assert (alone.kind, alone.rank, alone.severity) == ("hang", None, "warning")
+    assert said in alone.cause
+    assert "train.py:22" in alone.cause
+    both = describe(still({0: waits, 1: waits}, ["forward"] * 2), 40, "15 s")
+    assert "NCCL" not in alone.next + both.next * bool(files)
+    assert said in both.cause or "If that waits for other ranks" in both.cause
+    for found in (alone, describe(still({0: waits}, ["forward"]), 900, "15 s")):
+        assert "other ranks" not in found.cause
+
+
+def test_a_dataset_that_waits_in_the_main_process_is_no_loader_without_an_answer() -> None:
+    frames = [
+        Frame(f"{LIB}/queue.py", 171, "get"),
+        Frame("/home/me/data.py", 9, "__getitem__"),
+        Frame(f"{TORCH}/utils/data/dataloader.py", 780, "_next_data"),
+        Frame(*TRAIN),
+    ]
+    found = describe(still({0: Stack(tuple(frames))}, ["forward"]), 40, "15 s")
+    assert "get at data.py:9 and waits for an item of a queue" in found.cause
+
+
 def dump(paths: RunPaths, rank: int, last: int, name: str = "all_reduce") -> None:
     entries = [
         {

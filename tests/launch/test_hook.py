@@ -6,7 +6,9 @@ import importlib
 import importlib.util
 import json
 import os
+import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections import Counter
@@ -21,6 +23,7 @@ torch = pytest.importorskip("torch")
 from tests.conftest import until  # noqa: E402
 from tests.faults.matrix import record  # noqa: E402
 from workbench.launching.capture import (  # noqa: E402
+    SITE_FOLDER,
     batches,
     graceful_stop,
     loaders,
@@ -30,7 +33,7 @@ from workbench.launching.capture import (  # noqa: E402
 )
 from workbench.launching.capture.hook import _program  # noqa: E402
 from workbench.launching.capture.patches import _AfterImport, when_imported  # noqa: E402
-from workbench.launching.capture.pulse import FORWARD  # noqa: E402
+from workbench.launching.capture.pulse import FORWARD, Pulse  # noqa: E402
 from workbench.launching.capture.reader import ScalarReader  # noqa: E402
 from workbench.launching.capture.recorder import Recorder  # noqa: E402
 from workbench.launching.capture.writers import LineWriter, PatientFile  # noqa: E402
@@ -194,7 +197,71 @@ def test_output_outlives_a_descriptor_that_refuses() -> None:
     file = PatientFile(987, "<closed>")
     assert file.write(b"x" * 10) == 10
     assert file.write(b"y" * 5_000_000) == 5_000_000
-    assert len(file._pending) <= 1 << 20
+    assert sum(map(len, file._pending)) <= 1 << 20
+
+
+def test_a_descriptor_that_the_script_took_over_is_left_to_it(tmp_path: Path) -> None:
+    """A script that closes all descriptors opens files of its own under the same numbers."""
+    writer, pulse = LineWriter(str(tmp_path / "lines")), Pulse(str(tmp_path / "pulse"))
+    writer.write(b"one\n")
+    lines, beats = writer._file, pulse._file
+    assert lines is not None
+    assert beats is not None
+    with (tmp_path / "own").open("w+") as own:
+        for descriptor in (lines, beats):
+            os.dup2(own.fileno(), descriptor)
+        writer.write(b"two\n")
+        pulse.beat(FORWARD, 1)
+        pulse.flush()
+        assert own.read() == ""
+    assert pulse._file is not None
+    os.close(pulse._file)
+    found = read_pulse(tmp_path / "pulse")
+    assert found is not None
+    assert found.steps == 1
+    os.close(lines)
+    os.close(beats)
+    writer.close()
+    assert (tmp_path / "lines").read_text() == "one\ntwo\n"
+
+
+@pytest.mark.parametrize(("ending", "code"), [("", None), ("sys.exit(4)", 4), ("0 / 0", 1)])
+def test_an_exit_that_the_script_catches_is_not_its_end(
+    tmp_path: Path, ending: str, code: int | None
+) -> None:
+    for folder in ("metrics", "logs", "control"):
+        (tmp_path / folder).mkdir()
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import argparse, sys\n"
+        "try:\n    argparse.ArgumentParser().parse_args(['--unknown'])\n"
+        "except SystemExit:\n    pass\n"
+        f"sys.modules['_workbench_capture'].recorder().steps += 1\n{ending}\n"
+    )
+    variables = {"PYTHONPATH": str(SITE_FOLDER), "WORKBENCH_RUN_DIR": str(tmp_path), "RANK": "0"}
+    subprocess.run([sys.executable, str(script)], env={**os.environ, **variables}, check=False)
+    end = json.loads((tmp_path / "metrics" / "rank-0.end.json").read_text())
+    assert (end["ok"], end["exit_code"]) == (code is None, code)
+
+
+def test_threads_that_print_at_once_lose_no_line(tmp_path: Path) -> None:
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    with (tmp_path / "log").open("wb", buffering=0) as log:
+        file = PatientFile(log.fileno(), "<log>")
+
+        def work(name: int) -> None:
+            for number in range(1000):
+                file.write(b"%d-%d\n" % (name, number))
+
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    sys.setswitchinterval(interval)
+    expected = sorted(f"{name}-{number}" for name in range(4) for number in range(1000))
+    assert sorted((tmp_path / "log").read_text().split()) == expected
 
 
 def test_asking_whether_a_library_is_there_does_not_unwatch_it(
@@ -297,11 +364,11 @@ def test_a_warning_to_the_caller_of_a_wrapped_method_names_the_callers_file(
     def places() -> list[str]:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            for level in (1, 2, 3):
+            for level in (1, 2, 3, 0, -1):  # Python takes what is below 1 for 1
                 Model().forward(level)
         return [Path(one.filename).name for one in caught]
 
     assert places()[1] == "models.py"
     monkeypatch.setattr(warnings, "warn", warnings.warn)  # put back afterwards
     warned.patch()
-    assert places() == ["test_hook.py"] * 3
+    assert places() == ["test_hook.py"] * 5

@@ -21,6 +21,7 @@ import workbench as wb
 from tests.pod.place import Placed
 from workbench.errors import HostError, UsageError
 from workbench.launching.prepare import preflight, preflight_warnings
+from workbench.launching.prepare.launcher_process import inherited
 from workbench.launching.prepare.limits import check_limits_known
 from workbench.notifying import Target, targets, write_targets
 from workbench.observe import doctor
@@ -422,6 +423,35 @@ def test_gpus_that_are_hot_faulty_or_lost_are_told_before_the_start(
 def test_the_gpus_are_chosen_before_they_are_counted(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="so set it before"):
         asked(tmp_path, environment={"CUDA_VISIBLE_DEVICES": "2,3"})
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ACCELERATE_USE_FSDP", "FSDP_VERSION", "PARALLELISM_CONFIG_TP_SIZE", "ACCELERATE_USE_CPU"],
+)
+def test_the_strategy_alone_decides_how_ranks_are_spread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with pytest.raises(UsageError, match=f"{name}: how ranks are spread"):
+        asked(tmp_path, environment={name: "true"})
+    monkeypatch.setenv(name, "true")
+    request = asked(tmp_path, environment={"ACCELERATE_GRADIENT_ACCUMULATION_STEPS": "2"})
+    assert any(warning.endswith(f"not set for them: {name}.") for warning in request.warnings)
+    assert f"&& env -u {name} " in request.shell()
+    assert name not in inherited()
+
+
+def test_options_leave_the_layout_that_the_name_says(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="zero_stage=1 is not what the strategy 'zero2' means"):
+        asked(tmp_path, strategy="zero2", options={"zero_stage": 1})
+    with pytest.raises(UsageError, match="dp_shard=2 is not"):
+        asked(tmp_path, strategy="ddp", options={"dp_shard": 2})
+
+
+@pytest.mark.parametrize("store", ["x" * 300, 1, b"x", "a\0b", "y/" * 3000])
+def test_a_store_that_no_folder_can_be_is_refused(store: Any) -> None:
+    with pytest.raises(UsageError, match=r"^The store (must be|has) "):
+        wb.request("gpt", cpu=True, store=store)
 
 
 def test_a_lone_rank_is_shown_one_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -273,6 +273,27 @@ def test_what_waits_for_its_turn_is_sent_before_another_process_takes_over(case:
     assert len(case.sent) == 2
 
 
+def test_who_is_killed_between_keeping_and_sending_loses_no_message(tmp_path: Path) -> None:
+    case = Case(tmp_path, [PHONE, Target(name="team", url="json://localhost")])
+    case.fails = {"team"}
+    case.attempts("", "NaN")
+    case.findings(finding())
+    case.follower.look(1.0)  # its process is killed behind this, while `team` does not answer
+    case.fails = set()
+    case.follow()
+    case.write("exit", outcome="failed", message="Rank 1 failed.", ended_at=5.0)
+    send, case.follower._send = case.follower._send, lambda *_: 1 / 0  # and this one at once
+    with pytest.raises(ZeroDivisionError):
+        case.follower.look(2.0)
+    case.follow()
+    assert case.follower._send == send
+    assert not case.follower.look(3.0)
+    for target in ("phone", "team"):
+        told = "\n".join(f"{one.title}\n{one.body}" for name, one in case.sent if name == target)
+        for title in ("Rank 1 failed.", "restart 1 of", "The loss is NaN."):
+            assert told.count(title) == 1, (target, title, told)
+
+
 def test_a_restart_that_could_not_be_sent_is_told_by_the_process_that_takes_over(
     case: Case,
 ) -> None:

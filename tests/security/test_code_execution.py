@@ -226,5 +226,9 @@ def test_a_sitecustomize_of_the_working_directory_is_not_ours_to_load(tmp_path: 
     theirs.mkdir()
     shutil.move(tmp_path / "sitecustomize.py", theirs)
     environment["PYTHONPATH"] = f"{SITE_FOLDER}{os.pathsep}{theirs}"
-    subprocess.run([sys.executable, "-c", ""], cwd=tmp_path, env=environment, check=True)
+    package = theirs / "sitecustomize"  # also where it is a package, and under its own name
+    package.mkdir()
+    shutil.move(theirs / "sitecustomize.py", package / "__init__.py")
+    code = f"import sitecustomize; assert {str(package)!r} in sitecustomize.__file__"
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
     assert canary.exists()  # what the user put on the path still works

@@ -56,6 +56,8 @@ def test_what_is_ticked_is_what_a_launch_takes(queue: Queue, tmp_path: Path) -> 
     assert wb.request("gpt", cpu=True, store=tmp_path, devices=picker.value).processes == 2
     picker._on_message(picker, {"type": "pick", "names": None}, [])
     assert picker.value == ()
+    with pytest.raises(ValueError, match="Unknown device 'nope'"):
+        DevicePicker(store=tmp_path, value=("nope",))
     with pytest.raises(TypeError, match="DevicePicker has no option"):
         DevicePicker(store=tmp_path, gpus=1)
 

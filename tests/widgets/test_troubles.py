@@ -128,6 +128,15 @@ def test_unknown_options_are_refused(run: Resumable, tmp_path: Path) -> None:
         FaultLab(store=tmp_path, restart=1)
 
 
+def test_the_lab_takes_a_runs_name_like_other_faces(run: Resumable, tmp_path: Path) -> None:
+    lab = FaultLab(store=run.directory.parent, run=run.directory.name)
+    assert lab.run is not None
+    assert lab.run.directory == run.directory
+    lab.close()
+    with pytest.raises(wb.RunNotFoundError, match="nope"):
+        FaultLab(store=tmp_path, run="nope")
+
+
 def test_the_lab_says_what_it_needs_first(run: Resumable, tmp_path: Path) -> None:
     lab = FaultLab(store=tmp_path)
     assert repr(lab) == "FaultLab(not started)"

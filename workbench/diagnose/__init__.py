@@ -50,10 +50,10 @@ failure
     ``state-dict-mismatch``, ``wrap-class``, ``checkpoint-device``, ``device-mismatch``,
     ``dtype-mismatch``, ``uneven-samples``, ``shape-mismatch``, ``index-out-of-range``,
     ``no-gradient``, ``graph-reused``, ``nan-raised``, ``access-denied``, ``tokenizer``,
-    ``hub-unreachable``, ``download-failed``, ``not-on-hub``, ``damaged-file``, ``permission``,
-    ``unreadable-data``, ``missing-file``, ``file-or-folder``, ``missing-key``, ``recursion``,
-    ``collective-timeout``, ``nccl-error``, ``collective-mismatch``, ``peer-lost``, ``timeout``:
-    known errors, by text.
+    ``hub-unreachable``, ``download-failed``, ``not-on-hub``, ``damaged-file``, ``no-terminal``,
+    ``permission``, ``unreadable-data``, ``missing-file``, ``file-or-folder``, ``missing-key``,
+    ``recursion``, ``collective-timeout``, ``nccl-error``, ``collective-mismatch``,
+    ``peer-lost``, ``timeout``: known errors, by text.
 hardware
     ``thermal-throttling``, ``power-throttling``: a GPU is slowed down by heat or power.
     ``slow-clock``: a GPU works with clocks well below its peers' or its own best.

@@ -109,6 +109,13 @@ TRAINING = (
 )
 FILES = (
     known_error(
+        "no-terminal",
+        r"EOFError: EOF when reading a line|\bBdbQuit\b",
+        "The script asks for a line (input(), a debugger), and a run has no terminal to answer it: "
+        "pass the answer as an argument of the script, and take breakpoint() out.",
+        0.95,
+    ),
+    known_error(
         "damaged-file",
         r"invalid load key|PytorchStreamReader failed|SafetensorError|[Hh]eader ?[Tt]oo ?[Ll]arge|"
         r"[Ii]nvalid ?[Hh]eader|failed finding central directory|BadZipFile|not a ZIP archive|"

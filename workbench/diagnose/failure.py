@@ -133,8 +133,9 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
         return only
     echo = error is not None and (_SECONDARY.search(error) or _OF_CHILDREN.match(error))
     if root is not None and (rank is None or echo):
-        code = root[1]
-        if rank is None or code < 0 or _OF_CHILDREN.match(error or ""):
+        code, end = root[1], ends.get(root[0])
+        silent = end is None or end.ok  # os._exit(3), raise SystemExit(3)
+        if rank is None or silent or code < 0 or _OF_CHILDREN.match(error or ""):
             return _ended_silently(paths, root[0], code, steps)
     if rank is not None and error is not None:
         failed = _raised(paths, rank, error, ends[rank] or RankEnd(), steps)

@@ -22,6 +22,7 @@ from workbench.units import format_bytes, format_seconds
 
 _TREND_SAMPLES = 60  # the least from which a trend is told
 _MEMORY_SOON = 600.0
+_FEW_OF_IT = 0.1
 _DISK_SOON = 1800.0
 _LIMIT_SAMPLES = 10
 _REFUSED, _REFUSED_NO_MORE = 0.3, 0.2  # of the processor time asked for
@@ -60,11 +61,10 @@ def host_memory(evidence: Evidence) -> Iterator[Finding]:
         severity="error" if full[0].share > 0.97 else "warning",
         confidence=0.8,
         evidence=_listed(full, lambda filling: _memory_text(evidence, filling)),
-        cause="The memory of the ranks or their loaders keeps growing."
-        if full[0].soon
-        else "The ranks, their loader workers and other programs use nearly all of it.",
+        cause=_memory_cause(evidence, full[0]),
         next="Lower num_workers and prefetch_factor, keep no tensors across steps "
-        "(loss.item()), and turn off offloading to host memory.",
+        "(loss.item()), and turn off offloading to host memory. `ps aux --sort=-rss` lists what "
+        "else holds memory.",
     )
 
 
@@ -89,13 +89,29 @@ def _memory(evidence: Evidence, node: int, readings: Sequence[HostReading]) -> _
     return filling if soon and filling.share >= 0.6 else None
 
 
-def _memory_text(evidence: Evidence, filling: _Filling) -> str:
-    where = evidence.on_node(filling.node)
-    ranks = {
+def _rank_memory(evidence: Evidence, node: int) -> dict[int, int]:
+    return {
         rank: facts.rss_bytes
         for rank, facts in evidence.facts.ranks.items()
-        if facts.rss_bytes and evidence.node_of(rank) == filling.node
+        if facts.rss_bytes and evidence.node_of(rank) == node
     }
+
+
+def _memory_cause(evidence: Evidence, filling: _Filling) -> str:
+    ranks = sum(_rank_memory(evidence, filling.node).values())
+    if 0 < ranks < _FEW_OF_IT * filling.used:
+        return (
+            f"It is not the ranks, which hold {format_bytes(ranks)} of it, but their loader "
+            "workers or other programs."
+        )
+    if filling.soon:
+        return "The memory of the ranks or their loaders keeps growing."
+    return "The ranks, their loader workers and other programs use nearly all of it."
+
+
+def _memory_text(evidence: Evidence, filling: _Filling) -> str:
+    where = evidence.on_node(filling.node)
+    ranks = _rank_memory(evidence, filling.node)
     worst = max(ranks, key=lambda rank: ranks[rank]) if ranks else None
     most = "" if worst is None else f"; rank {worst} has the most, {format_bytes(ranks[worst])}"
     return (

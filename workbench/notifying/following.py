@@ -1,12 +1,13 @@
 """Follows one run's files and decides what to send, when, to whom; sending is given from outside.
 
-What was told is kept in the run directory, so that a second process tells nothing twice.
+What was taken in is kept in the run directory with what of it is not sent yet, so that another
+process tells the rest, and nothing twice. It is kept before it is sent: a kill loses nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from workbench.notifying.messages import (
@@ -47,7 +48,22 @@ class _Waiting:
 
     message: Message
     findings: tuple[Finding, ...] = ()  # that it is about
-    restarts_before: int | None = None  # of a restart: the latest one that was told before
+
+    def document(self) -> dict[str, Any]:
+        """Plain JSON form; `read` takes it back."""
+        return {
+            "message": asdict(self.message),
+            "findings": [finding.document() for finding in self.findings],
+        }
+
+    @classmethod
+    def read(cls, document: Any) -> _Waiting | None:
+        """The message that a file holds; None where it is not one, or of another version."""
+        try:
+            findings = filter(None, map(Finding.read, document["findings"]))
+            return cls(message=Message(**document["message"]), findings=tuple(findings))
+        except (TypeError, KeyError):
+            return None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -74,9 +90,13 @@ class Follower:
         self._paths, self._send, self._log = paths, send, log
         run = read_run(paths) or RunRecord()
         self._name = run.name or paths.directory.name
-        self._boxes = [_Outbox(target=target) for target in targets]
         self._file = paths.directory / "notified.json"
         saved = read_json(self._file) or {}
+        self._boxes = [_Outbox(target=target) for target in targets]
+        unsent: dict[str, Any] = saved.get("unsent") or {}
+        for box in self._boxes:
+            documents = unsent.get(box.target.name) or ()
+            box.waiting = list(filter(None, map(_Waiting.read, documents)))
         self._reported: dict[str, float] = {
             str(key): float(at) for key, at in dict(saved.get("findings") or {}).items()
         }
@@ -105,8 +125,9 @@ class Follower:
         if changed or (self._reported and old):
             self._written_at = ticks
             self._keep()
-        for box in self._boxes:
-            self._deliver(box, ticks, last=end is not None)
+        sent = [self._deliver(box, ticks, last=end is not None) for box in self._boxes]
+        if any(sent):
+            self._keep()
         if end is None:
             self._over_since = None
             return True
@@ -120,20 +141,11 @@ class Follower:
 
     def hand_over(self, why: str) -> None:
         """Send what waits; what cannot be sent is left to the next process that follows the run."""
-        left = self._flush()
-        for waiting in left:
-            for finding in waiting.findings:
-                self._reported.pop(_key(finding), None)
-            if waiting.restarts_before is not None:
-                self._restarts = min(self._restarts, waiting.restarts_before)
-        self._keep()
-        self._log(f"{why}; {len(left)} messages are unsent")
-
-    def _flush(self) -> list[_Waiting]:
-        """Send at once what only waits for its turn; what is left, whose target does not answer."""
         for box in self._boxes:
-            self._deliver(box, 0.0, last=True)
-        return [waiting for box in self._boxes for waiting in box.waiting]
+            self._deliver(box, 0.0, last=True)  # also what only waits for its turn
+        self._keep()
+        left = sum(len(box.waiting) for box in self._boxes)
+        self._log(f"{why}; {left} messages are unsent")
 
     def _take_findings(self, now: float) -> bool:
         listed = read_findings(self._paths) or []
@@ -194,35 +206,40 @@ class Follower:
                 allowed = Recovery.read((read_run(self._paths) or RunRecord()).recovery).restarts
                 run, why = self._paths.directory, str(start.get("why") or "")
                 how = about_restart(self._name, run, 0 if back else made, allowed, why)
-                self._tell(how, restarts_before=self._restarts)
+                self._tell(how)
             self._restarts = max(self._restarts, start["attempt"] - 1)
         return self._restarts > reported
 
-    def _tell(
-        self, message: Message, *, first: bool = False, restarts_before: int | None = None
-    ) -> None:
-        waiting = _Waiting(message=message, restarts_before=restarts_before)
+    def _tell(self, message: Message, *, first: bool = False) -> None:
+        waiting = _Waiting(message=message)
         for box in self._boxes:
             box.waiting.insert(0 if first else len(box.waiting), waiting)
 
-    def _deliver(self, box: _Outbox, ticks: float, *, last: bool) -> None:
+    def _deliver(self, box: _Outbox, ticks: float, *, last: bool) -> bool:
+        """Send what is due; whether it arrived."""
         if not box.waiting or (ticks < box.due and not (last and not box.failures)):
-            return
+            return False
         why = self._send(box.target, joined([waiting.message for waiting in box.waiting]))
         if why is None:
             self._log(f"{box.target.name}: sent {box.waiting[0].message.title}")
             box.waiting.clear()
             box.failures, box.due = 0, ticks + BETWEEN_SECONDS
-            return
+            return True
         box.due = ticks + RETRY_SECONDS[min(box.failures, len(RETRY_SECONDS) - 1)]
         box.failures += 1
         self._log(f"{box.target.name}: not sent ({why}); next try in {box.due - ticks:g} s")
+        return False
 
     def _keep(self) -> None:
         document: Mapping[str, Any] = {
             "findings": self._reported,
             "restarts": self._restarts,
             "ended_at": self._ended,
+            "unsent": {
+                box.target.name: [waiting.document() for waiting in box.waiting]
+                for box in self._boxes
+                if box.waiting
+            },
         }
         try:
             write_json_atomic(self._file, document)

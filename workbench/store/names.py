@@ -11,6 +11,7 @@ from workbench.errors import UsageError, WorkbenchError
 
 MAX_NAME = 120
 _MOST_OF_FILE = 72  # the strategy is written behind it
+_MOST_OF_PART, _MOST_OF_PATH = 255, 4000  # bytes, of Linux; a run's files lie below it
 LAST = "last"
 """Stands for the newest run, sweep or study where one is named."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
@@ -97,12 +98,21 @@ def check_local(path: str | os.PathLike[str], subject: str) -> str:
     """`path` as text, if it is one of a mounted file system.
 
     Raises:
-        UsageError: it is the address of an object store; a path of that name would be local.
+        UsageError: it is no path, or one that no folder can have, or the address of an object
+            store; a path of that name would be local.
 
     >>> check_local("/data/runs", "--store")
     '/data/runs'
     """
-    text = os.fspath(path)
+    text = os.fspath(path) if isinstance(path, str | os.PathLike) else None  # pyright: ignore[reportUnnecessaryIsInstance]
+    if not isinstance(text, str) or "\0" in text:
+        raise UsageError(f"{subject} must be the path of a folder, not {path!r}.")
+    longest = max(len(part) for part in os.fsencode(text).split(b"/"))
+    if longest > _MOST_OF_PART or len(text) > _MOST_OF_PATH:
+        raise UsageError(
+            f"{subject} has a path of {len(text)} characters, {longest} in one part. Give one "
+            f"of at most {_MOST_OF_PATH}, and {_MOST_OF_PART} in a part."
+        )
     if _SCHEME.match(text):
         raise UsageError(
             f"{subject} {text!r} is an address of an object store, which is not supported. Give a "

@@ -18,6 +18,7 @@ from workbench_widgets.launch.launcher import close_tree
 from workbench_widgets.note import Note
 from workbench_widgets.options import refuse_extra
 from workbench_widgets.run.dashboard import RunDashboard
+from workbench_widgets.run.face import handle_of
 
 _BEGIN = "Start the training, wait for its first steps, then inject a fault."
 _GOING = "Training runs: two processes on this machine. Inject a fault at any time."
@@ -28,7 +29,7 @@ class FaultLab(ControlBox):
 
     Args:
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
-        run: A run of `start` to continue with; default: none yet.
+        run: A run of `start` to continue with, or its name in `store`; default: none yet.
         restarts: How often a failed run is started again from its newest whole checkpoint.
         transport: As for `RunDashboard`.
 
@@ -36,13 +37,14 @@ class FaultLab(ControlBox):
 
     Raises:
         TypeError: an unknown option.
+        RunNotFoundError: no run of that name.
     """
 
     def __init__(
         self,
         *,
         store: str | Path | None = None,
-        run: wb.Run | None = None,
+        run: wb.Run | str | Path | None = None,
         restarts: int = 2,
         transport: str = "auto",
         **unknown: object,
@@ -58,7 +60,7 @@ class FaultLab(ControlBox):
         super().__init__([self._form(), self._place])
         self._say(_BEGIN)
         if run is not None:
-            self._show(run)
+            self._show(handle_of(run, self.store))
 
     def _form(self) -> widgets.VBox:
         self.rank = widgets.Dropdown(options=[("rank 0", 0), ("rank 1", 1)], value=1)

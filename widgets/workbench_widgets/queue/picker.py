@@ -8,6 +8,7 @@ from typing import Any
 import traitlets
 
 import workbench as wb
+from workbench.errors import UnknownNameError
 from workbench.queueing import Queue
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
@@ -26,6 +27,7 @@ class DevicePicker(Face):
 
     Raises:
         TypeError: an unknown option.
+        UnknownNameError: a name that is no device of this host.
     """
 
     value: Any = traitlets.Tuple(()).tag(sync=True)
@@ -39,7 +41,14 @@ class DevicePicker(Face):
         self._kind = ""
         config = store_config(Path(wb.Store(store).root), face="device_picker.js")
         super().__init__(config, devices=self._read())
-        self.value = value
+        self.value = self._known(value)
+
+    def _known(self, names: Any) -> tuple[str, ...]:
+        known = [device["name"] for device in self.devices]
+        for name in names:
+            if name not in known:
+                raise UnknownNameError.near("device", str(name), known)
+        return tuple(name for name in known if name in names)
 
     def _read(self) -> list[dict[str, Any]]:
         every = [device.document() for device in self._queue.devices()]

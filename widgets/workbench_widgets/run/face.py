@@ -136,9 +136,9 @@ class RunFace(Face):
         show(self._repr_mimebundle_(), self.config)
 
 
-def handle_of(run: Any) -> Any:
+def handle_of(run: Any, store: Path | None = None) -> Any:
     """The run itself, or the one of this name. Raises RunNotFoundError: there is none."""
-    return wb.attach(run) if isinstance(run, str | Path) else run
+    return wb.attach(run, store=store) if isinstance(run, str | Path) else run
 
 
 def check_transport(transport: str, refresh_seconds: Any) -> None:

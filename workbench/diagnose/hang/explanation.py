@@ -14,6 +14,8 @@ from workbench.units import format_seconds
 LONGEST_WAIT = 900.0
 """Seconds after which a rank that may only be late is taken to hang."""
 _STOPPED = {"T", "t"}
+_DISK = "a disk or a network file system (state D)"
+_DISK_ACTION = "Look at the storage the rank reads or writes; the run continues when it answers."
 _PHASE_ORDER = {"starting": 0, "forward": 1, "backward": 2, "saving": 3, "ended": 4}
 
 
@@ -108,6 +110,15 @@ class Standstill:
         return bool(stacks) and all(stack.action == "data loading" for stack in stacks)
 
     @property
+    def wait_apart(self) -> bool:
+        """Whether none stands in a call that other ranks must join, as far as can be told."""
+        stacks = [self.stacks.get(rank) for rank in self.living]
+        return len(self.ranks) == 1 or all(
+            stack is not None and stack.awaited is not None and not stack.may_wait_for_peers
+            for stack in stacks or [None]
+        )
+
+    @property
     def interpreter_held(self) -> bool:
         """Whether the suspect's other threads do not run either: its peers' wrote their dump."""
         if not self.suspects or self.stopped or self.deadlock:
@@ -126,11 +137,11 @@ class Standstill:
 
     @property
     def may_end(self) -> bool:
-        """Whether those that the others wait for may only be late: they stand in no call of all.
+        """Whether those that hold the run up may only be late: they stand in no call of all.
 
         An evaluation of one rank, a download or a long call in C looks like this.
         """
-        if self.stopped or self.deadlock or not (self.suspects or self.loading):
+        if self.stopped or self.deadlock or not (self.suspects or self.loading or self.wait_apart):
             return False
         stacks = (self.stacks.get(rank) for rank in self.suspects[:1])
         return not any(stack is not None and stack.waits_for_peers for stack in stacks)
@@ -206,29 +217,15 @@ def _cause(
         return (
             (
                 f"Rank {still.stopped[0]}'s process (pid {pid}) is stopped (state T): SIGSTOP, a "
-                "debugger or a suspended container. The other ranks only wait for it."
+                f"debugger or a suspended container.{_peers_wait(still, only=True)}"
             ),
             f"Continue it with `kill -CONT {pid}`, or {stop[0].lower()}{stop[1:]}.",
             0.98,
         )
     if still.deadlock:
         return _deadlock(still)
-    if suspect is None and still.loading:
-        return (
-            f"All ranks wait for their data loaders, in {still.place(still.living[0])}.",
-            (
-                "Look at the loaders' worker processes (dead, stopped, or waiting for storage or a "
-                "network): they use no processor and read no file. The run continues when they "
-                f"deliver. Else {stop[0].lower()}{stop[1:]}."
-            ),
-            0.5,
-        )
     if suspect is None:
-        return (
-            "All ranks wait at the same place: the network between them failed, or a peer is lost.",
-            f"{stop}. Look at the network interface (NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME).",
-            0.5,
-        )
+        return _all_alike(still, step, stop, late=late)
     return _one_rank(still, suspect, step, stop, late=late)
 
 
@@ -246,6 +243,62 @@ def _deadlock(still: Standstill) -> tuple[str, str, float]:
         f"Deadlock: {waits}. The ranks called different collectives and wait for one another.",
         action,
         0.97 if mismatched(still.collectives) else 0.9,
+    )
+
+
+def _all_alike(still: Standstill, step: int, stop: str, *, late: bool) -> tuple[str, str, float]:
+    """No rank is behind another: all wait for each other, or each for something of its own."""
+    alone = len(still.ranks) == 1 and bool(still.living)
+    who = "The only rank" if alone else "All ranks"
+    place = still.place(still.living[0]) if still.living else "an unknown place"
+    if still.loading:
+        waits = "waits for its data loader" if alone else "wait for their data loaders"
+        return f"{who} {waits}, in {place}.", _loader_action(stop), 0.5
+    if still.living and all(still.ranks[rank].process_state == "D" for rank in still.living):
+        waits = "waits" if alone else "wait"
+        return f"{who} {waits} for {_DISK}, in {place}.", _DISK_ACTION, 0.8
+    if alone:
+        unfinished = _unfinished_work(still, still.living[0], step)
+        text = f"{unfinished}: it stands in {place}{_awaited(still, still.living[0])}."
+        return text, _line_action(stop, late=late), 0.85 if still.stacks else 0.5
+    if still.wait_apart:
+        text = f"{who} stand in {place}{_awaited(still, still.living[0])}, not for one another."
+        return text, _line_action(stop, late=late), 0.7
+    network = "the network between them failed, or a peer is lost"
+    cause = f"{who} wait at the same place: {network}."
+    stacks = [still.stacks[rank] for rank in still.living if rank in still.stacks]
+    if stacks and not any(stack.may_wait_for_peers for stack in stacks):
+        cause = f"{who} stand in {place}. If that waits for other ranks, {network}."
+    network_action = "Look at the network interface (NCCL_DEBUG=INFO, NCCL_SOCKET_IFNAME)."
+    return cause, f"{stop}. {network_action}", 0.5
+
+
+def _awaited(still: Standstill, rank: int) -> str:
+    """`` and waits for an item of a queue``."""
+    awaited = still.stacks[rank].awaited if rank in still.stacks else None
+    return "" if awaited is None else f" and waits for {awaited}"
+
+
+def _peers_wait(still: Standstill, *, only: bool = False) -> str:
+    if len(still.ranks) == 1:
+        return ""
+    return f" The other ranks {'only ' if only else ''}wait for it."
+
+
+def _loader_action(stop: str) -> str:
+    return (
+        "Look at the loader's worker processes (dead, stopped, or waiting for storage or a "
+        "network): they use no processor and read no file. The run continues when they "
+        f"deliver. Else {stop[0].lower()}{stop[1:]}."
+    )
+
+
+def _line_action(stop: str, *, late: bool) -> str:
+    if not late:
+        return f"{stop}. Look at that line."
+    return (
+        "Look at that line: what only takes long there (an evaluation, a download, a save) "
+        f"ends by itself, and the run continues. Else {stop[0].lower()}{stop[1:]}."
     )
 
 
@@ -273,35 +326,18 @@ def _one_rank(
     place, state = still.place(suspect), still.ranks[suspect].process_state
     unfinished = _unfinished_work(still, suspect, step)
     if state == "D":
-        return (
-            f"{unfinished}: it waits for a disk or a network file system (state D), in {place}.",
-            "Look at the storage the rank reads or writes; the run continues when it answers.",
-            0.8,
-        )
+        return f"{unfinished}: it waits for {_DISK}, in {place}.", _DISK_ACTION, 0.8
     if suspect in still.stacks and still.stacks[suspect].action == "data loading":
-        return (
-            f"{unfinished}: it waits for its data loader, in {place}.",
-            (
-                "Look at the loader's worker processes (dead, stopped, or waiting for storage or a "
-                "network): the run continues when they deliver. "
-                f"Else {stop[0].lower()}{stop[1:]}."
-            ),
-            0.85,
-        )
-    gil_text = ""
+        text = f"{unfinished}: it waits for its data loader, in {place}."
+        return text, _loader_action(stop), 0.85
+    gil_text = _awaited(still, suspect)
     if still.interpreter_held:
         gil_text = (
             ", and none of its threads runs: C code there holds Python's interpreter lock (GIL)"
         )
     loop = " and uses the processor" if suspect in still.busy else ""
-    action = f"{stop}. Look at that line."
-    if late:
-        action = (
-            "Look at that line: what only takes long there (an evaluation, a download, a save) "
-            f"ends by itself, and the run continues. Else {stop[0].lower()}{stop[1:]}."
-        )
     return (
-        f"{unfinished}: it stands in {place}{loop}{gil_text}. The other ranks wait for it.",
-        action,
+        f"{unfinished}: it stands in {place}{loop}{gil_text}.{_peers_wait(still)}",
+        _line_action(stop, late=late),
         0.85 if suspect in still.stacks else 0.6,
     )

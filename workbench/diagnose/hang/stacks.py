@@ -39,13 +39,32 @@ _COLLECTIVES = re.compile(
     r"gather\w*|scatter\w*|all_to_all\w*|send|recv|batch_isend_irecv|_reduce_scatter_base)$"
 )
 _PLACES = (
-    ("torch/utils/data/", "data loading"),
     ("torch/_dynamo", "compiling"),
     ("torch/_inductor", "compiling"),
     ("torch/serialization", "saving"),
     ("safetensors", "saving"),
     ("torch/nn/parallel/", "forward"),
     ("torch/nn/modules", "forward"),
+)
+_LOADER = "torch/utils/data/"
+# What a call of a library waits for, by a file that it is in; the more telling file comes first.
+_WAITS = (
+    (_LOADER, "its data loader"),
+    ("/subprocess.py", "a program that it started"),
+    ("multiprocessing/popen_", "a process that it started"),
+    ("multiprocessing/pool.py", "a worker of its multiprocessing pool"),
+    ("multiprocessing/queues.py", "an item of a multiprocessing queue"),
+    ("multiprocessing/managers.py", "a multiprocessing manager"),
+    ("multiprocessing/connection.py", "a message of another process"),
+    ("multiprocessing/synchronize.py", "another process"),
+    ("concurrent/futures/", "a future (concurrent.futures)"),
+    ("/queue.py", "an item of a queue"),
+    ("/asyncio/", "its asyncio event loop"),
+    ("/ssl.py", "an answer over the network"),
+    ("/socket.py", "a connection or an answer over the network"),
+    ("/pdb.py", "a command to its debugger"),
+    ("/threading.py", "another thread"),
+    ("/selectors.py", "a file or a connection"),
 )
 
 
@@ -72,10 +91,24 @@ class Stack:
     @property
     def own(self) -> Frame | None:
         """The innermost call of the user's own code, outside Python's and installed libraries."""
+        at = self._own_index
+        return self.frames[at or 0] if self.frames else None
+
+    @property
+    def _own_index(self) -> int | None:
         at = self.tree.user_frame([frame.path for frame in reversed(self.frames)])
-        if at is not None:
-            return self.frames[len(self.frames) - 1 - at]
-        return self.frames[0] if self.frames else None
+        return None if at is None else len(self.frames) - 1 - at
+
+    @property
+    def _called(self) -> tuple[Frame, ...]:
+        """What the innermost call of the user's own code has called."""
+        return self.frames[: self._own_index]
+
+    @property
+    def awaited(self) -> str | None:
+        """What the user's own call waits for, as its frames tell: ``an item of a queue``."""
+        paths = [frame.path for frame in self._called]
+        return next((name for part, name in _WAITS if any(part in path for path in paths)), None)
 
     @property
     def collective(self) -> str | None:
@@ -89,6 +122,8 @@ class Stack:
         """What it is doing: a collective, backward, forward, data loading, a function."""
         if self.collective is not None:
             return self.collective
+        if any(_LOADER in frame.path for frame in self._called):
+            return "data loading"
         for frame in self.frames:
             if frame.function == "_engine_run_backward":
                 return "backward"
@@ -106,6 +141,13 @@ class Stack:
     def waits_for_peers(self) -> bool:
         """Whether it stands in a call that other ranks must join (a backward of several ranks)."""
         return self.collective is not None or self.action == "backward"
+
+    @property
+    def may_wait_for_peers(self) -> bool:
+        """Whether what it called may wait for other ranks in C: forming a group, wrapping."""
+        inside = ("torch/distributed/", "torch/nn/parallel/")
+        called = any(part in frame.path for frame in self._called for part in inside)
+        return self.waits_for_peers or called
 
     @property
     def place(self) -> str:

@@ -59,6 +59,7 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
     end: dict[str, object] = {"rank": rank, "ok": True, "exit_code": None, "exception": None}
     previous_hook = sys.excepthook
     exit_function = sys.exit
+    left_at: int | None = None  # steps done when the script called sys.exit with an error
 
     def on_exception(
         kind: type[BaseException], value: BaseException, trace: TracebackType | None
@@ -69,7 +70,9 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
             write(drain=False)
 
     def on_exit(status: str | int | None = None) -> NoReturn:
+        nonlocal left_at
         if os.getpid() == owner and status not in (None, 0):
+            left_at = recorder and recorder.steps
             end.update(ok=False, exit_code=status if isinstance(status, int) else 1)
             with contextlib.suppress(Exception):
                 end.update(exceptions.caller(code))
@@ -84,6 +87,7 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
         if recorder is not None:
             if drain:
                 recorder.drain()
+            end.update(_if_caught(end, left_at, recorder.steps))
             recorder.flush()  # a reader of the end finds every step before it
             end.update(_of_recorder(recorder))
         end.setdefault("time", time.time())
@@ -98,6 +102,13 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
     sys.excepthook = on_exception
     sys.exit = builtins.exit = builtins.quit = on_exit
     atexit.register(write)
+
+
+def _if_caught(end: Mapping[str, object], left_at: int | None, steps: int) -> dict[str, object]:
+    """What changes where the script caught its own ``sys.exit`` (argparse's), and trained on."""
+    if end["exception"] is not None or left_at is None or steps <= left_at:
+        return {}
+    return {"ok": True, "exit_code": None, "where": None, "frame": None}
 
 
 def record_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:

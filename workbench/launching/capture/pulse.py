@@ -11,6 +11,8 @@ import os
 import struct
 import time
 
+from .writers import file_of
+
 FORMAT = struct.Struct("<8sQIIdd24x")  # store.schema.PULSE_FORMAT; a test holds them together
 MAGIC = b"WBPULSE1"
 STARTING, FORWARD, BACKWARD, SAVING, ENDED = range(5)  # store.schema.PULSE_PHASES
@@ -35,10 +37,17 @@ class Pulse:
         self._beats = self._written = 0
         self._monotonic = 0.0
         self._next_write = 0.0
-        self._file: int | None = None
-        with contextlib.suppress(OSError):
-            self._file = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        self._path = path
+        self._opened: tuple[int, int] | None = None
+        self._file = self._open()
         self.beat(STARTING, 0)
+
+    def _open(self) -> int | None:
+        with contextlib.suppress(OSError):
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
+            self._opened = file_of(file)
+            return file
+        return None
 
     def beat(self, phase: int, steps: int) -> None:
         """Tell where this rank is: its phase, and how many optimizer steps lie behind it."""
@@ -51,13 +60,18 @@ class Pulse:
     def flush(self) -> None:
         """Write the latest beat, unless it is in the file."""
         beats, monotonic = self._beats, self._monotonic
-        if self._file is None or beats == self._written:
+        file = self._file
+        if file is None or beats == self._written:
             return
         self._next_write = monotonic + _WRITE_SECONDS
+        if file_of(file) != self._opened:
+            file = self._file = self._open()
+            if file is None:
+                return
         wall = time.time() - (time.monotonic() - monotonic)
         try:
             content = FORMAT.pack(MAGIC, beats, self.steps, self.phase, wall, monotonic)
-            os.pwrite(self._file, content, 0)
+            os.pwrite(file, content, 0)
         except (OSError, struct.error):
             return
         # Of two threads the later one may have written the older beat: the next flush corrects it.

@@ -23,7 +23,8 @@ def patch() -> None:
     def warn_of_caller(
         message: Any, category: Any = None, stacklevel: int = 1, source: Any = None, **kwargs: Any
     ) -> None:
-        level = 1 + stacklevel + _own_frames(stacklevel)
+        callers = max(stacklevel, 2 if kwargs.get("skip_file_prefixes") else 1)
+        level = 1 + callers + _own_frames(callers)
         warn(message, category, level, source, **kwargs)
 
     warnings.warn = warn_of_caller

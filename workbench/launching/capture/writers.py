@@ -49,12 +49,25 @@ def open_lines(path: str, mode: int = 0o644) -> int:
     return handle
 
 
+def file_of(descriptor: int) -> tuple[int, int] | None:
+    """Which file a descriptor leads to; None where it is closed.
+
+    A script may close all descriptors (as daemons do), and its own files then get their numbers.
+    """
+    try:
+        stat = os.fstat(descriptor)
+    except OSError:
+        return None
+    return stat.st_dev, stat.st_ino
+
+
 class LineWriter:
     """Appends lines; a full disk keeps them waiting, a torn write is continued where it tore."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self._file: int | None = None
+        self._opened: tuple[int, int] | None = None
         self._pending: collections.deque[bytes] = collections.deque()
         self._torn = False  # the first line that waits is the rest of one
         self.dropped = 0
@@ -75,8 +88,9 @@ class LineWriter:
     def flush(self) -> bool:
         """Write what waits; whether nothing waits any more."""
         with contextlib.suppress(OSError):
-            if self._file is None:
+            if self._file is None or file_of(self._file) != self._opened:
                 self._file = self._open()
+                self._opened = file_of(self._file)
             while self._pending:
                 some = list(itertools.islice(self._pending, _LINES_AT_ONCE))
                 data = b"".join(some)
@@ -95,9 +109,9 @@ class LineWriter:
 
     def close(self) -> None:
         """Give the descriptor back; a later `write` opens the file again."""
-        if self._file is not None:
+        if self._file is not None and file_of(self._file) == self._opened:
             os.close(self._file)
-            self._file = None
+        self._file = None
 
 
 _ENCODE = json.JSONEncoder(separators=(",", ":")).encode  # dumps() would make one per line
@@ -184,8 +198,11 @@ class PatientFile(io.RawIOBase):
     def __init__(self, descriptor: int, name: str) -> None:
         super().__init__()
         self.name = name
+        self.mode = "wb"
         self._descriptor = descriptor
-        self._pending = b""
+        # Threads print at once, signal handlers within a print, and a fork may come in between: so
+        # no lock, and each piece is written by whoever took it.
+        self._pending: collections.deque[bytes] = collections.deque()
 
     def fileno(self) -> int:
         """The descriptor itself, for programs that the script starts."""
@@ -197,12 +214,23 @@ class PatientFile(io.RawIOBase):
 
     def write(self, data: Any) -> int:
         """Take all of `data`; what the disk refuses is tried again with the next call."""
-        self._pending += bytes(data)
-        with contextlib.suppress(OSError):
-            while self._pending:
-                self._pending = self._pending[os.write(self._descriptor, self._pending) :]
-        self._pending = self._pending[-_MAX_PENDING_BYTES:]
+        self._pending.append(bytes(data))
+        while (piece := self._take()) is not None:
+            try:
+                while piece:
+                    piece = piece[os.write(self._descriptor, piece) :]
+            except OSError:
+                pieces = [piece, *iter(self._take, None)]
+                self._pending.appendleft(b"".join(pieces)[-_MAX_PENDING_BYTES:])
+                break
         return len(data)
+
+    def _take(self) -> bytes | None:
+        """The first piece that waits; None when another thread took the last one."""
+        try:
+            return self._pending.popleft()
+        except IndexError:
+            return None
 
 
 def write_json(path: str, document: dict[str, Any]) -> None:
@@ -240,7 +268,9 @@ def redirect_output(path: str) -> None:
 def _patient_stream(descriptor: int, name: str) -> io.TextIOWrapper:
     """A text stream whose ``print`` survives a full disk, as on the terminal it replaces."""
     file = PatientFile(descriptor, name)  # unbuffered, as torchrun's own `python -u` is
-    return io.TextIOWrapper(file, "utf-8", errors="backslashreplace", write_through=True)  # pyright: ignore[reportArgumentType]
+    stream = io.TextIOWrapper(file, "utf-8", errors="backslashreplace", write_through=True)  # pyright: ignore[reportArgumentType]
+    stream.mode = "w"  # pyright: ignore[reportAttributeAccessIssue]  # as Python's own says
+    return stream
 
 
 def json_lines(path: str) -> Iterator[dict[str, Any]]:

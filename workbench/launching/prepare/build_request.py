@@ -9,7 +9,7 @@ import importlib.util
 import os
 import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,7 @@ from workbench.launching.prepare.described import (
     with_job,
 )
 from workbench.launching.prepare.devices import on_named, on_unused, waiting_share
+from workbench.launching.prepare.launcher_process import spreading
 from workbench.launching.prepare.layout_flags import check_arguments, layout_flags
 from workbench.launching.prepare.options import Launched, LaunchOptions, with_launch_options
 from workbench.launching.prepare.placement import check_nodes, check_shares
@@ -93,10 +94,13 @@ def build_request(
 
 def _settled(target: Target, options: LaunchOptions) -> tuple[LaunchOptions, list[str]]:
     """The options with what a script of the user's leaves to Accelerate, and where that is from."""
+    left_out = ", ".join(filter(os.environ.get, spreading(os.environ)))
+    notes = [f"The strategy decides how ranks are spread, so not set for them: {left_out}."]
+    notes = notes if left_out else []
     if target.recipe is not None:
-        return options, []
-    settings, notes = open_settings(options.environment)
-    return replace(options, environment={**settings, **options.environment}), notes
+        return options, notes
+    settings, sentences = open_settings(options.environment)
+    return replace(options, environment={**settings, **options.environment}), notes + sentences
 
 
 def _placed(
@@ -119,7 +123,9 @@ def _placed(
     requested = _usual(script, recipe, count) if requested is None else requested
     if count is None and options.devices and (requested is None or _any_ranks(requested)):
         count = len(options.devices)
-    chosen = _strategy(requested, count, device, cluster).with_options(**options.options)
+    chosen = _strategy(requested, count, device, cluster)
+    _check_layout_kept(chosen, options.options)
+    chosen = chosen.with_options(**options.options)
     cluster = waiting_share(cluster, chosen.world_size // cluster.nodes, script, options)
     _require_libraries()
     layout = tuple(_layout(script, chosen, recipe, device, arguments))
@@ -195,6 +201,12 @@ def check_options(options: LaunchOptions) -> None:
         raise UsageError(
             f"{name} decides which GPUs the workbench counts, so set it before: "
             f"os.environ[{name!r}] = '2,3' in a notebook, or in front of the command."
+        )
+    if spread := spreading(environment):
+        raise UsageError(
+            f"{', '.join(spread)}: how ranks are spread, and on what, the strategy and its options "
+            "decide (--strategy, --engine, --offload, --cpu …), so that what is estimated is what "
+            "starts. Leave the variable out."
         )
     for tracker in options.trackers:
         check_tracker(tracker)
@@ -291,6 +303,17 @@ def _strategy(
     if requested is None:
         requested = "ddp" if count > 1 else "single"
     return Strategy.parse(requested, count)
+
+
+def _check_layout_kept(strategy: Strategy, options: Mapping[str, Any]) -> None:
+    """Refuse options that would make another layout of it than its name says."""
+    for name in ("name", "zero_stage", *DEGREES):
+        if name in options and options[name] != getattr(strategy, name):
+            raise UsageError(
+                f"{name}={options[name]!r} is not what the strategy {strategy.name!r} means "
+                f"({name}={getattr(strategy, name)!r}). Leave it out, and name the strategy that "
+                "you mean: zero1, fsdp, dp2-tp2 …"
+            )
 
 
 def _any_ranks(strategy: str | Strategy) -> bool:

@@ -6,8 +6,9 @@ Warm or cold: see `workbench.launching.warm`.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import final
 
@@ -29,6 +30,11 @@ _FOREIGN = frozenset(
         *("MASTER_ADDR", "MASTER_PORT", "WORKBENCH_RANK_PID", "TORCHELASTIC_RUN_ID"),
     }
 )
+# Accelerate's of how ranks are spread and on what: each strategy sets its own.
+_SPREADS = re.compile(
+    r"ACCELERATE_(USE_\w+|DEEPSPEED_\w+|CONFIG_DS_FIELDS|TORCH_DEVICE)"
+    r"|(FSDP|PARALLELISM_CONFIG|MEGATRON_LM)_\w+"
+)
 LOADERS = ("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONHOME")
 """They make Python load what someone else wrote: a supervisor does not inherit them."""
 
@@ -49,7 +55,17 @@ _HIP = "HIP_VISIBLE_DEVICES"
 def inherited(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """An environment (None = this process's) without what it says of someone else's ranks."""
     variables = os.environ if environment is None else environment
-    return {key: value for key, value in variables.items() if key not in _FOREIGN}
+    foreign = {*_FOREIGN, *spreading(variables)}
+    return {key: value for key, value in variables.items() if key not in foreign}
+
+
+def spreading(variables: Iterable[str]) -> list[str]:
+    """Those by which Accelerate spreads ranks: a launch takes them from its strategy alone.
+
+    >>> spreading(["FSDP_VERSION", "ACCELERATE_USE_FSDP", "ACCELERATE_MIXED_PRECISION"])
+    ['ACCELERATE_USE_FSDP', 'FSDP_VERSION']
+    """
+    return sorted(filter(_SPREADS.fullmatch, variables))
 
 
 def with_visible_gpus(

@@ -9,6 +9,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING
 
 from workbench.describe import Strategy
@@ -72,10 +73,12 @@ def without_placement(command: Sequence[str]) -> list[str]:
 def for_ranks(arguments: Sequence[str], strategy: Strategy) -> list[str]:
     """A script's arguments as the launcher is given them, so that each rank gets what was written.
 
-    torch's launcher, which starts all but a lone plain rank, takes ``$$`` for one ``$``.
+    torch's launcher, which starts all but a lone plain rank, takes ``$$`` for one ``$``, and puts
+    each rank's number where ``${local_rank}`` stands.
 
-    >>> [for_ranks(["$$x"], Strategy.parse(*way)) for way in (("ddp", 2), ("single", 1))]
-    [['$$$$x'], ['$$x']]
+    >>> words = ["$$x", "${local_rank}", "$HOME"]
+    >>> [for_ranks(words, Strategy.parse(*way)) for way in (("ddp", 2), ("single", 1))]
+    [['$$$$x', '$${local_rank}', '$HOME'], ['$$x', '${local_rank}', '$HOME']]
     """
     if strategy.world_size == 1 and backend(strategy) == "single":
         return list(arguments)
@@ -89,7 +92,8 @@ def recorded_for_ranks(run: RunRecord, arguments: Sequence[str]) -> list[str]:
 
 def escaped_for_torch(word: str) -> str:
     """A script's argument as torch's launcher hands it on unchanged."""
-    return word.replace("$$", "$$$$")
+    changed = Template(word).safe_substitute(local_rank="") != word
+    return word.replace("$", "$$") if changed else word
 
 
 def _without(command: Sequence[str], flags: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.cpu_threads import CpuThreads, cpu_threads
 from workbench.launching.prepare.launcher_process import (
     SINGLE_PROCESS_VARIABLES,
+    spreading,
     visible,
     with_visible_gpus,
 )
@@ -265,6 +266,8 @@ class Request:
             variables, device=self.device, ranks=self.processes, script=self.script
         )
         assignments = [f"{name}={shlex.quote(value)}" for name, value in variables.items()]
+        left_out = [word for name in spreading(os.environ) for word in ("-u", name)]
+        unset = ["env", *left_out] if left_out else []
         directory = self.planned_directory
         files = [
             f"mkdir -p {shlex.quote(str(Path(path).parent))} && "
@@ -273,6 +276,7 @@ class Request:
         ]
         line = [
             *("cd", shlex.quote(str(self.working_directory)), "&&"),
+            *unset,
             *assignments,
             *map(shlex.quote, self.command_in(directory)),
         ]

@@ -16,12 +16,10 @@ if TYPE_CHECKING:
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
 
-def _load(name: str, path: str, folder: str | None = None) -> ModuleType:
+def _load(name: str, path: str, folder: str) -> ModuleType:
     from importlib import util  # noqa: PLC0415  (only when there is something to load)
 
-    spec = util.spec_from_file_location(
-        name, path, submodule_search_locations=[folder] if folder else None
-    )
+    spec = util.spec_from_file_location(name, path, submodule_search_locations=[folder])
     if spec is None or spec.loader is None:
         raise ImportError(path)
     module = util.module_from_spec(spec)
@@ -42,12 +40,16 @@ def _start_capture() -> None:
 
 
 def _chain() -> None:
-    """Run the sitecustomize that would have been found without us."""
-    for folder in sys.path:
-        path = os.path.join(folder or os.getcwd(), "sitecustomize.py")
-        if os.path.abspath(folder or os.getcwd()) != _HERE and os.path.isfile(path):
-            _load("_workbench_chained_sitecustomize", path)
-            return
+    """Become the sitecustomize that Python would have found without us."""
+    from importlib import util  # noqa: PLC0415
+    from importlib.machinery import PathFinder  # noqa: PLC0415
+
+    folders = [folder for folder in sys.path if os.path.abspath(folder or os.getcwd()) != _HERE]
+    spec = PathFinder.find_spec("sitecustomize", folders)
+    if spec is None or spec.loader is None:
+        return
+    module = sys.modules["sitecustomize"] = util.module_from_spec(spec)
+    spec.loader.exec_module(module)
 
 
 _start_capture()
