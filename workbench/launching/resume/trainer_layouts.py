@@ -40,8 +40,8 @@ def refuse_other_form(saved: Checkpoint, before: Strategy, now: Strategy, run: s
         weights = f"the folder that `workbench export-model {run} --checkpoint {saved.name}` writes"
     raise UsageError(
         f"{saved.name} was saved by transformers' Trainer under {_said(before)}, and Trainer does "
-        f"not load that under {_said(now)}. Resume {_where(form)}, or launch the script anew with "
-        f"{weights} as its model: the optimizer and the schedule then begin again."
+        f"not load that under {_said(now)}. Resume {_where(form)}, or launch a new run with "
+        f"{weights} as its model: its optimizer and schedule begin again."
     )
 
 
