@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -102,3 +103,11 @@ def test_a_rehearsal_in_the_background_fails_before_it_is_left(
     assert refused.code == 2
     assert "nonsense" in refused.err
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_runs_script_is_shown_as_it_is_typed(old_store: Path) -> None:
+    place = old_store / "stopped" / "run.json"
+    record = json.loads(place.read_text()) | {"arguments": ["--data", "my chats.jsonl"]}
+    place.write_text(json.dumps(record))
+    shown = wb.attach("stopped", old_store).summary()["script"]
+    assert shlex.split(shown)[-2:] == ["--data", "my chats.jsonl"]

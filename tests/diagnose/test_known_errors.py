@@ -280,6 +280,9 @@ TOLD = {
     "cuda-fork": "RuntimeError: Cannot re-initialize CUDA in forked subprocess.",
     "checkpoint-device": "RuntimeError: Attempting to deserialize object on a CUDA device but "
     "torch.cuda.is_available() is False.",
+    "checkpoint-layout": "torch.distributed.checkpoint.api.CheckpointException: CheckpointException "
+    "ranks:dict_keys([0, 1])\nAssertionError: metadata is None; global metadata read failed: [Errno 2] "
+    "No such file or directory: '/runs/a/checkpoint-172/pytorch_model_fsdp_0/.metadata'",
     "wrap-class": "ValueError: Could not find the transformer layer class Blok in the model.",
     "ready-twice": "RuntimeError: Expected to mark a variable ready only once.",
     "circular-import": "ImportError: cannot import name 'f' from partially initialized module 'json'",
@@ -316,7 +319,12 @@ def test_the_next_move_names_what_the_error_names() -> None:
     assert known is not None
     assert known.action("FileNotFoundError").startswith("The path does not exist")
     items = "FileNotFoundError: [Errno 2] No such file or directory: 'items.csv'"
-    assert known.action(items).startswith("items.csv does not exist")
+    assert known.action(items).startswith("items.csv does not exist: relative paths start")
+    known = known_errors.recognise(items.replace("items", "/data/items"))
+    assert known is not None
+    assert known.action("No such file or directory: '/data/a.csv'").startswith(
+        "/data/a.csv does not exist on this machine"
+    )
     missing = "KeyError: ('layer', 'weight')"
     known = known_errors.recognise(missing)
     assert known is not None

@@ -236,6 +236,16 @@ def test_files_in_any_encoding_go_into_a_config_map(tmp_path: Path) -> None:
     assert config["data"][key["code/train.py"]] == breaks
 
 
+def test_files_that_arguments_name_are_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("my model").mkdir()
+    words = ("--model", "my model", "--data=/etc/hosts", "--steps", "4", "--out", "new")
+    notes = " ".join(export(replace(job("finetune"), arguments=words), "skypilot").notes)
+    assert "do not go with it: 'my model' /etc/hosts. What" in notes
+
+
 def test_a_missing_file_is_said_in_words(tmp_path: Path) -> None:
     for look in (lambda path: plan_entry(path, 1), read_text):
         with pytest.raises(UsageError, match=r"cannot be read: No such file or directory\. \w+"):

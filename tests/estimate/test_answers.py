@@ -234,6 +234,11 @@ def names(work: wb.Workload, how: wb.Strategy, **options: object) -> set[str]:
     return {one.name for one in sizing.switches(work, how, cluster, costly=True, **options)}
 
 
+def test_paged_moments_have_to_fit_into_the_hosts_memory() -> None:
+    """Those of 46.7 B parameters are 348 GiB: more than a host is assumed to have per GPU."""
+    assert "paged AdamW" not in names(workload("mixtral-8x7b"), layout("single", 1))
+
+
 def test_only_legal_switches_are_offered() -> None:
     fsdp = names(workload(), layout("fsdp", 8))
     assert {"recompute full", "LoRA r16", "QLoRA nf4 r16", "chunked loss"} <= fsdp
@@ -243,6 +248,10 @@ def test_only_legal_switches_are_offered() -> None:
     ddp = names(workload(attention="eager", micro_batch=6), layout("ddp", 8))
     assert {"zero1", "zero2", "fsdp", "gradients as bucket views", "sdpa attention"} <= ddp
     assert {"micro-batch halved", "recompute attention", "paged AdamW"} <= ddp
+    paged = names(workload(optimizer="paged-adamw"), layout("single", 1))
+    assert not {"offload optimizer", "ZeRO-3 offload"} & paged
+    offloaded = layout("single", 1).with_options(offload=("optimizer",))
+    assert "paged AdamW" not in names(workload(), offloaded)
     tp = names(workload(), layout("tp", 8))
     assert "sequence parallel" in tp
     assert not {"QLoRA nf4 r16", "fused loss", "fsdp", "offload optimizer"} & tp

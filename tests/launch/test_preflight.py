@@ -190,6 +190,23 @@ def test_many_checkpoints_are_counted(tmp_path: Path) -> None:
     assert warning.startswith("90000000 checkpoints of about")
 
 
+def test_room_is_looked_for_where_the_checkpoints_will_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the run's directory, not below the working directory, unless a folder is asked for."""
+    saving = ("--steps", "9", "--checkpoint-every", "1")
+    store = tmp_path / "store"
+    for folder in (store, tmp_path / "own"):
+        folder.mkdir()
+    monkeypatch.chdir(tmp_path)
+    requests = [asked(store, *saving), asked(store, *saving, "--checkpoint-dir=own/a")]
+    places = list[Path]()
+    monkeypatch.setattr(preflight_warnings, "disk_free", places.append)
+    for request in requests:
+        assert not list(preflight_warnings._disk(request))
+    assert places == [store, tmp_path / "own"]
+
+
 @pytest.mark.parametrize(
     ("kept", "at_once"),
     [

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pytest
 from typer.testing import CliRunner
 
 import workbench as wb
@@ -74,3 +75,28 @@ def test_it_is_one_line_on_where_and_one_on_what(old_store: Path) -> None:
     assert " -m accelerate.commands.launch " in command
     refused = CliRunner().invoke(app, ["resume", "s3://bucket/runs/a", "--dry-run"])
     assert "First: workbench pull s3://bucket/runs/a" in str(refused.exception)
+
+
+@pytest.mark.parametrize(
+    ("saves", "layout", "refused"),
+    [
+        ("model.safetensors", ["--strategy", "fsdp"], "Resume under single or ddp, or launch"),
+        ("model.safetensors", ["--strategy", "zero2"], "does not load that under zero2 on 2 ranks"),
+        ("model.safetensors", ["--strategy", "single", "--nproc", "1"], ""),
+        ("pytorch_model_fsdp_0", ["--strategy", "fsdp"], ""),
+    ],
+)
+def test_trainer_loads_what_it_saved_in_the_same_form_alone(
+    old_store: Path, tmp_path: Path, saves: str, layout: list[str], refused: str
+) -> None:
+    """The run was one of ddp; what fsdp saved is not its own, and not judged."""
+    words = ["--store", str(old_store)]
+    CliRunner().invoke(app, ["adopt", "stopped", *words])
+    saved = tmp_path / "checkpoint-5"
+    saved.mkdir()
+    (saved / "trainer_state.json").write_text('{"global_step": 5}')
+    (saved / saves).write_bytes(b"\x02" + bytes(7) + b"{}")  # without tensors
+    told = ["resume", "stopped", "--checkpoint", str(saved), *layout, "--dry-run", *words]
+    done = CliRunner().invoke(app, told)
+    assert refused in str(done.exception or "")
+    assert done.exit_code == bool(refused)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -128,7 +129,8 @@ def test_a_dry_run_says_what_is_unknown_and_calls_no_example_the_first_trial(
     _show_prepared(prepared)
     shown = capsys.readouterr().out
     assert "\na trial: " in shown
-    assert "predicted: n/a; a trial's step time is not known: workbench measure t.py" in shown
+    how = f"workbench measure t.py --store {shlex.quote(str(tmp_path))} -- --lr 0."
+    assert f"predicted: n/a; a trial's step time is not known: {how}" in shown
     measured = replace(prepared.first, predicted_time=wb.step_time(wb.Job.of("gpt2", gpu="h100")))
     _show_prepared(replace(prepared, first=measured))
     shown = capsys.readouterr().out

@@ -16,6 +16,7 @@ from tests.pages.applied import views
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
 from workbench_widgets import Launcher, RunDashboard, Runs, Workbench, assets
+from workbench_widgets.options import refuse_unknown
 from workbench_widgets.presence import ASK_AFTER, GONE_AFTER, GONE_SECONDS, Presence
 from workbench_widgets.run import snapshots
 from workbench_widgets.run.snapshots import SnapshotPusher
@@ -68,6 +69,8 @@ def test_unknown_options_are_refused_in_words(face: type, run: SampleRun) -> Non
         face(*given, stroe="elsewhere")
     with pytest.raises(TypeError, match=r"Did you mean 'smoothing'\?"):
         RunDashboard(run, smothing=0.5)
+    with pytest.raises(TypeError, match=r"^M has no option 'modell'. Did you mean 'model'\?$"):
+        refuse_unknown("M", ["modell"], ["model", *map(str, range(50))])
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,15 @@ import difflib
 import inspect
 from collections.abc import Collection, Iterable
 
+_MOST_NAMED = 20  # options beside a near one; the list of a calculator's fifty hides it
+
 
 def refuse_unknown(face: str, names: Iterable[str], allowed: Collection[str]) -> None:
     """Raise when one of the argument `names` is not `allowed`.
 
     Raises:
-        TypeError: names the unknown argument, the allowed ones and the nearest of them.
+        TypeError: names the unknown argument and the nearest allowed one; of few, or without a
+            near one, all that are allowed.
     """
     unknown = next((name for name in names if name not in allowed), None)
     if unknown is None:
@@ -19,9 +22,9 @@ def refuse_unknown(face: str, names: Iterable[str], allowed: Collection[str]) ->
     options = sorted(allowed)
     near = difflib.get_close_matches(unknown, options, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise TypeError(
-        f"{face} has no option {unknown!r}; its options are {', '.join(options)}.{hint}"
-    )
+    named = near and len(options) > _MOST_NAMED
+    listed = "" if named else f"; its options are {', '.join(options)}"
+    raise TypeError(f"{face} has no option {unknown!r}{listed}.{hint}")
 
 
 def refuse_extra(face: type, extra: Iterable[str]) -> None:

@@ -213,6 +213,11 @@ def _epoch_lines(checked: wb.Request) -> list[str]:
 
 def _not_known(checked: wb.Request) -> str:
     """What to do about a script that nothing is known of."""
+    return f"memory and step time of this script are not measured yet: {measuring(checked)}"
+
+
+def measuring(checked: wb.Request) -> str:
+    """What to type so that the script of a launch is measured."""
     script, working_folder = checked.script, Path.cwd()
     short_path = (
         script.relative_to(working_folder) if script.is_relative_to(working_folder) else script
@@ -220,8 +225,7 @@ def _not_known(checked: wb.Request) -> str:
     target = [str(short_path)] if checked.module is None else ["-m", checked.module]
     arguments = ["--", *checked.arguments] if checked.arguments else []
     line = typed(checked.store.root, "measure", *target)
-    line = shlex.join([*shlex.split(line), *arguments])
-    return f"memory and step time of this script are not measured yet: {line}"
+    return shlex.join([*shlex.split(line), *arguments])
 
 
 def _print_next_steps(run: wb.Run) -> None:

@@ -15,6 +15,7 @@ from rich.table import Table
 
 from workbench.cli.describing import with_options
 from workbench.cli.help_pages import HelpGroup
+from workbench.cli.launch import measuring
 from workbench.cli.tables import JsonOption, badge, number, print_json
 from workbench.cli.terminal import (
     DryRunOption,
@@ -140,8 +141,8 @@ def _predicted_lines(prepared: PreparedSweep) -> list[str]:
     if predicted.hours is None or predicted.wall_hours is None:
         lacks = "how many steps a trial takes is not known"
         if first.predicted_time is None:
-            how = "calibrate" if first.recipe else f"measure {first.script.name}"
-            lacks = f"a trial's step time is not known: workbench {how}"
+            how = "workbench calibrate" if first.recipe else measuring(first)
+            lacks = f"a trial's step time is not known: {how}"
         return [f"predicted: n/a; {lacks}"]
     low, high = predicted.trial_hours_low or 0.0, predicted.trial_hours_high or 0.0
     hour = format_hours(low) if high < 1.01 * low else format_between(3600 * low, 3600 * high)

@@ -47,13 +47,13 @@ failure
     ``no-process-group``, ``disk-full``, ``open-files``, ``port-in-use``, ``network-interface``,
     ``gpu-lost``, ``cuda-error``, ``spawn-guard``, ``cuda-fork``, ``weights-only``,
     ``unpicklable``, ``loader-worker``, ``unused-parameters``, ``ready-twice``,
-    ``state-dict-mismatch``, ``wrap-class``, ``checkpoint-device``, ``device-mismatch``,
-    ``dtype-mismatch``, ``uneven-samples``, ``shape-mismatch``, ``index-out-of-range``,
-    ``no-gradient``, ``graph-reused``, ``nan-raised``, ``access-denied``, ``tokenizer``,
-    ``hub-unreachable``, ``download-failed``, ``not-on-hub``, ``damaged-file``, ``no-terminal``,
-    ``permission``, ``unreadable-data``, ``missing-file``, ``file-or-folder``, ``missing-key``,
-    ``recursion``, ``collective-timeout``, ``nccl-error``, ``collective-mismatch``,
-    ``peer-lost``, ``timeout``: known errors, by text.
+    ``state-dict-mismatch``, ``wrap-class``, ``checkpoint-device``, ``checkpoint-layout``,
+    ``device-mismatch``, ``dtype-mismatch``, ``uneven-samples``, ``shape-mismatch``,
+    ``index-out-of-range``, ``no-gradient``, ``graph-reused``, ``nan-raised``, ``access-denied``,
+    ``tokenizer``, ``hub-unreachable``, ``download-failed``, ``not-on-hub``, ``damaged-file``,
+    ``no-terminal``, ``permission``, ``unreadable-data``, ``missing-file``, ``file-or-folder``,
+    ``missing-key``, ``recursion``, ``collective-timeout``, ``nccl-error``,
+    ``collective-mismatch``, ``peer-lost``, ``timeout``: known errors, by text.
 hardware
     ``thermal-throttling``, ``power-throttling``: a GPU is slowed down by heat or power.
     ``slow-clock``: a GPU works with clocks well below its peers' or its own best.

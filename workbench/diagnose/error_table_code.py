@@ -39,6 +39,13 @@ TRAINING = (
         0.95,
     ),
     known_error(
+        "checkpoint-layout",
+        r"global metadata read failed|Can't find a valid checkpoint at|only supported when using "
+        r"PyTorch FSDP|checkpoint being loaded used a DP world size|failed to resume from checkpoint",
+        "There is no checkpoint in that folder that this layout loads: resume with the strategy "
+        "and the number of ranks that saved it, or begin a new run from its weights.",
+    ),
+    known_error(
         "device-mismatch",
         r"Expected all tensors to be on the same device|found at least two devices|"
         r"Input type \(torch\.cuda\.\w+\) and weight type \(torch\.(?!cuda)|Input type "
@@ -147,6 +154,13 @@ FILES = (
         r"NotADirectoryError|IsADirectoryError",
         "A file is taken for a folder in {path}, or a folder for a file: give the option the one "
         "that the script opens. A resume gives another path with `-- --OPTION PATH`.",
+        0.85,
+    ),
+    known_error(
+        "missing-file",
+        r"No such file or directory: '?(?P<path>/[^'\n]+)",
+        "{path} does not exist on this machine: compare it with what is there, and give the script "
+        "the right path.",
         0.85,
     ),
     known_error(

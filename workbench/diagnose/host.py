@@ -22,7 +22,7 @@ from workbench.units import format_bytes, format_seconds
 
 _TREND_SAMPLES = 60  # the least from which a trend is told
 _MEMORY_SOON = 600.0
-_FEW_OF_IT = 0.1
+_OWN_PART = 0.25  # of a growth; below it others caused it
 _DISK_SOON = 1800.0
 _LIMIT_SAMPLES = 10
 _REFUSED, _REFUSED_NO_MORE = 0.3, 0.2  # of the processor time asked for
@@ -38,6 +38,7 @@ class _Filling:
     total: float
     soon: float | None = None  # seconds until it is full; None = it does not grow
     path: str = ""  # the folder on it that the run uses
+    by_others: bool = False  # it grows, and the run's processes do not
 
     @property
     def share(self) -> float:
@@ -61,11 +62,21 @@ def host_memory(evidence: Evidence) -> Iterator[Finding]:
         severity="error" if full[0].share > 0.97 else "warning",
         confidence=0.8,
         evidence=_listed(full, lambda filling: _memory_text(evidence, filling)),
-        cause=_memory_cause(evidence, full[0]),
-        next="Lower num_workers and prefetch_factor, keep no tensors across steps "
-        "(loss.item()), and turn off offloading to host memory. `ps aux --sort=-rss` lists what "
-        "else holds memory.",
+        cause=_memory_cause(full[0]),
+        next="See which programs these are (ps aux --sort -rss), and end them or move the run: "
+        "the kernel may kill a rank for them."
+        if full[0].by_others
+        else "Lower num_workers and prefetch_factor, keep no tensors across steps "
+        "(loss.item()), and turn off offloading to host memory.",
     )
+
+
+def _memory_cause(filling: _Filling) -> str:
+    if filling.by_others:
+        return "Other programs of this machine take ever more of its memory; the run does not."
+    if filling.soon:
+        return "The memory of the ranks or their loaders keeps growing."
+    return "The ranks, their loader workers and other programs use nearly all of it."
 
 
 def _memory(evidence: Evidence, node: int, readings: Sequence[HostReading]) -> _Filling | None:
@@ -82,42 +93,47 @@ def _memory(evidence: Evidence, node: int, readings: Sequence[HostReading]) -> _
         return None
     used = median(value for _, value in points[-5:])
     rate = growth(points)
-    filling = _Filling(node, used, total, (total - used) / rate if rate else None)
+    soon = (total - used) / rate if rate else None
+    others = rate is not None and _grown_by_others(readings)
+    filling = _Filling(node, used, total, soon, by_others=others)
     if filling.share > evidence.bound("host-memory", None, 0.95, 0.90):
         return filling
-    soon = filling.soon is not None and filling.soon <= _MEMORY_SOON
-    return filling if soon and filling.share >= 0.6 else None
+    return filling if soon is not None and soon <= _MEMORY_SOON and filling.share >= 0.6 else None
 
 
-def _rank_memory(evidence: Evidence, node: int) -> dict[int, int]:
-    return {
-        rank: facts.rss_bytes
-        for rank, facts in evidence.facts.ranks.items()
-        if facts.rss_bytes and evidence.node_of(rank) == node
-    }
-
-
-def _memory_cause(evidence: Evidence, filling: _Filling) -> str:
-    ranks = sum(_rank_memory(evidence, filling.node).values())
-    if 0 < ranks < _FEW_OF_IT * filling.used:
-        return (
-            f"It is not the ranks, which hold {format_bytes(ranks)} of it, but their loader "
-            "workers or other programs."
-        )
-    if filling.soon:
-        return "The memory of the ranks or their loaders keeps growing."
-    return "The ranks, their loader workers and other programs use nearly all of it."
+def _grown_by_others(readings: Sequence[HostReading]) -> bool:
+    """Whether the run's processes have little part in what a machine's memory has grown by."""
+    pairs = [
+        (reading.memory_used, reading.run_rss)
+        for reading in readings
+        if reading.memory_used is not None and reading.run_rss is not None
+    ]
+    if len(pairs) < _TREND_SAMPLES:
+        return False
+    size = len(pairs) // 6
+    machine, run = (
+        median(pair[of] for pair in pairs[-size:]) - median(pair[of] for pair in pairs[:size])
+        for of in (0, 1)
+    )
+    return run < _OWN_PART * machine
 
 
 def _memory_text(evidence: Evidence, filling: _Filling) -> str:
     where = evidence.on_node(filling.node)
-    ranks = _rank_memory(evidence, filling.node)
+    said = (
+        f"{format_bytes(filling.used)} of {format_bytes(filling.total)} host memory{where} are "
+        f"used ({filling.share:.0%}){filling.trend}"
+    )
+    if filling.by_others:
+        return said
+    ranks = {
+        rank: facts.rss_bytes
+        for rank, facts in evidence.facts.ranks.items()
+        if facts.rss_bytes and evidence.node_of(rank) == filling.node
+    }
     worst = max(ranks, key=lambda rank: ranks[rank]) if ranks else None
     most = "" if worst is None else f"; rank {worst} has the most, {format_bytes(ranks[worst])}"
-    return (
-        f"{format_bytes(filling.used)} of {format_bytes(filling.total)} host memory{where} are "
-        f"used ({filling.share:.0%}){filling.trend}{most}"
-    )
+    return said + most
 
 
 def disk(evidence: Evidence) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from workbench.errors import UsageError
 from workbench.launching.prepare.accelerate_defaults import PRECISION
 from workbench.launching.prepare.placement import check_address
 from workbench.launching.prepare.targets import check_kind
+from workbench.provenance.files import named_paths
 from workbench.store.secrets import HIDDEN, hide_known, redact_arguments, redact_environment
 from workbench.store.secrets_in_code import hide_in_code, lines_with_secrets
 from workbench.units import format_usd
@@ -166,13 +168,17 @@ def _notes(job: EngineJob, shipped: EngineJob) -> list[str]:
                 f"The script itself must save to {checkpoint_folder(shipped)} and resume from it; "
                 "write {checkpoints} in an argument to hand it over."
             )
+    here = Path.cwd()
     local_paths = [
-        argument
-        for argument in job.arguments
-        if argument.startswith("/") and Path(argument).exists()
+        str(path.relative_to(here) if path.is_relative_to(here) else path)
+        for _, path in named_paths(job.arguments, here)
     ]
     if local_paths:
-        notes.append(f"A path of this machine is among the arguments: {', '.join(local_paths)}.")
+        notes.append(
+            f"Files that arguments name do not go with it: {shlex.join(local_paths)}. What the "
+            "script reads of them has to be on the machines; relative paths start in the "
+            "exported folder there."
+        )
     precision = job.environment.get(PRECISION)
     if precision and job.script not in recipes.recipes():
         notes.append(f"Accelerate is told mixed_precision {precision}, as on this machine.")

@@ -76,7 +76,7 @@ def write_report(paths: RunPaths, end: ExitDoc) -> None:
         f"<style>{_STYLE}{TROUBLE_STYLE}{SAMPLES_STYLE}</style>",
         f'<h1>{name} <span class="badge {outcome}">{outcome}</span>{_rehearsed(run)}</h1>',
         f"<p>{html.escape(str(end['message']))}</p>",
-        f"<p><code>{html.escape(' '.join([run.script, *run.arguments]))}</code></p>",
+        f"<p><code>{html.escape(shlex.join([run.script, *run.arguments]))}</code></p>",
         troubles(paths, view),
         _rehearsal(run, view)
         or _prediction(read_prediction_error(paths), run, view, end.get("exit_code")),

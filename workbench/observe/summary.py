@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -110,7 +111,7 @@ def summarise(paths: RunPaths) -> dict[str, Any]:
         "processes": run.processes,
         "world_size": state.get("world_size_seen"),
         "device": run.device or None,
-        "script": " ".join([run.script, *run.arguments]),
+        "script": shlex.join([run.script, *run.arguments]),
         "steps": view.get("steps", 0) if run.capture else None,
         "steps_redone": view.get("steps_redone", 0),
         "loss_first": view.get("loss_first"),

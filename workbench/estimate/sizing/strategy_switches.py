@@ -193,13 +193,15 @@ def _tensor(workload: Workload, strategy: Strategy) -> Iterator[Change]:
 def _offload(workload: Workload, strategy: Strategy) -> Iterator[Change]:
     offloaded = set(strategy.offload)
     stage, single = strategy.zero_stage, strategy.world_size == 1
-    if "optimizer" not in offloaded and (stage is not None or single):
+    paged = "paged" in workload.optimizer  # bitsandbytes moves its states to the host itself
+    if not paged and "optimizer" not in offloaded and (stage is not None or single):
         how = "torchao.optim.CPUOffloadOptimizer" if stage is None else '"offload_optimizer"'
         yield _moved(workload, strategy, ("optimizer",), how)
-    if "parameters" not in offloaded and (stage == 3 or (stage is None and strategy.dp_shard > 1)):
+    sharded = stage == 3 or (stage is None and strategy.dp_shard > 1)
+    if not paged and "parameters" not in offloaded and sharded:
         how = '"offload_param" + "offload_optimizer"' if stage else "CPUOffloadPolicy()"
         yield _moved(workload, strategy, ("optimizer", "parameters"), how)
-    if single and stage is None and not offloaded:
+    if single and stage is None and not offloaded and not paged:
         third: dict[str, Any] = {"name": "zero3", "zero_stage": 3}
         removed, dropped = _unread(strategy, third)
         third |= removed

@@ -163,12 +163,13 @@ def _optimizer(workload: Workload, strategy: Strategy) -> Iterator[Change]:
             in_practice=f"{library}.optim.{'Lion8bit' if optimizer == 'lion' else 'AdamW8bit'}",
             changes_result=True,
         )
-    if optimizer in _ADAM and not sharded:
+    if optimizer in _ADAM and not sharded and "optimizer" not in strategy.offload:
         yield Change(
             workload={"optimizer": "paged-adamw"},
             name="paged AdamW",
             cost="under pressure the moments page over PCIe at every step; needs bitsandbytes",
             in_practice="bitsandbytes.optim.PagedAdamW32bit",
+            on_host=("optimizer states",),
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,14 @@ def _imported(script: Path) -> Trainer | None:
     return imported_trainer(name for name, dots in imports(tree) if not dots)
 
 
+def _checkpoint_folder(
+    request: Request, arguments: Sequence[str], folder: Path | None
+) -> Path | None:
+    """The folder that was asked for; a recipe's own lies in the run's directory."""
+    asked = "--checkpoint-dir" in {word.partition("=")[0] for word in arguments}
+    return request.working_directory / folder if asked and folder is not None else None
+
+
 def _of_recipe(request: Request, recipe: str) -> Request:
     """What a recipe's arguments say, with its defaults for the device.
 
@@ -171,7 +180,7 @@ def _of_recipe(request: Request, recipe: str) -> Request:
         wrap=wrap,
         precision=shape["precision"],
         optimizer=shape["optimizer"],
-        checkpoint_folder=shape["checkpoint_dir"],
+        checkpoint_folder=_checkpoint_folder(request, arguments, shape["checkpoint_dir"]),
         workload=workload,
         trainer=request.trainer if job is None else job.trainer,
         epoch_steps=epoch,

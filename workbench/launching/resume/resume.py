@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from workbench import recipes
+from workbench.describe import Strategy
 from workbench.describe.detection import detect_host
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.acceptance import seal
@@ -37,6 +38,7 @@ from workbench.launching.resume.run_options import (
     stays_in_place,
 )
 from workbench.launching.resume.starting_point import StartingPoint, starting_point
+from workbench.launching.resume.trainer_layouts import refuse_other_form
 from workbench.launching.start.launch_spec import (
     LaunchSpec,
     ResumeSpec,
@@ -345,7 +347,12 @@ def request_in_another_layout(going_on: Continuation) -> tuple[Request, ResumeSp
     refuse_engine(run)
     check_not_redacted(run, words)
     own = list(words[len(run.layout_arguments) :])
-    options, dropped = changed(run, options_of(paths, run), changes)
+    before = options_of(paths, run)
+    options, dropped = changed(run, before, changes)
+    if start.at is not None:
+        assert isinstance(before.strategy, Strategy)
+        assert isinstance(options.strategy, Strategy)
+        refuse_other_form(start.at, before.strategy, options.strategy, run.run)
     resumed = resume_spec(own, run, start.at, start.why, in_arguments=start.in_arguments)
     variables = {**options.environment, **resumed.get("environment", {})}
     request = build_request(
