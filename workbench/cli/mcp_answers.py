@@ -81,6 +81,21 @@ def short(document: Any, *, leave_out: Collection[str] = ()) -> str:
     return text[:MOST_CHARACTERS] + "… (cut)"
 
 
+def last_rows(columns: Sequence[str], rows: Sequence[str]) -> str:
+    """A table in at most `MOST_CHARACTERS`: all its columns, and as many of the last rows as fit.
+
+    Raises:
+        UsageError: not even one row fits.
+    """
+    for left_out in range(max(1, len(rows))):
+        table = {"columns": columns, "rows": rows[left_out:]}
+        more = {"rows_before": left_out} if left_out else {}
+        text = json.dumps(table | more, ensure_ascii=False, separators=(",", ":"))
+        if len(text) <= MOST_CHARACTERS:
+            return text
+    raise UsageError(f"{len(columns)} columns are too long for one answer. Name fewer with keys.")
+
+
 def last_lines(text: str) -> str:
     """The end of a log, in at most `MOST_CHARACTERS`."""
     cut = len(text) - MOST_CHARACTERS
