@@ -17,6 +17,7 @@ from tests.conftest import until
 from tests.rehearsing.__main__ import inside, one, planned
 from tests.rehearsing.recount import recount
 from workbench.cli.cost_values import CostAnswer
+from workbench.cli.rehearse import _say
 from workbench.compare.calibration.stack import calibrate
 from workbench.compare.runs import compare as set_beside
 from workbench.observe.devices import read_devices
@@ -90,6 +91,21 @@ def test_every_face_says_that_it_is_a_rehearsal(rehearsed: RunPaths) -> None:
     assert [row["rehearsal"] for row in wb.runs(store.root)] == [True]
     assert [row["rehearsal"] for row in read_table(store.root)["rows"]] == [True]
     assert [one["text"] for one in run.view()["grid"]["outliers"]] == []
+
+
+def test_a_fault_after_the_end_is_told(plan: CostAnswer, tmp_path: Path) -> None:
+    how = Rehearsal(faults=("spot@1h", "gpu-lost@900d:1"))
+    (told,) = prepare(plan.job, plan.cost, how, store=str(tmp_path)).journal.run.warnings
+    assert told.startswith("--fault gpu-lost@900d:1 does not happen: the run ends after ")
+
+
+def test_its_last_line_can_be_typed(
+    rehearsed: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = wb.Run(rehearsed)
+    _say(run, {**run.summary(), "rehearsal_of": run.document["rehearsal"]})
+    folder = rehearsed.directory.parent
+    assert f"workbench show 'spot run' --store {folder}" in capsys.readouterr().out
 
 
 def test_it_is_no_measurement(rehearsed: RunPaths, tmp_path: Path) -> None:

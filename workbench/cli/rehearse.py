@@ -64,7 +64,7 @@ def rehearse(options: RehearseOptions) -> None:
     if options.as_json:
         print_json(summary)
     else:
-        _say(summary, notes)
+        _say(run, summary)
 
 
 def _watched(run: Run, player: Player) -> None:
@@ -98,9 +98,9 @@ def _stopped_by_signals(run: Run) -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _say(summary: dict[str, Any], notes: tuple[str, ...]) -> None:
+def _say(run: Run, summary: dict[str, Any]) -> None:
     """The run beside its plan."""
-    for note in notes:
+    for note in run.document.get("warnings") or ():
         errors.print(f"note: {note}", markup=False, soft_wrap=True)
     planned = summary["rehearsal_of"]["planned"]
     seconds = summary["elapsed_seconds"]
@@ -109,7 +109,7 @@ def _say(summary: dict[str, Any], notes: tuple[str, ...]) -> None:
         "hours": f"{format_seconds(seconds)}; planned {_range(planned, 'hours', 3600.0)}",
         "dollars": f"{format_usd(summary['usd_so_far'])}; planned {_range(planned, 'usd')}",
         "restarts": str(summary["restarts"]),
-        "read it": f"workbench show {summary['run']}; {summary['dir']}/report.html",
+        "read it": f"{typed(run.directory.parent, 'show', run.id)}; {summary['dir']}/report.html",
     }
     for name, text in lines.items():
         console.print(f"{name:<10}{text}", markup=False, soft_wrap=True)
