@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,14 @@ def test_what_was_asked_for_while_it_trained_is_marked_on_the_loss(paths: RunPat
     assert '"mark"' not in others  # nor is what was not done
     assert "◆ after step 20: set lr=0.0001 · after step 30" in others  # for paper
     assert "evaluate" not in text
+
+
+def test_a_number_at_the_end_of_the_range_costs_no_page(paths: RunPaths) -> None:
+    """A script may log ``sys.float_info.max`` as its best loss so far."""
+    losses = [sys.float_info.max, 2.0, -sys.float_info.max, 1.0, 0.5]
+    text = write(paths, series={"step": [1, 2, 3, 4, 5], "loss": losses})
+    assert text.count('<path class="line c0"') == 2
+    assert "inf" not in text.split("<h2>Curves")[1].split("<h2>")[0]
 
 
 def test_a_calm_run_says_so_and_has_no_empty_tables(paths: RunPaths) -> None:
