@@ -349,7 +349,8 @@ def test_a_tracker_that_fails_is_logged_and_hurts_nobody(
     monkeypatch.setattr(feeding, "_RETRY_SECONDS", (0.01, 0.01))
     with pytest.raises(WorkbenchError, match="failed 2 times") as caught:
         trackers.feed(paths, "tensorboard", folder=blocked)
-    assert "workbench track run-1 --to tensorboard" in str(caught.value)
+    typed = f"workbench track {paths.directory} --to tensorboard --folder {blocked}"
+    assert str(caught.value).endswith(typed)
     assert "NotADirectoryError" in trackers.log_path(paths, "tensorboard").read_text()
     blocked.unlink()
     trackers.feed(paths, "tensorboard", folder=blocked)  # another folder: kept apart by run
