@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager, nullcontext, suppress
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -16,11 +14,11 @@ from rich.console import Console
 from rich.table import Table
 
 from workbench.cli.live import follow
+from workbench.cli.typed_lines import typed
 from workbench.describe.option import declared
 from workbench.errors import WorkbenchError
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.run import Run
-from workbench.store.runs import default_root
 
 
 class _Console(Console):
@@ -68,19 +66,6 @@ _DROP_HELP = "Argument to remove, with its values; '*' for all. May be repeated.
 DropOption = Annotated[list[str] | None, typer.Option(help=_DROP_HELP, metavar="ARG")]
 
 PREEMPTED_EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: nothing is wrong, try again later
-
-
-def typed(root: Path, *words: str) -> str:
-    """``workbench WORDS`` to be typed as it stands, with the store `root` unless it is the usual.
-
-    >>> typed(Path("/my runs"), "stop", "gpt-ddp")
-    "workbench stop gpt-ddp --store '/my runs'"
-    """
-    usual: Path | None = None
-    with suppress(WorkbenchError):
-        usual = default_root()
-    where = [] if root == usual else ["--store", str(root)]
-    return shlex.join(["workbench", *words, *where])
 
 
 def stay(run: Run, *, quiet: bool, passes_on_sigterm: bool = False) -> None:
