@@ -31,6 +31,7 @@ from workbench.errors import UsageError
         ("memory", {}, "memory needs options: a list of words, such as"),
         ("memory", {"options": 3}, "options of memory must be a list of words, such as"),
         ("show", {"runn": "last"}, "Unknown argument of show 'runn'. Did you mean run?"),
+        ("doctor", {"run": "last"}, "doctor takes no arguments. 'run' was given."),
         ("shwo", {}, "Unknown tool 'shwo'. Did you mean show"),
         ("show", {"run": "/etc"}, "run is '/etc': give ids of this store's runs."),
         ("show", {"run": "nobody"}, "No runs in "),
