@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
 import threading
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -17,13 +19,14 @@ from tests.conftest import until
 from tests.rehearsing.__main__ import inside, one, planned
 from tests.rehearsing.recount import recount
 from workbench.cli.cost_values import CostAnswer
-from workbench.cli.rehearse import _say
+from workbench.cli.rehearse import _say, _watched
 from workbench.compare.calibration.stack import calibrate
 from workbench.compare.runs import compare as set_beside
 from workbench.observe.devices import read_devices
 from workbench.pages.run_rows import read_table
 from workbench.rehearsing import Rehearsal, rehearse
 from workbench.rehearsing.driver import library
+from workbench.rehearsing.player import Player
 from workbench.rehearsing.rehearse import prepare
 from workbench.store.layout import RunPaths
 
@@ -106,6 +109,14 @@ def test_its_last_line_can_be_typed(
     _say(run, {**run.summary(), "rehearsal_of": run.document["rehearsal"]})
     folder = rehearsed.directory.parent
     assert f"workbench show 'spot run' --store {folder}" in capsys.readouterr().out
+
+
+def test_a_full_disk_ends_one_that_is_watched(rehearsed: RunPaths) -> None:
+    def play() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        _watched(wb.Run(rehearsed), cast("Player", SimpleNamespace(play=play)))
 
 
 def test_it_is_no_measurement(rehearsed: RunPaths, tmp_path: Path) -> None:

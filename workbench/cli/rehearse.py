@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from workbench.cli.describing import with_options
@@ -15,12 +18,11 @@ from workbench.cli.live import follow
 from workbench.cli.rehearse_values import RehearseOptions, rehearsed
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import console, errors, typed
-from workbench.errors import UsageError
+from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.run import Run
 from workbench.rehearsing.player import Player
 from workbench.rehearsing.rehearse import Rehearsal, prepare
 from workbench.store.run_record import REHEARSED
-from workbench.store.runs import Store
 from workbench.units import format_between, format_seconds, format_usd
 
 
@@ -41,17 +43,12 @@ def rehearse(options: RehearseOptions) -> None:
         driver=True,
     )
     notes = (*([planned.problem] if planned.problem else []), *planned.notes)
-    if options.background:
-        if options.as_json:
-            raise UsageError("--background prints no JSON. Leave --json out, and look with show.")
-        rehearsal.schedule(planned.cost)  # refuse before the process goes to the background
-        place = Store(options.store).next_directory(options.name)
-        if os.fork():  # the child is what is watched
-            line = typed(place.parent, "attach", place.name)
-            errors.print(f"{REHEARSED}; watch it: {line}", markup=False, soft_wrap=True)
-            return
-        _detach()
-    player = prepare(planned.job, planned.cost, rehearsal, store=options.store, notes=notes)
+    make = partial(prepare, planned.job, planned.cost, rehearsal, store=options.store, notes=notes)
+    if options.background and options.as_json:
+        raise UsageError("--background prints no JSON. Leave --json out, and look with show.")
+    player = _in_background(make) if options.background else make()
+    if player is None:
+        return
     run = Run(player.journal.paths)
     with _stopped_by_signals(run):
         if options.as_json or options.background or options.speed is None:
@@ -68,10 +65,41 @@ def rehearse(options: RehearseOptions) -> None:
 
 
 def _watched(run: Run, player: Player) -> None:
-    thread = threading.Thread(target=player.play, name="rehearsal")
+    """Play, and show it meanwhile; what cannot be played, as on a full disk, ends both."""
+    thread = threading.Thread(target=follow, args=(run, console), name="view", daemon=True)
     thread.start()
-    follow(run, console)
+    player.play()
     thread.join()
+
+
+def _in_background(make: Callable[[], Player]) -> Player | None:
+    """The player, in a process of its own; None in this one, once it is told what to watch.
+
+    Raises:
+        UsageError: the other process refuses the rehearsal.
+    """
+    reader, writer = os.pipe()
+    if os.fork():  # the child is what is watched
+        os.close(writer)
+        with os.fdopen(reader, encoding="utf-8") as file:
+            answer = json.loads(file.read() or '{"refused": "The rehearsal could not be started."}')
+        if "refused" in answer:
+            raise UsageError(answer["refused"])
+        line = typed(Path(answer["store"]), "attach", answer["run"])
+        errors.print(f"{REHEARSED}; watch it: {line}", markup=False, soft_wrap=True)
+        return None
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as file:
+        try:
+            player = make()
+        except WorkbenchError as error:
+            json.dump({"refused": str(error)}, file)
+            file.flush()
+            os._exit(2)
+        folder = player.journal.paths.directory
+        json.dump({"store": str(folder.parent), "run": folder.name}, file)
+    _detach()
+    return player
 
 
 def _detach() -> None:
