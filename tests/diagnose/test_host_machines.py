@@ -18,6 +18,7 @@ import workbench as wb
 from tests.conftest import until
 from tests.diagnose.sample import Replay, kinds, sample
 from tests.engines.netns import workbench
+from workbench.describe import cgroups
 from workbench.diagnose.facts import NodeFacts, RankFacts
 from workbench.diagnose.offline import diagnose_offline
 from workbench.observe import host
@@ -185,15 +186,24 @@ def test_a_recorded_run_of_two_machines(tmp_path: Path) -> None:
     assert "on node 1 are used (99%)" in found[0].evidence
 
 
-def test_what_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("job", ["", "system.slice/job_7"])  # a container; a job of Slurm
+@pytest.mark.parametrize("step", ["", "step_0"])  # without a limit of its own
+def test_what_a_container_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str, step: str
+) -> None:
     """Of a limit of 32 GiB, 30 are used, 20 of them by cached files: a third, and no finding."""
-    (tmp_path / "memory.max").write_text(f"{32 * GIB}\n")
-    (tmp_path / "memory.current").write_text(f"{30 * GIB}\n")
-    (tmp_path / "memory.stat").write_text(
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text(f"0::/{job}/{step}\n")
+    group = tmp_path / job
+    (group / step).mkdir(parents=True, exist_ok=True)
+    (group / step / "memory.max").write_text("max\n")
+    (group / "memory.max").write_text(f"{32 * GIB}\n")
+    (group / "memory.current").write_text(f"{30 * GIB}\n")
+    (group / "memory.stat").write_text(
         f"anon {10 * GIB}\nfile {20 * GIB}\ninactive_file {15 * GIB}\nactive_file {5 * GIB}\n"
     )
-    monkeypatch.setattr(host, "_GROUP", tmp_path)
-    monkeypatch.setattr(host, "host_memory_bytes", lambda: 32 * GIB)
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    monkeypatch.setattr(cgroups, "PROC", tmp_path)
     monkeypatch.setattr(host.psutil, "virtual_memory", lambda: _Memory)
     line = host.HostSampler(tmp_path, RunRecord(device="cuda")).sample(())
     assert (line["memory_used_bytes"], line.get("memory_total_bytes")) == (10 * GIB, 32 * GIB)

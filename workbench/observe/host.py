@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from workbench.describe.cgroups import USED, memory_limits
 from workbench.describe.detection import host_memory_bytes
 from workbench.observe.cpu_limit import CpuLimit
 from workbench.observe.disks import OtherDisks
@@ -108,24 +110,13 @@ def disk_free(path: Path) -> int | None:
 
 
 def memory_available() -> int:
-    """Bytes that new processes can have without swapping; a container's limit counts."""
+    """Bytes that new processes can have without swapping; limits of its cgroups count."""
     free = int(psutil.virtual_memory().available)
-    for group in _GROUPS:
-        try:
-            limit, used = (int((_GROUP / name).read_text()) for name in group[:2])
-            cached = _cached(_GROUP / group[2])
-        except (OSError, ValueError):  # no limit is the word "max"
-            continue
-        return min(free, max(0, limit - used + cached))
+    for file, limit in memory_limits():
+        with contextlib.suppress(OSError, ValueError):
+            used = int(file.with_name(USED[file.name]).read_text("ascii"))
+            free = min(free, max(0, limit - used + _cached(file.with_name("memory.stat"))))
     return free
-
-
-_GROUP = Path("/sys/fs/cgroup")
-_GROUPS = (
-    ("memory.max", "memory.current", "memory.stat"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
-)
-"""Limit, use, and what the use is made of: cgroup 2, else 1."""
 
 
 def _cached(path: Path) -> int:
