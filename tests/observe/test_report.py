@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from tests.widgets.sample_troubles import ATTEMPTS, CHECKPOINTS, HOSTILE, finding, hang
+from workbench.observe.logged import LoggedRow
 from workbench.observe.report import write_report
 from workbench.observe.report_recovery import lost, troubles
+from workbench.observe.series_tables import SeriesTables
 from workbench.store.layout import RunPaths
 
 RUN = {"run": "r", "name": HOSTILE, "script": "t.py", "environment": {}, "command": [HOSTILE]}
@@ -128,7 +130,10 @@ def test_what_was_asked_for_while_it_trained_is_marked_on_the_loss(paths: RunPat
 def test_a_number_at_the_end_of_the_range_costs_no_page(paths: RunPaths) -> None:
     """A script may log ``sys.float_info.max`` as its best loss so far."""
     losses = [sys.float_info.max, 2.0, -sys.float_info.max, 1.0, 0.5]
-    text = write(paths, series={"step": [1, 2, 3, 4, 5], "loss": losses})
+    tables = SeriesTables()
+    for step, loss in enumerate(losses):
+        tables.add(LoggedRow(step=step, time=float(step), values={"best": loss}))
+    text = write(paths, logged=tables.document())
     assert text.count('<path class="line c0"') == 2
     assert "inf" not in text.split("<h2>Curves")[1].split("<h2>")[0]
 
