@@ -19,7 +19,7 @@ from tests.conftest import until
 from tests.rehearsing.__main__ import inside, one, planned
 from tests.rehearsing.recount import recount
 from workbench.cli.cost_values import CostAnswer
-from workbench.cli.rehearse import _say, _watched
+from workbench.cli.rehearse import _rehearsed, _say, _watched
 from workbench.compare.calibration.stack import calibrate
 from workbench.compare.runs import compare as set_beside
 from workbench.observe.devices import read_devices
@@ -106,7 +106,7 @@ def test_its_last_line_can_be_typed(
     rehearsed: RunPaths, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = wb.Run(rehearsed)
-    _say(run, {**run.summary(), "rehearsal_of": run.document["rehearsal"]})
+    _say(run, {**run.summary(), **_rehearsed(run.document)})
     folder = rehearsed.directory.parent
     assert f"workbench show 'spot run' --store {folder}" in capsys.readouterr().out
 

@@ -57,7 +57,7 @@ def rehearse(options: RehearseOptions) -> None:
             _watched(run, player)
     if options.background:
         return
-    summary = {**run.summary(), "rehearsal_of": run.document["rehearsal"]}
+    summary = {**run.summary(), **_rehearsed(run.document)}
     if options.as_json:
         print_json(summary)
     else:
@@ -126,9 +126,14 @@ def _stopped_by_signals(run: Run) -> Generator[None]:
             signal.signal(number, handler)
 
 
+def _rehearsed(record: dict[str, Any]) -> dict[str, Any]:
+    """What only a rehearsal's answer has: what was planned, and what someone should know of it."""
+    return {"rehearsal_of": record["rehearsal"], "notes": record.get("warnings") or []}
+
+
 def _say(run: Run, summary: dict[str, Any]) -> None:
     """The run beside its plan."""
-    for note in run.document.get("warnings") or ():
+    for note in summary["notes"]:
         errors.print(f"note: {note}", markup=False, soft_wrap=True)
     planned = summary["rehearsal_of"]["planned"]
     seconds = summary["elapsed_seconds"]
