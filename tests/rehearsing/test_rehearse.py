@@ -108,7 +108,7 @@ def test_its_last_line_can_be_typed(
     run = wb.Run(rehearsed)
     _say(run, {**run.summary(), **_rehearsed(run.document)})
     folder = rehearsed.directory.parent
-    assert f"workbench show 'spot run' --store {folder}" in capsys.readouterr().out
+    assert f"workbench show spot-run --store {folder}" in capsys.readouterr().out
 
 
 def test_a_full_disk_ends_one_that_is_watched(rehearsed: RunPaths) -> None:
