@@ -17,8 +17,10 @@ pytest.importorskip("mcp", reason="the extra agents is not installed")
 from mcp.server.mcpserver.exceptions import ToolError
 
 from workbench.cli import mcp_tools
+from workbench.cli.mcp_answers import MOST_CHARACTERS, last_rows
 from workbench.cli.mcp_limits import AgentLimits
 from workbench.cli.mcp_tools import server
+from workbench.errors import UsageError
 
 
 @pytest.mark.parametrize(
@@ -29,6 +31,7 @@ from workbench.cli.mcp_tools import server
         ("memory", {}, "memory needs options: a list of words, such as"),
         ("memory", {"options": 3}, "options of memory must be a list of words, such as"),
         ("show", {"runn": "last"}, "Unknown argument of show 'runn'. Did you mean run?"),
+        ("doctor", {"run": "last"}, "doctor takes no arguments. 'run' was given."),
         ("shwo", {}, "Unknown tool 'shwo'. Did you mean show"),
         ("show", {"run": "/etc"}, "run is '/etc': give ids of this store's runs."),
         ("show", {"run": "nobody"}, "No runs in "),
@@ -80,6 +83,26 @@ def test_steps_and_counts_are_told_in_full(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(mcp_tools, "ask", lambda *_: rows)
     told = json.loads(mcp_tools.Tools(AgentLimits(), str(tmp_path)).metrics("last", 2))
     assert told["rows"] == ["1234571 - 2.34568 5056804864", "1234572 - 2.34568 5056804864"]
+
+
+def test_the_last_rows_are_told_under_all_their_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = ["step", *(f"eval/of part {n}" for n in range(20))]
+    rows = [{name: float(step) for name in names} for step in range(10_000, 10_050)]
+    monkeypatch.setattr(mcp_tools, "ask", lambda *_: rows)
+    answer = mcp_tools.Tools(AgentLimits(), str(tmp_path)).metrics("last", 50)
+    told = json.loads(answer)
+    assert told["columns"] == names
+    assert {len(row.split()) for row in told["rows"]} == {len(names)}
+    assert told["rows"][-1].startswith("10049 ")
+    assert told["rows_before"] + len(told["rows"]) == 50
+    assert len(answer) <= MOST_CHARACTERS
+
+
+def test_columns_that_fit_in_no_answer_are_refused() -> None:
+    with pytest.raises(UsageError, match=r"400 columns are too long for one answer. Name fewer"):
+        last_rows([f"eval/of part {n}" for n in range(400)], ["1"])
 
 
 def test_what_a_run_has_spent_is_not_given_again_at_a_resume(

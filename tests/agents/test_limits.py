@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -97,6 +98,9 @@ def test_answers_are_short_and_rounded() -> None:
     assert len(text) <= MOST_CHARACTERS
     assert text.startswith('{"b":1.235,"c":"nan"')
     assert "more" in text
+    told = json.loads(short({"run": "a", "settings": {f"option {n}": [n] * 9 for n in range(500)}}))
+    assert told["run"] == "a"
+    assert told["settings"]["…"] == "476 more"
     assert len(last_lines("x" * 99_999)) < MOST_CHARACTERS + 50
 
 

@@ -81,6 +81,7 @@ def test_a_loss_that_is_no_number_is_said(command: Command, root: Path, tmp_path
     assert row in command("compare", "quick", "poor", *place).out
     watched = command("attach", "poor", *place).out
     assert "First NaN or infinite loss at step 7" in watched
+    assert f"workbench diagnose poor --store {root}" in watched
     for told in (watched, command("show", "poor", *place).out, command("runs", *place).out):
         assert "(first NaN or infinite at step 7)" in " ".join(told.split())
     assert "workbench diagnose poor" in watched

@@ -103,6 +103,11 @@ def test_a_rehearsal_in_the_background_fails_before_it_is_left(
     assert refused.code == 2
     assert "nonsense" in refused.err
     assert not (tmp_path / "runs").exists()
+    (tmp_path / "runs").write_text("a file stands where the store should be")
+    refused = command(*words)
+    assert refused.code == 2
+    assert str(tmp_path / "runs") in refused.err
+    assert "attach" not in refused.err
 
 
 def test_a_runs_script_is_shown_as_it_is_typed(old_store: Path) -> None:

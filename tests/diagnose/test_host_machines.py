@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,9 +18,11 @@ import workbench as wb
 from tests.conftest import until
 from tests.diagnose.sample import Replay, kinds, sample
 from tests.engines.netns import workbench
+from workbench.describe import cgroups
 from workbench.diagnose.facts import NodeFacts, RankFacts
 from workbench.diagnose.offline import diagnose_offline
 from workbench.observe import host
+from workbench.store import processes
 from workbench.store.files import append_line
 from workbench.store.findings import Finding
 from workbench.store.run_record import RunRecord
@@ -181,15 +186,24 @@ def test_a_recorded_run_of_two_machines(tmp_path: Path) -> None:
     assert "on node 1 are used (99%)" in found[0].evidence
 
 
-def test_what_a_container_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("job", ["", "system.slice/job_7"])  # a container; a job of Slurm
+@pytest.mark.parametrize("step", ["", "step_0"])  # without a limit of its own
+def test_what_a_container_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: str, step: str
+) -> None:
     """Of a limit of 32 GiB, 30 are used, 20 of them by cached files: a third, and no finding."""
-    (tmp_path / "memory.max").write_text(f"{32 * GIB}\n")
-    (tmp_path / "memory.current").write_text(f"{30 * GIB}\n")
-    (tmp_path / "memory.stat").write_text(
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/cgroup").write_text(f"0::/{job}/{step}\n")
+    group = tmp_path / job
+    (group / step).mkdir(parents=True, exist_ok=True)
+    (group / step / "memory.max").write_text("max\n")
+    (group / "memory.max").write_text(f"{32 * GIB}\n")
+    (group / "memory.current").write_text(f"{30 * GIB}\n")
+    (group / "memory.stat").write_text(
         f"anon {10 * GIB}\nfile {20 * GIB}\ninactive_file {15 * GIB}\nactive_file {5 * GIB}\n"
     )
-    monkeypatch.setattr(host, "_GROUP", tmp_path)
-    monkeypatch.setattr(host, "host_memory_bytes", lambda: 32 * GIB)
+    monkeypatch.setattr(cgroups, "ROOT", tmp_path)
+    monkeypatch.setattr(cgroups, "PROC", tmp_path)
     monkeypatch.setattr(host.psutil, "virtual_memory", lambda: _Memory)
     line = host.HostSampler(tmp_path, RunRecord(device="cuda")).sample(())
     assert (line["memory_used_bytes"], line.get("memory_total_bytes")) == (10 * GIB, 32 * GIB)
@@ -201,6 +215,56 @@ class _Memory:
     """Of the container's host: most of it belongs to others."""
 
     total, available = 1000 * GIB, 400 * GIB
+
+
+def test_processes_that_come_and_go_take_nothing_from_the_rate_of_the_others(
+    tmp_path: Path,
+) -> None:
+    """Neither what one had used before it was listed counts, nor is it taken off at its end."""
+    own, sampler = processes.identify(os.getpid()), host.HostSampler(tmp_path, RunRecord())
+    burn = "import time\nwhile time.process_time() < 0.3: pass\nprint(flush=True)\ntime.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", burn], stdout=subprocess.PIPE) as worker:
+        assert own is not None
+        assert worker.stdout is not None
+        worker.stdout.readline()
+        other = processes.identify(worker.pid)
+        assert other is not None
+        sampler.sample([other])
+        listed = sampler.sample([own, other])
+        worker.kill()
+    assert (listed.get("run_cpu_percent") or 0.0) < 100 * (os.cpu_count() or 1)
+    until_used = time.process_time() + 0.05
+    while time.process_time() < until_used:
+        pass
+    assert (sampler.sample([own, other]).get("run_cpu_percent") or 0.0) > 0
+
+
+@pytest.mark.parametrize("error", [FileNotFoundError("/proc/net/dev"), PermissionError("it")])
+def test_counters_that_cannot_be_read_are_unknown_and_cost_no_sample(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
+) -> None:
+    def refuse() -> None:
+        raise error
+
+    monkeypatch.setattr(host.psutil, "net_io_counters", refuse)
+    sampler = host.HostSampler(tmp_path, RunRecord())
+    sampler.sample(())
+    line = sampler.sample(())
+    assert line.get("net_bytes_per_second") is None
+    assert line.get("memory_used_bytes")
+
+
+def test_a_clock_that_is_set_back_makes_no_rate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sampler = host.HostSampler(tmp_path, RunRecord())
+    sampler.sample(())
+    monkeypatch.setattr(host, "_network_bytes", lambda: 10**15)
+    monkeypatch.setattr(host.time, "time", lambda: 1.0)
+    time.sleep(0.1)
+    net = sampler.sample(()).get("net_bytes_per_second")
+    assert net is not None
+    assert net < 10**15 / 0.1
 
 
 SMALL_SHM = (

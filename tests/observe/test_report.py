@@ -5,14 +5,17 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.widgets.sample_troubles import ATTEMPTS, CHECKPOINTS, HOSTILE, finding, hang
+from workbench.observe.logged import LoggedRow
 from workbench.observe.report import write_report
 from workbench.observe.report_recovery import lost, troubles
+from workbench.observe.series_tables import SeriesTables
 from workbench.store.layout import RunPaths
 
 RUN = {"run": "r", "name": HOSTILE, "script": "t.py", "environment": {}, "command": [HOSTILE]}
@@ -122,6 +125,17 @@ def test_what_was_asked_for_while_it_trained_is_marked_on_the_loss(paths: RunPat
     assert '"mark"' not in others  # nor is what was not done
     assert "◆ after step 20: set lr=0.0001 · after step 30" in others  # for paper
     assert "evaluate" not in text
+
+
+def test_a_number_at_the_end_of_the_range_costs_no_page(paths: RunPaths) -> None:
+    """A script may log ``sys.float_info.max`` as its best loss so far."""
+    losses = [sys.float_info.max, 2.0, -sys.float_info.max, 1.0, 0.5]
+    tables = SeriesTables()
+    for step, loss in enumerate(losses):
+        tables.add(LoggedRow(step=step, time=float(step), values={"best": loss}))
+    text = write(paths, logged=tables.document())
+    assert text.count('<path class="line c0"') == 2
+    assert "inf" not in text.split("<h2>Curves")[1].split("<h2>")[0]
 
 
 def test_a_calm_run_says_so_and_has_no_empty_tables(paths: RunPaths) -> None:

@@ -234,6 +234,19 @@ def test_late_attach_then_going_on_then_a_cut_back(tmp_path: Path, name: str) ->
     assert_same(read(paths, name), paths)
 
 
+@pytest.mark.parametrize("name", ALL)
+def test_names_in_any_script_stay_apart(tmp_path: Path, name: str) -> None:
+    paths = make_run(tmp_path / "run-1")
+    train(paths, range(1, 4))
+    line = {"step": 3, "time": read_json(paths.run)["created_at"] + 3.1}
+    append(paths.rank_said(0), [line | {"损失/训练": 1.0, "损失/验证": 2.0}])
+    end(paths)
+    feed(paths, name)
+    series = read(paths, name).series
+    told = [[value for _, value, _ in series[f"said/损失/{part}"]] for part in ("训练", "验证")]
+    assert told == [[1.0], [2.0]]
+
+
 @pytest.mark.parametrize("name", ["tensorboard", "trackio"])  # taken back; all fed again
 def test_of_steps_that_the_script_does_again_the_last_pass_is_kept(
     tmp_path: Path, name: str
@@ -349,7 +362,8 @@ def test_a_tracker_that_fails_is_logged_and_hurts_nobody(
     monkeypatch.setattr(feeding, "_RETRY_SECONDS", (0.01, 0.01))
     with pytest.raises(WorkbenchError, match="failed 2 times") as caught:
         trackers.feed(paths, "tensorboard", folder=blocked)
-    assert "workbench track run-1 --to tensorboard" in str(caught.value)
+    typed = f"workbench track {paths.directory} --to tensorboard --folder {blocked}"
+    assert str(caught.value).endswith(typed)
     assert "NotADirectoryError" in trackers.log_path(paths, "tensorboard").read_text()
     blocked.unlink()
     trackers.feed(paths, "tensorboard", folder=blocked)  # another folder: kept apart by run

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
 import threading
 from dataclasses import astuple
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -17,12 +19,14 @@ from tests.conftest import until
 from tests.rehearsing.__main__ import inside, one, planned
 from tests.rehearsing.recount import recount
 from workbench.cli.cost_values import CostAnswer
+from workbench.cli.rehearse import _rehearsed, _say, _watched
 from workbench.compare.calibration.stack import calibrate
 from workbench.compare.runs import compare as set_beside
 from workbench.observe.devices import read_devices
 from workbench.pages.run_rows import read_table
 from workbench.rehearsing import Rehearsal, rehearse
 from workbench.rehearsing.driver import library
+from workbench.rehearsing.player import Player
 from workbench.rehearsing.rehearse import prepare
 from workbench.store.layout import RunPaths
 
@@ -90,6 +94,29 @@ def test_every_face_says_that_it_is_a_rehearsal(rehearsed: RunPaths) -> None:
     assert [row["rehearsal"] for row in wb.runs(store.root)] == [True]
     assert [row["rehearsal"] for row in read_table(store.root)["rows"]] == [True]
     assert [one["text"] for one in run.view()["grid"]["outliers"]] == []
+
+
+def test_a_fault_after_the_end_is_told(plan: CostAnswer, tmp_path: Path) -> None:
+    how = Rehearsal(faults=("spot@1h", "gpu-lost@900d:1"))
+    (told,) = prepare(plan.job, plan.cost, how, store=str(tmp_path)).journal.run.warnings
+    assert told.startswith("--fault gpu-lost@900d:1 does not happen: the run ends after ")
+
+
+def test_its_last_line_can_be_typed(
+    rehearsed: RunPaths, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = wb.Run(rehearsed)
+    _say(run, {**run.summary(), **_rehearsed(run.document)})
+    folder = rehearsed.directory.parent
+    assert f"workbench show spot-run --store {folder}" in capsys.readouterr().out
+
+
+def test_a_full_disk_ends_one_that_is_watched(rehearsed: RunPaths) -> None:
+    def play() -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left"):
+        _watched(wb.Run(rehearsed), cast("Player", SimpleNamespace(play=play)))
 
 
 def test_it_is_no_measurement(rehearsed: RunPaths, tmp_path: Path) -> None:

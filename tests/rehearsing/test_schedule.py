@@ -120,6 +120,12 @@ def test_a_job_that_never_ends_is_given_up() -> None:
     assert made.end > 1e6
 
 
+def test_a_job_of_which_nothing_is_ever_saved_is_given_up_in_bounded_memory() -> None:
+    made = schedule(WORK, traced([1.0], 32, random.Random(1)))
+    assert not made.finished
+    assert 1000 < len(made.attempts) < 10_000
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [("", "no numbers"), ("12\nsoon\n", "line 2"), ("-4", "not a time"), ("nan", "not a time")],
@@ -131,7 +137,9 @@ def test_a_trace_that_is_none(tmp_path: Any, text: str, says: str) -> None:
         read_trace(path)
 
 
-@pytest.mark.parametrize("text", ["throttle", "melt@2h", "ecc@2x", "spot@-1h"])
+@pytest.mark.parametrize(
+    "text", ["throttle", "melt@2h", "ecc@2x", "spot@-1h", "spot@1h:" + 5000 * "9"]
+)
 def test_a_fault_that_is_none(text: str) -> None:
     with pytest.raises(UsageError, match="such as throttle@2h:5"):
         read_fault(text, nodes=2, each=8)

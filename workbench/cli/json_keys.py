@@ -125,7 +125,7 @@ FORMS: Final = {
         array=True,
     ),
     "replay": JsonForm("run until steps looks elapsed_seconds said findings view"),
-    "rehearse": JsonForm(f"{_SHOW} rehearsal_of"),
+    "rehearse": JsonForm(f"{_SHOW} rehearsal_of notes"),
     "memory": JsonForm(
         f"{_MEMORY} host_memory_bytes host_fits cautions headroom fits_with_headroom explanation "
         "switches largest_micro_batch longest_sequence fits_on options"

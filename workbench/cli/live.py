@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console, Group, RenderableType
@@ -18,6 +19,7 @@ from workbench.cli.tables import STYLES, number
 from workbench.launching.run import Run
 from workbench.observe.emissions import energy_text
 from workbench.observe.summary import nonfinite_text, throughput, throughput_text
+from workbench.store.typed import typed_of
 from workbench.units import format_bytes, format_seconds, format_usd
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -32,7 +34,8 @@ def follow(run: Run, console: Console) -> None:
     with Live(console=console, refresh_per_second=4, transient=False) as live:
         while True:
             status = run.status
-            live.update(render(run.id, run.view(), status.state, status.outcome, status.message))
+            view = run.view()
+            live.update(render(run.directory, view, status.state, status.outcome, status.message))
             if not status.live:
                 return
             time.sleep(0.25)
@@ -51,18 +54,18 @@ def _follow_plain(run: Run, console: Console) -> None:
             console.print(line, markup=False, soft_wrap=True)
         if not status.live:
             console.print(status.message or "", markup=False, soft_wrap=True)
-            for warning in _nonfinite(run.id, run.view()):
+            for warning in _nonfinite(run.directory, run.view()):
                 console.print(warning, markup=False, soft_wrap=True)
             return
         time.sleep(0.2)
 
 
-def _nonfinite(run_id: str, view: dict[str, Any]) -> list[str]:
+def _nonfinite(directory: Path, view: dict[str, Any]) -> list[str]:
     """What an outcome alone hides: the losses shown leave out those that are no numbers."""
     step = view.get("nonfinite_step")
     if step is None:
         return []
-    why = f"workbench diagnose {run_id}"
+    why = typed_of(directory, "diagnose")
     return [f"First NaN or infinite loss at step {step}. To find the cause: {why}"]
 
 
@@ -91,7 +94,7 @@ def one_line(view: dict[str, Any], state: str) -> str:
 
 
 def render(
-    run_id: str, view: dict[str, Any], state: str, outcome: str | None, message: str | None
+    directory: Path, view: dict[str, Any], state: str, outcome: str | None, message: str | None
 ) -> RenderableType:
     """The panel: badge, progress, loss curve, speed, devices, last log line of each rank."""
     label = outcome or state
@@ -104,9 +107,9 @@ def render(
         parts.append(Text("starting: the launcher imports torch, then the ranks do …", style="dim"))
     if message:
         parts.append(Text(message, style=style))
-    parts += [Text(line, style="red") for line in _nonfinite(run_id, view)]
+    parts += [Text(line, style="red") for line in _nonfinite(directory, view)]
     note = ", rehearsal: nothing is trained" if view.get("rehearsal") else ""
-    title = f"[bold]{escape(run_id)}[/] [{style}]{label}[/]{note}"
+    title = f"[bold]{escape(directory.name)}[/] [{style}]{label}[/]{note}"
     return Panel(Group(*parts), title=title, title_align="left", border_style=style)
 
 

@@ -19,7 +19,9 @@ MOST_CHARACTERS = 3500
 """Of one answer: about 900 tokens."""
 _ONE_AT_A_TIME = threading.Lock()
 _WRONG_USAGE: Any = typer.BadParameter.__mro__[1]  # click's, or Typer's own since 0.2x
-_ROWS = (12, 6, 3, 2, 1)
+_ALL = 10**9
+_BOUNDS = (*((rows, _ALL) for rows in (12, 6, 3, 2, 1)), (1, 24), (1, 12), (1, 6), (1, 3))
+"""Of lists, and of objects; the first with which an answer fits."""
 _TEXT = 400
 _ALL_DIGITS_FROM = 1e5  # from here on all digits before the point are kept: Unix times, bytes
 
@@ -71,14 +73,29 @@ def check_values(name: str, options: Sequence[str]) -> None:
 
 
 def short(document: Any, *, leave_out: Collection[str] = ()) -> str:
-    """The document in at most `MOST_CHARACTERS`: no nulls, rounded numbers, bounded lists."""
+    """The document in at most `MOST_CHARACTERS`: no nulls, rounded numbers, bounds."""
     text = ""
-    for rows in _ROWS:
-        shortened = _light(document, rows, frozenset(leave_out))
+    for bounds in _BOUNDS:
+        shortened = _light(document, bounds, frozenset(leave_out))
         text = json.dumps(shortened, ensure_ascii=False, separators=(",", ":"))
         if len(text) <= MOST_CHARACTERS:
             return text
     return text[:MOST_CHARACTERS] + "… (cut)"
+
+
+def last_rows(columns: Sequence[str], rows: Sequence[str]) -> str:
+    """A table in at most `MOST_CHARACTERS`: all its columns, and as many of the last rows as fit.
+
+    Raises:
+        UsageError: not even one row fits.
+    """
+    for left_out in range(max(1, len(rows))):
+        table = {"columns": columns, "rows": rows[left_out:]}
+        more = {"rows_before": left_out} if left_out else {}
+        text = json.dumps(table | more, ensure_ascii=False, separators=(",", ":"))
+        if len(text) <= MOST_CHARACTERS:
+            return text
+    raise UsageError(f"{len(columns)} columns are too long for one answer. Name fewer with keys.")
 
 
 def last_lines(text: str) -> str:
@@ -87,17 +104,20 @@ def last_lines(text: str) -> str:
     return text if cut <= 0 else f"({cut:,} characters before)\n{text[cut:]}"
 
 
-def _light(value: Any, rows: int, leave_out: frozenset[str]) -> Any:
+def _light(value: Any, bounds: tuple[int, int], leave_out: frozenset[str]) -> Any:
+    rows, members = bounds
     if isinstance(value, dict):
-        items = cast("dict[str, Any]", value).items()
-        return {
-            key: _light(item, rows, leave_out)
-            for key, item in items
+        known = [
+            (key, item)
+            for key, item in cast("dict[str, Any]", value).items()
             if key not in leave_out and item is not None
-        }
+        ]
+        light = {key: _light(item, bounds, leave_out) for key, item in known[:members]}
+        more = len(known) - len(light)
+        return light | {"…": f"{more} more"} if more else light
     if isinstance(value, list):
         all_rows = cast("list[Any]", value)
-        first_rows = [_light(row, rows, leave_out) for row in all_rows[:rows]]
+        first_rows = [_light(row, bounds, leave_out) for row in all_rows[:rows]]
         return (
             first_rows if len(all_rows) <= rows else [*first_rows, f"… {len(all_rows) - rows} more"]
         )

@@ -38,6 +38,8 @@ class PlainServer(MCPServer[Any]):
             raise ToolError(str(UnknownNameError.near("tool", name, tools)))
         properties: dict[str, Any] = tools[name].get("properties", {})
         for argument, value in arguments.items():
+            if not properties:
+                raise ToolError(f"{name} takes no arguments. {argument!r} was given.")
             if argument not in properties:
                 raise ToolError(
                     str(UnknownNameError.near(f"argument of {name}", argument, properties))

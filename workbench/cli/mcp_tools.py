@@ -14,7 +14,7 @@ from mcp.server.mcpserver.exceptions import ToolError
 
 import workbench as wb
 from workbench.cli.commands import COMMANDS, load
-from workbench.cli.mcp_answers import ask, check_values, last_lines, run_command, short
+from workbench.cli.mcp_answers import ask, check_values, last_lines, last_rows, run_command, short
 from workbench.cli.mcp_arguments import PlainServer
 from workbench.cli.mcp_limits import AgentLimits, PredictedRun, Spent, check_options
 from workbench.cli.steering import steered
@@ -118,7 +118,7 @@ class Tools:
         rows = ask("metrics", [*self._store, run, "--tail", str(min(tail, 50)), *words])
         names = [name for name in rows[0] if name != "time"] if rows else []
         table = [[row.get(name) for name in names] for row in rows]
-        return short({"columns": names, "rows": [_line(row) for row in table]})
+        return last_rows(names, [_line(row) for row in table])
 
     def logs(self, run: str = "last", rank: int | None = None, tail: int = 20) -> str:
         """The last lines that the ranks printed, or one rank."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import sys
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 from workbench.cli.describing import with_options
@@ -15,12 +18,11 @@ from workbench.cli.live import follow
 from workbench.cli.rehearse_values import RehearseOptions, rehearsed
 from workbench.cli.tables import print_json
 from workbench.cli.terminal import console, errors
-from workbench.errors import UsageError
+from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.run import Run
 from workbench.rehearsing.player import Player
 from workbench.rehearsing.rehearse import Rehearsal, prepare
 from workbench.store.run_record import REHEARSED
-from workbench.store.runs import Store
 from workbench.store.typed import typed_of
 from workbench.units import format_between, format_seconds, format_usd
 
@@ -42,17 +44,12 @@ def rehearse(options: RehearseOptions) -> None:
         driver=True,
     )
     notes = (*([planned.problem] if planned.problem else []), *planned.notes)
-    if options.background:
-        if options.as_json:
-            raise UsageError("--background prints no JSON. Leave --json out, and look with show.")
-        rehearsal.schedule(planned.cost)  # refuse before the process goes to the background
-        place = Store(options.store).next_directory(options.name)
-        if os.fork():  # the child is what is watched
-            line = typed_of(place, "attach")
-            errors.print(f"{REHEARSED}; watch it: {line}", markup=False, soft_wrap=True)
-            return
-        _detach()
-    player = prepare(planned.job, planned.cost, rehearsal, store=options.store, notes=notes)
+    make = partial(prepare, planned.job, planned.cost, rehearsal, store=options.store, notes=notes)
+    if options.background and options.as_json:
+        raise UsageError("--background prints no JSON. Leave --json out, and look with show.")
+    player = _in_background(make) if options.background else make()
+    if player is None:
+        return
     run = Run(player.journal.paths)
     with _stopped_by_signals(run):
         if options.as_json or options.background or options.speed is None:
@@ -61,18 +58,48 @@ def rehearse(options: RehearseOptions) -> None:
             _watched(run, player)
     if options.background:
         return
-    summary = {**run.summary(), "rehearsal_of": run.document["rehearsal"]}
+    summary = {**run.summary(), **_rehearsed(run.document)}
     if options.as_json:
         print_json(summary)
     else:
-        _say(summary, notes)
+        _say(run, summary)
 
 
 def _watched(run: Run, player: Player) -> None:
-    thread = threading.Thread(target=player.play, name="rehearsal")
+    """Play, and show it meanwhile; what cannot be played, as on a full disk, ends both."""
+    thread = threading.Thread(target=follow, args=(run, console), name="view", daemon=True)
     thread.start()
-    follow(run, console)
+    player.play()
     thread.join()
+
+
+def _in_background(make: Callable[[], Player]) -> Player | None:
+    """The player, in a process of its own; None in this one, once it is told what to watch.
+
+    Raises:
+        UsageError: the other process refuses the rehearsal.
+    """
+    reader, writer = os.pipe()
+    if os.fork():  # the child is what is watched
+        os.close(writer)
+        with os.fdopen(reader, encoding="utf-8") as file:
+            answer = json.loads(file.read() or '{"refused": "The rehearsal could not be started."}')
+        if "refused" in answer:
+            raise UsageError(answer["refused"])
+        line = typed_of(Path(answer["run"]), "attach")
+        errors.print(f"{REHEARSED}; watch it: {line}", markup=False, soft_wrap=True)
+        return None
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as file:
+        try:
+            player = make()
+        except WorkbenchError as error:
+            json.dump({"refused": str(error)}, file)
+            file.flush()
+            os._exit(2)
+        json.dump({"run": str(player.journal.paths.directory)}, file)
+    _detach()
+    return player
 
 
 def _detach() -> None:
@@ -99,9 +126,14 @@ def _stopped_by_signals(run: Run) -> Generator[None]:
             signal.signal(number, handler)
 
 
-def _say(summary: dict[str, Any], notes: tuple[str, ...]) -> None:
+def _rehearsed(record: dict[str, Any]) -> dict[str, Any]:
+    """What only a rehearsal's answer has: what was planned, and what someone should know of it."""
+    return {"rehearsal_of": record["rehearsal"], "notes": record.get("warnings") or []}
+
+
+def _say(run: Run, summary: dict[str, Any]) -> None:
     """The run beside its plan."""
-    for note in notes:
+    for note in summary["notes"]:
         errors.print(f"note: {note}", markup=False, soft_wrap=True)
     planned = summary["rehearsal_of"]["planned"]
     seconds = summary["elapsed_seconds"]
@@ -110,7 +142,7 @@ def _say(summary: dict[str, Any], notes: tuple[str, ...]) -> None:
         "hours": f"{format_seconds(seconds)}; planned {_range(planned, 'hours', 3600.0)}",
         "dollars": f"{format_usd(summary['usd_so_far'])}; planned {_range(planned, 'usd')}",
         "restarts": str(summary["restarts"]),
-        "read it": f"workbench show {summary['run']}; {summary['dir']}/report.html",
+        "read it": f"{typed_of(run.directory, 'show')}; {summary['dir']}/report.html",
     }
     for name, text in lines.items():
         console.print(f"{name:<10}{text}", markup=False, soft_wrap=True)

@@ -28,6 +28,7 @@ from workbench.store.run_record import RunRecord
 from workbench.units import format_seconds
 
 _FRAME_SECONDS = 0.25
+_MOST_SECONDS = 1e9  # of one pause: more is no time that the system can wait for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,19 +146,19 @@ def _play(
     quiet: bool,
 ) -> None:
     """Take every look in its turn; with `speed` at the recorded pace."""
-    name, began, first, shown_at = paths.directory.name, time.monotonic(), None, 0.0
+    began, first, shown_at = time.monotonic(), None, 0.0
     for moment in replayed(paths, until=until):
         first = moment.elapsed_seconds if first is None else first
         if speed is not None:
             due = began + (moment.elapsed_seconds - first) / speed
-            time.sleep(max(0.0, due - time.monotonic()))
+            time.sleep(min(_MOST_SECONDS, max(0.0, due - time.monotonic())))
         new = player.take(moment)
         out = console if live is None else live.console
         for event in () if quiet else new:
             out.print(_line(event), soft_wrap=True)
         if live is not None and time.monotonic() - shown_at >= _FRAME_SECONDS:
             shown_at = time.monotonic()
-            live.update(render(name, player.view(), "replay", None, None), refresh=True)
+            live.update(render(paths.directory, player.view(), "replay", None, None), refresh=True)
 
 
 def _line(event: FindingChange) -> str:

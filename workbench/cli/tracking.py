@@ -10,7 +10,7 @@ import typer
 
 import workbench as wb
 from workbench.cli.terminal import RunArgument, StoreOption, console
-from workbench.observe.trackers import default_folder, feed, names
+from workbench.observe.trackers import feed, names
 from workbench.store.layout import RunPaths
 
 _LOOK = {
@@ -35,10 +35,9 @@ def track(
 ) -> None:
     """Send a run's curves, samples and outcome to a tracker, starting at its first step."""
     handle = wb.attach(run, store)
-    feed(RunPaths(handle.directory), to, follow=follow, folder=folder)
-    place = folder or default_folder(RunPaths(handle.directory), to)
+    place = feed(RunPaths(handle.directory), to, follow=follow, folder=folder).folder
     console.print(f"{handle.id} is in {to}: {place}", markup=False, soft_wrap=True)
     look = _LOOK.get(to)
     if look is not None:
-        line = look.format(place=shlex.quote(str(place)))
+        line = look.format(place=shlex.quote(place))
         console.print(f"view it with: {line}", markup=False, soft_wrap=True)

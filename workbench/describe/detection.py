@@ -19,6 +19,7 @@ import psutil
 from workbench.describe import amd
 from workbench.describe.accelerators import Accelerator, recognise
 from workbench.describe.bounded_calls import DRIVER
+from workbench.describe.cgroups import memory_limits
 from workbench.describe.hardware import Cluster, Gpu
 from workbench.errors import UsageError
 
@@ -96,15 +97,9 @@ def cpu_quota(folder: Path) -> float | None:
 
 
 def host_memory_bytes() -> int:
-    """Memory of this host or, inside a container, its limit when that is smaller."""
+    """Memory of this host or, in a container or a batch job, its limit when that is smaller."""
     total = int(psutil.virtual_memory().total)
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(path, encoding="ascii") as file:  # noqa: PTH123
-                return min(total, int(file.read()))
-        except (OSError, ValueError):
-            continue
-    return total
+    return min([total, *(limit for _, limit in memory_limits())])
 
 
 def _cpu_name() -> str | None:

@@ -10,9 +10,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from workbench.describe.cgroups import group_folders
 from workbench.describe.detection import cpu_quota
-
-_ROOT = Path("/sys/fs/cgroup")
 
 
 class _Reading(NamedTuple):
@@ -49,20 +48,7 @@ def _share(before: _Reading, now: _Reading) -> float:
 
 def _groups(pid: int) -> list[Path]:
     """The CPU controller's folders of the groups that `pid` is in, from its own to the root."""
-    try:
-        lines = Path(f"/proc/{pid}/cgroup").read_text("utf-8").splitlines()
-    except (OSError, ValueError):
-        return []
-    groups = list[Path]()
-    for line in lines:
-        _, names, path = line.split(":", 2)
-        if names and "cpu" not in names.split(","):
-            continue
-        roots = [_ROOT / folder for folder in (names, "cpu")] if names else [_ROOT]
-        root = next(filter(Path.exists, roots), _ROOT)
-        group = root / path.strip("/")
-        groups += [folder for folder in (group, *group.parents) if folder.is_relative_to(root)]
-    return groups
+    return group_folders(pid, "cpu")
 
 
 def _reading(folder: Path) -> _Reading | None:

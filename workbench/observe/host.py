@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Iterable
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import psutil
 
+from workbench.describe.cgroups import USED, memory_limits
 from workbench.describe.detection import host_memory_bytes
 from workbench.observe.cpu_limit import CpuLimit
 from workbench.observe.disks import OtherDisks
@@ -33,20 +35,22 @@ class HostSampler:
         self._other_disks = OtherDisks(run, directory)
         self._energy = ProcessorEnergy()
         self._limit = CpuLimit()
-        self._previous: tuple[float, dict[int, int], int] | None = None
+        self._previous: tuple[float, dict[int, int], int | None] | None = None
         psutil.cpu_percent(None)
         if detailed:
             psutil.cpu_percent(None, percpu=True)
 
     def sample(self, run_processes: Iterable[ProcessDoc]) -> SystemLine:
         """One sample; `gpus` is left empty for the caller to fill."""
-        now = time.time()
-        rss, ticks = dict[int, int](), dict[int, int]()
+        now = time.clock_gettime(time.CLOCK_BOOTTIME)  # no one sets it; processes start on it
+        rss, ticks, started = dict[int, int](), dict[int, int](), dict[int, float]()
         for process in run_processes:
-            fields = processes.stat_fields(process["pid"])
+            pid = process["pid"]
+            fields = processes.stat_fields(pid)
             if fields is not None and int(fields[19]) == process["start_ticks"]:
-                rss[process["pid"]] = int(fields[21]) * PAGE_BYTES
-                ticks[process["pid"]] = int(fields[11]) + int(fields[12])
+                rss[pid] = int(fields[21]) * PAGE_BYTES
+                ticks[pid] = int(fields[11]) + int(fields[12])
+                started[pid] = int(fields[19]) / _TICKS
         most = max(ticks, key=ticks.__getitem__, default=os.getpid())  # a rank, not its launcher
         network, memory_total = _network_bytes(), host_memory_bytes()
         shared = _use(SHARED_MEMORY)
@@ -55,17 +59,17 @@ class HostSampler:
         if self._previous is not None:
             before, old_ticks, old_network = self._previous
             seconds = max(1e-3, now - before)
-            spent = sum(ticks.values()) - sum(old_ticks.values())
-            run_cpu = max(0.0, 100 * spent / _TICKS / seconds)
             each = {
-                pid: 100 * max(0, count - old_ticks[pid]) / _TICKS / seconds
+                pid: 100 * max(0, count - old_ticks.get(pid, 0)) / _TICKS / seconds
                 for pid, count in ticks.items()
-                if pid in old_ticks
+                if pid in old_ticks or started[pid] >= before
             }
-            net = max(0.0, (network - old_network) / seconds)
+            run_cpu = sum(each.values())
+            if network is not None and old_network is not None:
+                net = max(0.0, (network - old_network) / seconds)
         self._previous = (now, ticks, network)
         line: SystemLine = {
-            "time": round(now, 3),
+            "time": round(time.time(), 3),
             "cpu_percent": psutil.cpu_percent(None) if run_cpu is not None else None,
             "memory_used_bytes": memory_total - memory_available(),
             "memory_total_bytes": memory_total,
@@ -106,24 +110,13 @@ def disk_free(path: Path) -> int | None:
 
 
 def memory_available() -> int:
-    """Bytes that new processes can have without swapping; a container's limit counts."""
+    """Bytes that new processes can have without swapping; limits of its cgroups count."""
     free = int(psutil.virtual_memory().available)
-    for group in _GROUPS:
-        try:
-            limit, used = (int((_GROUP / name).read_text()) for name in group[:2])
-            cached = _cached(_GROUP / group[2])
-        except (OSError, ValueError):  # no limit is the word "max"
-            continue
-        return min(free, max(0, limit - used + cached))
+    for file, limit in memory_limits():
+        with contextlib.suppress(OSError, ValueError):
+            used = int(file.with_name(USED[file.name]).read_text("ascii"))
+            free = min(free, max(0, limit - used + _cached(file.with_name("memory.stat"))))
     return free
-
-
-_GROUP = Path("/sys/fs/cgroup")
-_GROUPS = (
-    ("memory.max", "memory.current", "memory.stat"),
-    ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes", "memory/memory.stat"),
-)
-"""Limit, use, and what the use is made of: cgroup 2, else 1."""
 
 
 def _cached(path: Path) -> int:
@@ -147,6 +140,10 @@ def _size(path: Path) -> int | None:
     return None if use is None else use[1]
 
 
-def _network_bytes() -> int:
-    counters = psutil.net_io_counters()  # None on a host without network devices
-    return counters.bytes_sent + counters.bytes_recv if counters else 0
+def _network_bytes() -> int | None:
+    """None where the kernel shows no counters, or none that can be read."""
+    try:
+        counters = psutil.net_io_counters()  # None on a host without network devices
+    except (OSError, RuntimeError):
+        return None
+    return counters.bytes_sent + counters.bytes_recv if counters else None

@@ -10,10 +10,12 @@ import html
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 Number = float | int | None
 _WIDTH, _HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 12, 12, 34
+_TOO_LARGE = 1e300
 _CHARACTER = 7  # width of a digit of the ticks, at most
 
 
@@ -54,7 +56,7 @@ def chart(
         (x, y)
         for line in lines
         for x, y in zip(line.x, line.y, strict=True)
-        if x is not None and y is not None and math.isfinite(y)
+        if _is_drawn(x) and _is_drawn(y)
     ]
     if len(points) < 2:
         return ""
@@ -124,11 +126,16 @@ def ticks(low: float, high: float, count: int = 5) -> list[float]:
     ]
 
 
+def _is_drawn(value: Number) -> TypeGuard[float]:
+    """Known, and no number so large that the span of two is infinite."""
+    return value is not None and abs(value) < _TOO_LARGE  # False of NaN
+
+
 def _paths(line: Line, place: Callable[[float, float], tuple[float, float]]) -> list[str]:
     paths: list[str] = []
     current: list[str] = []
     for x, y in zip(line.x, line.y, strict=True):
-        if x is None or y is None or not math.isfinite(y):
+        if not (_is_drawn(x) and _is_drawn(y)):
             paths.append("".join(current))
             current = []
             continue

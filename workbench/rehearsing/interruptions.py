@@ -24,7 +24,7 @@ of public transcriptions of the table, as glennklockwood.com/garden/component-re
 30.1 % that it prints for faulty GPUs are not 148 of 419."""
 INJECTED = (THROTTLE, ECC, LOST, SPOT)
 _UNITS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": HOUR, "d": 24 * HOUR}
-_FAULT = re.compile(r"([a-z-]+)@(\d+(?:\.\d+)?)(s|m|min|h|d)(?::(?:(\d+):)?(\d+))?")
+_FAULT = re.compile(r"([a-z-]+)@(\d+(?:\.\d+)?)(s|m|min|h|d)(?::(?:(\d{1,9}):)?(\d{1,9}))?")
 _MOST_BYTES = 16_000_000
 
 

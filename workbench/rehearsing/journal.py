@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from workbench.rehearsing.schedule import Attempt, Schedule
+from workbench.rehearsing.schedule import Attempt
 from workbench.store import processes
 from workbench.store.files import append_line, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -63,20 +63,6 @@ class Journal:
         line = {"attempt": attempt.number, "event": event, "time": round(self.began + at, 3)}
         self.attempts.append({**line, **more})
         append_line(self.paths.attempts, json.dumps(self.attempts[-1]).encode())
-
-    def rented(self, plan: Schedule, before: float, upto: float) -> None:
-        """Machines that were rented or released between two moments."""
-        changes = [
-            change
-            for lease in plan.leases
-            for change in (
-                (lease.begin, 1, "rented", {"node": lease.node}),
-                (lease.end, 0, "released", {"node": lease.node, "why": lease.why}),
-            )
-            if before < change[0] <= upto
-        ]
-        for at, _, event, more in sorted(changes, key=lambda change: change[:2]):
-            self.event(at, event, **more)
 
     def state(self, phase: str, attempt: int) -> None:
         """state.json, with a heartbeat of the host's clock."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import final
 
@@ -52,11 +52,18 @@ class Player:
     _looked: int = 0
     _begun: float = 0.0
     _written: float = float("-inf")
-    _rented: float = -1.0
+    _told: float = -1.0
+    _renting: int = 0
+    _changes: list[tuple[float, str, dict[str, object]]] = field(init=False)
     _saved: int = 0
     _step: int = 0
     _now: float = 0.0
     _stopped: bool = False
+
+    def __post_init__(self) -> None:
+        """Put in order when machines come and go: of one moment, first those that go."""
+        changes = [change for lease in self.plan.leases for change in lease.changes()]
+        self._changes = sorted(changes, key=lambda change: (change[0], change[1] == "rented"))
 
     def play(self) -> ExitDoc:
         """Play to the end, or until someone asks for a stop; returns how it ended."""
@@ -140,16 +147,18 @@ class Player:
         self._record_steps(attempt, segment, at)
         if close or self._looked % _RULES == 0:
             self.watcher.look(at, attempt.number, states)
-        self.watcher.usd = self.bill.usd(self.plan, at)
         self._write_sometimes(attempt.number)
 
     def _events(self, at: float) -> None:
         """Machines and checkpoints since the look before."""
-        self.journal.rented(self.plan, self._rented, at)
+        while self._renting < len(self._changes) and self._changes[self._renting][0] <= at:
+            when, event, more = self._changes[self._renting]
+            self.journal.event(when, event, **more)
+            self._renting += 1
         for slow in self.plan.slow:
-            if self._rented < slow.begin <= at:
+            if self._told < slow.begin <= at:
                 self.journal.event(slow.begin, "throttled", gpu=slow.gpu)
-        self._rented = at
+        self._told = at
         seconds = self.plan.work.saving_seconds
         while self._saved < len(self.plan.saved) and self.plan.saved[self._saved][0] <= at:
             when, step = self.plan.saved[self._saved]
@@ -188,6 +197,7 @@ class Player:
         self.journal.state("running", number)
         if self.speed is not None:
             self.metrics.flush()
+        self.watcher.usd = self.bill.usd(self.plan, self._now)
         self.watcher.write(self._now, "running", number)
 
     def _finish(self, attempt: Attempt) -> ExitDoc:
@@ -196,6 +206,7 @@ class Player:
         outcome, text = self._outcome()
         self.metrics.flush()
         if self._stopped:
+            self.watcher.usd = self.bill.usd(plan, at)
             for lease in plan.leases:
                 if lease.begin <= at < lease.end:
                     self.journal.event(at, "released", node=lease.node, why="returned")

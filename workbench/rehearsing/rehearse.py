@@ -33,6 +33,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.run_record import REHEARSED, RehearsalDoc, RunRecord
 from workbench.store.runs import Store
 from workbench.store.schema import SCHEMA_VERSION
+from workbench.units import format_seconds
 from workbench.version import __version__
 
 HOUR = 3600.0
@@ -129,7 +130,7 @@ def prepare(
     cards, bill = Cards(machine, plan), Bill.of(cost)
     place = store if isinstance(store, Store) else Store(store)
     paths = place.create(how.name)
-    warnings = (*notes, *([refused] if refused else []))
+    warnings = (*notes, *([refused] if refused else []), *_unreached(how, plan))
     record = _record(paths, job, cost, how, plan, bill, drives=how.driver and not refused)
     record = RunRecord.of({**record, "warnings": list(warnings)})
     paths.nodes.mkdir(mode=0o700, exist_ok=True)
@@ -162,6 +163,14 @@ def prepare(
         watcher=watcher,
         speed=how.speed,
     )
+
+
+def _unreached(how: Rehearsal, plan: Schedule) -> list[str]:
+    """The faults that were asked for and do not happen."""
+    nodes, each = plan.work.nodes, plan.work.gpus // plan.work.nodes
+    late = [text for text in how.faults if read_fault(text, nodes, each).at >= plan.end]
+    end = format_seconds(plan.end)
+    return [f"--fault {text} does not happen: the run ends after {end}." for text in late]
 
 
 def _record(

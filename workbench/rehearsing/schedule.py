@@ -28,6 +28,7 @@ STALL_SECONDS = 60.0
 """So long a job with a failed GPU stands still before it is ended; part of the restart, and at most
 half of it."""
 _MOST_TIMES = 20.0  # the planned time: beyond that it never ends
+_MOST_FRUITLESS = 2000  # attempts in a row that save nothing: it never ends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,6 +142,11 @@ class Lease:
     why: str = "returned"
     """returned, taken (by its provider) or failed."""
 
+    def changes(self) -> tuple[tuple[float, str, dict[str, object]], ...]:
+        """When it is rented and released, as a journal tells it."""
+        more = {"node": self.node, "why": self.why}
+        return (self.end, "released", more), (self.begin, "rented", {"node": self.node})
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
@@ -238,13 +244,16 @@ class _Clock:
 
     def play(self) -> bool:
         """Attempts until all steps are done and saved; False where it takes too long."""
-        at, step, why = 0.0, 0, None
+        at, step, why, fruitless = 0.0, 0, None, 0
         while True:
+            saved = len(self.saved)
             number = len(self.attempts) + 1
             attempt = Attempt(number=number, begin=at, first_step=step, why=why)
             self.attempts.append(attempt)
             self._run_attempt(attempt)
-            if attempt.event is None or attempt.end > self.work.limit_seconds:
+            fruitless = fruitless + 1 if len(self.saved) == saved else 0
+            hopeless = attempt.end > self.work.limit_seconds or fruitless >= _MOST_FRUITLESS
+            if attempt.event is None or hopeless:
                 break
             at, why = attempt.end, attempt.message
             step = self.saved[-1][1] if self.saved else 0

@@ -7,6 +7,7 @@ import copy
 import hashlib
 import importlib
 import os
+import shlex
 import time
 import traceback
 from collections.abc import Generator
@@ -73,11 +74,13 @@ class Feeding:
                     self._log(f"failed: {error!r}\n{traceback.format_exc()}")
                     failures += 1
                     if failures >= len(_RETRY_SECONDS) and not (follow and self._lives()):
+                        again = ["workbench", "track", str(self._paths.directory)]
+                        again += ["--to", self._name, "--folder", str(self.folder)]
                         raise WorkbenchError(
                             f"The tracker {self._name} failed {failures} times, the latest with "
                             f"{error!r}. The run itself is untouched. See "
                             f"{log_path(self._paths, self._name)}; to try again: "
-                            f"workbench track {self._paths.directory.name} --to {self._name}"
+                            f"{shlex.join(again)}"
                         ) from error
                     time.sleep(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS)) - 1])
 

@@ -29,7 +29,7 @@ class Point:
     key: str
     """Names the point permanently: the same point fed twice is known by it."""
     values: dict[str, float]
-    """Number by name; names have only letters, digits and ``_ - . /``."""
+    """Number by name; names have only letters and digits of any script and ``_ - . /``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +94,10 @@ def about(run: RunRecord, directory_name: str) -> About:
 def clean_name(name: str) -> str:
     """A metric's name as every tracker takes it.
 
-    >>> clean_name("eval loss (%)"), clean_name("/a//b/")
-    ('eval_loss_', 'a/b')
+    >>> clean_name("eval loss (%)"), clean_name("/a//b/"), clean_name("损失")
+    ('eval_loss_', 'a/b', '损失')
     """
-    allowed = re.sub(r"[^A-Za-z0-9_./-]+", "_", name)[:200]
+    allowed = re.sub(r"[^\w./-]+", "_", name)[:200]
     return re.sub(r"/+", "/", allowed).strip("/") or "value"
 
 
