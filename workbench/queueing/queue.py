@@ -29,7 +29,7 @@ from workbench.store.run_record import RunRecord
 from workbench.store.runs import Store
 from workbench.store.typed import typed
 
-_DROPPED = "It was taken out of the queue before it started. To start it now: workbench rerun {run}"
+_DROPPED = "It was taken out of the queue before it started. To start it now: {command}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,9 @@ class Queue:
         """
         name = self._waiting(run).run
         handle = Run(self._store.find(name))
-        if not take_out(self._store.find(name), _DROPPED.format(run=name)):
+        if not take_out(
+            self._store.find(name), _DROPPED.format(command=self._typed("rerun", name))
+        ):
             raise UsageError(
                 f"{name} has just been started. To end it: {self._typed('stop', name)}"
             )

@@ -93,7 +93,8 @@ def ask(
             "launch it with --profile."
         )
     if not status.live:
-        hint = f"Show its existing profile: workbench profile {run.id} --show. "
+        show = typed_of(run.directory, "profile", "--show")
+        hint = f"Show its existing profile: {show}. "
         raise UsageError(
             f"{run.id} has ended: only future steps can be traced. "
             f"{hint if profiles(paths) else ''}Start it again under the profiler: workbench "

@@ -25,6 +25,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
 from workbench.store.run_record import RunRecord
 from workbench.store.runs import Store
+from workbench.store.typed import typed
 
 _MOST_NAMED = 6
 
@@ -69,7 +70,7 @@ def placed(request: Request) -> Request:
         raise _no_answer("this run")
     names = request.options.devices
     if names:
-        _refuse_held(names, devices)
+        _refuse_held(names, devices, request.store.root)
         return request
     seen = [gpu.device_name for gpu in request.cluster.gpus]
     count = gpus_of(request.processes_here, request.script, len(seen))
@@ -78,7 +79,7 @@ def placed(request: Request) -> Request:
         return request
     free = [name for name in seen if name not in held_names]
     if len(free) < count:
-        _refuse_held(seen[:count], devices)
+        _refuse_held(seen[:count], devices, request.store.root)
     return on_devices(request, free[:count])
 
 
@@ -167,7 +168,7 @@ def check_free(paths: RunPaths, run: RunRecord) -> None:
             f"{run.run} had device {', '.join(gone)}, and this host has {there or 'none'}. Name "
             "others: --devices D,D"
         )
-    _refuse_held(names, devices)
+    _refuse_held(names, devices, paths.directory.parent)
 
 
 def _no_answer(subject: str) -> HostError:
@@ -238,7 +239,7 @@ def _narrowed(host: Cluster, names: Sequence[str], slots: int, *, cuda: bool) ->
     return replace(host, cpu_cores=cores, usd_per_hour=price)
 
 
-def _refuse_held(names: Sequence[str], devices: Sequence[Device]) -> None:
+def _refuse_held(names: Sequence[str], devices: Sequence[Device], store: Path) -> None:
     by_name = {device.name: device for device in devices}
     held_devices = [by_name[name] for name in names if name in by_name and by_name[name].runs]
     if not held_devices:
@@ -249,7 +250,7 @@ def _refuse_held(names: Sequence[str], devices: Sequence[Device]) -> None:
         for device in held_devices
     )
     first = held_devices[0].runs[0]
-    wait = f"wait for it (workbench attach {first.run}), " if first.run else "wait for it, "
+    wait = f"wait for it ({typed(store, 'attach', first.run)}), " if first.run else "wait for it, "
     count = len(names)
     other = f"use free ones (--devices {','.join(free[:count])}), " if len(free) >= count else ""
     raise UsageError(

@@ -352,7 +352,7 @@ def request_in_another_layout(going_on: Continuation) -> tuple[Request, ResumeSp
     if start.at is not None:
         assert isinstance(before.strategy, Strategy)
         assert isinstance(options.strategy, Strategy)
-        refuse_other_form(start.at, before.strategy, options.strategy, run.run)
+        refuse_other_form(start.at, before.strategy, options.strategy, paths.directory)
     resumed = resume_spec(own, run, start.at, start.why, in_arguments=start.in_arguments)
     variables = {**options.environment, **resumed.get("environment", {})}
     request = build_request(

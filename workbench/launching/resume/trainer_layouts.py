@@ -13,19 +13,20 @@ from workbench.describe import Strategy
 from workbench.describe.supported import backend
 from workbench.errors import UsageError
 from workbench.recover.checkpoints import Checkpoint
+from workbench.store.typed import typed_of
 
 _FORMS = {"fsdp": "pytorch_model_fsdp", "deepspeed": "global_step"}
 """Who spreads the work, and how the name of what Trainer then saves begins."""
 
 
-def refuse_other_form(saved: Checkpoint, before: Strategy, now: Strategy, run: str) -> None:
+def refuse_other_form(saved: Checkpoint, before: Strategy, now: Strategy, run: Path) -> None:
     """Refuse to load in layout `now` what Trainer saved in layout `before`, where it cannot.
 
     Args:
         saved: The checkpoint; one of another form than `before` saves is not judged.
         before: What it was saved under.
         now: What it would be loaded under.
-        run: The run's id, for what to type.
+        run: Its directory, for what to type.
 
     Raises:
         UsageError: Trainer would fail at start.
@@ -37,7 +38,8 @@ def refuse_other_form(saved: Checkpoint, before: Strategy, now: Strategy, run: s
         return
     weights = shlex.quote(str(saved.path))
     if form[0] in _FORMS:
-        weights = f"the folder that `workbench export-model {run} --checkpoint {saved.name}` writes"
+        export = typed_of(run, "export-model", "--checkpoint", saved.name)
+        weights = f"the folder that `{export}` writes"
     raise UsageError(
         f"{saved.name} was saved by transformers' Trainer under {_said(before)}, and Trainer does "
         f"not load that under {_said(now)}. Resume {_where(form)}, or launch a new run with "

@@ -40,6 +40,7 @@ from workbench.store.queue_files import QueueEntry, QueueFiles
 from workbench.store.record import read_record, read_run
 from workbench.store.run_record import SweepDoc
 from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc
+from workbench.store.typed import typed_of
 
 _DISPATCHER = "workbench.queueing.dispatcher"
 
@@ -134,7 +135,8 @@ def start_queued(paths: RunPaths, devices: Sequence[str]) -> None:
     check_accepted(paths, run)
     for kind, path in (("script", run.script), ("folder", run.working_directory)):
         if not Path(path).exists():
-            raise UsageError(f"Its {kind} {path} is gone. Put it back, then: {_again(run.run)}")
+            again = typed_of(paths.directory, "rerun")
+            raise UsageError(f"Its {kind} {path} is gone. Put it back, then: {again}")
     run, shell = assigned(run, devices), _shell(paths)
     run = replace(run, warnings=[*run.warnings, *filter(None, [shell.note])])
     spec = recorded_spec(run)
@@ -151,10 +153,6 @@ def _shell(paths: RunPaths) -> Shell:
     name, queue = paths.directory.name, QueueFiles(paths.directory.parent)
     entries = [entry for entry in queue.starting() if entry.run == name]
     return shell_of(entries[0]) if entries else Shell(variables=dict(os.environ))
-
-
-def _again(run: str) -> str:
-    return f"workbench rerun {run}"
 
 
 def has_begun(paths: RunPaths) -> bool:
