@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import csv
+import io
 import json
 import multiprocessing
 import os
 import pickle
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import zipfile
@@ -34,6 +36,14 @@ def taken_port() -> None:
         first.bind(("127.0.0.1", 0))
         first.listen()
         second.bind(first.getsockname())
+
+
+def asking() -> None:
+    before, sys.stdin = sys.stdin, io.StringIO()
+    try:
+        input()
+    finally:
+        sys.stdin = before
 
 
 def full_disk() -> None:
@@ -174,6 +184,7 @@ REAL: dict[str, list[Callable[[], object]]] = {
         lambda: torch.load("/etc/passwd/model.pt"),
         lambda: Path("/etc").read_text(),
     ],
+    "asks-for-input": [asking],
     "damaged-file": [
         torn_checkpoint,
         lfs_pointer,

@@ -309,6 +309,15 @@ def test_entries_that_hold_the_same_in_each_run_are_no_random_numbers(
     assert [one.kind for one in found] == expected
 
 
+def test_an_optimizer_that_makes_no_step_is_a_note() -> None:
+    one = replace(rank(0, samples=(1, 2)), optimized=("w",))
+    assert [(v.kind, v.severity) for v in judge(trace(one), None)] == [
+        ("not-in-optimizer", "warning")
+    ]
+    found = judge(trace(replace(one, waiting=("v",))), None)
+    assert [(v.kind, v.what, v.severity) for v in found] == [("optimizer-rests", "v", "note")]
+
+
 @pytest.mark.parametrize("ranks", [(1,), (0, 2), (1, 2, 4)])
 def test_ranks_that_cannot_be_compared_are_refused(ranks: tuple[int, ...]) -> None:
     with pytest.raises(UsageError, match="--ranks"):

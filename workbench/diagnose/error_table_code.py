@@ -109,6 +109,13 @@ TRAINING = (
 )
 FILES = (
     known_error(
+        "asks-for-input",
+        r"EOF when reading a line",
+        "The script asks for input, and a run has no terminal: give the answer as an argument of "
+        "the script, or leave the question out where sys.stdin.isatty() is False.",
+        0.95,
+    ),
+    known_error(
         "damaged-file",
         r"invalid load key|PytorchStreamReader failed|SafetensorError|[Hh]eader ?[Tt]oo ?[Ll]arge|"
         r"[Ii]nvalid ?[Hh]eader|failed finding central directory|BadZipFile|not a ZIP archive|"

@@ -175,6 +175,26 @@ def wrong_optimizer(trace: Trace) -> Iterator[Verdict]:
     )
 
 
+def optimizer_rests(trace: Trace) -> Iterator[Verdict]:
+    """An optimizer makes no step, although its parameters get gradients."""
+    rank = trace.ranks[0]
+    gradients = rank.steps[0].gradients if rank.steps else {}
+    names = [name for name in rank.waiting if name not in rank.optimized and gradients.get(name)]
+    if names:
+        yield Verdict(
+            kind="optimizer-rests",
+            part="update",
+            what=names[0],
+            evidence=f"{len(names)} parameters get a gradient, and the optimizer that holds them "
+            f"made no step: {_few(names)}.",
+            bound=f"Each optimizer steps within {len(rank.steps)} steps, unless it is meant to "
+            "step less often.",
+            cause="The script does not call its step(), or calls it every so many steps.",
+            next="Verify with more --steps, or call the optimizer's step().",
+            severity="note",
+        )
+
+
 def no_update(trace: Trace) -> Iterator[Verdict]:
     """A parameter has a gradient and a learning rate, and stays as it was."""
     for rank in trace.ranks:
@@ -306,5 +326,5 @@ def _few(names: Sequence[str]) -> str:
 
 RULES = (
     *(wrong_mode, eval_dropout, autocast_ignored, frozen_output, freeze_not_applied, not_zeroed),
-    *(wrong_optimizer, no_update, frozen_changes, loss_not_divided),
+    *(wrong_optimizer, optimizer_rests, no_update, frozen_changes, loss_not_divided),
 )
