@@ -172,7 +172,7 @@ def test_a_tie_that_was_copied_is_named_and_a_deep_copy_of_a_layer_is_not() -> N
 
 def loader(**values: Any) -> dict[str, Any]:
     known = {"trains": True, "dispatched": False, "distributed": False, "length": 100}
-    more = {"batches": 5, "batch_size": 10, "drop_last": False, "shuffle": True}
+    more = {"batches": 5, "batch_size": 10, "drop_last": False, "shuffle": True, "workers": 0}
     return {**known, **more, "sampler": "RandomSampler", "replicas": None, **values}
 
 
@@ -307,6 +307,26 @@ def test_entries_that_hold_the_same_in_each_run_are_no_random_numbers(
 
     found = judge(trace(reads(21)), trace(reads(single)))
     assert [one.kind for one in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ((1, 1, 2, 2, 3, 3), ["read-by-each-worker"]),
+        ((1, 1, 2), []),  # one round tells nothing
+        ((1, 2, 3, 4), []),
+        ((1, 1, 1, 1), []),  # a stream that gives the same again and again
+    ],
+)
+def test_a_stream_that_each_worker_reads_is_named(
+    marks: tuple[int, ...], expected: list[str]
+) -> None:
+    fetches = tuple(
+        {"loader": 0, "pass": 1, "indices": None, "hash": mark, "firsts": [2], "varied": True}
+        for mark in marks
+    )
+    feed = loader(distributed=None, length=None, workers=2)
+    assert kinds(replace(rank(0, samples=(1, 2)), fetches=fetches, loaders=(feed,))) == expected
 
 
 def test_an_optimizer_that_makes_no_step_is_a_note() -> None:

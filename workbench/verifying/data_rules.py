@@ -195,6 +195,37 @@ def _made_alike(
     )
 
 
+def read_by_each_worker(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
+    """Each worker of a loader reads the whole stream, so that each batch comes once from each."""
+    for rank in trace.ranks:
+        for number, feed in enumerate(rank.loaders):
+            workers = feed["workers"] or 0
+            marks = [
+                fetch["hash"]
+                for fetch in rank.fetches
+                if fetch["loader"] == number and fetch["pass"] == 1 and fetch["indices"] is None
+            ]
+            rounds = [marks[n : n + workers] for n in range(0, len(marks), max(1, workers))]
+            whole = [marks for marks in rounds if len(marks) == workers > 1]
+            alike = all(len(set(marks)) == 1 and marks[0] is not None for marks in whole)
+            if len(whole) < 2 or not alike or len({marks[0] for marks in whole}) < len(whole):
+                continue
+            yield Verdict(
+                kind="read-by-each-worker",
+                part="data",
+                rank=rank.rank,
+                what="the batches of a stream",
+                evidence=f"Of the first {len(whole) * workers} batches each comes {workers} times: "
+                f"once from each of {workers} workers.",
+                bound="Each sample of a stream is read by one worker.",
+                cause="The IterableDataset does not split its samples between the workers of a "
+                f"loader, and each of them reads all: an epoch has {workers} times as many.",
+                next="In __iter__ take every n-th sample by torch.utils.data.get_worker_info() (id "
+                "and num_workers), besides the rank's.",
+            )
+            return
+
+
 def uneven_batch(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
     """A tensor of a batch has one row where the others have one for each sample."""
     for rank in trace.ranks:
@@ -343,4 +374,4 @@ def _dropped(feeds: Sequence[Mapping[str, Any]]) -> _Mistake | None:
 
 SPLIT_RULES = (same_data, left_out)
 """Of ranks that should read different data."""
-RULES = (same_order, same_content, uneven_batch, unequal_tokens)
+RULES = (same_order, same_content, read_by_each_worker, uneven_batch, unequal_tokens)

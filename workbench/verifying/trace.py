@@ -119,6 +119,8 @@ class Step:
     """Most calls of one scheduler since the step before."""
     carried: bool = False
     """Whether the gradients of the step before were still there at the first backward pass."""
+    older: tuple[str, ...] = ()
+    """Parameters that had a gradient when the first backward pass began: of steps before."""
     noise: bool = False
     """Whether random numbers were drawn between a forward and its backward pass."""
     unsynced: int = 0

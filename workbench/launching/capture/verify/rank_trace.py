@@ -97,7 +97,9 @@ class RankTrace:
         step = self._step
         if "weights" not in self._facts and self._optimizers:  # a closure that its optimizer calls
             self._look_at_first()
-        self._forget_zeroed()
+        zeroed = self._forget_zeroed()
+        if not step["losses"]:
+            step["older"] = [name for name in self._models.named() if name not in zeroed]
         if not step["losses"] and self._done:
             self._stale, self._with_gradient = self._carried()
             step["moved"] = self._moved()
@@ -112,22 +114,23 @@ class RankTrace:
         for root in self._models.outermost():
             step["unsynced"] += getattr(root, "require_backward_grad_sync", True) is False
 
-    def _forget_zeroed(self) -> None:
+    def _forget_zeroed(self) -> set[str]:
         """Gradients that the script has set to zero are no part of those to come (a GAN's)."""
         named, roots = self._models.named(), self._models.outermost()
-        zeroed = [
+        zeroed = {
             name
             for name, value in named.items()
             if value.grad is None or not _local(value.grad).any()
-        ]
+        }
         self._stale.difference_update(zeroed)
         if any(type(module).__name__ in _KEEP_OWN for root in roots for module in root.modules()):
-            return
+            return zeroed
         for name in zeroed:
             self._models.local.pop(name, None)
         shards = any(hasattr(value, "placements") for value in named.values())
         if len(zeroed) == len(named) and not shards:
             self._drop_passes()
+        return zeroed
 
     def _drop_passes(self) -> None:
         """No gradient is left of passes that nothing has applied: a scaler has skipped the step."""
