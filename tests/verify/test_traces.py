@@ -67,11 +67,13 @@ for inputs, targets in data:
     optimizer.step()
 """
 SCALER = """
-scaler = torch.amp.GradScaler("cpu", init_scale=2.0**140)
+scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 for inputs, targets in data:
     optimizer.zero_grad()
-    scaler.scale(loss(model(inputs), targets)).backward()
+    with torch.autocast("cpu", dtype=torch.float16):
+        error = loss(model(inputs), targets)
+    scaler.scale(error).backward()
     scaler.step(optimizer)
     scaler.update()
 """
