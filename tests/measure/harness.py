@@ -81,7 +81,7 @@ def probe(
     *,
     warm: bool = False,
 ) -> Any:
-    """The record that the hook's probe leaves of a script, run without a launcher."""
+    """The record that the hook's probe leaves of a script or ``-m module``, without a launcher."""
     for part in ("logs", "metrics", "control"):
         (folder / part).mkdir(parents=True)
     asked = {"seconds": seconds, "quiet": QUIET_SHARE, "batch": batch}
@@ -90,7 +90,9 @@ def probe(
         "WORKBENCH_RUN_DIR": str(folder),
         "WORKBENCH_MEASURE": json.dumps(asked),
     }
-    _run([str(SCRIPTS / script), *arguments], folder, [environment() | own], warm=warm)
+    module = str(script).startswith("-m ")
+    words = str(script).split() if module else [str(SCRIPTS / script)]
+    _run([*words, *arguments], folder, [environment() | own], warm=warm)
     return json.loads((folder / "measured" / "rank-0.json").read_text())
 
 

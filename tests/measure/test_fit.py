@@ -392,6 +392,12 @@ def test_an_incomplete_batch_counts_with_its_own_samples() -> None:
     assert samples_of(record(4, loader_batch=16, short_batch=8), 16) == 8
 
 
+def test_a_batch_that_the_script_cuts_into_micro_batches_counts_with_its_pieces() -> None:
+    phases = [["forward", 2], ["backward", 9]] * 2 + [["step", 2]]
+    assert samples_of(record(8, loader_batch=16, phases=phases, calls=[2])) == 8
+    assert samples_of(record(16, loader_batch=16, phases=phases, calls=[2])) == 16
+
+
 @pytest.mark.parametrize(
     ("text", "arguments", "compiles"),
     [

@@ -146,6 +146,21 @@ def test_several_networks_are_recorded_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_files_that_a_module_imports_are_known(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "network.py").write_text("import torch\nmodel = torch.nn.Linear(8, 8)\n")
+    (package / "train.py").write_text(
+        "import torch\nfrom .network import model\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "while True:\n    model(torch.ones(4, 8)).mean().backward()\n    optimizer.step()\n"
+    )
+    record = probe("-m package.train", (), tmp_path, warm=True)
+    assert set(record["files"]) == {"__init__.py", "network.py"}
+
+
+@pytest.mark.slow
 @pytest.mark.full
 def test_a_script_that_always_makes_a_group_gets_one_of_its_own(tmp_path: Path) -> None:
     measured = measure(ALWAYS_DDP, cpu=True, store=tmp_path).workload.model.measured

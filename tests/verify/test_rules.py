@@ -172,7 +172,7 @@ def test_a_tie_that_was_copied_is_named_and_a_deep_copy_of_a_layer_is_not() -> N
 
 def loader(**values: Any) -> dict[str, Any]:
     known = {"trains": True, "dispatched": False, "distributed": False, "length": 100}
-    more = {"batches": 5, "batch_size": 10, "drop_last": False, "shuffle": True}
+    more = {"batches": 5, "batch_size": 10, "drop_last": False, "shuffle": True, "workers": 0}
     return {**known, **more, "sampler": "RandomSampler", "replicas": None, **values}
 
 
@@ -252,18 +252,90 @@ def test_losses_are_compared_up_to_the_first_step_at_another_rate() -> None:
     assert (comparison.steps, verdicts) == (1, [])
 
 
-def test_an_average_that_follows_the_weights_is_no_frozen_parameter_that_changes() -> None:
-    begin = {"w": sketch(1, 1.0, 2.0, 3.0, 4.0), "slow": sketch(2, 1.0, 2.0, 3.0, 5.0)}
-    trained = sketch(3, 2.0, 2.0, 3.0, 4.0)
+def test_a_frozen_parameter_changes_only_where_an_optimizer_moves_it() -> None:
+    begin, after = {"w": sketch(1), "slow": sketch(2)}, {"w": sketch(3), "slow": sketch(4)}
 
-    def moved(*projections: float) -> list[str]:
-        after = {"w": trained, "slow": sketch(4, *projections)}
-        one = changed(rank(0, samples=(1, 2)), weights=after, gradients={"w": sketch(7)})
-        one = replace(one, weights=begin, trainable=("w",), optimized=("w",), order=("w",))
-        return kinds(one)
+    def moved(gradient: Sketch | None, *applied: str) -> list[str]:
+        gradients = {"w": sketch(7), "slow": gradient}
+        one = changed(rank(0, samples=(1, 2)), weights=after, gradients=gradients, applied=applied)
+        return kinds(replace(one, weights=begin, trainable=("w",), optimized=("w",), order=("w",)))
 
-    assert moved(1.1, 2.0, 3.0, 4.9) == []
-    assert moved(0.9, 1.8, 2.7, 4.5) == ["frozen-changes"]
+    assert moved(None, "w", "slow") == []  # a moving average
+    assert moved(sketch(0), "w") == []
+    assert moved(sketch(0), "w", "slow") == ["frozen-changes"]
+
+
+@pytest.mark.parametrize(
+    ("feed", "expected"),
+    [
+        ({"batches": 10}, ["same-data"]),
+        ({"batches": 5}, []),  # its sampler takes a part
+        ({"batches": 5, "batch_size": None}, []),
+        ({"batches": 10, "batch_size": None}, ["same-data"]),
+        ({"batches": None}, []),
+    ],
+)
+def test_a_sampler_whose_epoch_is_shorter_on_several_ranks_splits_the_data(
+    feed: dict[str, Any], expected: list[str]
+) -> None:
+    ranks = [
+        replace(rank(number, samples=(2 * number, 2 * number + 1)), loaders=(loader(**feed),))
+        for number in range(2)
+    ]
+    single = loader(**(feed | {"batches": 10 if feed.get("batch_size", 1) is None else 5}))
+    if single["batch_size"] is not None:
+        single["batch_size"] *= 2
+    alone = trace(replace(rank(0, samples=(0, 1, 2, 3)), loaders=(single,)))
+    assert [one.kind for one in judge(trace(*ranks), alone)] == expected
+
+
+@pytest.mark.parametrize(("single", "expected"), [(21, []), (22, ["same-random-data"])])
+def test_entries_that_hold_the_same_in_each_run_are_no_random_numbers(
+    single: int, expected: list[str]
+) -> None:
+    fetches = tuple(
+        {"loader": 0, "pass": 1, "indices": [n], "hash": 5, "firsts": [1], "varied": True}
+        for n in (1, 9)
+    )
+
+    def reads(mark: int) -> RankTrace:
+        batch = Batch(samples=(mark,), indices=(1,), shapes=((1, 8),), drawn=True)
+        feed = loader(trains=False, workers=2)
+        return replace(
+            changed(rank(0, samples=()), batches=(batch,)), fetches=fetches, loaders=(feed,)
+        )
+
+    found = judge(trace(reads(21)), trace(reads(single)))
+    assert [one.kind for one in found] == expected
+
+
+@pytest.mark.parametrize(
+    ("marks", "expected"),
+    [
+        ((1, 1, 2, 2, 3, 3), ["read-by-each-worker"]),
+        ((1, 1, 2), []),  # one round tells nothing
+        ((1, 2, 3, 4), []),
+        ((1, 1, 1, 1), []),  # a stream that gives the same again and again
+    ],
+)
+def test_a_stream_that_each_worker_reads_is_named(
+    marks: tuple[int, ...], expected: list[str]
+) -> None:
+    fetches = tuple(
+        {"loader": 0, "pass": 1, "indices": None, "hash": mark, "firsts": [2], "varied": True}
+        for mark in marks
+    )
+    feed = loader(distributed=None, length=None, workers=2)
+    assert kinds(replace(rank(0, samples=(1, 2)), fetches=fetches, loaders=(feed,))) == expected
+
+
+def test_an_optimizer_that_makes_no_step_is_a_note() -> None:
+    one = replace(rank(0, samples=(1, 2)), optimized=("w",))
+    assert [(v.kind, v.severity) for v in judge(trace(one), None)] == [
+        ("not-in-optimizer", "warning")
+    ]
+    found = judge(trace(replace(one, waiting=("v",))), None)
+    assert [(v.kind, v.what, v.severity) for v in found] == [("optimizer-rests", "v", "note")]
 
 
 @pytest.mark.parametrize("ranks", [(1,), (0, 2), (1, 2, 4)])

@@ -122,10 +122,9 @@ def explain(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
 
 def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> Failed:
     if exit_code is not None and exit_code < 0:
-        name = signal_name(-exit_code)
-        cause = f"The launcher was killed by {name}; its remaining ranks were ended"
-        evidence = f"launcher exit code {exit_code}"
-        return Failed(cause=cause, evidence=evidence, kind="launcher-killed")
+        by, told = signal_name(-exit_code), f"launcher exit code {exit_code}"
+        cause = f"The launcher was killed by {by}; its remaining ranks were ended"
+        return Failed(cause=cause, evidence=told, kind="launcher-killed")
     rank, error = first_exception(ends)
     root = root_cause(paths)
     only = _only_rank(paths, steps) if rank is None and len(ends) == 1 and root is None else None
@@ -133,10 +132,10 @@ def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
         return only
     echo = error is not None and (_SECONDARY.search(error) or _OF_CHILDREN.match(error))
     if root is not None and (rank is None or echo):
-        code, end = root[1], ends.get(root[0])
+        (ended, code), end = root, ends.get(root[0])
         silent = end is None or end.ok  # os._exit(3), raise SystemExit(3)
         if rank is None or silent or code < 0 or _OF_CHILDREN.match(error or ""):
-            return _ended_silently(paths, root[0], code, steps)
+            return _ended_silently(paths, ended, code, steps)
     if rank is not None and error is not None:
         failed = _raised(paths, rank, error, ends[rank] or RankEnd(), steps)
         return _blame_who_left(ends, failed) if _SECONDARY.search(error) else failed

@@ -150,13 +150,17 @@ def _each_accumulation(records: Sequence[Record]) -> list[int]:
 def samples_of(record: Record, batch_size: int | None = None) -> int:
     """Samples of a micro-batch.
 
-    The loader's, fewer in the incomplete batch at a dataset's end. Without a loader the batch size
-    that the script was asked for, where a module's inputs have a dimension of that size (it need
-    not be the first); else their first dimension.
+    The loader's, fewer in the incomplete batch at a dataset's end, and a share of them where the
+    script takes its micro-batches out of one batch. Without a loader the batch size that the script
+    was asked for, where a module's inputs have a dimension of that size (it need not be the first);
+    else their first dimension.
     """
-    if record.get("loader_batch"):
-        return int(record.get("short_batch") or record["loader_batch"])
     shapes: list[list[int]] = [shape for leaves in record["inputs"] for shape, _ in leaves if shape]
+    if record.get("loader_batch"):
+        samples = int(record.get("short_batch") or record["loader_batch"])
+        share, rest = divmod(samples, accumulation(record))
+        sliced = not rest and not any(samples in shape for shape in shapes)
+        return share if sliced and any(shape[0] == share for shape in shapes) else samples
     if batch_size is not None and any(batch_size in shape for shape in shapes):
         return batch_size
     return shapes[0][0] if shapes else 1

@@ -164,12 +164,9 @@ class Queue:
         """
         name = self._waiting(run).run
         handle = Run(self._store.find(name))
-        if not take_out(
-            self._store.find(name), _DROPPED.format(command=self._typed("rerun", name))
-        ):
-            raise UsageError(
-                f"{name} has just been started. To end it: {self._typed('stop', name)}"
-            )
+        again, stop = self._typed("rerun", name), self._typed("stop", name)
+        if not take_out(self._store.find(name), _DROPPED.format(command=again)):
+            raise UsageError(f"{name} has just been started. To end it: {stop}")
         with self._files.locked():
             serve(self._files)
         return handle

@@ -70,7 +70,7 @@ def _same(trace: Trace, step: int, ranks: tuple[int, int], shared: set[int], see
 
 
 def _whole_data(trace: Trace, reference: Trace | None) -> Verdict | None:
-    """A plain sampler over as many entries as one rank has: each rank reads all of them."""
+    """A plain sampler that has each rank read as many samples in an epoch as one: all of them."""
     feed = trace.ranks[0].feed
     single_feed = reference.ranks[0].feed if reference is not None and reference.ranks else None
     if (
@@ -84,6 +84,9 @@ def _whole_data(trace: Trace, reference: Trace | None) -> Verdict | None:
     lengths = {None if rank_feed is None else rank_feed["length"] for rank_feed in feeds}
     if not feed["length"] or lengths != {single_feed["length"]}:
         return None  # a rank with fewer entries has a part of its own
+    epoch, single_epoch = _epoch(feed), _epoch(single_feed)
+    if epoch is None or single_epoch is None or 2 * epoch <= (1 + 1 / len(feeds)) * single_epoch:
+        return None  # so has one whose sampler takes its part
     return Verdict(
         kind="same-data",
         part="data",
@@ -95,6 +98,12 @@ def _whole_data(trace: Trace, reference: Trace | None) -> Verdict | None:
         f"is read up to {len(trace.ranks)} times in it.",
         next="Use DistributedSampler(dataset), or accelerator.prepare(loader).",
     )
+
+
+def _epoch(feed: Mapping[str, Any]) -> int | None:
+    """Samples that a loader reads in a pass; of a batch sampler without a size, its batches."""
+    batches = feed.get("batches")
+    return None if batches is None else batches * (feed["batch_size"] or 1)
 
 
 def same_order(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
@@ -134,8 +143,10 @@ def _step_of(rank: RankTrace, loader: int) -> int:
     return first // each
 
 
-def same_content(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
+def same_content(trace: Trace, reference: Trace | None) -> Iterator[Verdict]:
     """Batches of different entries that hold the same: their random numbers are the same."""
+    if reference is not None and _is_fixed(trace, reference):
+        return  # the data set has them several times
     seen: dict[int, tuple[int, Sequence[int]]] = {}
     for rank in trace.ranks:
         for fetch in rank.fetches:
@@ -146,6 +157,23 @@ def same_content(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
             if not set(before[1]) & set(indices):
                 yield _made_alike(rank, fetch, before)
                 return
+
+
+def _is_fixed(trace: Trace, reference: Trace) -> bool:
+    """Whether each entry that both runs read holds the same in both: none is drawn at random."""
+    contents, others = _contents(trace), _contents(reference)
+    shared = contents.keys() & others.keys()
+    return bool(shared) and all(contents[entry] == others[entry] for entry in shared)
+
+
+def _contents(trace: Trace) -> dict[int, set[int]]:
+    """What each entry of the data set held when the model was given it."""
+    contents: dict[int, set[int]] = {}
+    for batch in (batch for rank in trace.ranks for step in rank.steps for batch in step.batches):
+        if batch.drawn and len(batch.indices or ()) == len(batch.samples):
+            for entry, mark in zip(batch.indices or (), batch.samples, strict=True):
+                contents.setdefault(entry, set()).add(mark)
+    return contents
 
 
 def _made_alike(
@@ -165,6 +193,37 @@ def _made_alike(
         next="Draw from torch's generator, which is seeded by worker, or seed NumPy and random in "
         "worker_init_fn from torch.initial_seed() and the rank.",
     )
+
+
+def read_by_each_worker(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
+    """Each worker of a loader reads the whole stream, so that each batch comes once from each."""
+    for rank in trace.ranks:
+        for number, feed in enumerate(rank.loaders):
+            workers = feed["workers"] or 0
+            marks = [
+                fetch["hash"]
+                for fetch in rank.fetches
+                if fetch["loader"] == number and fetch["pass"] == 1 and fetch["indices"] is None
+            ]
+            rounds = [marks[n : n + workers] for n in range(0, len(marks), max(1, workers))]
+            whole = [marks for marks in rounds if len(marks) == workers > 1]
+            alike = all(len(set(marks)) == 1 and marks[0] is not None for marks in whole)
+            if len(whole) < 2 or not alike or len({marks[0] for marks in whole}) < len(whole):
+                continue
+            yield Verdict(
+                kind="read-by-each-worker",
+                part="data",
+                rank=rank.rank,
+                what="the batches of a stream",
+                evidence=f"Of the first {len(whole) * workers} batches each comes {workers} times: "
+                f"once from each of {workers} workers.",
+                bound="Each sample of a stream is read by one worker.",
+                cause="The IterableDataset does not split its samples between the workers of a "
+                f"loader, and each of them reads all: an epoch has {workers} times as many.",
+                next="In __iter__ take every n-th sample by torch.utils.data.get_worker_info() (id "
+                "and num_workers), besides the rank's.",
+            )
+            return
 
 
 def uneven_batch(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
@@ -315,4 +374,4 @@ def _dropped(feeds: Sequence[Mapping[str, Any]]) -> _Mistake | None:
 
 SPLIT_RULES = (same_data, left_out)
 """Of ranks that should read different data."""
-RULES = (same_order, same_content, uneven_batch, unequal_tokens)
+RULES = (same_order, same_content, read_by_each_worker, uneven_batch, unequal_tokens)

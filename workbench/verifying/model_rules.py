@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from workbench.verifying.trace import RankTrace, Sketch, Step, Trace, root_mean_square
+from workbench.verifying.trace import RankTrace, Step, Trace
 from workbench.verifying.verdict import Verdict
 
 _ADAPTERS = ("lora", "adapter", "prompt", "ia3", "prefix")
@@ -78,7 +78,7 @@ def autocast_ignored(trace: Trace) -> Iterator[Verdict]:
 
 
 def frozen_output(trace: Trace) -> Iterator[Verdict]:
-    """The last layer is frozen while layers before it are trained."""
+    """The layer that runs last is frozen while layers before it are trained."""
     rank = trace.ranks[0]
     trained = set(rank.trainable)
     last = rank.order[-1] if rank.order else None
@@ -147,10 +147,11 @@ def wrong_optimizer(trace: Trace) -> Iterator[Verdict]:
     if not rank.steps or "DeepSpeedEngine" in rank.wrappers:
         return
     optimized, first = set(rank.optimized), rank.steps[0].gradients
+    held = optimized | set(rank.waiting)  # one may step less often than this was watched
     missed = [
         name
         for name in rank.trainable
-        if name not in optimized and (sketch := first.get(name)) and sketch.size
+        if name not in held and (sketch := first.get(name)) and sketch.size
     ]
     if not missed or (
         rank.outside and not optimized and "FullyShardedDataParallel" in rank.wrappers
@@ -174,6 +175,26 @@ def wrong_optimizer(trace: Trace) -> Iterator[Verdict]:
     )
 
 
+def optimizer_rests(trace: Trace) -> Iterator[Verdict]:
+    """An optimizer makes no step, although its parameters get gradients."""
+    rank = trace.ranks[0]
+    gradients = rank.steps[0].gradients if rank.steps else {}
+    names = [name for name in rank.waiting if name not in rank.optimized and gradients.get(name)]
+    if names:
+        yield Verdict(
+            kind="optimizer-rests",
+            part="update",
+            what=names[0],
+            evidence=f"{len(names)} parameters get a gradient, and the optimizer that holds them "
+            f"made no step: {_few(names)}.",
+            bound=f"Each optimizer steps within {len(rank.steps)} steps, unless it is meant to "
+            "step less often.",
+            cause="The script does not call its step(), or calls it every so many steps.",
+            next="Verify with more --steps, or call the optimizer's step().",
+            severity="note",
+        )
+
+
 def no_update(trace: Trace) -> Iterator[Verdict]:
     """A parameter has a gradient and a learning rate, and stays as it was."""
     for rank in trace.ranks:
@@ -182,7 +203,8 @@ def no_update(trace: Trace) -> Iterator[Verdict]:
             for step in rank.steps:
                 after, gradient = step.weights.get(name), step.gradients.get(name)
                 still = before is not None and after is not None and before.hash == after.hash
-                if still and gradient and _counts(step, gradient.size) and (step.lr or 0) > 0:
+                meant = name in step.applied and (step.lr or 0) > 0
+                if still and gradient and meant and _counts(step, gradient.size):
                     yield _still(rank, name, step.step, gradient.size, step.lr or 0.0)
                     return
                 before = after
@@ -208,8 +230,8 @@ def _still(rank: RankTrace, name: str, step: int, size: float, lr: float) -> Ver
         cause=f"The update is below the rounding of {rank.weights[name].dtype}: small steps are "
         "lost."
         if half
-        else "The update is skipped: a learning rate of 0 in its group, a step that was compiled "
-        "without it, or gradients that are cleared before the step.",
+        else "The update is skipped: a step that was compiled without it, or gradients that are "
+        "cleared before the step.",
         next="Keep the weights in float32 (autocast), or use stochastic rounding."
         if half
         else "Check the parameter's group in the optimizer, and run without torch.compile.",
@@ -225,7 +247,8 @@ def frozen_changes(trace: Trace) -> Iterator[Verdict]:
             for step in rank.steps:
                 after = step.weights.get(name)
                 changed = after is not None and after.hash != rank.weights[name].hash
-                if after is not None and changed and not _follows(rank, name, step, after):
+                # Optimizers leave alone what has no gradient: that the script moves itself.
+                if changed and name in step.applied and step.gradients.get(name) is not None:
                     yield Verdict(
                         kind="frozen-changes",
                         part="update",
@@ -235,35 +258,12 @@ def frozen_changes(trace: Trace) -> Iterator[Verdict]:
                         evidence=f"It requires no gradient, and differs after step {step.step}.",
                         bound="A frozen parameter stays the same, bit by bit.",
                         cause="It was frozen after its first gradient, which momentum or weight "
-                        "decay still apply; or it is a moving average, which is meant to change.",
+                        "decay still apply.",
                         next="Freeze before the optimizer is made, and give it only parameters "
                         "that require a gradient.",
                         severity="warning",
                     )
                     return
-
-
-def _follows(rank: RankTrace, name: str, step: Step, after: Sketch) -> bool:
-    """Whether it moved straight towards a trained parameter, as a moving average does."""
-    before = _weights_before(rank, step, name)
-    assert before is not None
-    moved = [a - b for a, b in zip(after.projections, before.projections, strict=True)]
-    for other in rank.trainable:
-        # A loop may move it after the step (towards the new weights) or before the next one.
-        for leader in (step.weights.get(other), _weights_before(rank, step, other)):
-            if leader is None or leader.shape != after.shape:
-                continue
-            way = [a - b for a, b in zip(leader.projections, before.projections, strict=True)]
-            square = sum(part * part for part in way)
-            share = sum(a * b for a, b in zip(moved, way, strict=True)) / square if square else 0.0
-            residual = [a - share * b for a, b in zip(moved, way, strict=True)]
-            if 0 < share <= 1.01 and root_mean_square(residual) < 0.01 * root_mean_square(moved):
-                return True
-    return False
-
-
-def _weights_before(rank: RankTrace, step: Step, name: str) -> Sketch | None:
-    return (rank.steps[step.step - 2].weights if step.step > 1 else rank.weights).get(name)
 
 
 def loss_not_divided(trace: Trace) -> Iterator[Verdict]:
@@ -293,9 +293,9 @@ def loss_not_divided(trace: Trace) -> Iterator[Verdict]:
 
 
 def _accumulates(step: Step) -> bool:
-    """Whether each of several backward passes is of other samples."""
+    """Whether each of several backward passes is of other samples, for one update."""
     places, count = [batch.indices for batch in step.batches], len(step.losses)
-    return count > 1 and len(places) == count == len(set(places))
+    return count > 1 and len(places) == count == len(set(places)) <= min(step.passes, default=count)
 
 
 def _undivided(step: Step, ranks: int) -> bool:
@@ -326,5 +326,5 @@ def _few(names: Sequence[str]) -> str:
 
 RULES = (
     *(wrong_mode, eval_dropout, autocast_ignored, frozen_output, freeze_not_applied, not_zeroed),
-    *(wrong_optimizer, no_update, frozen_changes, loss_not_divided),
+    *(wrong_optimizer, optimizer_rests, no_update, frozen_changes, loss_not_divided),
 )

@@ -213,13 +213,16 @@ def averaged(trace: Trace, _reference: Trace | None) -> Iterator[Verdict]:
         return
     for number in range(trace.steps):
         steps = trace.at(number)
+        older = {name for step in steps for name in step.older}
         means = {
             name: _mean([step.local[name].projections for step in steps])
             for name, sketch in steps[0].gradients.items()
-            if sketch is not None and all(name in step.local for step in steps)
+            if sketch is not None
+            and name not in older
+            and all(name in step.local for step in steps)
         }
         by_value = any(clip["kind"] == "value" for step in steps for clip in step.clips)
-        if len(means) < 2 or by_value or any(step.carried for step in steps):
+        if len(means) < 2 or by_value:
             continue
         lost = _lost(means, steps[0])
         if lost is not None:

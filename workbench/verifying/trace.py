@@ -97,6 +97,10 @@ class Step:
     """As this rank computed them, before any exchange."""
     weights: Mapping[str, Sketch] = field(default_factory=dict[str, Sketch])
     """After the step."""
+    applied: tuple[str, ...] = ()
+    """Parameters whose optimizer stepped, at a learning rate above 0."""
+    passes: tuple[int, ...] = ()
+    """Backward passes of the step that each optimizer's step came after."""
     moved: Mapping[str, int] = field(default_factory=dict[str, int])
     """Hashes, as its first backward pass began, of weights that the step before left otherwise."""
     buffers: Mapping[str, int] = field(default_factory=dict[str, int])
@@ -115,6 +119,8 @@ class Step:
     """Most calls of one scheduler since the step before."""
     carried: bool = False
     """Whether the gradients of the step before were still there at the first backward pass."""
+    older: tuple[str, ...] = ()
+    """Parameters that had a gradient when the first backward pass began: of steps before."""
     noise: bool = False
     """Whether random numbers were drawn between a forward and its backward pass."""
     unsynced: int = 0
@@ -179,7 +185,9 @@ class RankTrace:
     trainable: tuple[str, ...] = ()
     """Parameters that require a gradient."""
     optimized: tuple[str, ...] = ()
-    """Parameters of the models that an optimizer holds."""
+    """Parameters of the models that an optimizer holds which stepped."""
+    waiting: tuple[str, ...] = ()
+    """Those that an optimizer holds which made no step."""
     outside: int = 0
     """Parameters of optimizers that no called model has."""
     optimizer: str | None = None
@@ -189,7 +197,7 @@ class RankTrace:
     sync_batch_norm: int = 0
     """Of them, those that average over ranks."""
     order: tuple[str, ...] = ()
-    """Last parameter of each layer, in the order of definition."""
+    """Last parameter of each layer, in the order in which they ran."""
     switches: tuple[Mapping[str, Any], ...] = ()
     """Modules that say that they are frozen, and are not."""
     loaders: tuple[Mapping[str, Any], ...] = ()

@@ -278,7 +278,7 @@ class _Bench:
         if len(trace.ranks) < ranks or not trace.steps:
             raise _why(run, trace, title)
         if run.status.outcome == "failed" and trace.steps < self.options.steps:
-            self.notes.append(f"{title}: failed after step {trace.steps}: {run.status.message}")
+            self.notes.append(f"{title}: failed after step {trace.steps}: {_message(run)}.")
         return trace
 
     def _await(self, run: Run, title: str) -> None:
@@ -332,5 +332,9 @@ def _why(run: Run, trace: Trace, title: str) -> VerifyError:
             "Give the script arguments with which it trains.",
             log,
         )
-    text = (status.message or "").partition("; the full traceback is in ")[0].rstrip(".")
-    return VerifyError(f"{title}: the script ended before it was verified. {text}.", log)
+    return VerifyError(f"{title}: the script ended before it was verified. {_message(run)}.", log)
+
+
+def _message(run: Run) -> str:
+    """What the run says of its end, without the place of a log that will be deleted."""
+    return (run.status.message or "").partition("; the full traceback is in ")[0].rstrip(".")

@@ -164,7 +164,8 @@ class Probe:
             "steps": self._steps,
             "torch": torch.__version__,
         }
-        record["files"] = imported_files(recorder.code.get("script"))
+        main = getattr(sys.modules["__main__"], "__file__", None)  # of a module, a spawned rank
+        record["files"] = imported_files(recorder.code.get("script") or main)
         os.makedirs(self._folder, exist_ok=True)
         write_json(os.path.join(self._folder, f"rank-{recorder.rank}.json"), record)
 

@@ -34,6 +34,8 @@ class Calls:
         self.autocast: str | None = None
         self.products: dict[str, int] = {}
         """Elements of weights of matrix products, by the data type of what came out."""
+        self.ran: dict[int, Any] = {}
+        """Modules in the order in which they first ran with gradients."""
         self.targets: list[dict[str, Any]] = []
         """Of each cross entropy in this step."""
         hooks = torch.nn.modules.module
@@ -110,6 +112,8 @@ class Calls:
             if not self._stack:
                 self._enters(module)
             self._note_autocast(module)
+            if torch.is_grad_enabled():
+                self.ran.setdefault(id(module), module)
             if isinstance(module, nn.RNNBase) and module.training and module.dropout:
                 module.dropout = 0.0  # between its layers: the function of dropout is not called
                 self.dropouts += 1

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import hashlib
 import os
 import random
 import sys
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -49,10 +51,11 @@ class RankTrace:
 
     def _clear(self) -> None:
         """Begin a step."""
-        lists = ("batches", "losses", "factors")
+        lists = ("batches", "losses", "factors", "applied", "passes")
         self._step: dict[str, Any] = {name: [] for name in lists} | {"unsynced": 0}
         self._step |= {"gradients": {}, "local": {}}
         self._stale, self._with_gradient = set[str](), 0
+        self._before_pass = 0  # batches of the passes that have begun
         self._models.local.clear()
         self._reading.made.clear()
         self._calls.next_step()
@@ -92,13 +95,18 @@ class RankTrace:
 
     def _backward(self, losses: Any) -> None:
         step = self._step
-        self._forget_zeroed()
+        if "weights" not in self._facts and self._optimizers:  # a closure that its optimizer calls
+            self._look_at_first()
+        zeroed = self._forget_zeroed()
+        if not step["losses"]:
+            step["older"] = [name for name in self._models.named() if name not in zeroed]
         if not step["losses"] and self._done:
             self._stale, self._with_gradient = self._carried()
             step["moved"] = self._moved()
         if self._generator is not None and not self._generator.equal(torch.get_rng_state()):
             step["noise"] = True
         self._generator = None
+        self._before_pass = len(step["batches"])
         for loss in losses:
             if isinstance(loss, torch.Tensor):
                 step["losses"].append(float(loss.detach()))
@@ -106,27 +114,37 @@ class RankTrace:
         for root in self._models.outermost():
             step["unsynced"] += getattr(root, "require_backward_grad_sync", True) is False
 
-    def _forget_zeroed(self) -> None:
+    def _forget_zeroed(self) -> set[str]:
         """Gradients that the script has set to zero are no part of those to come (a GAN's)."""
         named, roots = self._models.named(), self._models.outermost()
-        zeroed = [
+        zeroed = {
             name
             for name, value in named.items()
             if value.grad is None or not _local(value.grad).any()
-        ]
+        }
         self._stale.difference_update(zeroed)
         if any(type(module).__name__ in _KEEP_OWN for root in roots for module in root.modules()):
-            return
+            return zeroed
         for name in zeroed:
             self._models.local.pop(name, None)
+        shards = any(hasattr(value, "placements") for value in named.values())
+        if len(zeroed) == len(named) and not shards:
+            self._drop_passes()
+        return zeroed
+
+    def _drop_passes(self) -> None:
+        """No gradient is left of passes that nothing has applied: a scaler has skipped the step."""
+        step, new = self._step, self._step["batches"][self._before_pass :]
+        if step["losses"] and new and not step["passes"]:
+            step |= {"batches": new, "losses": [], "factors": [], "unsynced": 0}
 
     def _carried(self) -> tuple[set[str], int]:
         """Parameters whose gradient is the one of the step before; how many have any."""
-        before = self._done[-1]["gradients"]
+        before, applied = self._done[-1]["gradients"], set(self._done[-1]["applied"])
         trained = [
             (name, value)
             for name, value in self._models.named().items()
-            if value.grad is not None and before.get(name)
+            if value.grad is not None and before.get(name) and name in applied
         ]
         stale = {
             name
@@ -144,18 +162,17 @@ class RankTrace:
     def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         """Of several optimizers the first ends the step: the others' weights come after it."""
         with contextlib.suppress(Exception):
-            ended = bool(self._done) and not self._step["losses"]
-            if ended and self._recorder.lead() is not optimizer:
+            if self._is_late(optimizer):
                 self._late[id(optimizer)] = optimizer
                 self._done[-1]["weights"].update(_sketches(self._parameters_of([optimizer])))
 
+    def _is_late(self, optimizer: Any) -> bool:
+        """Whether it steps after the one that has ended the step."""
+        ended = bool(self._done) and not self._step["losses"]
+        return ended and self._recorder.lead() is not optimizer
+
     def _parameters_of(self, optimizers: Any) -> dict[str, Any]:
-        optimized = {
-            id(key)
-            for optimizer in optimizers
-            for group in optimizer.param_groups
-            for key in group["params"]
-        }
+        optimized = {id(key) for optimizer in optimizers for key in _parameters(optimizer)}
         return {
             name: value for name, value in self._models.named().items() if id(value) in optimized
         }
@@ -163,26 +180,39 @@ class RankTrace:
     def _before_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         with contextlib.suppress(Exception):
             self._optimizers[id(optimizer)] = optimizer
-            if os.getpid() == self._recorder.owner:
-                optimized = {
-                    id(parameter)
-                    for group in optimizer.param_groups
-                    for parameter in group["params"]
-                }
-                self._look(optimized)
+            if os.getpid() != self._recorder.owner:
+                return
+            rates = {
+                id(parameter): group.get("lr") is None or float(group["lr"]) > 0
+                for group in optimizer.param_groups
+                for parameter in group["params"]
+            }
+            named = self._models.named()
+            own = [name for name, value in named.items() if id(value) in rates]
+            names = [name for name in own if rates[id(named[name])]] if own else list(named)
+            if self._is_late(optimizer):
+                self._done[-1]["applied"] += names
+                return
+            self._step["applied"] += names
+            self._step["passes"].append(len(self._step["losses"]))
+            self._look(own or list(named))
 
-    def _look(self, optimized: set[int] | None = None) -> None:
-        """Gradients as `optimized` applies them; before the first step also the initial weights."""
+    def _look_at_first(self) -> None:
+        """The initial weights, once a model was called."""
         named = self._models.named()
-        if not self._done and "weights" not in self._facts:
+        if named and not self._done and "weights" not in self._facts:
             self._facts["weights"] = _sketches(named)
             self._facts["tied"] = self._models.tied()
-        if optimized is None or not any(id(parameter) in optimized for parameter in named.values()):
-            optimized = {id(parameter) for parameter in named.values()}
+
+    def _look(self, names: list[str]) -> None:
+        """Gradients as they are applied; before the first step also the initial weights."""
+        self._look_at_first()
+        named = self._models.named()
         gradients, local = self._step["gradients"], self._step["local"]
-        for name, value in named.items():
-            if id(value) in optimized and name not in gradients:
-                gradients[name] = None if value.grad is None else sketch(value.grad)
+        for name in names:
+            if name not in gradients:
+                gradient = named[name].grad
+                gradients[name] = None if gradient is None else sketch(gradient)
                 if name in self._models.local:
                     local[name] = dict(self._models.local[name])
 
@@ -192,14 +222,15 @@ class RankTrace:
             self._close(line)
         except Exception as error:
             self._facts["error"] = f"{type(error).__name__}: {error}"
-            self._done.append({"step": len(self._done) + 1, "gradients": {}, "weights": {}})
+            empty = {"gradients": {}, "weights": {}, "applied": []}
+            self._done.append({"step": len(self._done) + 1, **empty})
         self._clear()
         if len(self._done) >= self._most:
             self._write()
             self._leave()
 
     def _close(self, line: dict[str, Any]) -> None:
-        self._look()  # of parameters that no optimizer has applied
+        self._look(list(self._models.named()))  # also what no optimizer has applied
         calls, step = self._calls, self._step
         step |= {
             "step": len(self._done) + 1,
@@ -250,11 +281,12 @@ class RankTrace:
     def _model_facts(self) -> dict[str, Any]:
         named, roots = self._models.named(), self._models.outermost()
         places = {id(value): name for name, value in named.items()}
-        optimized = [
-            parameter
-            for optimizer in self._optimizers.values()
-            for group in optimizer.param_groups
-            for parameter in group["params"]
+        optimized = [key for one in self._optimizers.values() for key in _parameters(one)]
+        waiting = [
+            key
+            for item in gc.get_objects()
+            if issubclass(type(item), torch.optim.Optimizer) and id(item) not in self._optimizers
+            for key in _parameters(item)
         ]
         modules = [module for root in roots for module in root.modules()]
         return {
@@ -271,13 +303,14 @@ class RankTrace:
             "comm_hook": any(getattr(root, "_comm_hooks", None) for root in roots),
             "trainable": [name for name, value in named.items() if value.requires_grad],
             "optimized": [places[id(key)] for key in optimized if id(key) in places],
+            "waiting": [places[id(key)] for key in waiting if id(key) in places],
             "outside": sum(id(key) not in places for key in optimized),
             "optimizer": next(
                 (type(optimizer).__name__ for optimizer in self._optimizers.values()), None
             ),
             "batch_norm": sum(isinstance(module, _NORMS) for module in modules),
             "sync_batch_norm": sum(isinstance(module, nn.SyncBatchNorm) for module in modules),
-            "order": _order(roots, places),
+            "order": _order(self._calls.ran.values(), roots, places),
             "switches": freeze_switches(roots),
         }
 
@@ -304,14 +337,25 @@ def _local(tensor: Any) -> Any:
     return tensor.to_local() if hasattr(tensor, "placements") else tensor
 
 
-def _order(roots: list[Any], places: dict[int, str]) -> list[str]:
-    """The last parameter of each module that holds some, in the order of their definition."""
+def _order(ran: Iterable[Any], roots: list[Any], places: dict[int, str]) -> list[str]:
+    """The last parameter of each module that holds some, as they ran in models that are trained."""
+    trained = {
+        id(module)
+        for root in roots
+        if any(weight.requires_grad for weight in root.parameters())
+        for module in root.modules()
+    }
     return [
         places[id(own[-1])]
-        for root in roots
-        for module in root.modules()
-        if (own := list(module.parameters(recurse=False))) and id(own[-1]) in places
+        for module in ran
+        if id(module) in trained
+        and (own := list(module.parameters(recurse=False)))
+        and id(own[-1]) in places
     ]
+
+
+def _parameters(optimizer: Any) -> list[Any]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
 def _random() -> dict[str, str]:
