@@ -144,7 +144,7 @@ class Lease:
 
     def changes(self) -> tuple[tuple[float, str, dict[str, object]], ...]:
         """When it is rented and released, as a journal tells it."""
-        more = {"node": self.node, "why": self.why}
+        more: dict[str, object] = {"node": self.node, "why": self.why}
         return (self.end, "released", more), (self.begin, "rented", {"node": self.node})
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from workbench.verifying.trace import RankTrace, Step, Trace
+from workbench.verifying.trace import RankTrace, Sketch, Step, Trace
 from workbench.verifying.verdict import Verdict
 
 _ADAPTERS = ("lora", "adapter", "prompt", "ia3", "prefix")
@@ -178,7 +178,7 @@ def wrong_optimizer(trace: Trace) -> Iterator[Verdict]:
 def optimizer_rests(trace: Trace) -> Iterator[Verdict]:
     """An optimizer makes no step, although its parameters get gradients."""
     rank = trace.ranks[0]
-    gradients = rank.steps[0].gradients if rank.steps else {}
+    gradients: Mapping[str, Sketch | None] = rank.steps[0].gradients if rank.steps else {}
     names = [name for name in rank.waiting if name not in rank.optimized and gradients.get(name)]
     if names:
         yield Verdict(

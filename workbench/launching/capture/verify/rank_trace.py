@@ -222,7 +222,7 @@ class RankTrace:
             self._close(line)
         except Exception as error:
             self._facts["error"] = f"{type(error).__name__}: {error}"
-            empty = {"gradients": {}, "weights": {}, "applied": []}
+            empty: dict[str, Any] = {"gradients": {}, "weights": {}, "applied": []}
             self._done.append({"step": len(self._done) + 1, **empty})
         self._clear()
         if len(self._done) >= self._most:
