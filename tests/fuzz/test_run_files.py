@@ -90,8 +90,8 @@ def draw_terminal(paths: RunPaths) -> None:
     console = Console(file=io.StringIO(), width=120, force_terminal=True)
     console.print(runs_table(wb.runs(paths.directory.parent)))
     console.print(summary_table(run.summary()))
-    status = run.status
-    console.print(live.render(run.id, run.view(), status.state, status.outcome, status.message))
+    status, view = run.status, run.view()
+    console.print(live.render(run.directory, view, status.state, status.outcome, status.message))
     live.one_line(run.view(), status.state)
 
 

@@ -34,14 +34,16 @@ def test_a_step_of_two_networks_has_used_its_batch_once(
     assert [len(step.batches) for step in steps] == [3, 4]
 
 
-@pytest.mark.parametrize("arguments", [(), ("--frozen",)], ids=["trained", "frozen"])
+@pytest.mark.parametrize(
+    ("arguments", "named"), [((), []), (("--frozen",), []), (("--idle",), ["2.weight"])]
+)
 def test_the_weights_of_an_optimizer_that_steps_second_are_looked_at_after_it(
-    arguments: tuple[str, ...], begin: Callable[..., Ranks]
+    arguments: tuple[str, ...], named: list[str], begin: Callable[..., Ranks]
 ) -> None:
     ranks = begin("two_optimizers.py", *arguments, **{VARIABLE: json.dumps({"steps": 3})})
     assert ranks.wait() == [0]
     found = [verdict.what for verdict in no_update(read_trace(ranks.folder, "1 rank", 1))]
-    assert found == (["2.weight"] if arguments else [])
+    assert found == named
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -68,7 +69,7 @@ def test_both_kinds_of_cgroups(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit_files: dict[str, str], refused: str
 ) -> None:
     clock = itertools.count(100.0)
-    monkeypatch.setattr(cpu_limit.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(cpu_limit, "time", SimpleNamespace(monotonic=lambda: next(clock)))
     monkeypatch.setattr(cpu_limit, "_groups", lambda _pid: [tmp_path])
     for name, text in limit_files.items():
         (tmp_path / name).write_text(text)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path("/sys/fs/cgroup")
 PROC = Path("/proc")
@@ -33,9 +34,16 @@ def group_folders(pid: int | str, controller: str) -> list[Path]:
     return groups or [ROOT, ROOT / controller]
 
 
-def memory_limits() -> Iterator[tuple[Path, int]]:
-    """File and bytes of each limit of memory on this process."""
+class MemoryLimit(NamedTuple):
+    """A limit of memory on a control group."""
+
+    file: Path
+    bytes: int
+
+
+def memory_limits() -> Iterator[MemoryLimit]:
+    """Each limit of memory on this process."""
     for folder in group_folders("self", "memory"):
         for name in USED:
             with contextlib.suppress(OSError, ValueError):  # no limit is the word "max"
-                yield folder / name, int((folder / name).read_text("ascii"))
+                yield MemoryLimit(folder / name, int((folder / name).read_text("ascii")))

@@ -9,7 +9,7 @@ import os
 import platform
 import re
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import psutil
 from workbench.describe import amd
 from workbench.describe.accelerators import Accelerator, recognise
 from workbench.describe.bounded_calls import DRIVER
-from workbench.describe.cgroups import memory_limits
+from workbench.describe.cgroups import MemoryLimit, memory_limits
 from workbench.describe.hardware import Cluster, Gpu
 from workbench.errors import UsageError
 
@@ -96,10 +96,14 @@ def cpu_quota(folder: Path) -> float | None:
     return None
 
 
-def host_memory_bytes() -> int:
-    """Memory of this host or, in a container or a batch job, its limit when that is smaller."""
+def host_memory_bytes(limits: Iterable[MemoryLimit] | None = None) -> int:
+    """Memory of this host or, in a container or a batch job, its limit when that is smaller.
+
+    `limits`: as `memory_limits` has just read them; None = read them.
+    """
     total = int(psutil.virtual_memory().total)
-    return min([total, *(limit for _, limit in memory_limits())])
+    read = memory_limits() if limits is None else limits
+    return min([total, *(limit.bytes for limit in read)])
 
 
 def _cpu_name() -> str | None:

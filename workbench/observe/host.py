@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from workbench.describe.cgroups import USED, memory_limits
+from workbench.describe.cgroups import USED, MemoryLimit, memory_limits
 from workbench.describe.detection import host_memory_bytes
 from workbench.observe.cpu_limit import CpuLimit
 from workbench.observe.disks import OtherDisks
@@ -52,7 +52,8 @@ class HostSampler:
                 ticks[pid] = int(fields[11]) + int(fields[12])
                 started[pid] = int(fields[19]) / _TICKS
         most = max(ticks, key=ticks.__getitem__, default=os.getpid())  # a rank, not its launcher
-        network, memory_total = _network_bytes(), host_memory_bytes()
+        network, limits = _network_bytes(), list(memory_limits())
+        memory_total = host_memory_bytes(limits)
         shared = _use(SHARED_MEMORY)
         run_cpu = net = None
         each = dict[int, float]()
@@ -71,7 +72,7 @@ class HostSampler:
         line: SystemLine = {
             "time": round(time.time(), 3),
             "cpu_percent": psutil.cpu_percent(None) if run_cpu is not None else None,
-            "memory_used_bytes": memory_total - memory_available(),
+            "memory_used_bytes": memory_total - memory_available(limits),
             "memory_total_bytes": memory_total,
             "run_rss_bytes": sum(rss.values()) or None,
             "run_cpu_percent": None if run_cpu is None else round(run_cpu, 1),
@@ -109,10 +110,13 @@ def disk_free(path: Path) -> int | None:
     return stat.f_bavail * stat.f_frsize
 
 
-def memory_available() -> int:
-    """Bytes that new processes can have without swapping; limits of its cgroups count."""
+def memory_available(limits: Iterable[MemoryLimit] | None = None) -> int:
+    """Bytes that new processes can have without swapping; limits of its cgroups count.
+
+    `limits`: as `memory_limits` has just read them; None = read them.
+    """
     free = int(psutil.virtual_memory().available)
-    for file, limit in memory_limits():
+    for file, limit in memory_limits() if limits is None else limits:
         with contextlib.suppress(OSError, ValueError):
             used = int(file.with_name(USED[file.name]).read_text("ascii"))
             free = min(free, max(0, limit - used + _cached(file.with_name("memory.stat"))))
