@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.launch.ranks import Ranks
-from workbench.verifying.model_rules import loss_not_divided, no_update
+from workbench.verifying.model_rules import loss_not_divided, no_update, wrong_optimizer
 from workbench.verifying.trace import read_trace
 from workbench.verifying.verify import VARIABLE
 
@@ -61,3 +62,22 @@ def test_a_trainers_loss_that_no_one_divides_is_seen_through_accelerates_divisio
     assert weights == pytest.approx([expected] * 4)
     found = [verdict.kind for verdict in loss_not_divided(traces[0])]
     assert found == (["loss-not-divided"] if whole else [])
+
+
+def test_a_model_whose_pieces_fsdp_gathers_trains_on(begin: Callable[..., Ranks]) -> None:
+    """Storages change their size meanwhile: no one may have fixed it to read them."""
+    script = Path(__file__).parents[1] / "verify" / "correct" / "fsdp2_style.py"
+    ranks = begin(str(script), ranks=2, **{VARIABLE: json.dumps({"steps": 3})})
+    assert ranks.wait() == [0, 0]
+    trace = read_trace(ranks.folder, "2 ranks", 1)
+    assert [len(rank.steps) for rank in trace.ranks] == [3, 3]
+    assert not list(wrong_optimizer(trace))
+
+
+def test_a_trainers_own_loss_is_seen_through_ddps_last_node(begin: Callable[..., Ranks]) -> None:
+    ranks = begin("hf_trainer.py", ranks=2, **{VARIABLE: json.dumps({"steps": 2})})
+    assert ranks.wait() == [0, 0]
+    trace = read_trace(ranks.folder, "2 ranks", 1)
+    weights = [weight for step in trace.at(0) for weight, _ in step.factors]
+    assert weights == pytest.approx([2 * 24 / 88] * 4)  # 24 of 88 targets, times the ranks
+    assert not list(loss_not_divided(trace))

@@ -20,6 +20,8 @@ _SCALE = "workbench_scale"  # in the metadata of the graph's node that a scaler 
 _SUM = 2  # of torch's reductions
 _GRAD_ARGUMENTS = ("outputs", "inputs", "grad_outputs", "retain_graph", "create_graph")
 _MAX_NODES = 16  # between what a scaler returned and what backward is called on
+_SAME = {"_DDPSink", "ToCopy", "Clone", "Alias", "View", "UnsafeView", "Squeeze", "Unsqueeze"}
+"""Steps of a graph whose values are those that they are given; DDP's takes several."""
 
 
 class _Scaler:
@@ -107,17 +109,23 @@ def factor(loss: Any) -> tuple[float, int] | None:
     added up count together. None = unknown.
     """
     node = getattr(loss, "workbench_root", None) or getattr(loss, "grad_fn", None)
-    return None if node is None else _factor(node, _MAX_NODES)
+    if node is None:
+        return None
+    return _factor(node, loss.output_nr if node is loss.grad_fn else 0, _MAX_NODES)
 
 
-def _factor(node: Any, depth: int) -> tuple[float, int]:
+def _factor(node: Any, output: int, depth: int) -> tuple[float, int]:
+    """Of the `output`-th value that `node` made."""
     kind = type(node).__name__.rstrip("0123456789").removesuffix("Backward")
-    trained = [before for before, _ in node.next_functions if before is not None]
+    before: list[tuple[Any, int]] = list(node.next_functions)
+    if depth and kind in _SAME and output < len(before) and before[output][0] is not None:
+        return _factor(*before[output], depth - 1)
+    trained = [edge for edge in before if edge[0] is not None]
     scales = kind in {"Mul", "Div"} and len(trained) == 1
     if not depth or not trained or not (scales or kind in {"Neg", "Add", "Sub"}):
         summed = _summed(node, kind)
         return float(summed or 1), summed
-    parts = [_factor(before, depth - 1) for before in trained]
+    parts = [_factor(*edge, depth - 1) for edge in trained]
     product, summed = sum(abs(part) for part, _ in parts), max(count for _, count in parts)
     if scales and node.metadata.get(_SCALE) is None:
         number = node._saved_other if node.next_functions[0][0] else node._saved_self  # noqa: SLF001

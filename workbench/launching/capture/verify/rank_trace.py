@@ -155,8 +155,9 @@ class RankTrace:
 
     def _moved(self) -> dict[str, int]:
         """Hashes of parameters that are not what the last step has left: averaged, or loaded."""
-        left, named = self._done[-1]["weights"], self._models.named()
-        now = {name: digest(_local(value)) for name, value in named.items() if left.get(name)}
+        left = self._done[-1]["weights"]
+        trained = self._parameters_of(self._optimizers.values())  # not what FSDP gathers meanwhile
+        now = {name: digest(_local(value)) for name, value in trained.items() if left.get(name)}
         return {name: value for name, value in now.items() if value != left[name]["hash"]}
 
     def _after_step(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 _PROJECTIONS = 4
+_BYTES_AT_ONCE = 1 << 24
 _MOST = 1 << 20  # elements that the projections of one tensor look at
 _MIX = (0x9E3779B97F4A7C15 - (1 << 64), 0x5851F42D4C957F2D)
 
@@ -39,8 +40,11 @@ def sketch(tensor: Any) -> dict[str, Any]:
 
 def digest(tensor: Any) -> int:
     """A hash of the bytes of a tensor."""
-    flat = tensor.detach().cpu().contiguous().reshape(-1)
-    return zlib.crc32(memoryview(flat.view(torch.uint8).numpy())) if flat.numel() else 0
+    flat, value = tensor.detach().cpu().contiguous().reshape(-1), 0
+    for piece in flat.view(torch.uint8).split(_BYTES_AT_ONCE):
+        # A copy: numpy() fixes the size of a storage, and FSDP changes that of its own.
+        value = zlib.crc32(memoryview(piece.clone().numpy()), value)
+    return value
 
 
 def _piece(tensor: Any) -> tuple[Any, Any, Any]:
