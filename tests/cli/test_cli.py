@@ -60,6 +60,7 @@ REFUSALS = [
     (("launch", "syntax.py"), "line 2"),
     (("launch", "binary.py"), "not a Python script"),
     (("launch", "."), "is a folder"),
+    (("verify", ""), "Give a training script"),
     (("launch", "gpt", "--nproc", "0"), "at least 1"),
     (("launch", "gpt", "--nproc", "-3"), "at least 1"),
     (("launch", "gpt", "--cpu", "--nproc", "9999"), "at most 64"),

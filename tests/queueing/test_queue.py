@@ -142,6 +142,7 @@ def test_the_next_command_says_that_a_queue_waits(
     assert "1 run waits in the queue and nothing starts them" in told.stderr
     listed = run_command("queue", "list")
     assert "workbench queue start" in listed.stdout
+    assert "It waits in the queue" in run_command("logs", "a").stderr
     assert not files.is_served
 
 

@@ -219,7 +219,10 @@ def logs(
     if not text.strip() and tail != 0:
         subject = "Nothing" if rank is None else f"Rank {rank}"
         missing = "has printed nothing" if rank is not None else "has been printed"
-        errors.print(f"{subject} {missing} in {handle.id}.", markup=False)
+        status = handle.status
+        waits = status.message if status.state in {"queued", "starting"} else None
+        why = f" {waits}" if waits else ""
+        errors.print(f"{subject} {missing} in {handle.id}.{why}", markup=False)
     if not raw:
         text = without_bars(text)
         text = printable(text, colours=sys.stdout.isatty(), max_line=None)

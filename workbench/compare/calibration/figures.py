@@ -62,12 +62,12 @@ def read_figures(text: str) -> dict[str, float]:
 
     >>> read_figures("tokens_per_second=9,100, peak_gib=61.2")
     {'tokens_per_second': 9100.0, 'peak_gib': 61.2}
-    >>> read_figures("9,100 tokens/s, 61.2 GiB")
-    {'tokens_per_second': 9100.0, 'peak_gib': 61.2}
+    >>> read_figures("9,100 tokens/s,100 GiB")
+    {'tokens_per_second': 9100.0, 'peak_gib': 100.0}
     >>> read_figures("2 it/s"), read_figures("0.5 s/it")
     ({'steps_per_second': 2.0}, {'step_seconds': 0.5})
     """
-    words = re.split(r",(?!\d{3}(?!\d))", text)
+    words = re.split(r"(?<!\d),|,(?!\d{3}(?!\d))", text)  # others are of thousands
     figures: dict[str, float] = {}
     for word in filter(None, map(str.strip, words)):
         name, value = _figure(word)

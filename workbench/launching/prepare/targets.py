@@ -51,6 +51,8 @@ def resolve(target: str) -> Target:
     Raises:
         UsageError: there is no such thing here, or Python could not read it.
     """
+    if not target.strip():
+        raise UsageError("Give a training script, a recipe or a module (-m package.train).")
     recipes_by_name = recipes.recipes()
     path = _path(target)
     if target.startswith(MODULE):
