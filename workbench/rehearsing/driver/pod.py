@@ -8,6 +8,7 @@ pod.write(path)
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -197,6 +198,7 @@ class Pod:
         """Write what the library reads; of the same second the later change counts."""
         ordered = sorted(self._lines, key=lambda line: line[0])
         text = "".join(f"{at:g} {device} {key} {value}\n" for at, device, key, value in ordered)
-        new = path.with_name(f"{path.name}.new")  # processes that read it find a whole one
+        # Processes that read it find a whole one, and two that write it a file each.
+        new = path.with_name(f"{path.name}.{os.getpid()}.new")
         new.write_text(text, encoding="ascii")
         return new.replace(path)
