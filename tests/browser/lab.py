@@ -231,6 +231,14 @@ class Page:
         self.until("notebook open", lambda: self.js(
             "const w = window.jupyterapp?.shell.currentWidget; return w?.context?.isReady && !!w.content.widgets.length"
         ), 90)  # fmt: skip
+        self.wait_for_kernel()
+
+    def wait_for_kernel(self) -> None:
+        """Until that of the notebook in front is idle.
+
+        A test that ended earlier would end a kernel that the page still connects to: the server
+        answers that a minute later, and the browser opens no other connection to it meanwhile.
+        """
         self.until("kernel idle", lambda: self.js(
             "return window.jupyterapp.shell.currentWidget.sessionContext.session?.kernel?.status === 'idle'"
         ), 90)  # fmt: skip

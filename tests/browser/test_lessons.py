@@ -27,10 +27,12 @@ def test_a_lesson_opens_from_the_list(lab: Lab, page: Page) -> None:
     page.run_cell(0)
     page.one("a[data-commandlinker-command]").click()
     page.until("the first lesson", lambda: page.js(CURRENT) == "00_begin.ipynb")
+    page.wait_for_kernel()
     page.open(lab.address("learn.ipynb"))
     page.run_cell(0)
     page.one("li:nth-child(2) a[data-commandlinker-command]").send_keys(Keys.ENTER)
     page.until("the second lesson", lambda: page.js(CURRENT) == "01_memory.ipynb")
+    page.wait_for_kernel()
     assert not page.errors()
 
 
@@ -46,4 +48,5 @@ def test_lessons_outside_of_the_server_are_copied_with_a_press(lab: Lab, page: P
     assert (lab.root / "lessons" / "01_memory.ipynb").is_file()
     link.click()
     page.until("the lesson", lambda: page.js(CURRENT) == "01_memory.ipynb")
+    page.wait_for_kernel()
     assert not page.errors()
