@@ -122,9 +122,9 @@ def explain(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> F
 
 def _failed(paths: RunPaths, ends: Ends, exit_code: int | None, steps: int) -> Failed:
     if exit_code is not None and exit_code < 0:
-        by, told = signal_name(-exit_code), f"launcher exit code {exit_code}"
-        cause = f"The launcher was killed by {by}; its remaining ranks were ended"
-        return Failed(cause=cause, evidence=told, kind="launcher-killed")
+        name, evidence = signal_name(-exit_code), f"launcher exit code {exit_code}"
+        cause = f"The launcher was killed by {name}; its remaining ranks were ended"
+        return Failed(cause=cause, evidence=evidence, kind="launcher-killed")
     rank, error = first_exception(ends)
     root = root_cause(paths)
     only = _only_rank(paths, steps) if rank is None and len(ends) == 1 and root is None else None

@@ -127,8 +127,8 @@ class Run:
         elif findings is None and metric_bytes(self._paths, self._ranks()) <= _QUICK_METRIC_BYTES:
             # It ended unwatched: `diagnose` works it out, and all others say the same.
             findings = self.findings()
-        told = None if findings is None else [one.answer(self.directory) for one in findings]
-        return {**summary, "findings": told, "read_only": self.read_only}
+        answers = None if findings is None else [each.answer(self.directory) for each in findings]
+        return {**summary, "findings": answers, "read_only": self.read_only}
 
     def metrics(self, rank: int | None = None, *, keys: Sequence[str] = ()) -> list[dict[str, Any]]:
         """One row per optimizer step: of `rank`, or averaged over all ranks.

@@ -106,8 +106,8 @@ class Finding:
 
         `run`: the run's folder.
         """
-        told = {**self.document(), "next": self.next_for(run)}
-        return {"id": self.id, **told, "next_command": self.next_command(run)}
+        document = {**self.document(), "next": self.next_for(run)}
+        return {"id": self.id, **document, "next_command": self.next_command(run)}
 
     @classmethod
     def read(cls, document: object) -> Finding | None:

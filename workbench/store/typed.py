@@ -25,7 +25,7 @@ def typed(root: Path, *words: str) -> str:
     >>> typed(Path("/my runs"), "stop", "gpt-ddp")
     "workbench stop gpt-ddp --store '/my runs'"
     """
-    return shlex.join(["workbench", *words, *store_option(root)])
+    return shlex.join(["workbench", *words, *_store_option(root)])
 
 
 def typed_of(run: Path, verb: str, *options: str) -> str:
@@ -37,7 +37,7 @@ def typed_of(run: Path, verb: str, *options: str) -> str:
     return typed(run.parent, verb, run.name, *options)
 
 
-def store_option(root: Path) -> list[str]:
+def _store_option(root: Path) -> list[str]:
     """``--store ROOT`` as words; none where a command finds that store by itself."""
     usual: Path | None = None
     with suppress(WorkbenchError):
