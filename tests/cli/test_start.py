@@ -25,7 +25,7 @@ finally:
 """
 
 
-@pytest.mark.parametrize("words", [["--help"], ["version"]])
+@pytest.mark.parametrize("words", [["--help"], ["version"], ["--version"]])
 def test_no_command_is_loaded_for_nothing(words):
     """Modules are counted, not seconds: all commands together load 400 of ours and Rich."""
     done = subprocess.run(
@@ -34,7 +34,7 @@ def test_no_command_is_loaded_for_nothing(words):
     modules = done.stderr.split()
     ours = [name for name in modules if name.startswith("workbench")]
     assert len(ours) <= 9, ours
-    assert not {"rich", "numpy", "torch", "psutil", "json", "asyncio"} & set(modules)
+    assert not {"rich", "numpy", "torch", "psutil", "json", "asyncio", "pydantic"} & set(modules)
 
 
 @pytest.mark.parametrize("name", COMMANDS)

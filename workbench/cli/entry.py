@@ -11,7 +11,7 @@ import os
 import sys
 import warnings
 from itertools import pairwise
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -32,8 +32,22 @@ _WRONG_LINE: Any = typer.BadParameter.__base__
 """Click's UsageError, wherever this Typer has Click."""
 
 
+def _print_version(wanted: bool) -> None:  # noqa: FBT001  (as Typer calls it)
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def workbench() -> None:
+def workbench(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", is_eager=True, callback=_print_version
+        ),
+    ] = False,
+) -> None:
     """Predict, launch, watch and explain multi-GPU training on this host."""
 
 
@@ -50,8 +64,10 @@ def run_app() -> NoReturn:
         # In an ASCII locale a name in other letters is shown escaped; it must not end the command.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    # The option is light: to parse the words of a command, Typer loads pydantic.
+    words = ["--version"] if sys.argv[1:] == ["version"] else None
     try:
-        code = app(standalone_mode=False, prog_name="workbench") or 0
+        code = app(words, standalone_mode=False, prog_name="workbench") or 0
     except _WRONG_LINE as error:
         _fail(_in_one_line(error), 2)
     except UsageError as error:
