@@ -42,6 +42,7 @@ from workbench.errors import UsageError
         ("dry_run", {"script": "gpt", "options": ["--wrap"]}, "--wrap needs a value. See the"),
         ("dry_run", {"script": "gpt", "options": ["--cpu", "--mirror"]}, "--mirror needs a value"),
         ("memory", {"options": ["--help"]}, "--help cannot be given here. Use the tool help"),
+        ("memory", {"options": ["-h"]}, "--help cannot be given here. Use the tool help"),
     ],
 )
 def test_a_wrong_argument_is_one_sentence(

@@ -45,6 +45,7 @@ def test_the_list_of_commands_has_each_once_with_its_whole_sentence(command: Com
 def test_the_help_of_each_command_has_plain_placeholders(command: Command) -> None:
     for name, _ in all_commands():
         text = command(*name.split(), "--help").out
+        assert command(*name.split(), "-h").out == text
         assert not re.search(r"<list|\{[A-Z]|\[\[|range>|\.\.\.\]*\.\.\.", text), name
 
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import typer
 from typer.core import TyperCommand
 
-from workbench.cli.help_pages import WIDTH, HelpCommand, HelpGroup
+from workbench.cli.help_pages import SETTINGS, HelpCommand, HelpGroup
 from workbench.cli.json_keys import help_text
 
 
@@ -294,7 +294,7 @@ def load(name: str) -> Any:
         function, target = target, typer.Typer(add_completion=False, rich_markup_mode=None)
         target.command(name)(function)
     for info in target.registered_commands:
-        info.cls, info.context_settings = HelpCommand, WIDTH
+        info.cls, info.context_settings = HelpCommand, SETTINGS
     command: Any = typer.main.get_command(target)
     command.name = name
     command.epilog = help_text(name)

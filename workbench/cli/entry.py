@@ -16,13 +16,13 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from workbench.cli.commands import LazyGroup
-from workbench.cli.help_pages import WIDTH
+from workbench.cli.help_pages import SETTINGS
 from workbench.errors import UsageError, WorkbenchError
 from workbench.version import __version__
 
 app = typer.Typer(
     cls=LazyGroup,
-    context_settings=WIDTH,
+    context_settings=SETTINGS,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,

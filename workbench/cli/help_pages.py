@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from typer.core import TyperCommand, TyperGroup
 
-WIDTH: Final = {"max_content_width": 100}
-"""Context settings: wide terminals need fewer lines."""
+SETTINGS: Final = {"max_content_width": 100, "help_option_names": ["--help", "-h"]}
+"""Of each command's context: wide terminals need fewer lines; other programs have -h too."""
 _TOPICS: Final = (
     "Arguments",
     "Options",

@@ -49,7 +49,7 @@ def run_command(name: str, words: Sequence[str]) -> str:
 def ask(name: str, words: Sequence[str]) -> Any:
     """The JSON document of ``workbench NAME WORDS --json``."""
     own = words[: list(words).index("--")] if "--" in words else words
-    if "--help" in own:
+    if {"--help", "-h"} & set(own):
         raise UsageError(f"--help cannot be given here. Use the tool help, with command={name!r}.")
     return json.loads(run_command(name, ["--json", *words]))
 
