@@ -46,7 +46,7 @@ from workbench.trained_model.exported import ExportedModel
 from workbench.training_data.pictures import PictureReport
 from workbench.verifying.verify import Verification
 
-WITHOUT_JSON = {"logs", "attach", "track", "node", "mcp"}
+WITHOUT_JSON = {"logs", "attach", "track", "node", "mcp", "completion"}
 QUICK = {
     "runs": ("runs",),
     "show": ("show", "a"),

@@ -16,6 +16,9 @@ from typer.core import TyperCommand
 from workbench.cli.help_pages import SETTINGS, HelpCommand, HelpGroup
 from workbench.cli.json_keys import help_text
 
+COMPLETION: Final = "_WORKBENCH_COMPLETE"
+"""A shell's script sets this variable when Tab is pressed, as Click defines."""
+
 
 @dataclass(frozen=True)
 class Source:
@@ -267,6 +270,11 @@ COMMANDS = {
     "node": Source(
         "nodes", "node", "Join a multi-node run as one of its machines, until the run ends."
     ),
+    "completion": Source(
+        "completion",
+        "completion",
+        "Print a shell's script that completes commands, options, runs and names with Tab.",
+    ),
 }
 """By name."""
 SECTIONS: Final = {
@@ -281,7 +289,7 @@ SECTIONS: Final = {
     ),
     "Go on": "resume rerun fork adopt checkpoints push pull",
     "Afterwards": "profile compare generate export-model tag note archive delete",
-    "Elsewhere": "export submit node mcp version",
+    "Elsewhere": "export submit node mcp completion version",
 }
 """Headings of ``--help``, with the commands below each in their order."""
 

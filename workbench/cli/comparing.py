@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import workbench as wb
+from workbench.cli.completion import run_names
 from workbench.cli.describing import with_options
 from workbench.cli.step_files import CsvOption, ParquetOption, write_steps
 from workbench.cli.tables import JsonOption, badge, number, print_json
@@ -58,7 +59,12 @@ _RESULT_NAMES = {
 @with_options
 def compare(
     runs: Annotated[
-        list[str], typer.Argument(metavar="RUN...", help="2 to 10 ids, unique prefixes or names.")
+        list[str],
+        typer.Argument(
+            metavar="RUN...",
+            help="2 to 10 ids, unique prefixes or names.",
+            autocompletion=run_names,
+        ),
     ],
     *,
     by: Annotated[str, typer.Option(help=f"Axis to align losses by: {', '.join(AXES)}.")] = "step",

@@ -19,6 +19,7 @@ import typer
 from typer.models import OptionInfo, ParameterInfo
 
 from workbench.cli import help_pages
+from workbench.cli.completion import words_of
 from workbench.cli.tables import JsonOption
 from workbench.describe import Strategy
 from workbench.describe.implementation import ImplementationAssumptions
@@ -304,6 +305,7 @@ def _parameter(
         hidden=hidden,
         show_default=False,
         rich_help_panel=topic,
+        autocompletion=words_of(field),
     )
     return inspect.Parameter(
         name,

@@ -15,7 +15,7 @@ from typing import Annotated, Any, NoReturn
 
 import typer
 
-from workbench.cli.commands import LazyGroup
+from workbench.cli.commands import COMPLETION, LazyGroup
 from workbench.cli.help_pages import SETTINGS
 from workbench.errors import UsageError, WorkbenchError
 from workbench.version import __version__
@@ -59,11 +59,7 @@ def version() -> None:
 
 def run_app() -> NoReturn:
     """Run a command and turn our exceptions into one clear line and the right exit code."""
-    warnings.formatwarning = _note
-    for stream in (sys.stdout, sys.stderr):
-        # In an ASCII locale a name in other letters is shown escaped; it must not end the command.
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    _prepare()
     # The option is light: to parse the words of a command, Typer loads pydantic.
     words = ["--version"] if sys.argv[1:] == ["version"] else None
     try:
@@ -84,6 +80,19 @@ def run_app() -> NoReturn:
     if code == 0:
         _say_that_the_queue_waits()
     sys.exit(code)
+
+
+def _prepare() -> None:
+    """Set up the warnings, the two streams, and Typer where Tab was pressed."""
+    warnings.formatwarning = _note
+    for stream in (sys.stdout, sys.stderr):
+        # In an ASCII locale a name in other letters is shown escaped; it must not end the command.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    if COMPLETION in os.environ:
+        import typer.completion  # noqa: PLC0415  (--help needs it not)
+
+        typer.completion.completion_init()  # pyright: ignore[reportPrivateImportUsage]
 
 
 def _missing(error: FileNotFoundError | RuntimeError) -> str:

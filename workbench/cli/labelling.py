@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import workbench as wb
+from workbench.cli.completion import run_names
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import RunArgument, StoreOption, YesOption, console, errors
 from workbench.compare.deletion import Size, check_deletable, size
@@ -17,8 +18,13 @@ from workbench.observe.rows import labelled
 from workbench.store.labels import Labels, change_labels, check_tag
 from workbench.units import format_bytes
 
-_Runs = Annotated[list[str], typer.Argument(metavar="RUN...", help="Ids, prefixes or names.")]
-_Ids = Annotated[list[str], typer.Argument(metavar="RUN...", help="Full run ids.")]
+_Runs = Annotated[
+    list[str],
+    typer.Argument(metavar="RUN...", help="Ids, prefixes or names.", autocompletion=run_names),
+]
+_Ids = Annotated[
+    list[str], typer.Argument(metavar="RUN...", help="Full run ids.", autocompletion=run_names)
+]
 
 
 def tag(

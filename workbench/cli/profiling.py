@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 import workbench as wb
+from workbench.cli.completion import run_names
 from workbench.cli.describing import option, with_options
 from workbench.cli.profile_view import show_gpus, show_profile
 from workbench.cli.tables import JsonOption, print_json
@@ -43,7 +44,9 @@ _TARGET = "A run (id, prefix, name, 'last'), or a script or recipe to start unde
 class ProfileOptions:
     """What to profile, and how."""
 
-    target: Annotated[str, typer.Argument(metavar="RUN_OR_SCRIPT", help=_TARGET)]
+    target: Annotated[
+        str, typer.Argument(metavar="RUN_OR_SCRIPT", help=_TARGET, autocompletion=run_names)
+    ]
     arguments: ScriptArguments = None
     steps: Annotated[int, option("Optimizer steps to trace.")] = tracing.STEPS
     first: Annotated[int, option("New run: first step to trace.", "--from")] = tracing.FIRST

@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
+from workbench.cli.completion import run_names
 from workbench.cli.describing import with_options
 from workbench.cli.help_pages import HelpGroup
 from workbench.cli.tables import JsonOption, print_json
@@ -29,7 +30,10 @@ queue = typer.Typer(
     rich_markup_mode=None,
     help="List, move, drop and start the runs that wait for devices.",
 )
-_QueuedArgument = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run that waits.")]
+_QueuedArgument = Annotated[
+    str,
+    typer.Argument(metavar="RUN", help="Id of a run that waits.", autocompletion=run_names),
+]
 _STATE_SENTENCES = {
     "empty": "Nothing waits. File a run: workbench launch … --queue",
     "serving": "What is next starts when its devices are free.",

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 import workbench as wb
+from workbench.cli.completion import run_names
 from workbench.cli.describing import with_options
 from workbench.cli.started import show_started
 from workbench.cli.storing import pull_with_bar
@@ -47,6 +48,7 @@ def resume(  # noqa: PLR0913 - a command's options are its arguments
         typer.Argument(
             metavar="RUN",
             help="Run id, unique prefix, name, folder, 'last', or URL/RUN of a pushed run.",
+            autocompletion=run_names,
         ),
     ] = "last",
     arguments: ReplacedArguments = None,

@@ -13,6 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from workbench.cli.completion import run_names
 from workbench.cli.live import follow
 from workbench.describe.option import declared
 from workbench.errors import WorkbenchError
@@ -43,7 +44,9 @@ StoreOption = Annotated[
     str | None, typer.Option(_STORE.flag, metavar=_STORE.option.metavar, help=_STORE.help)
 ]
 _RUN_HELP = "Run id, unique prefix, name, folder, or 'last'."
-RunArgument = Annotated[str, typer.Argument(metavar="RUN", help=_RUN_HELP)]
+RunArgument = Annotated[
+    str, typer.Argument(metavar="RUN", help=_RUN_HELP, autocompletion=run_names)
+]
 YesOption = Annotated[bool, typer.Option("--yes", help="Skip the confirmation.")]
 TargetArgument = Annotated[str, typer.Argument(metavar="SCRIPT_OR_RECIPE", help="As for launch.")]
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would start.")]
