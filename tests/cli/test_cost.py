@@ -15,6 +15,7 @@ from tests.cli.conftest import Command as Run
 from workbench.cli.quantities import read_count, read_range
 from workbench.describe import prices
 from workbench.errors import UsageError
+from workbench.units import GIB
 
 CONTRACT = {
     *("terms", "usd", "usd_low", "usd_high", "hours", "wall_hours", "gpu_hours", "usd_per_step"),
@@ -324,3 +325,31 @@ def test_what_is_no_count(text: str) -> None:
 def test_what_is_no_price(text: str) -> None:
     with pytest.raises(UsageError, match="above 0, one number or a range"):
         read_range(text, "price")
+
+
+OFFLOADED = ("--model", "llama-3-70b", "--gpu", "h100", "--gpus", "8", "--strategy", "zero3")
+OFFLOADED = (*OFFLOADED, "--offload", "optimizer,parameters", "--recompute", "full", *TOKENS)
+
+
+def test_the_machines_hold_what_is_offloaded_to_them(run: Run) -> None:
+    document = answer(run, *OFFLOADED)
+    offer, needed = document["offer"], 16 * 70.6e9  # fp32 weights, gradients and AdamW's moments
+    unknown = any("Offload keeps 1.03 TiB in" in note for note in document["notes"])
+    assert unknown if offer["memory_bytes"] is None else offer["memory_bytes"] >= needed
+    assert document["fits"]
+    assert any("too little host memory excluded" in note for note in document["notes"])
+
+
+def test_a_named_machine_that_cannot_hold_the_offload_is_said(run: Run) -> None:
+    document = answer(run, *OFFLOADED, "--provider", "cudo")
+    assert not document["fits"]
+    assert "128 GiB of host memory, and offload keeps" in document["notes"][0]
+
+
+def test_the_cheapest_machine_has_host_memory_for_its_ranks(run: Run) -> None:
+    """cudo lists one with 4 GiB beside an H100, which every plan leaves out too."""
+    offer = answer(run, "--gpus", "1", *TOKENS)["offer"]
+    assert offer["memory_bytes"] is None or offer["memory_bytes"] >= 8 * GIB
+    named = answer(run, "--gpus", "1", "--offer", "h100-sxm 1x2v4gb", *TOKENS)
+    assert "4 GiB of host memory, and a rank's process" in named["notes"][0]
+    assert not named["fits"]

@@ -53,7 +53,8 @@ def answer(options: CostOptions) -> CostAnswer:
             "Cost estimates need a GPU of the catalog; this host does not have one. Add --gpu G "
             "(workbench gpus lists them) and --gpus N."
         )
-    priced = priced_offer(options, cluster)
+    memory = training_memory(job)
+    priced = priced_offer(options, cluster, memory.host_bytes or 0)
     if cluster.nodes > 1 and cluster.network is None:
         cluster = replace(cluster, network=priced.offer.network)
         job = replace(job, cluster=cluster)
@@ -66,8 +67,7 @@ def answer(options: CostOptions) -> CostAnswer:
         _plan(options, job),
         price_range=priced.price_range,
     )
-    memory = training_memory(job)
-    problem = ""
+    problem = priced.problem
     if memory.fits is False:
         needs, card = format_bytes(memory.on_card_bytes), format_bytes(memory.card_bytes)
         problem = (

@@ -11,7 +11,8 @@ from workbench.describe import Cluster, prices
 from workbench.describe.detection import host_price
 from workbench.describe.price import Offer, Terms
 from workbench.errors import UnknownNameError, UsageError
-from workbench.units import UNKNOWN
+from workbench.planning.market import RANK_HOST_BYTES
+from workbench.units import UNKNOWN, format_bytes
 
 if TYPE_CHECKING:
     from workbench.cli.cost_values import CostOptions
@@ -32,16 +33,21 @@ class PricedOffer:
     """Why this one."""
     price_range: tuple[float, float] = (1.0, 1.0)
     """Lower and upper price over the offer's."""
+    problem: str = ""
+    """Why the job cannot run on these machines; empty = nothing is known against it."""
 
 
-def priced_offer(options: CostOptions, cluster: Cluster) -> PricedOffer:
-    """Your own price, the named offer, or the cheapest of the table."""
+def priced_offer(options: CostOptions, cluster: Cluster, host_bytes: int = 0) -> PricedOffer:
+    """Your own price, the named offer, or the cheapest of the table that can run it.
+
+    `host_bytes`: what the job keeps in the host memory of a node, 0 = nothing.
+    """
     if options.usd_per_hour is not None or options.spot_usd_per_hour is not None:
         return _own(options, cluster)
     if options.gpu is None and host_price() and cluster.usd_per_hour:
         text = str(cluster.usd_per_hour)
         return _own(replace(options, usd_per_hour=text), cluster, "$WORKBENCH_USD_PER_HOUR")
-    return _from_table(options, cluster)
+    return _from_table(options, cluster, host_bytes)
 
 
 def _own(options: CostOptions, cluster: Cluster, source: str = "given by you") -> PricedOffer:
@@ -94,7 +100,7 @@ def named_offer(options: CostOptions) -> Offer:
     return _cheapest(matching, spot=options.spot)
 
 
-def _from_table(options: CostOptions, cluster: Cluster) -> PricedOffer:
+def _from_table(options: CostOptions, cluster: Cluster, host_bytes: int) -> PricedOffer:
     """The cheapest known machine with enough of these GPUs, or the one that was named."""
     gpu, needed = cluster.accelerator, len(cluster.gpus)
     assert gpu is not None
@@ -114,16 +120,51 @@ def _from_table(options: CostOptions, cluster: Cluster) -> PricedOffer:
         note = _none_so_large(gpu.id, needed)
         unknown_offer = Offer(provider=UNKNOWN, name="", gpu=gpu.id, gpus=needed, usd_per_hour=None)
         return PricedOffer(offer=unknown_offer, terms=Terms(provider=UNKNOWN), notes=(note,))
-    able = _joinable(matching, cluster.nodes, spot=options.spot)
+    room = [offer for offer in matching if not _lacks_host_memory(offer, cluster, host_bytes)]
+    able = _joinable(room or matching, cluster.nodes, spot=options.spot)
     best = _cheapest(able, spot=options.spot)
     notes: list[str] = []
     if options.provider is None and options.offer is None:
-        notes.append(_chosen(best, able, spot=options.spot))
+        notes.append(_chosen(best, able, len(matching) - len(room or matching), options.spot))
     if (best.max_nodes or 1) < cluster.nodes:
         notes.append(
             f"{best.provider} is not known to connect {cluster.nodes} of them: ask before renting."
         )
-    return PricedOffer(offer=best, terms=prices.terms(best.provider), notes=tuple(notes))
+    if host_bytes and best.memory_bytes is None:
+        notes.append(
+            f"Offload keeps {format_bytes(host_bytes)} in the host memory of a node; how much "
+            f"{best.name or best.provider} has is not known: ask before renting."
+        )
+    return PricedOffer(
+        offer=best,
+        terms=prices.terms(best.provider),
+        notes=tuple(notes),
+        problem=_lacks_host_memory(best, cluster, host_bytes),
+    )
+
+
+def _lacks_host_memory(offer: Offer, cluster: Cluster, host_bytes: int) -> str:
+    """That a node's host memory is too small for its ranks or their offload; "" where it is not.
+
+    As a plan sees it, which leaves such machines out; an unknown memory is assumed as there.
+    """
+    ranks, known = len(cluster.gpus), offer.memory_bytes
+    usual = ranks * RANK_HOST_BYTES if known is not None else 0
+    most = replace(cluster, memory_bytes=known).host_bytes_per_gpu * ranks
+    if max(host_bytes, usual) <= most:
+        return ""
+    has = f"{offer.name} at {offer.provider} has {format_bytes(most)} of host memory"
+    has += ", as is assumed where it is not known" if known is None else ""
+    if host_bytes > most:
+        return (
+            f"{has}, and offload keeps {format_bytes(host_bytes)} there: it does not fit. Offload "
+            "less, use more nodes, or choose another offer (workbench prices)."
+        )
+    return (
+        f"{has}, and a rank's process, loaders and pinned buffers take "
+        f"{format_bytes(RANK_HOST_BYTES)}: {format_bytes(usual)} here. Choose another offer "
+        "(workbench prices)."
+    )
 
 
 def _none_so_large(gpu: str, needed: int) -> str:
@@ -147,8 +188,11 @@ def _providers(options: CostOptions) -> tuple[str, ...] | None:
     return None if options.provider is None else (options.provider,)
 
 
-def _chosen(best: Offer, offers: list[Offer], *, spot: bool) -> str:
-    """Why this one; cheaper prices that were passed over are named."""
+def _chosen(best: Offer, offers: list[Offer], small: int, spot: bool) -> str:  # noqa: FBT001
+    """Why this one; cheaper prices that were passed over are named.
+
+    `small`: offers left out for their host memory.
+    """
     count = sum(_price(offer, spot=spot) is not None for offer in offers)
     text = f"{best.provider} has the only priced offer (workbench prices)"
     if count > 1:
@@ -164,6 +208,8 @@ def _chosen(best: Offer, offers: list[Offer], *, spot: bool) -> str:
     passed = [offer for offer in offers if (_price(offer, spot=spot) or usual) < usual]
     if passed:
         text += f", {len(passed)} cheaper offers with doubtful prices excluded"
+    if small:
+        text += f", {small} with too little host memory excluded"
     return text + "."
 
 
