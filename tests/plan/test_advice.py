@@ -210,6 +210,31 @@ class TestLinks:
         found = nvlink_or_pcie(job("gpt2"), parse("single", 1), rented("h100", 1))
         assert found.verdict.startswith("One GPU per node")
 
+        assert "over NVLink" not in nvlink_or_pcie(*self.on("l40s", 4)).reason
+
+    @staticmethod
+    def on(card: str, gpus: int, link: str = "catalog"):
+        return job("gpt2"), parse("ddp", gpus), rented(card, gpus, link=link)
+
+    def test_a_bridge_is_no_link_between_more_cards_than_it_joins(self) -> None:
+        for card, gpus in (("rtx-3090", 5), ("a100-pcie-80", 8), ("h200-nvl", 8)):
+            found = nvlink_or_pcie(*self.on(card, gpus))
+            assert f"does not join {gpus} x" in found.verdict
+            assert "over NVLink" not in found.reason
+            assert found.numbers["penalty_share"] is None
+            assert found.numbers["nvlink_step_seconds"] is None
+            times = all_reduce_time(1e9, rented(card, gpus)).numbers
+            assert times["nvlink_seconds"] is None
+            assert times["pcie_seconds"]
+
+    def test_a_bridge_is_counted_where_someone_says_so(self) -> None:
+        found = nvlink_or_pcie(*self.on("rtx-3090", 2))
+        assert found.verdict.startswith("No bridge is counted; with one (--link nvlink) a step")
+        slow, fast = (found.numbers[f"{link}_step_seconds"] for link in ("pcie", "nvlink"))
+        assert wb.step_time(*self.on("rtx-3090", 2)).step_seconds == pytest.approx(slow)
+        assert f"takes {1 - fast / slow:.0%} less" in found.verdict
+        assert "Without NVLink" in nvlink_or_pcie(*self.on("rtx-3090", 2, "nvlink")).verdict
+
     def test_c4_gradients_take_milliseconds(self) -> None:
         """14 GB on 8 H100: 67 ms at 367 GB/s (ring), about half a second and more over PCIe 5."""
         found = all_reduce_time(14e9, rented("h100", 8))

@@ -104,6 +104,17 @@ class Accelerator:
         """Whether a fabric faster than PCIe joins the accelerators of a node."""
         return not self.link.startswith("none")
 
+    def link_joins(self, gpus: int) -> bool:
+        """Whether that fabric can join so many of them in a node: a bridge joins 2, or 4.
+
+        >>> find("rtx-3090").link_joins(2), find("rtx-3090").link_joins(5)
+        (True, False)
+        >>> find("h100").link_joins(8), find("h200-nvl").link_joins(4), find("l4").link_joins(2)
+        (True, True, False)
+        """
+        bridged = re.search(r"(\d+)-way", self.link)
+        return self.has_link and (bridged is None or gpus <= int(bridged[1]))
+
     def peak_flops(self, precision: str) -> float | None:
         """Dense peak in FLOP/s for matmuls at `precision`; None where it has no such unit.
 

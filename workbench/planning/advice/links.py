@@ -46,7 +46,12 @@ def nvlink_or_pcie(
     assert accelerator is not None, "step_time has checked it"
     step = step_time(workload, strategy, cluster, conditions)
     waiting = step.exposed_seconds / step.step_seconds
-    penalty = slow.step_seconds / fast.step_seconds - 1
+    linked = _can_be_linked(cluster, accelerator)
+    penalty = slow.step_seconds / fast.step_seconds - 1 if linked else None
+    over_link = (
+        f"{format_seconds(fast.step_seconds)} per step over NVLink, of which "
+        f"{format_seconds(fast.exposed_seconds)} wait for other GPUs; "
+    )
     return _NVLINK_OR_PCIE.advice(
         verdict=_verdict(cluster, accelerator, penalty),
         holds=waiting <= _MOST_WAITING,
@@ -54,16 +59,15 @@ def nvlink_or_pcie(
         "(workbench plan), or fewer GPUs."
         if waiting > _MOST_WAITING
         else "",
-        reason=f"{format_seconds(fast.step_seconds)} per step over NVLink, of which "
-        f"{format_seconds(fast.exposed_seconds)} wait for other GPUs; "
-        f"{format_seconds(slow.step_seconds)} over PCIe, {format_seconds(slow.exposed_seconds)} "
+        reason=f"{over_link if linked else ''}{format_seconds(slow.step_seconds)} "
+        f"{'' if linked else 'per step '}over PCIe, {format_seconds(slow.exposed_seconds)} "
         "of them waiting.",
         condition=f"{strategy.name} on {strategy.world_size} GPUs, {format_count(fast.tokens)} "
         "tokens per step: more accumulation lowers the penalty, tensor parallelism raises it.",
         numbers={
-            "nvlink_step_seconds": fast.step_seconds,
+            "nvlink_step_seconds": fast.step_seconds if linked else None,
             "pcie_step_seconds": slow.step_seconds,
-            "nvlink_exposed_seconds": fast.exposed_seconds,
+            "nvlink_exposed_seconds": fast.exposed_seconds if linked else None,
             "pcie_exposed_seconds": slow.exposed_seconds,
             "penalty_share": penalty,
             "nvlink_bytes_per_second": accelerator.link_bytes_per_second
@@ -75,11 +79,23 @@ def nvlink_or_pcie(
     )
 
 
-def _verdict(cluster: Cluster, accelerator: Accelerator, penalty: float) -> str:
-    if len(cluster.gpus) < 2:
+def _can_be_linked(cluster: Cluster, accelerator: Accelerator) -> bool:
+    """Whether NVLink can join all GPUs of a node; where someone says that it does, it can."""
+    gpus = len(cluster.gpus)
+    return accelerator.link_joins(gpus) or (accelerator.has_link and cluster.link == "nvlink")
+
+
+def _verdict(cluster: Cluster, accelerator: Accelerator, penalty: float | None) -> str:
+    gpus = len(cluster.gpus)
+    if gpus < 2:
         return "One GPU per node: the link inside the node plays no part."
     if not accelerator.has_link:
         return f"{accelerator.name} has no NVLink: PCIe is all there is."
+    if penalty is None:
+        return f"A bridge does not join {gpus} x {accelerator.name}: between them is PCIe."
+    if cluster.link == "catalog" and "bridge" in accelerator.link:
+        less = 1 - 1 / (1 + penalty)
+        return f"No bridge is counted; with one (--link nvlink) a step takes {less:.0%} less time."
     if penalty < 0.02:
         return f"NVLink hardly matters here: without it a step takes {penalty:.1%} longer."
     return f"Without NVLink a step takes {penalty:.0%} longer."
@@ -100,7 +116,7 @@ def all_reduce_time(
         raise UsageError("An all-reduce needs at least 2 GPUs of a kind in the catalog.")
     measured = conditions or Conditions()
     seconds: dict[str, float] = {}
-    for link in ("nvlink", "pcie") if accelerator.has_link else ("pcie",):
+    for link in ("nvlink", "pcie") if _can_be_linked(cluster, accelerator) else ("pcie",):
         network = links(replace(cluster, link=link), measured)
         seconds[link] = network.reduce_seconds(gradient_bytes, network.group(count, 1))
     small = links(cluster, measured)
