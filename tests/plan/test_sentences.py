@@ -75,3 +75,29 @@ def test_host_memory_that_no_one_stated_is_said_to_be_assumed() -> None:
     small = replace(cluster, memory_bytes=8 * 80 << 30)
     (known,) = plan_on(small, job, tokens=1e9).misses
     assert "the host has 80 GiB per GPU" in known
+
+
+def test_what_would_make_it_fit_is_nothing_that_the_job_does_already() -> None:
+    cluster = wb.Cluster.rented("rtx-3060", gpus=1)
+
+    def remedies(**options: object) -> str:
+        (miss,) = plan_on(cluster, Job.of("llama-3-70b", cpu=True, **options), tokens=1e6).misses
+        return miss.rpartition("It would fit with ")[2]
+
+    usual, eight = remedies(), remedies(optimizer="adamw-8bit")
+    assert all(way in usual for way in ("adamw-8bit", ", LoRA or shorter sequences."))
+    assert "adamw-8bit" not in eight
+    assert "LoRA" in eight
+    adapters = remedies(lora_rank=8)
+    assert "nf4" in adapters
+    assert "LoRA" not in adapters
+    quantized = remedies(lora_rank=8, quantization="nf4", optimizer="adamw-8bit")
+    assert not any(way in quantized for way in ("adamw-8bit", "LoRA", "nf4"))
+    assert quantized.endswith(" or shorter sequences.")
+
+
+def test_a_plan_that_is_beaten_in_one_thing_alone_is_not_called_slower_too() -> None:
+    offers = [offer("one", "h100-sxm", 1, 2.0), offer("two", "h100-sxm", 1, 3.0)]
+    first, second = ask(offers=offers).plans
+    assert first.hours == second.hours
+    assert "plan 1 is cheaper and as fast" in second.why

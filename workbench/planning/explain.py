@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, Decimal
 
+from workbench.describe import Workload
 from workbench.describe.amd import NOT_RUN
 from workbench.describe.amd import VENDOR as AMD
 from workbench.planning.layout_result import FittingLayout, LayoutResult
 from workbench.planning.layout_search import LayoutSearch
-from workbench.planning.market import Limits
+from workbench.planning.market import ROUNDING, Limits
 from workbench.planning.offer_search import OfferSearch, PricedCandidate
 from workbench.planning.refusals import HOST, MEMORY, SLOWER, Refusal
 from workbench.planning.search_context import node_group
@@ -45,8 +46,15 @@ def why(
             for index in front
             if ranked[index].price <= plan.price and ranked[index].hours <= plan.hours
         )
-        text = f"plan {better + 1} is cheaper and faster"
+        text = f"plan {better + 1} is {_better_in(ranked[better], plan)}"
     return f"{text}; {why_layout(plan.result, plan.fit)}"
+
+
+def _better_in(better: PricedCandidate, plan: PricedCandidate) -> str:
+    """In what a plan beats another that it loses to in nothing."""
+    if plan.hours <= better.hours * (1 + ROUNDING):
+        return "cheaper and as fast"
+    return "faster for the same price" if plan.price == better.price else "cheaper and faster"
 
 
 def _times(ratio: float) -> str:
@@ -227,21 +235,35 @@ def misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:
         return (f"Every offer is out: {', '.join(kinds)}. See the rejections for each.",)
     refusal, where = min(short, key=lambda entry: entry[0].needed - entry[0].limit)
     return (
-        nearest_text(refusal, where),
+        nearest_text(refusal, where, relaxed.context.workload),
         f"More GPUs would be looked at with a larger max_gpus ({limits.most} now).",
     )
 
 
-def nearest_text(refusal: Refusal, where: str) -> str:
+def nearest_text(refusal: Refusal, where: str, workload: Workload) -> str:
     """The layout that lacks least, and what would make it fit."""
     over = format_bytes(refusal.needed - refusal.limit)
-    more = f"{over} more memory on the card: a larger card,"
+    more = f"{over} more memory on the card: a larger card"
     if refusal.kind == HOST:
-        more = f"{over} more host memory per GPU,"
+        more = f"{over} more host memory per GPU"
+    *ways, last = (more, *_lighter(workload))
+    remedies = f"{', '.join(ways)} or {last}" if ways else last
     return (
         f"Nearest: {where} with {next(refusal.layouts())} {refusal.reason}. It would fit with "
-        f"{more} an optimizer with smaller states (adamw-8bit), LoRA or shorter sequences."
+        f"{remedies}."
     )
+
+
+def _lighter(workload: Workload) -> Iterator[str]:
+    """What makes any layout's need smaller, of what the job does not do yet."""
+    if not workload.lora_rank:
+        if workload.optimizer in {"adamw", "adamw-fused", "paged-adamw"}:
+            yield "an optimizer with smaller states (adamw-8bit)"
+        yield "LoRA"
+    elif workload.quantization == "none":
+        yield "frozen weights in 4 bits (nf4)"
+    if workload.counts_tokens:
+        yield "shorter sequences"
 
 
 def _limit_misses(relaxed: OfferSearch, limits: Limits) -> tuple[str, ...]:

@@ -191,7 +191,7 @@ def plan_on(
         rejected=Rejected((), tuple((part.name, result) for part, result in results)),
         combinations=sum(result.layouts for _, result in results),
         global_batch=batch,
-        misses=() if plans else _own_misses(results),
+        misses=() if plans else _own_misses(results, workload),
         answers=OwnAnswers(why_first),
     )
 
@@ -297,9 +297,10 @@ def _why_own(index: int, fit: FittingLayout, first: FittingLayout, result: Layou
     return f"{longer:.2f} times the time of the first"
 
 
-def _own_misses(results: list[tuple[Cluster, LayoutResult]]) -> tuple[str, ...]:
+def _own_misses(results: list[tuple[Cluster, LayoutResult]], workload: Workload) -> tuple[str, ...]:
     nearest = [(result.nearest, part.name) for part, result in results]
     short = [(refusal, where) for refusal, where in nearest if refusal is not None]
     if not short:
         return ("No layout is possible here: see the rejections.",)
-    return (nearest_text(*min(short, key=lambda entry: entry[0].needed - entry[0].limit)),)
+    refusal, where = min(short, key=lambda entry: entry[0].needed - entry[0].limit)
+    return (nearest_text(refusal, where, workload),)
