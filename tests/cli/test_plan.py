@@ -111,6 +111,7 @@ def test_nothing_fits_is_exit_1_with_the_nearest_miss(run: Run) -> None:
         ((*BASE, "--gpu", "h100", "--nodes", "2"), "--nodes describes machines that you have"),
         ((*BASE, "--network", "100 ethernet"), "--network describes machines that you have"),
         ((*BASE, "--gpu", "h100", "--gpus", "0"), "gpus must be at least 1"),
+        ((*BASE, "--gpu", "h100", "--gpus", "1", "--usd-per-hour", "0"), "must be above 0"),
         ((*BASE, "--gpu", "h100", "--gpus", "8", "--spot"), "--spot chooses among rented machines"),
         ((*BASE, "--here", "--providers", "runpod"), "--providers chooses among rented machines"),
         ((*BASE, "--here", "--gpu", "h100"), "--gpu describes others"),
@@ -212,3 +213,21 @@ def test_any_script_offers_what_the_launcher_starts(run: Run) -> None:
     assert all(plan["launch"].startswith("workbench launch") for plan in document["plans"])
     assert document["plans"]
     assert not any("tp" in one["strategy"] for one in document["plans"])
+
+
+def test_cards_without_bf16_are_planned_in_fp16_as_memory_and_cost_do(run: Run) -> None:
+    small = ("--model", "gpt2", "--tokens", "10M")
+    for where in (("--gpu", "v100", "--gpus", "2"), ("--gpu", "t4,v100", "--max-gpus", "1")):
+        document = answer(run, *small, *where)
+        assert {plan["precision"] for plan in document["plans"]} == {"fp16"}, where
+        assert any("fp16 is assumed" in note for note in document["notes"]), where
+
+
+def test_a_chosen_precision_stays_and_mixed_cards_keep_the_usual(run: Run) -> None:
+    small = ("--model", "gpt2", "--tokens", "10M")
+    chosen = run(*small, "--gpu", "v100", "--gpus", "2", "--precision", "bf16")
+    assert "has no bf16 matmuls" in chosen.err
+    mixed = answer(run, *small, "--gpu", "t4,h100-sxm", "--max-gpus", "1")
+    found = {(plan["gpu"], plan["precision"]) for plan in mixed["plans"]}
+    assert found == {("h100-sxm", "bf16")}
+    assert "precision" in mixed["rejected_by_reason"]

@@ -20,13 +20,15 @@ from workbench.cli.tables import print_json
 from workbench.compare.calibration.calibrate import measured_conditions
 from workbench.describe import Cluster, Workload, prices
 from workbench.describe.detection import detect_host
-from workbench.describe.job import options
+from workbench.describe.job import Job, default, options
 from workbench.describe.option import declared
+from workbench.describe.placement import precision_there
 from workbench.errors import UsageError
 from workbench.estimate.cost.plan import RunPlan, checkpoint_bytes
 from workbench.estimate.stack_factor import sentences_of
 from workbench.planning import Limits, Plans, Space, plan_on
 from workbench.planning import plan as plan_offers
+from workbench.planning.market import card_forms
 from workbench.planning.offer_search import Progress
 from workbench.planning.planner import PLAIN
 from workbench.planning.space import ANY_SCRIPT, DATA
@@ -107,7 +109,8 @@ def question(options: PlanOptions) -> Question:
     job_options = {
         name: value for name, value in options.job.items() if name not in options.BETWEEN
     }
-    described = describe(replace(options, job={**job_options, "cpu": True}), layout_is_open=True)
+    cluster = _own_machines(options)
+    described = _described(options, job_options, cluster)
     data = Space().data + (DATA[-2:] if options.zero else ())
     space = Space(data=data, offload=not options.no_offload, launchable=not options.all_layouts)
     if options.any_script:
@@ -117,7 +120,7 @@ def question(options: PlanOptions) -> Question:
         run=_run(options, described.workload),
         global_batch=options.global_batch,
         limits=_limits(options),
-        cluster=_own_machines(options),
+        cluster=cluster,
         is_here=options.here,
         space=space,
         notes=described.notes,
@@ -125,6 +128,31 @@ def question(options: PlanOptions) -> Question:
         job=described,
         trainer_text=str(described.given.get("trainer") or ""),
     )
+
+
+def _described(options: PlanOptions, values: dict[str, Any], cluster: Cluster | None) -> Job:
+    """What is trained, in a precision that the cards can compute where none was chosen."""
+    job = describe(replace(options, job={**values, "cpu": True}), layout_is_open=True)
+    if not _is_open(job, "precision"):
+        return job
+    cards = [cluster] if cluster else [Cluster.rented(name) for name in _cards(options.gpu)]
+    converted = [precision_there(card, None, default("precision")) for card in cards]
+    if not converted or not all(precision for precision, _ in converted):
+        return job  # some card has it: the plan leaves the others out, and says why
+    precision, notes = converted[0]
+    again = replace(options, job={**values, "cpu": True, **precision})
+    return describe(again, layout_is_open=True).with_notes(*notes)
+
+
+def _is_open(job: Job, name: str) -> bool:
+    """Whether neither an option nor the named trainer says it."""
+    decided = job.trainer.assumptions if job.trainer else ()
+    return job.given.get(name) is None and all(each.field != name for each in decided)
+
+
+def _cards(names: tuple[str, ...]) -> list[str]:
+    """Every card of the named families."""
+    return sorted(identifier for name in names for identifier in card_forms(name))
 
 
 def document(report: PlanAnswer) -> dict[str, Any]:

@@ -53,7 +53,7 @@ class PlanOptions(RunDescription):
     ] = None
     nodes: Annotated[int | None, Option(help="So many machines you have [default: 1].")] = None
     usd_per_hour: Annotated[
-        float | None, Option(help="Price of one machine you have.", unit="$", least=0)
+        float | None, Option(help="Price of one machine you have.", unit="$", above=0)
     ] = None
     no_offload: Annotated[bool, Option(help="Exclude offloading to host memory.")] = False
     any_script: Annotated[

@@ -88,7 +88,7 @@ class Limits:
         for word in self.regions:
             if not any(word.lower() in region.lower() for region in regions):
                 raise UnknownNameError.near("region", word, regions)
-        gpus = {gpu for name in self.gpus for gpu in _family(name)}
+        gpus = {gpu for name in self.gpus for gpu in card_forms(name)}
         left = tuple(
             offer
             for offer in all_offers
@@ -120,7 +120,7 @@ class Limits:
         return f"No offer {' '.join(conditions)}. There is: {', '.join(sorted(available))}."
 
 
-def _family(name: str) -> set[str]:
+def card_forms(name: str) -> set[str]:
     """Ids of the accelerator called `name`, with all its form factors unless one is named."""
     identifier = find(name).id
     word = name.strip().lower()
