@@ -179,6 +179,7 @@ def test_inference(run: Run) -> None:
     assert split["strategy"] == "tp"
     assert split["parts"]["weights"] < document["parts"]["weights"] / 3
     assert "KV cache" in run("memory", *arguments).out
+    assert "serving 1 x 197 tokens" in run("memory", "--model", "vit-l-16", "--inference").out
     four = answer(run, *arguments, "--quantization", "nf4")
     assert four["parts"]["weights"] < document["parts"]["weights"] / 2
 
@@ -247,6 +248,8 @@ REFUSALS = [
     ((*LLAMA, "--inference", "--gpus", "3"), "cannot be split over tp = 3"),
     ((*LLAMA, "--inference", "--strategy", "fsdp", "--gpus", "2"), "single and tp"),
     ((*LLAMA, "--inference", "--kv-bytes", "3"), "kv_bytes must be"),
+    ((*LLAMA, "--kv-bytes", "1"), "Add --inference"),
+    ((*LLAMA, "--inference", "--simulate"), "--inference asks about serving"),
     (("--model", "{fantasy}"), "parameters"),
     (("--model", "{lacks}"), "num_hidden_layers"),
     (("--model", "{odd}"), "512"),

@@ -59,6 +59,14 @@ def test_it_says_what_is_left_out_and_answers_for_a_card() -> None:
     assert not large.fits
 
 
+def test_an_image_is_as_long_as_in_training() -> None:
+    model = catalog.model("vit-l-16")
+    short, long = (wb.inference_memory(model, tokens, 8) for tokens in (197, 2048))
+    assert short.parts == long.parts
+    patch = short.parts["activations: prefill"] / (8 * 197)
+    assert patch < 2 * 12 * model.hidden  # bf16; residual, MLP's input and output, a few logits
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [

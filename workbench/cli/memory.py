@@ -32,6 +32,7 @@ def memory(options: MemoryOptions) -> None:
     """Predict and explain a rank's peak memory; rank options that lower it."""
     from workbench.cli.memory_view import inference_view, training_view  # noqa: PLC0415
 
+    _refuse_idle(options)
     console = plain_console()
     if options.inference:
         job, estimate = _served(options)
@@ -47,6 +48,19 @@ def memory(options: MemoryOptions) -> None:
         print_json(document(report))
     else:
         show(console, training_view(report, console.width))
+
+
+def _refuse_idle(options: MemoryOptions) -> None:
+    """Options that would change nothing of the answer."""
+    if options.inference and options.simulate:
+        raise UsageError(
+            "--simulate runs a training step, and --inference asks about serving. Remove one of "
+            "them."
+        )
+    if not options.inference and options.kv_bytes != MemoryOptions.kv_bytes:
+        raise UsageError(
+            "--kv-bytes is about the cache of --inference. Add --inference, or remove --kv-bytes."
+        )
 
 
 def plain_console() -> Console:

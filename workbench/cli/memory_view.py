@@ -49,7 +49,7 @@ def inference_view(
     """Everything about a serving process."""
     model, tp = job.workload.model, job.strategy.tp
     per_token = cache_bytes_per_token(model, tp=tp, kv_bytes=options.kv_bytes)
-    subject = f"serving {job.workload.micro_batch} x {job.workload.seq_len} tokens"
+    subject = f"serving {job.workload.micro_batch} x {job.workload.sequence} tokens"
     table = _table()
     size, per = format_bytes(estimate.on_card_bytes), "rank" if _on_cpu(job) else "GPU"
     table.add_row("in memory" if _on_cpu(job) else "on card", size, f"per {per}")

@@ -44,7 +44,7 @@ def inference_memory(
 
     Args:
         model: What is served: a `Model`, a name of the catalog, a config.json or its folder.
-        seq_len: Longest sequence that the cache holds.
+        seq_len: Longest sequence that the cache holds; of a vision model, its patches count.
         batch: Sequences at a time.
         precision: fp32, bf16, fp16; fp8 stores the matrices in one byte.
         quantization: Storage of the matrices: none, int8, int4, nf4, nf4-dq.
@@ -59,10 +59,11 @@ def inference_memory(
         model, _ = read_model(str(model))
     check_where(where)
     _check(model, seq_len, batch, precision, quantization, tp, kv_bytes)
+    tokens = Workload(model=model, seq_len=seq_len, micro_batch=batch).tokens
     parts = {
         WEIGHTS: _weights(model, precision, quantization, tp),
         CACHE: batch * seq_len * cache_bytes_per_token(model, tp=tp, kv_bytes=kv_bytes),
-        PREFILL: _prefill(model, seq_len * batch, batch, precision, tp),
+        PREFILL: _prefill(model, tokens, batch, precision, tp),
     }
     device = device_of(where)
     context = {CONTEXT: CPU_CONTEXT_BYTES if device == "cpu" else CUDA_CONTEXT_BYTES}
