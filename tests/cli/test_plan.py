@@ -231,3 +231,13 @@ def test_a_chosen_precision_stays_and_mixed_cards_keep_the_usual(run: Run) -> No
     found = {(plan["gpu"], plan["precision"]) for plan in mixed["plans"]}
     assert found == {("h100-sxm", "bf16")}
     assert "precision" in mixed["rejected_by_reason"]
+
+
+def test_recomputation_that_only_the_script_can_do_is_not_told_to_the_recipe(run: Run) -> None:
+    """The recipe gpt does not fine-tune Qwen; a script that recomputes does."""
+    own = ("--model", "qwen2.5-7b", "--tokens", "10M", "--lora-rank", "16", "--gpu", "rtx-4090")
+    first = answer(run, *own, "--gpus", "1")["plans"][0]
+    assert (first["strategy"], first["recompute"]) == ("single", "full")
+    assert first["launch"] == "workbench launch SCRIPT --strategy single --nproc 1"
+    text = " ".join(run(*own, "--gpus", "1").out.split())
+    assert "The script also recomputes: full (transformers: model.gradient_chec" in text

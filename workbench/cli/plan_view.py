@@ -47,11 +47,16 @@ def launch_line(plan: Plan) -> str | None:
     """What to type on such a machine; None where the launcher does not start the plan."""
     if not launchable(plan.strategy, precision=plan.workload.precision):
         return None
-    target = "gpt" if why_not(plan.strategy) else "SCRIPT"  # what no script takes, the recipe does
-    line = (
-        f"workbench launch {target} {as_options(plan.strategy)} --nproc {plan.gpus // plan.nodes}"
-    )
+    given = _told_at_launch(plan.strategy)
+    target = "gpt" if why_not(given) else "SCRIPT"  # what no script takes, the recipe does
+    line = f"workbench launch {target} {as_options(given)} --nproc {plan.gpus // plan.nodes}"
     return line if plan.nodes == 1 else f"{line} --nodes {plan.nodes} --address ADDRESS"
+
+
+def _told_at_launch(strategy: Strategy) -> Strategy:
+    """`strategy` without the recomputation that only the script itself can do."""
+    plain = strategy.with_options(recompute="none")
+    return plain if why_not(strategy) and not why_not(plain) else strategy
 
 
 def _launchable(plans: Plans) -> tuple[str, ...]:
@@ -77,6 +82,11 @@ def _to_know(plan: Plan) -> tuple[str, ...]:
 def to_know(strategy: Strategy, micro_batch: int, accumulate: int) -> tuple[str, ...]:
     """What the script must say, and what must be installed there."""
     script = f"with micro-batch {micro_batch} and accumulation {accumulate} in the script."
+    if _told_at_launch(strategy) is not strategy:
+        how = " (transformers: model.gradient_checkpointing_enable())"
+        parts = f" of {'+'.join(strategy.recompute_parts)}"
+        what = how if strategy.recompute == "full" else parts
+        script += f" The script also recomputes: {strategy.recompute}{what}."
     if backend(strategy) != "deepspeed":
         return (script,)
     needs = f"{strategy.name} needs DeepSpeed: run pip install deepspeed there first."
