@@ -321,6 +321,14 @@ def test_what_is_no_count(text: str) -> None:
         read_count(text)
 
 
+@pytest.mark.parametrize("text", ["1.5", "1.0005k", "999.9"])
+def test_a_count_is_not_rounded_in_silence(text: str) -> None:
+    with pytest.raises(UsageError, match="--steps must be a whole number"):
+        read_count(text, "--steps")
+    assert read_count("1.1B") == 1_100_000_000
+    assert read_count("0.07T") == 70_000_000_000
+
+
 @pytest.mark.parametrize("text", ["", "0", "-1", "3-2", "x", "1.2.3", "1e9", "1-2-3"])
 def test_what_is_no_price(text: str) -> None:
     with pytest.raises(UsageError, match="above 0, one number or a range"):

@@ -239,7 +239,7 @@ def _run(options: PlanOptions, workload: Workload) -> RunPlan:
             "A plan needs the run length. Give --tokens 300B, or --epochs with --dataset-tokens."
         )
     sizes = {
-        name: None if (text := getattr(options, name)) is None else read_count(text, name)
+        name: None if (text := getattr(options, name)) is None else read_count(text, _flag(name))
         for name in ("tokens", "dataset_tokens")
     }
     return RunPlan(

@@ -9,6 +9,8 @@ from workbench.describe.checks import MOST
 from workbench.errors import UsageError
 
 _SUFFIXES = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+_ROUNDING = 1e-12
+"""What a product such as 1.1B may be off by without being meant as a fraction."""
 _PATTERN = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(e[+-]?\d+)?\s*([kmbgt]?)")
 
 
@@ -20,7 +22,7 @@ def read_count(text: str, name: str = "tokens") -> int:
         name: what is counted, for the message.
 
     Raises:
-        UsageError: not such a number, below 1, or not finite.
+        UsageError: not such a number, below 1, not whole, or not finite.
 
     >>> read_count("300B"), read_count("1.5T"), read_count("2e9"), read_count("20,000")
     (300000000000, 1500000000000, 2000000000, 20000)
@@ -35,6 +37,8 @@ def read_count(text: str, name: str = "tokens") -> int:
             f"{name} must be a number of at least 1 and below 1e30, not {text!r}. "
             "Write it as 300B, 1.5T, 2e9 or 20000."
         )
+    if abs(value - round(value)) > _ROUNDING * value:
+        raise UsageError(f"{name} must be a whole number, not {text!r}. Write {math.ceil(value)}.")
     return round(value)
 
 
