@@ -155,6 +155,63 @@ def test_a_call_that_the_template_does_not_show_is_refused(tmp_path: Path) -> No
         learned(tmp_path, CHATML, CALLED)
 
 
+@pytest.mark.parametrize("said", ["", "I look."])
+@pytest.mark.parametrize("how", [{}, {"learn_all": True}])
+def test_a_call_that_the_template_shows_of_other_messages_only_is_refused(
+    said: str, how: dict[str, Any], tmp_path: Path
+) -> None:
+    """As DeepSeek R1's: a call where there is no text, which transformers cannot say with null."""
+    own = CALLING.replace("{% if message['tool_calls'] %}", "{% if message['content'] is none %}")
+    turns = (CALLED[0], replace(CALLED[1], content=said), *CALLED[2:])
+    with pytest.raises(RowError, match="does not show the tool calls of message 2"):
+        learned(tmp_path, own, turns, **how)
+    pair = Example(turns=turns[:2], rejected=turns[3:], prompt_turns=1)
+    encoder = Encoder(load_tokenizer(tokenizer_folder(tmp_path, template=own)), "preference")
+    with pytest.raises(RowError, match="does not show the tool calls"):
+        encoder.pair(pair)
+
+
+@pytest.mark.parametrize(
+    ("thought", "expected"),
+    [("hm", "hm\n</think>\n\nOne.<|im_end|>"), ("", "One.<|im_end|>")],
+)
+def test_a_thought_is_learned_where_the_prompt_has_an_empty_one(
+    thought: str, expected: str, tmp_path: Path
+) -> None:
+    """As Qwen3.5's template without thinking."""
+    inside = "<think>\n{{ message['reasoning_content'] }}\n</think>\n\n"
+    own = CHATML.replace(
+        "{{ message['content'] }}",
+        "{% if message['reasoning_content'] %}" + inside + "{% endif %}{{ message['content'] }}",
+    ).replace("assistant\n{% endif %}", "assistant\n<think>\n\n</think>\n\n{% endif %}")
+    answer = replace(TURNS[1], extra={"reasoning_content": thought} if thought else None)
+    assert learned(tmp_path, own, (TURNS[0], answer)) == [expected]
+
+
+def test_a_template_that_marks_nothing_of_a_row_is_refused(tmp_path: Path) -> None:
+    own = MARKED.replace("{{ message['content'] }}<|im_end|>{% endgeneration %}", "") + (
+        "{% generation %}{% endgeneration %}"
+    )
+    own = own.replace("{% generation %}{% else %}", "{{ message['content'] }}{% else %}")
+    with pytest.raises(RowError, match="nothing to learn from"):
+        learned(tmp_path, own)
+
+
+def test_a_token_without_an_embedding_breaks_its_row_alone(tmp_path: Path) -> None:
+    """As Gemma 3 1B's mark of pictures, of which the tokenizer has one more than the model."""
+    about = {"model_type": "llama", "vocab_size": 259}
+    folder = tokenizer_folder(tmp_path, pad=None)
+    (folder / "config.json").write_text(json.dumps(about))
+    encoder = Encoder(load_tokenizer(folder), "messages")
+    assert encoder.encode(Example(turns=TURNS)).ids
+    turns = (replace(TURNS[0], content="see <|pad|>"), *TURNS[1:])
+    with pytest.raises(RowError, match=r"no embedding for its token '<\|pad\|>'"):
+        encoder.encode(Example(turns=turns))
+    pair = Example(turns=turns, rejected=(Turn(role="assistant", content="No."),), prompt_turns=3)
+    with pytest.raises(RowError, match="no embedding"):
+        encoder.pair(pair)
+
+
 @pytest.mark.parametrize(
     ("own", "expected"),
     [

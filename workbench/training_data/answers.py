@@ -35,6 +35,10 @@ def _span(
     begin = len(before)
     if not text.startswith(before):
         begin, _ = _content(turns, place, text, render)
+        context = render(turns[:place]) if turns[place].extra else ""
+        if context and text.startswith(context):
+            # A thought may stand where the prompt has an empty one.
+            begin = min(begin, max(len(context), _shared(text, before)))
     elif before == render(turns[:place]):
         # The template has no prompt for an answer. A space goes with the token behind it.
         begin, _ = _content(turns, place, text, render)

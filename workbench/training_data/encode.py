@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import groupby, pairwise
 from typing import Any, final
 
-from workbench.training_data.answers import answer_spans
+from workbench.training_data.answers import Render, answer_spans
 from workbench.training_data.templates import template_of
+from workbench.training_data.tokenizer import embedded_tokens
 from workbench.training_data.values import Example, RowError, Turn
 
 _GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
@@ -60,6 +61,7 @@ class Encoder:
         self._template, self.template_name = "", "none: raw text"
         if form != "text":
             self._template, self.template_name = template_of(tokenizer, template, form)
+        self._embedded = embedded_tokens(tokenizer.name_or_path)
         self.notes = tuple(self._notes(template))
 
     def _notes(self, template: str | None) -> list[str]:
@@ -91,19 +93,34 @@ class Encoder:
         """Tokens, and which are learned: answers with their end mark; of raw text all.
 
         Raises:
-            RowError: the template refuses this conversation or loses a part of it.
+            RowError: the template refuses this conversation or loses a part of it, or the model
+                does not know one of its tokens.
         """
+        encoded = self._known(self._encode(example))
+        if not any(encoded.learned):
+            raise RowError("no token of it belongs to an answer: nothing to learn from")
+        return encoded
+
+    def _known(self, encoded: EncodedExample) -> EncodedExample:
+        """The same, if the model embeds each token."""
+        highest = max(encoded.ids, default=0)
+        if self._embedded is not None and highest >= self._embedded:
+            token = self.tokenizer.convert_ids_to_tokens(highest)
+            raise RowError(f"the model has no embedding for its token {token!r}")
+        return encoded
+
+    def _encode(self, example: Example) -> EncodedExample:
         if not example.turns:
             ids = list(self.tokenizer(example.text)["input_ids"])
             end = self.tokenizer.eos_token_id
             ids += [end] * (end is not None and ids[-1:] != [end])
             return EncodedExample(ids=tuple(ids), learned=(True,) * len(ids))
-        self._check_calls((*example.turns, *example.rejected))
+        render = functools.partial(self._render, example.tools)
+        self._check_calls(example, render)
         left_out = {place for place, turn in enumerate(example.turns) if not turn.learned}
         marked = bool(_GENERATION.search(self._template)) and not self._learn_all
         if marked and not left_out:
             return self._marked(example)
-        render = functools.partial(self._render, example.tools)
         text = render(example.turns)
         if self._learn_all and not left_out:
             return self._tokens(text, [(0, len(text))])
@@ -146,9 +163,9 @@ class Encoder:
         Raises:
             RowError: the template refuses it or writes the prompt differently before the answers.
         """
-        self._check_calls((*example.turns, *example.rejected))
         turns = example.turns[: example.prompt_turns]
         render = functools.partial(self._render, example.tools)
+        self._check_calls(example, render)
         prompt = render(turns, answer_follows=True)
         both = [example.turns, (*turns, *example.rejected)]
         chosen, rejected = (self._preferred(prompt, render(all_turns)) for all_turns in both)
@@ -167,7 +184,8 @@ class Encoder:
         if True not in encoded.learned:
             raise RowError("the template writes nothing behind the prompt")
         ends = len(encoded.ids) - encoded.learned[::-1].index(True)
-        return EncodedExample(ids=encoded.ids[:ends], learned=encoded.learned[:ends])
+        known = self._known(encoded)
+        return EncodedExample(ids=known.ids[:ends], learned=known.learned[:ends])
 
     def sequences(self, example: Example) -> tuple[EncodedExample, ...]:
         """What the model computes of an example: of a pair the prompt with each of its answers.
@@ -195,10 +213,23 @@ class Encoder:
         """Whether the template names a key of a message; else it cannot show it."""
         return re.search(rf"\b{key}\b", self._template) is not None
 
-    def _check_calls(self, turns: Sequence[Turn]) -> None:
-        """Refuse a call that the model would not see: what it learned instead is to say nothing."""
-        if any(turn.calls for turn in turns) and not self._reads("tool_calls"):
-            raise RowError("the template does not show tool calls; choose one that does")
+    def _check_calls(self, example: Example, render: Render) -> None:
+        """Refuse a call that the model would not see: what it learned instead is to say nothing.
+
+        Some templates show calls, but not of a message that has a text, too.
+        """
+        both = [example.turns, (*example.turns[: example.prompt_turns], *example.rejected)]
+        for turns in both[: 1 + bool(example.rejected)]:
+            calling = [place for place, turn in enumerate(turns) if turn.calls]
+            if calling and not self._reads("tool_calls"):
+                raise RowError("the template does not show tool calls; choose one that does")
+            text = render(turns) if calling else ""
+            for place in calling:
+                others = [*turns[:place], turns[place].with_other_calls(), *turns[place + 1 :]]
+                if render(others) == text:
+                    raise RowError(
+                        f"the template does not show the tool calls of message {place + 1}"
+                    )
 
     def _messages(self, turns: Sequence[Turn]) -> list[dict[str, Any]]:
         """As the template takes them: a few want the arguments of calls as JSON text."""

@@ -81,16 +81,35 @@ def _why_no_tokenizer(folder: Path, model: str, error: Exception) -> str:
     )
 
 
-def _check_vocabulary(tokenizer: Any, folder: Path) -> None:
-    """Refuse a tokenizer with tokens that the model has no embedding for."""
+def embedded_tokens(model: str | Path) -> int | None:
+    """How many tokens the model in a folder has embeddings for; None = it does not say."""
     try:
-        config: dict[str, Any] = json.loads((folder / "config.json").read_text("utf-8-sig"))
+        config: dict[str, Any] = json.loads(Path(model, "config.json").read_text("utf-8-sig"))
     except (OSError, ValueError):
-        return
+        return None
     size: Any = config.get(
         "vocab_size", config.get("text_config", dict[str, Any]()).get("vocab_size")
     )
-    if isinstance(size, int) and len(tokenizer) > size:
+    return size if isinstance(size, int) else None
+
+
+def _check_vocabulary(tokenizer: Any, folder: Path) -> None:
+    """Refuse a tokenizer with tokens that the model has no embedding for.
+
+    Added ones that nothing writes by itself do no harm, such as Gemma 3 1B's mark of pictures; rows
+    that have one are refused by themselves.
+    """
+    size = embedded_tokens(folder)
+    if size is None or len(tokenizer) <= size:
+        return
+    added = {token for token, number in tokenizer.get_added_vocab().items() if number >= size}
+    written = {tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token}
+    template = str(tokenizer.chat_template or "")
+    if (
+        len(tokenizer) - len(added) > size
+        or added & written
+        or any(token in template for token in added)
+    ):
         raise UsageError(
             f"The tokenizer has {len(tokenizer):,} tokens, and the model in {folder} embeds "
             f"{size:,}. Use the tokenizer of this model, or resize its embedding first."

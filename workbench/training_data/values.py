@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 
 class RowError(ValueError):
@@ -71,6 +71,24 @@ class Turn:
         if arguments_as_text and self.calls:
             message["tool_calls"] = [_with_text(call) for call in self.calls]
         return message
+
+    def with_other_calls(self) -> Turn:
+        """With other functions and arguments: of a template that shows calls, another text."""
+        calls = list(map(_other, self.calls))
+        return replace(self, extra={**(self.extra or {}), "tool_calls": calls})
+
+
+def _other(call: dict[str, Any]) -> dict[str, Any]:
+    function = call.get("function")
+    if not isinstance(function, dict):  # a few leave the level out
+        key = "name" if function is None else "function"
+        return {**call, key: f"{call.get(key)}_"}
+    fields = cast("dict[str, Any]", function)
+    arguments = fields.get("arguments")
+    if isinstance(arguments, dict):  # some templates write these alone
+        arguments = {**cast("dict[str, Any]", arguments), "another": ""}
+    named = {"name": f"{fields.get('name')}_", "arguments": arguments}
+    return {**call, "function": {**fields, **named}}
 
 
 def _with_text(call: dict[str, Any]) -> dict[str, Any]:
