@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.training_data.tiny import chat, tokenizer_folder, write_lines
+from workbench.errors import UsageError
 from workbench.training_data import TokenOptions, examine, load_tokenizer, token_report
 
 pytest.importorskip("datasets", reason="pip install 'training-workbench[finetune]'")
@@ -29,6 +30,7 @@ def examples(folder: Path, data: Path, **how: Any) -> Any:
     """What is trained on."""
     chosen = {"template": None, "objective": "sft", "learn": "answers", "strict": False}
     options: Any = SimpleNamespace(data=str(data), model=str(folder), eval_share=0.0, seed=0)
+    options.seq_len = 1024
     vars(options).update(chosen | how)
     arguments = SimpleNamespace(main_process_first=lambda **_: contextlib.nullcontext())
     return finetune_data.examples(options, arguments)[0]
@@ -63,6 +65,22 @@ def test_a_pair_is_trained_on_as_it_is_shown(folder: Path, tmp_path: Path) -> No
     }
     (shown,) = token_report(examine(data), TokenOptions(model=str(folder))).first
     assert shown.tokens == 2 * len(row["prompt_ids"]) + len(row["chosen_ids"] + row["rejected_ids"])
+
+
+@pytest.mark.parametrize("objective", ["sft", "dpo"])
+def test_what_the_sequence_leaves_nothing_of_is_told_and_left_out(
+    objective: str, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = {"completion": "y"} if objective == "sft" else {"chosen": "y", "rejected": "n"}
+    data = [{"prompt": "x" * length, **answers} for length in (2, 200, 2, 300)]
+    file = write_lines(tmp_path / "a.jsonl", data)
+    assert len(examples(folder, file, objective=objective, seq_len=100)) == 2
+    told = "left out, as the prompt fills --seq-len: 2 of 4 examples"
+    assert told in capsys.readouterr().out
+    with pytest.raises(UsageError, match=r"fills --seq-len 20, .* shortest has 21 tokens"):
+        examples(folder, file, objective=objective, seq_len=20)
+    with pytest.raises(UsageError, match=r"--eval-share 0\.6 of 2 examples leaves none"):
+        examples(folder, file, objective=objective, seq_len=100, eval_share=0.6)
 
 
 def test_examples_are_encoded_again_where_anything_of_them_changed(

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from tests.training_data.tiny import CHATML, chat, tokenizer_folder, write_lines
-from workbench.training_data import load_tokenizer
+from workbench.errors import UsageError
+from workbench.training_data import Encoder, load_tokenizer
 from workbench.training_data.templates import TEMPLATES
 
 pytest.importorskip("datasets")
@@ -60,3 +61,16 @@ def test_an_end_mark_of_several_tokens_is_told(
     found = saved(tmp_path, chat(1), "llama-3", template=None, eos="<|endoftext|>")
     assert found.eos_token == "<|endoftext|>"
     assert "ends an answer with '<|eot_id|>', which is not one token" in capsys.readouterr().out
+
+
+def test_a_template_that_wants_a_system_turn(tmp_path: Path) -> None:
+    from finetune_tokenizer import asked_tokens
+
+    wants = "{% if messages[0]['role'] != 'system' %}{{ raise_exception('no system') }}{% endif %}"
+    row = {"messages": [{"role": "system", "content": "Be brief."}, *chat(1)["messages"]]}
+    found = saved(tmp_path, row, None, template=wants + CHATML, eos="<|endoftext|>")
+    assert found.eos_token == "<|im_end|>"
+    with pytest.raises(
+        UsageError, match=r"--sample-prompts 'one\?': the template refuses it: no sys"
+    ):
+        asked_tokens(Encoder(found, "messages"), "one?")

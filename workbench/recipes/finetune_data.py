@@ -8,6 +8,7 @@ its cache, on disk.
 
 import argparse
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -52,12 +53,13 @@ def rows_of(
     form, _ = form_of_source(source)
     encoder = Encoder(load_tokenizer(model), form, template, learn_all=learn_all)
     for read in read_examples(source, form):
-        row = dict[str, Any](row=read.row, problem=read.problem, unused="")
+        row = dict[str, Any](row=read.row, problem=read.problem, unused="", begins=0)
         tokens: dict[str, list[int]] = {name: [] for name in _TOKENS[objective]}
         if read.example is not None:
             row["unused"] = "\n".join((*read.unused, *encoder.unused(read.example)))
             try:
                 tokens = _tokens_of(encoder, read.example, objective)
+                row["begins"] = _begin(tokens)
             except RowError as error:
                 row["problem"] = str(error)
         yield row | tokens
@@ -76,12 +78,20 @@ def _tokens_of(encoder: Encoder, example: Example, objective: str) -> dict[str, 
     return {name: list(part) for name, part in zip(_TOKENS[objective], parts, strict=True)}
 
 
+def _begin(tokens: dict[str, list[int]]) -> int:
+    """Which token is the first that is learned."""
+    if "labels" not in tokens:
+        return len(tokens["prompt_ids"])
+    return next(at for at, token in enumerate(tokens["labels"]) if token != _NOT_LEARNED)
+
+
 def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Dataset | None]:
     """What is trained on, and what is held out. What is skipped is reported once, by rank 0."""
     source = locate(options.data)
     form, _ = form_of_source(source)
     check_objective(options.data, form, options.objective)
-    columns = {"row": Value("int64"), "problem": Value("string"), "unused": Value("string")}
+    columns = {name: Value("int64") for name in ("row", "begins")}
+    columns |= {name: Value("string") for name in ("problem", "unused")}
     columns |= dict.fromkeys(_TOKENS[options.objective], List(Value("int64")))
     with arguments.main_process_first(desc="examples"):  # the others find them in the cache
         every = Dataset.from_generator(
@@ -108,11 +118,37 @@ def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Data
     unused = Counter(name for row in usable["unused"] for name in row.split("\n") if name)
     for note in (*source.notes, *unused_note(unused)):
         say(note)
-    usable = usable.remove_columns(["row", "problem", "unused"])
+    usable = _fitting(usable, options.seq_len).remove_columns(
+        ["row", "problem", "unused", "begins"]
+    )
     if not options.eval_share:
         return usable, None
+    if math.ceil(options.eval_share * len(usable)) >= len(usable):
+        raise UsageError(
+            f"--eval-share {options.eval_share} of {len(usable):,} examples leaves none to train "
+            "on. Give more examples, or leave it out"
+        )
     parts = usable.train_test_split(test_size=options.eval_share, seed=options.seed)
     return parts["train"], parts["test"]
+
+
+def _fitting(usable: Dataset, seq_len: int) -> Dataset:
+    """Without those of which nothing that is learned would be left; TRL drops them silently.
+
+    Raises:
+        UsageError: none is left.
+    """
+    begins = list(usable["begins"])
+    fitting = [at for at, begin in enumerate(begins) if begin < seq_len]
+    if not fitting:
+        raise UsageError(
+            f"Each example's prompt fills --seq-len {seq_len:,}, so nothing is left to learn: the "
+            f"shortest has {min(begins):,} tokens. Give a longer one"
+        )
+    if len(fitting) < len(begins):
+        left = len(begins) - len(fitting)
+        say(f"left out, as the prompt fills --seq-len: {left:,} of {len(begins):,} examples")
+    return usable.select(fitting)
 
 
 def state_of(data: Iterable[Path], tokenizer: Any) -> str:

@@ -9,18 +9,12 @@ and a second mark of their end where the template's is not the tokenizer's.
 from typing import Any
 
 from datasets import Dataset
-from finetune_data import say
 from trl import DPOTrainer  # pyright: ignore[reportPrivateImportUsage] - loaded lazily
 
 
 class PairTrainer(DPOTrainer):
     """Takes the columns prompt_ids, chosen_ids and rejected_ids as they are."""
 
-    def _prepare_dataset(self, dataset: Dataset, _: Any, args: Any, *__: Any) -> Dataset:
-        """Without the pairs whose prompt alone fills the sequence, as TRL leaves them out."""
-        lengths = [len(ids) for ids in dataset["prompt_ids"]]
-        fitting = [at for at, length in enumerate(lengths) if length < args.max_length]
-        if len(fitting) < len(lengths):
-            left = len(lengths) - len(fitting)
-            say(f"left out, as the prompt fills --seq-len: {left:,} of {len(lengths):,} pairs")
-        return dataset.select(fitting)
+    def _prepare_dataset(self, dataset: Dataset, *_: Any) -> Dataset:
+        """As they are: finetune_data.py has left out those whose prompt alone fills a sequence."""
+        return dataset

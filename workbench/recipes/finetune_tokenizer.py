@@ -7,11 +7,13 @@ later uses both.
 # pyright: reportMissingImports=false
 
 import argparse
+import contextlib
 from typing import Any
 
 from finetune_data import say
 
-from workbench.training_data import form_of_source, load_tokenizer, locate
+from workbench.errors import UsageError
+from workbench.training_data import Encoder, RowError, form_of_source, load_tokenizer, locate
 from workbench.training_data.templates import template_of
 
 _ANSWER = "ANSWER"
@@ -49,11 +51,26 @@ def tokenizer_of(options: argparse.Namespace) -> Any:
 def _end_mark(tokenizer: Any, template: str) -> str:
     """What the template writes behind an answer; "" = nothing, or it takes no such question."""
     turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _ANSWER}]
+    for system in ([], [{"role": "system", "content": "x"}]):  # some templates want one
+        # Whatever a template raises: its rows are reported one by one.
+        with contextlib.suppress(Exception):
+            text = tokenizer.apply_chat_template(
+                [*system, *turns], chat_template=template, tokenize=False
+            )
+            return str(text).rpartition(_ANSWER)[2].strip()
+    return ""
+
+
+def asked_tokens(encoder: Encoder, prompt: str) -> list[int]:
+    """A sample prompt as the model sees it.
+
+    Raises:
+        UsageError: the template refuses it, as one does that wants a system turn.
+    """
     try:
-        text = tokenizer.apply_chat_template(turns, chat_template=template, tokenize=False)
-    except Exception:  # noqa: BLE001 - whatever a template raises; its rows are reported one by one
-        return ""
-    return str(text).rpartition(_ANSWER)[2].strip()
+        return encoder.prompt(prompt)
+    except RowError as error:
+        raise UsageError(f"--sample-prompts {prompt!r}: {error}") from error
 
 
 def _single_tokens(tokenizer: Any) -> set[str]:

@@ -3,11 +3,13 @@
 # pyright: reportMissingImports=false, reportMissingTypeStubs=false, reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportUntypedBaseClass=false, reportIncompatibleMethodOverride=false
 
 import argparse
+import functools
 import math
 from typing import Any
 
 import torch
 from finetune_data import say
+from finetune_tokenizer import asked_tokens
 from samples import Samples
 from torch import Tensor
 from transformers import TrainerCallback
@@ -32,7 +34,8 @@ class Watch(TrainerCallback):
             ends = [at for at, token in enumerate(tokens) if token == tokenizer.eos_token_id]
             return tokenizer.decode(tokens[: ends[0] if ends else None], skip_special_tokens=True)
 
-        self._samples = Samples(options, encoder.prompt, decode, say)
+        encode = functools.partial(asked_tokens, encoder)
+        self._samples = Samples(options, encode, decode, say)
 
     def _forward(self, rows: Tensor) -> Tensor:
         """Logits [B, L, V], through whatever spreads the model."""
