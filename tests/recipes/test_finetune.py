@@ -46,6 +46,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
         ((*OWN, "--eval-share", "1"), "give a share below 1"),
         ((*OWN, "--objective", "dpo", "--packing"), "pairs cannot be packed"),
         ((*OWN, "--method", "full", "--adapter", "a"), "--method lora"),
+        ((*OWN, "--adapter", "a", "--lora-rank", "8"), "leave --lora-rank out"),
+        ((*OWN, "--adapter", "a", "--lora-targets", "q,v"), "leave --lora-targets out"),
         ((*OWN, "--model", "s3://bucket/model"), "object-store address"),
     ],
 )
@@ -98,7 +100,7 @@ def test_options_stand_in_groups() -> None:
     assert all(f"\n{group}:\n" in text for group in groups.split())
 
 
-def test_what_it_loads_is_what_was_predicted(own: tuple[str, ...]) -> None:
+def test_what_it_loads_is_what_was_predicted(own: tuple[str, ...], tmp_path: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -120,6 +122,12 @@ def test_what_it_loads_is_what_was_predicted(own: tuple[str, ...]) -> None:
     # two layers; per layer q and o 64+64, k and v 64+32, three matrices of the MLP 64+128
     extra = 2 * 4 * (2 * 128 + 2 * 96 + 3 * 192)
     assert adapters.predicted.parts["parameters"] == 4 * (held + extra)
+    config = {"r": 4, "target_modules": [f"{name}_proj" for name in ("q", "k", "v", "o")]}
+    (tmp_path / "adapter_config.json").write_text(json.dumps(config))
+    further = wb.request("finetune", [*words, "--adapter", str(tmp_path)], processes=2, cpu=True)
+    assert further.predicted is not None
+    of_attention = 2 * 4 * (2 * 128 + 2 * 96)
+    assert further.predicted.parts["parameters"] == 4 * (held + of_attention)
     assert adapters.trainer is not None
     assert adapters.trainer.text == "trl"
 

@@ -133,6 +133,11 @@ def _add_how(parser: Parser) -> None:
 
 def _complete(parser: Parser, options: argparse.Namespace) -> None:
     """What follows from what was given, and what an estimate needs besides."""
+    own = {name: parser.get_default(name) for name in ("lora_rank", "lora_alpha", "lora_targets")}
+    typed = [name for name in own if getattr(options, name) != own[name]]
+    if options.adapter and typed:
+        option = f"--{typed[0].replace('_', '-')}"
+        parser.error(f"{option} --adapter: it keeps its rank, scale and layers; leave {option} out")
     options.lora_targets = tuple(options.lora_targets.split(","))
     if unknown := set(options.lora_targets) - set(TARGETS):
         parser.error(f"--lora-targets {min(unknown)!r}: choose from {','.join(TARGETS)}")

@@ -10,10 +10,12 @@ from typing import Any
 
 from workbench import recipes
 from workbench.describe.job import Job
+from workbench.describe.workload import LORA_TARGETS
 from workbench.errors import UsageError
 from workbench.estimate.parts import Estimate
 from workbench.launching.prepare.model_weights import check_weights
 from workbench.launching.prepare.request import Request
+from workbench.store.files import read_json
 from workbench.training_data import check_objective, examine, form_of_source, locate
 
 _MOST_BYTES = 256 << 20  # of data that is read to count its rows; more takes minutes
@@ -37,6 +39,7 @@ def of_own_model(request: Request, recipe: str, shape: Mapping[str, Any]) -> Job
         options |= {"micro_batch": 2 * shape["micro_batch"], "loss": "chunked"}
     if shape["lora_rank"]:
         options |= {name: shape[name] for name in ("lora_rank", "lora_targets", "quantization")}
+        options |= _of_adapter(shape["adapter"])
     nodes = request.cluster.nodes
     options |= {"nodes": nodes, "gpus": request.strategy.world_size // nodes}
     if request.device == "cpu":
@@ -50,6 +53,18 @@ def of_own_model(request: Request, recipe: str, shape: Mapping[str, Any]) -> Job
         if named_as_folder or Path(shape["model"]).is_dir():
             raise  # not there, without a config, or it cannot be trained so
         return None
+
+
+def _of_adapter(folder: str | None) -> dict[str, Any]:
+    """Rank and layers of an adapter that is trained further, which it keeps; {} = not known."""
+    about = None if folder is None else read_json(Path(folder, "adapter_config.json").expanduser())
+    if about is None:
+        return {}
+    rank, modules = about.get("r"), about.get("target_modules")
+    named = {str(name).rpartition(".")[2] for name in modules} if isinstance(modules, list) else ()
+    targets = tuple(name for name in LORA_TARGETS if f"{name}_proj" in named)
+    found = {"lora_rank": rank} if isinstance(rank, int) and rank > 0 else {}
+    return found | ({"lora_targets": targets} if targets else {})
 
 
 def with_pairs(memory: Estimate, shape: Mapping[str, Any]) -> Estimate:
