@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from workbench import recipes
 from workbench.describe.job import Job
@@ -61,7 +61,8 @@ def _of_adapter(folder: str | None) -> dict[str, Any]:
     if about is None:
         return {}
     rank, modules = about.get("r"), about.get("target_modules")
-    named = {str(name).rpartition(".")[2] for name in modules} if isinstance(modules, list) else ()
+    listed = cast("list[object]", modules) if isinstance(modules, list) else []
+    named = {str(name).rpartition(".")[2] for name in listed}
     targets = tuple(name for name in LORA_TARGETS if f"{name}_proj" in named)
     found = {"lora_rank": rank} if isinstance(rank, int) and rank > 0 else {}
     return found | ({"lora_targets": targets} if targets else {})
