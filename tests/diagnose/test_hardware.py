@@ -122,6 +122,26 @@ def test_memory_errors_are_counted_from_the_start(
 
 
 @pytest.mark.parametrize(
+    ("counts", "told"),
+    [
+        ((7, 9, 0, 3), 5),
+        ((7, 0, 1), 1),  # less than at the start, and yet new
+        ((7, 3), 3),
+        ((7, 0), 0),
+        ((0, 2, 0, 0, 2), 4),
+    ],
+)
+def test_memory_errors_after_a_reset_add_to_those_before(
+    replay: Replay, put: Callable[[Pod], Placed], counts: tuple[int, ...], told: int
+) -> None:
+    pod = Pod("h100-sxm", 4)
+    for number, count in enumerate(counts):
+        pod = pod.at(10 * number, 3, ecc=count)
+    found = watched(replay, put, pod)
+    assert [f"counted {told} uncorrectable" in one.evidence for one in found] == [True] * bool(told)
+
+
+@pytest.mark.parametrize(
     "function",
     [
         "nvmlInitWithFlags",

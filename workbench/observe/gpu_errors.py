@@ -29,7 +29,7 @@ class GpuError:
     xid: int | None = None
     """The Xid; None = uncorrectable memory errors."""
     count: int = 1
-    """How many: of memory errors since the start."""
+    """How many: of memory errors since the start, whatever the counter was set to meanwhile."""
 
     def document(self) -> dict[str, Any]:
         """Plain JSON form; `read_errors` takes it back."""
@@ -52,7 +52,8 @@ class GpuErrorWatch:
         self._library: Any | None = None
         self._handles: dict[int, Any] = {}
         self._events: Any | None = None
-        self._first: dict[int, int] = {}
+        self._counts: dict[int, int] = {}  # of memory errors, as the driver told last
+        self._grown: dict[int, int] = {}
         self._errors: dict[tuple[int | None, int | None], GpuError] = {}
         self._begun = False
         self._due = 0.0
@@ -68,10 +69,17 @@ class GpuErrorWatch:
         for xid, index in xids:
             self._errors[xid, index] = GpuError(index=index, xid=xid)
         for index, count in counts.items():
-            grown = count - self._first.setdefault(index, count)
-            if grown > 0:
-                self._errors[None, index] = GpuError(index=index, count=grown)
+            self._count(index, count)
         return tuple(self._errors.values())
+
+    def _count(self, index: int, count: int) -> None:
+        before = self._counts.get(index, count)
+        self._counts[index] = count
+        # A reset of the card, or its driver's reload, begins the count anew: all of it is new.
+        grown = self._grown.get(index, 0) + (count - before if count >= before else count)
+        self._grown[index] = grown
+        if grown > 0:
+            self._errors[None, index] = GpuError(index=index, count=grown)
 
     def _look(
         self, indices: Sequence[int], *, count_memory: bool
