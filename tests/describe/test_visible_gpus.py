@@ -9,7 +9,7 @@ import pytest
 
 from tests.pod.place import Placed
 from workbench.describe import detection
-from workbench.observe.gpu import GpuSampler
+from workbench.observe.gpu import GpuSampler, gpu_holders
 from workbench.rehearsing.driver.pod import PROFILES, Pod, Slice
 from workbench.units import GIB
 
@@ -128,6 +128,17 @@ def test_a_slice_is_read_as_what_it_is(monkeypatch: pytest.MonkeyPatch, put: Put
     assert sample.memory_bytes == 3 * GIB  # not what others hold on the card
     assert sample.util is None  # no one can tell
     assert sample.temperature_c == 62
+
+
+def test_each_slice_of_a_card_is_held_for_itself(put: Put) -> None:
+    parts = [
+        Slice(uuid=f"MIG-{n}", name=f"{n}", memory_bytes=n * 10 * GIB, used_bytes=n * GIB)
+        for n in (1, 2)
+    ]
+    put(Pod("h100-sxm", 1).slices(0, 0, parts))
+    holders = gpu_holders(detection.device_gpus())
+    told = [(one.memory_bytes // GIB, one.total_bytes // GIB) for one in holders]
+    assert told == [(1, 10), (2, 20)]
 
 
 MINE = os.getpid()

@@ -76,6 +76,18 @@ def test_a_gpu_that_gives_no_reading_any_more(replay: Replay) -> None:
     assert found[0].rank == 1
 
 
+def test_the_second_slice_of_a_card_is_the_second_rank(tmp_path: Path) -> None:
+    gpus = [{"index": 3, "uuid": f"MIG-{n}", "name": "1g.10gb"} for n in range(2)]
+    replay = Replay(tmp_path, device="cuda", cluster={"gpus": gpus}, processes=2)
+    replay.rows([row(1, 3.0)])
+    silent = {"index": 3, **dict.fromkeys(("util", "memory_bytes", "temperature_c"))}
+    lines = [sample(1010.0 + n, gpus=[gpu(3), gpu(3) if n < 9 else silent]) for n in range(15)]
+    found = replay.samples(lines)
+    (lost,) = (one for one in found if one.kind == "gpu-lost")
+    assert (lost.rank, lost.gpu) == (1, 3)
+    assert lost.evidence.startswith("gpu3:1 returned no reading")
+
+
 def watched(replay: Replay, put: Callable[[Pod], Placed], pod: Pod) -> list[Finding]:
     """What two of four cards are found to have in a minute, asked every five seconds."""
     placed, errors = put(pod), GpuErrors()

@@ -107,6 +107,23 @@ def test_one_of_many_devices_has_its_curve_from_its_machines_samples(tmp_path: P
     assert found[2] == json.loads(text.splitlines()[-1])["gpus"][3]["power_w"]
 
 
+def test_slices_of_one_card_have_their_own_tiles_and_curves(tmp_path: Path) -> None:
+    grid = {
+        "kind": "gpu",
+        "nodes": [{"node": 0, "count": 3, "index": [0, 0, 1], "part": [0, 1, None]}],
+    }
+    gpus = [{"index": card, "util": util} for card, util in ((0, 10), (0, 20), (1, 30))]
+    line = json.dumps({"time": 1.0, "gpus": gpus}) + "\n"
+    found = run(
+        tmp_path,
+        f"""const {{ curvesOf, machines, nameOf }} = await import("./devices.js");
+        const [{{ devices }}] = machines({json.dumps(grid)});
+        console.log(JSON.stringify(devices.map((device) =>
+          [nameOf(device), ...curvesOf({json.dumps(line)}, device.index, device.part).util])));""",
+    )
+    assert found == [["gpu0:0", 10], ["gpu0:1", 20], ["gpu1", 30]]
+
+
 def test_a_page_without_files_reads_parts_over_the_comm(tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "rank-0.log").write_bytes(b"0123456789")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from typing import Any
 
 from workbench.describe.accelerators import Accelerator, find
 from workbench.describe.checks import require_choice
@@ -106,6 +108,26 @@ class Gpu:
 def device_name(index: int | None, uuid: str | None) -> str:
     """The name of a GPU as a device: a card's index; of a slice, which has no number, the UUID."""
     return uuid if uuid is not None and uuid.startswith(_SLICE) else str(index)
+
+
+def with_parts(
+    gpus: Iterable[Mapping[str, Any]],
+) -> Iterator[tuple[int, int, Mapping[str, Any]]]:
+    """Each GPU's index and part, 0 but of a card's second slice (MIG) and on, and its document.
+
+    Slices of one card share the driver's index. A machine tells them in one order at all times, in
+    what it has and in what it samples.
+    """
+    counts: dict[int, int] = {}
+    for gpu in gpus:
+        index = int(gpu["index"])
+        counts[index] = counts.get(index, -1) + 1
+        yield index, counts[index], gpu
+
+
+def card_name(index: int, part: int | None) -> str:
+    """``gpu0``; ``gpu0:1`` is the second of several slices of it, whose first has `part` 0."""
+    return f"gpu{index}" if part is None else f"gpu{index}:{part}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any, NamedTuple
 
+from workbench.describe.hardware import with_parts
 from workbench.store.schema import SystemLine
 
 MINUTE = 60.0
@@ -44,6 +45,8 @@ class Device:
     """Its machine."""
     index: int
     """The driver's."""
+    part: int = 0
+    """Which slice (MIG) of its card it is, in the order of its machine."""
     readings: deque[Reading] = field(default_factory=lambda: deque[Reading](maxlen=READINGS_MAX))
     """Oldest first."""
     first_at: float | None = None
@@ -91,7 +94,7 @@ class Device:
 class _Machine:
     times: deque[float] = field(default_factory=lambda: deque[float](maxlen=SILENT_SAMPLES))
     heard_at: float = 0.0  # on the clock of who looks
-    devices: dict[int, Device] = field(default_factory=dict[int, Device])
+    devices: dict[tuple[int, int], Device] = field(default_factory=dict[tuple[int, int], Device])
 
 
 class Devices:
@@ -111,9 +114,9 @@ class Devices:
             return False
         machine.times.append(time)
         machine.heard_at = at
-        for gpu in line.get("gpus") or ():
-            index = int(gpu["index"])
-            machine.devices.setdefault(index, Device(node, index)).take(time, gpu)
+        for index, part, gpu in with_parts(line.get("gpus") or ()):
+            device = machine.devices.setdefault((index, part), Device(node, index, part))
+            device.take(time, gpu)
         return True
 
     def fresh(self, now: float) -> Iterator[Device]:

@@ -138,7 +138,7 @@ def unused_gpu(evidence: Evidence) -> Iterator[Finding]:
     for device in evidence.fresh_devices():
         used = [reading.util for reading in device.readings if reading.util is not None]
         if len(used) >= 60:
-            utilisation[evidence.device_name(device.node, device.index)] = fmean(used)
+            utilisation[evidence.device_name(device.node, device.index, device.part)] = fmean(used)
             samples = max(samples, len(used))
     unused = [name for name, value in utilisation.items() if value < 1.0]
     if not unused or max(utilisation.values()) < 10.0:

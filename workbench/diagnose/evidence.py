@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from workbench.describe.hardware import card_name, with_parts
 from workbench.diagnose.devices import STALE_SECONDS, Device, Devices
 from workbench.diagnose.facts import Facts
 from workbench.diagnose.host_readings import HostReading, HostReadings
@@ -287,36 +288,43 @@ class Evidence:
         """The machine of a rank: each has an equal share of them, node 0 the first."""
         return rank // max(1, self.processes // max(1, self.run.nodes))
 
-    def device_name(self, node: int, index: int) -> str:
-        """For people: ``gpu3``, of several machines ``gpu3 of node 1``."""
-        return f"gpu{index}" + (f" of node {node}" if self.run.nodes > 1 else "")
+    def device_name(self, node: int, index: int, part: int | None = None) -> str:
+        """For people: ``gpu3``, of several machines ``gpu3 of node 1``; `part`: that slice."""
+        several = (index, 1) in self._gpus_of(node)
+        name = card_name(index, part if several else None)
+        return name + (f" of node {node}" if self.run.nodes > 1 else "")
 
-    def device_rank(self, node: int, index: int) -> int | None:
+    def device_rank(self, node: int, index: int, part: int = 0) -> int | None:
         """The rank on a GPU; None where none is.
 
         Ranks take a machine's visible GPUs in order, each machine an equal share of them.
         """
         each = self.processes // max(1, self.run.nodes)
         order = list(self._gpus_of(node))
-        place = order.index(index) if index in order else each
+        place = order.index((index, part)) if (index, part) in order else each
         return None if place >= each else node * each + place
 
-    def device_place(self, node: int, index: int | None) -> dict[str, Any]:
-        """The fields of a finding that is of one GPU; `index` None: which one is not known."""
-        rank = None if index is None else self.device_rank(node, index)
+    def device_place(self, node: int, index: int | None, part: int | None = None) -> dict[str, Any]:
+        """The fields of a finding that is of one GPU; `index` None: which one is not known.
+
+        `part`: of that slice alone. A whole card with several slices has no one rank.
+        """
+        rank = None
+        if index is not None and (part is not None or (index, 1) not in self._gpus_of(node)):
+            rank = self.device_rank(node, index, part or 0)
         return {"rank": rank, "node": node, "gpu": index}
 
-    def device_model(self, node: int, index: int) -> str:
+    def device_model(self, node: int, index: int, part: int = 0) -> str:
         """What card it is; "" = unknown."""
-        return self._gpus_of(node).get(index, "")
+        return self._gpus_of(node).get((index, part), "")
 
-    def _gpus_of(self, node: int) -> Mapping[int, str]:
-        """A machine's GPUs by the driver's index; one that has not told has those of node 0."""
+    def _gpus_of(self, node: int) -> Mapping[tuple[int, int], str]:
+        """A machine's GPUs by index and part; one that has not told has those of node 0."""
         report = self.facts.nodes[node] if node < len(self.facts.nodes) else None
         if report is not None and report.gpus:
-            return report.gpus
-        gpus = self.run.cluster.get("gpus") or ()
-        return {int(gpu["index"]): str(gpu.get("name") or "") for gpu in gpus}
+            return {(index, 0): name for index, name in report.gpus.items()}
+        gpus = with_parts(self.run.cluster.get("gpus") or ())
+        return {(index, part): str(gpu.get("name") or "") for index, part, gpu in gpus}
 
     def strategy(self, name: str, default: Any = None) -> Any:
         """A field of the strategy; `default` where it is not known."""

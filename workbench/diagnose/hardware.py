@@ -56,8 +56,8 @@ def throttling(evidence: Evidence) -> Iterator[Finding]:
 def _throttled(
     evidence: Evidence, device: Device, seen: Sequence[Reading], masks: Sequence[int]
 ) -> Iterator[Finding]:
-    name = evidence.device_name(device.node, device.index)
-    place = evidence.device_place(device.node, device.index)
+    name = evidence.device_name(device.node, device.index, device.part)
+    place = evidence.device_place(device.node, device.index, device.part)
     rank = place["rank"]
     clock, best = _clock(seen), device.best_clock
     clocks = f"{clock:.0f} MHz" if clock else "n/a"
@@ -104,7 +104,7 @@ def slow_clock(evidence: Evidence) -> Iterator[Finding]:
         busy = len(seen) >= _LEAST_SAMPLES and median(reading.util or 0.0 for reading in seen) > 50
         clock = _clock(seen) if busy else 0.0
         if clock:
-            model = evidence.device_model(device.node, device.index)
+            model = evidence.device_model(device.node, device.index, device.part)
             working.append((device, model, clock))
             by_model.setdefault(model, []).append(clock)
     ordered = {model: sorted(clocks) for model, clocks in by_model.items()}
@@ -112,12 +112,12 @@ def slow_clock(evidence: Evidence) -> Iterator[Finding]:
         peers = ordered[model]
         usual = middle_without(peers, clock) if len(peers) > _LEAST_PEERS else 0.0
         best = max(device.best_clock, usual)
-        place = evidence.device_place(device.node, device.index)
+        place = evidence.device_place(device.node, device.index, device.part)
         rank = place["rank"]
         throttled = {("thermal-throttling", rank), ("power-throttling", rank)} & evidence.standing
         if throttled or clock > evidence.bound("slow-clock", rank, 0.7, 0.85) * best:
             continue
-        name = evidence.device_name(device.node, device.index)
+        name = evidence.device_name(device.node, device.index, device.part)
         yield Finding(
             kind="slow-clock",
             **place,
@@ -143,10 +143,10 @@ def lost_gpu(evidence: Evidence) -> Iterator[Finding]:
             cause=f"The driver{where} does not answer.",
         )
     for device in gone:
-        name = evidence.device_name(device.node, device.index)
+        name = evidence.device_name(device.node, device.index, device.part)
         yield Finding(
             **_LOST,
-            **evidence.device_place(device.node, device.index),
+            **evidence.device_place(device.node, device.index, device.part),
             evidence=f"{name} returned no reading in the last {LOST_SAMPLES} samples; it did "
             "before.",
             cause=f"{name} has fallen off the bus or its driver does not answer.",

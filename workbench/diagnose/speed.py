@@ -273,7 +273,7 @@ def low_utilisation(evidence: Evidence) -> Iterator[Finding]:
     for device in evidence.fresh_devices():
         used = [reading.util for reading in device.minute if reading.util is not None]
         if len(used) >= 10 and fmean(used) >= 3.0:  # idle ones: `economy`
-            working[evidence.device_name(device.node, device.index)] = fmean(used)
+            working[evidence.device_name(device.node, device.index, device.part)] = fmean(used)
     if not working or fmean(working.values()) > evidence.bound("low-utilisation", None, 30, 40):
         return
     waiting = ("input-bound", None) in evidence.standing

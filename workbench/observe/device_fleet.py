@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
+from workbench.describe.hardware import card_name, with_parts
 from workbench.observe.device_peers import COLUMNS, beside_peers
 from workbench.observe.energy import listed_numbers
 from workbench.observe.packed_numbers import coded, digits_of
@@ -56,6 +57,7 @@ Reading = Mapping[str, Any]
 class _Device:
     node: int
     index: int
+    part: int
     name: str = ""
     memory_total_bytes: int | None = None
     power_limit_w: float | None = None
@@ -101,7 +103,7 @@ class Devices:
         self._count = nodes
         self._each = len(gpus)
         self._nodes: dict[int, _Node] = {}
-        self._devices: dict[tuple[int, int], _Device] = {}
+        self._devices: dict[tuple[int, int, int], _Device] = {}
         self._many = self._each * nodes > CURVES_MAX
         self._spread = ThinnedTable(_SPREAD, 60)
         self._spread_text = TableText(self._spread)
@@ -109,18 +111,18 @@ class Devices:
 
     def describe(self, node: int, host: str | None, gpus: Iterable[Mapping[str, Any]]) -> None:
         """What cards a machine has: documents of `describe.hardware.Gpu`."""
-        for gpu in gpus:
-            device = self._device(node, gpu["index"])
+        for index, part, gpu in with_parts(gpus):
+            device = self._device(node, index, part)
             device.name = str(gpu.get("name") or "")
             device.memory_total_bytes = gpu.get("memory_bytes")
             device.power_limit_w = gpu.get("power_limit_w")
         if host is not None:
             self._nodes.setdefault(node, _Node()).host = host
 
-    def _device(self, node: int, index: int) -> _Device:
-        device = self._devices.get((node, index))
+    def _device(self, node: int, index: int, part: int) -> _Device:
+        device = self._devices.get((node, index, part))
         if device is None:
-            device = self._devices[node, index] = _Device(node, index)
+            device = self._devices[node, index, part] = _Device(node, index, part)
             if self._on_gpu and not self._many:
                 rows = 120 if self._each * self._count <= 2 else 60
                 rows = rows if self._each * self._count <= 8 else 30
@@ -139,8 +141,8 @@ class Devices:
         if not self._on_gpu:
             cores = (sample.get("cores") or ())[:CORES_MAX]
             readings = [{"index": index, "util": percent} for index, percent in enumerate(cores)]
-        for reading in readings:
-            device = self._device(node, reading["index"])
+        for index, part, reading in with_parts(readings):
+            device = self._device(node, index, part)
             device.recent.append(reading)
             if device.curve is not None:
                 device.curve.append({"time": at, **reading})
@@ -192,20 +194,33 @@ class Devices:
 
     def _node_rows(self, ordered: Sequence[_Device]) -> list[dict[str, Any]]:
         """Machines in order; the columns hold their devices one machine after the other."""
-        indices: dict[int, list[int]] = {}
+        by_node: dict[int, list[_Device]] = {}
         for device in ordered:
-            indices.setdefault(device.node, []).append(device.index)
+            by_node.setdefault(device.node, []).append(device)
         rows: list[dict[str, Any]] = []
-        for node, own in indices.items():
-            row: dict[str, Any] = {"node": node, "count": len(own)}
+        for node, devices in by_node.items():
+            row: dict[str, Any] = {"node": node, "count": len(devices)}
             host = self._nodes.get(node, _Node()).host
             row |= {"host": host} if host else {}
-            rows.append(row | ({} if own == list(range(len(own))) else {"index": own}))
+            own = [device.index for device in devices]
+            row |= {} if own == list(range(len(own))) else {"index": own}
+            parts = [self._part(device) for device in devices]
+            rows.append(row | ({} if set(parts) == {None} else {"part": parts}))
         return rows
 
+    def _part(self, device: _Device) -> int | None:
+        """Which slice of its card it is; None where no other one of it is here."""
+        several = (device.node, device.index, 1) in self._devices
+        return device.part if several else None
+
     def _label(self, device: _Device) -> str:
-        kind = "gpu" if self._on_gpu else "core "
-        return f"{kind}{device.index}" + (f" of node {device.node}" if self._count > 1 else "")
+        own = self._own_name(device)
+        return own + (f" of node {device.node}" if self._count > 1 else "")
+
+    def _own_name(self, device: _Device) -> str:
+        if not self._on_gpu:
+            return f"core {device.index}"
+        return card_name(device.index, self._part(device))
 
     def _missing(self) -> list[str]:
         """Sentences for people: whose readings are not there."""
@@ -239,11 +254,13 @@ class Devices:
                 yield f"The driver does not tell the {words} of {labels}."
 
     def _about(self, device: _Device) -> dict[str, Any]:
-        several = self._count > 1
+        several, part = self._count > 1, self._part(device)
+        own = card_name(device.index, part)
         return {
-            "id": f"n{device.node} gpu{device.index}" if several else f"gpu{device.index}",
+            "id": f"n{device.node} {own}" if several else own,
             "node": device.node,
             "index": device.index,
+            **({} if part is None else {"part": part}),
             "name": device.name,
             "memory_total_bytes": device.memory_total_bytes,
             "power_limit_w": device.power_limit_w,

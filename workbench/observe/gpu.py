@@ -59,15 +59,14 @@ class GpuHolder:
 def gpu_holders(gpus: Sequence[Gpu]) -> list[GpuHolder]:
     """Who holds memory on `gpus`; cards that the driver does not answer for are left out."""
     sampler = PatientGpuSampler(gpus, seconds=AT_LAUNCH_SECONDS)
-    gpus_by_index = {gpu.index: gpu for gpu in gpus}
     return [
         GpuHolder(
-            index=sample.index,
+            index=gpu.index,
             memory_bytes=sample.memory_bytes,
-            total_bytes=gpus_by_index[sample.index].memory_bytes,
-            processes=tuple(sampler.processes_on(sample.index)),
+            total_bytes=gpu.memory_bytes,
+            processes=tuple(sampler.processes_on(gpu.index, gpu.uuid if gpu.is_slice else None)),
         )
-        for sample in sampler.sample()
+        for gpu, sample in zip(gpus, sampler.sample(), strict=False)  # none without a driver
         if sample.memory_bytes is not None
     ]
 

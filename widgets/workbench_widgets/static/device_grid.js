@@ -218,7 +218,7 @@ export class DeviceGrid {
   drawCurves(view, options, Plotly) {
     const device = this.tiles[this.open]?.device;
     if (this.own.hidden || !device) return;
-    const kept = (view.devices ?? []).find((/** @type {any} */ candidate) => (candidate.node ?? 0) === device.node && (candidate.index ?? -1) === device.index);
+    const kept = (view.devices ?? []).find((/** @type {any} */ candidate) => (candidate.node ?? 0) === device.node && (candidate.index ?? -1) === device.index && (candidate.part ?? null) === device.part);
     const series = kept?.series ?? this.curves;
     if (!kept) this.ask(device);
     const whole = kept || !series ? "" : `, the last ${count(series.time.length)} samples`;
@@ -234,7 +234,7 @@ export class DeviceGrid {
     const name = device.node === 0 ? "system.jsonl" : `nodes/system-${device.node}.jsonl`;
     const text = await this.readTail(name, TAIL_BYTES);
     if (text === null || this.tiles[this.open]?.device.at !== device.at) return;
-    this.curves = curvesOf(text, device.index);
+    this.curves = curvesOf(text, device.index, device.part);
     this.again?.();
   }
 

@@ -4,7 +4,7 @@
 import { decode } from "./coded.js";
 import { bytes, known, number } from "./format.js";
 
-/** @typedef {{at: number, node: number, host: string, index: number, several: boolean, kind: string, model: any,
+/** @typedef {{at: number, node: number, host: string, index: number, part: number|null, several: boolean, kind: string, model: any,
  *   util: number|null, memory: number|null, temperature: number|null, power: number|null, deviation: number|null, throttle: string|null}} Device
  * @typedef {{node: number, host: string, devices: Device[]}} Machine
  * @typedef {{tone: "none"|"usual"|"odd"|"bad"|"level", level: number}} Shade */
@@ -24,7 +24,7 @@ const HOT_C = 90;
 export function machines(grid) {
   let at = 0;
   const nodes = grid?.nodes ?? [];
-  return nodes.map((/** @type {any} */ { node, host = "", count, index }) => {
+  return nodes.map((/** @type {any} */ { node, host = "", count, index, part }) => {
     const devices = Array.from({ length: count }, (_, place) => {
       const here = at++;
       return {
@@ -32,6 +32,7 @@ export function machines(grid) {
         node,
         host,
         index: index?.[place] ?? place,
+        part: part?.[place] ?? null,
         several: nodes.length > 1,
         kind: grid.kind,
         model: grid.models?.[grid.model?.[here] ?? 0] ?? {},
@@ -48,7 +49,7 @@ export function machines(grid) {
 }
 
 /** @param {Device} device */
-export const nameOf = (device) => (device.kind === "core" ? `core ${device.index}` : `gpu${device.index}`);
+export const nameOf = (device) => (device.kind === "core" ? `core ${device.index}` : `gpu${device.index}${known(device.part) ? `:${device.part}` : ""}`);
 
 /** @param {Device} device */
 export const placeOf = (device) => (device.several ? `${nameOf(device)} of node ${device.node}${device.host ? ` (${device.host})` : ""}` : nameOf(device));
@@ -101,14 +102,15 @@ export function modelTexts(grid) {
 }
 
 /** One device's curves out of its machine's samples, as the view has those of few devices.
- * @param {string} text the end of a `system.jsonl`, its first line cut @param {number} index */
-export function curvesOf(text, index) {
+ * @param {string} text the end of a `system.jsonl`, its first line cut @param {number} index
+ * @param {number|null} [part] which slice (MIG) of its card */
+export function curvesOf(text, index, part = null) {
   /** @type {Record<string, (number|null)[]>} */
   const series = { time: [], util: [], memory_bytes: [], temperature_c: [], power_w: [] };
   for (const line of text.split("\n")) {
     try {
       const sample = JSON.parse(line);
-      const own = sample.gpus?.find((/** @type {any} */ gpu) => gpu.index === index);
+      const own = sample.gpus?.filter((/** @type {any} */ gpu) => gpu.index === index)[part ?? 0];
       if (!own || !known(sample.time)) continue;
       series.time.push(sample.time);
       for (const name of Object.keys(series)) if (name !== "time") series[name].push(own[name] ?? null);
