@@ -13,12 +13,13 @@ from tests.observe.test_view import directory, now, run_document
 from workbench.observe.device_fleet import Devices
 from workbench.observe.events import StepRow
 from workbench.observe.gpu import GpuSample
-from workbench.observe.packed_numbers import decoded
+from workbench.observe.packed_numbers import coded, decoded
 from workbench.observe.rank_grid import RankGrid
 from workbench.observe.view import ViewBuilder
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import VIEW_MAX_BYTES
+from workbench.store.shapes import fit
 
 
 def line(time: float, gpus: int, **odd: Any) -> Any:
@@ -39,6 +40,50 @@ def line(time: float, gpus: int, **odd: Any) -> Any:
 
 def cards(count: int) -> list[dict[str, Any]]:
     return run_document(8, gpus=count)["cluster"]["gpus"]
+
+
+def test_slices_of_one_card_have_a_row_each_with_their_own_memory() -> None:
+    sizes = {0: (10, 20), 1: (40,)}
+    gpus = [
+        {"index": card, "name": f"{size}gb", "memory_bytes": size << 30, "uuid": f"MIG-{size}"}
+        for card, own in sizes.items()
+        for size in own
+    ]
+    devices = Devices(gpus, 1, on_gpu=True)
+    sample = line(1.7e9, 3)
+    for reading, gpu, used in zip(sample["gpus"], gpus, (5, 15, 30), strict=True):
+        reading |= {"index": gpu["index"], "memory_bytes": used << 30}
+    devices.add(0, sample)
+    grid = devices.grid()
+    assert grid is not None
+    assert decoded(grid["memory_percent"]) == pytest.approx([50, 75, 75], abs=0.5)
+    totals = [model["memory_total_bytes"] >> 30 for model in grid["models"]]
+    assert [totals[model] for model in grid["model"]] == [10, 20, 40]
+    assert grid["nodes"] == [{"node": 0, "count": 3, "index": [0, 0, 1], "part": [0, 1, None]}]
+    curves = json.loads(devices.curves())
+    assert [one["id"] for one in curves] == ["gpu0:0", "gpu0:1", "gpu1"]
+    assert [one["series"]["memory_bytes"] for one in curves] == [[5 << 30], [15 << 30], [30 << 30]]
+
+
+def test_one_number_that_no_one_can_reckon_with_costs_no_column() -> None:
+    losses = [2.0, 1e300, math.nan, -1e301, 5e-324, 2**70, 1.0]
+    series = {"step": [*range(7)], "loss": losses}
+    assert fit("view.json", {"series": series})["series"] == {
+        "step": [*range(7)],
+        "loss": [2.0, None, None, None, 5e-324, 2**70, 1.0],
+    }
+    assert fit("view.json", {"series": {"loss": [1.0, "2"]}})["series"] == {}
+
+
+@pytest.mark.parametrize("digits", [1, 2])
+def test_a_grid_takes_every_number(digits: int) -> None:
+    for odd in (1e300, -1e300, 1.7e308, 10**400, math.inf):
+        two, unknown, one = decoded(coded([[2.0, odd, 1.0], [-1.7e308, None, 0.0]], digits))
+        assert (two, one) == (2.0, pytest.approx(1.0, abs=0.02))
+        assert unknown is not None
+        assert math.isnan(unknown)
+    tiny = decoded(coded([[0.0, 5e-324, 1e-310]], digits))
+    assert tiny[2] == pytest.approx(1e-310, rel=0.01)
 
 
 def big(tmp_path: Path, nodes: int, each: int) -> ViewBuilder:

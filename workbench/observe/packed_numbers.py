@@ -13,6 +13,7 @@ from typing import TypedDict
 # Printable ASCII that JSON writes as it is, less the two below.
 LEVELS = "".join(chr(code) for code in range(0x23, 0x7F) if chr(code) != "\\")
 UNKNOWN, NOT_FINITE = " ", "!"
+_TOO_LARGE = 1e300  # from here on as not finite: the span of two may be infinite
 _TWO_DIGITS = 128  # up to so many numbers
 
 
@@ -36,17 +37,18 @@ def coded(rows: Sequence[Sequence[float | None]], digits: int) -> CodedRows:
     >>> coded([[1.0, None, 3.0]], 1)
     {'digits': 1, 'low': 1.0, 'high': 3.0, 'rows': ['# ~']}
     """
-    finite = [value for row in rows for value in row if value is not None and math.isfinite(value)]
+    finite = [value for row in rows for value in row if value is not None and _is_finite(value)]
     low, high = (float(f"{end:.6g}") for end in (min(finite, default=0), max(finite, default=0)))
     top = len(LEVELS) ** digits - 1
-    scale = top / (high - low) if high > low else 0.0
+    span = high - low
 
     def code(value: float | None) -> str:
         if value is None:
             return UNKNOWN * digits
-        if not math.isfinite(value):
+        if not _is_finite(value):
             return NOT_FINITE * digits
-        level = min(top, max(0, round((value - low) * scale)))
+        # Divided first: `top` by a span of denormal numbers is infinite.
+        level = min(top, max(0, round((value - low) / span * top))) if span > 0 else 0
         if digits == 1:
             return LEVELS[level]
         return LEVELS[level // len(LEVELS)] + LEVELS[level % len(LEVELS)]
@@ -57,6 +59,10 @@ def coded(rows: Sequence[Sequence[float | None]], digits: int) -> CodedRows:
         "high": high,
         "rows": ["".join(map(code, r)) for r in rows],
     }
+
+
+def _is_finite(value: float) -> bool:
+    return abs(value) < _TOO_LARGE  # False of NaN
 
 
 def decoded(numbers: CodedRows, row: int = 0) -> list[float | None]:

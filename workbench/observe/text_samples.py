@@ -9,6 +9,7 @@ picture in the run's directory, which pages show in its place.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
@@ -31,17 +32,27 @@ _SHORTEST = 40
 def named_values(line: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a line of what was said gives by name; older lines have it beside step and time.
 
-    Names have at most 200 characters, and no integer is larger than a float can be.
+    Names have at most 200 characters. An integer of more than 64 bits is the nearest float; one
+    that is larger than any is left out.
     """
     inner = line.get("values")
     if not isinstance(inner, dict):
         inner = {name: value for name, value in line.items() if name not in _OUTER}
     values = cast("dict[str, Any]", inner)
     if not line_fits(values):
-        values = {name: value for name, value in values.items() if line_fits({name: value})}
+        fitting = {name: _fitting(value) for name, value in values.items()}
+        values = {name: value for name, value in fitting.items() if value is not None}
     if max(map(len, values), default=0) > _MAX_NAME:
         values = {name[:_MAX_NAME]: value for name, value in values.items()}
     return values
+
+
+def _fitting(value: Any) -> Any:
+    if line_fits({"": value}):
+        return value
+    with contextlib.suppress(OverflowError):
+        return float(value)
+    return None
 
 
 class TextSamples:

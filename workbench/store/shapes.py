@@ -248,9 +248,15 @@ def _first_fit(fitters: Sequence[Callable[[Any], Any]], value: Any) -> Any:
 
 
 def _fitted_column(value: Any) -> Any:
+    """A number that no one can reckon with is unknown: one loss of 1e300 costs no curve."""
     if not isinstance(value, list):
         return _DROPPED
-    return cast("Any", value) if all(map(_is_reading, cast("list[Any]", value))) else _DROPPED
+    entries = cast("list[Any]", value)
+    if all(map(_is_reading, entries)):
+        return entries
+    if any(entry is not None and type(entry) not in _NUMBERS for entry in entries):
+        return _DROPPED
+    return [entry if _is_reading(entry) else None for entry in entries]
 
 
 def _is_reading(value: Any) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import os
 import sys
 import time
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _MAX_TEXT = 1000
+_LARGEST = 2**63 - 1  # integer that readers take as one
 
 
 def log(
@@ -79,11 +81,15 @@ def _write(folder: str, step: int | None, values: dict[str, Any]) -> Any:
 
 def _plain(value: Any) -> float | int | str | bool | None:
     """A JSON value: numbers of any library as numbers, the rest as text of bounded length."""
-    if value is None or isinstance(value, (bool, int, float)):
+    if value is None or isinstance(value, (bool, float)):
+        return value
+    if isinstance(value, int) and -_LARGEST <= value <= _LARGEST:
         return value
     if isinstance(value, str):
         return value[:_MAX_TEXT]
     try:
         return float(value)
+    except OverflowError:  # an integer or a fraction: no text of it, which may be unbounded
+        return math.inf if value > 0 else -math.inf
     except (TypeError, ValueError, RuntimeError):
         return str(value)[:_MAX_TEXT]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import os
 import threading
 import time
@@ -52,15 +53,18 @@ class LoggedValues:
             self._put(at, name, number)
 
     def _number(self, step: int, name: str, value: Any) -> float | None:
-        if isinstance(value, (int, float)):
-            return None if isinstance(value, bool) else float(value)
+        if isinstance(value, bool):
+            return None
         if getattr(value, "is_cuda", False):
             with contextlib.suppress(Exception):
                 if value.numel() == 1:
                     self._waiting.append((step, name, *_copied(value)))
             return None
-        try:
-            return float(value) if getattr(value, "ndim", None) is not None else None
+        kind: Any = type(value)
+        try:  # a number of any library has it, a text has not
+            return float(value) if hasattr(kind, "__float__") else None
+        except OverflowError:
+            return math.inf if value > 0 else -math.inf
         except Exception:
             return None
 
