@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import workbench as wb
+from workbench.launching.capture.logged import LoggedValues
 from workbench.observe.logged import read_row
 from workbench.observe.text_samples import TextSamples
+from workbench.observe.trackers.points import clean_name
 from workbench.observe.trackers.progress import Progress
 from workbench.observe.trackers.source import _UserMetrics
 from workbench.store.layout import RunPaths
@@ -55,6 +60,81 @@ def test_a_dictionary_is_taken_as_it_is(paths: RunPaths) -> None:
     wb.log(17)  # pyright: ignore[reportArgumentType]  (never an error)
     wb.log({"acc": 1.0}, step=Decimal(4))  # pyright: ignore[reportArgumentType]  (as NumPy's)
     assert lines(paths)[-1]["step"] == 4
+
+
+@pytest.mark.parametrize(
+    ("value", "number"),
+    [
+        *((odd, odd) for odd in (1e300, -1e300, 5e-324, math.inf)),
+        *((odd, float(odd)) for odd in (2**63, -(2**70), np.float32(0.5), np.array(0.5))),
+        *((odd, 0.5) for odd in (Decimal("0.5"), Fraction(1, 2), np.float64(0.5))),
+        *((10**n, math.inf) for n in (400, 5000)),
+        *((odd, math.inf) for odd in (Fraction(10**400), Decimal("1e400"))),
+        *((odd, None) for odd in (True, "nan", "inf", None, 1j)),
+    ],
+    ids=lambda value: str(value)[:12] if not isinstance(value, int) else f"2^{value.bit_length()}",
+)
+def test_an_odd_number_costs_no_other_value(
+    paths: RunPaths, value: Any, number: float | None
+) -> None:
+    wb.log(before=0.9, odd=value, after=0.8)
+    (line,) = lines(paths)
+    row = read_row(line, 0)
+    assert row is not None
+    assert (row.values["before"], row.values.get("odd"), row.values["after"]) == (0.9, number, 0.8)
+    recorded = LoggedValues(str(paths.rank_said(1)))
+    recorded.add(1, {"before": 0.9, "odd": value, "after": 0.8})
+    recorded.drain()
+    written = map(json.loads, paths.rank_said(1).read_text().splitlines())
+    values = {name: value for line in written for name, value in line["values"].items()}
+    usual = {"before": 0.9, "after": 0.8}
+    assert values == usual | ({} if number is None else {"odd": number})
+
+
+def test_an_integer_that_no_float_holds_costs_no_other_value() -> None:
+    values = {"a": 2**70, "b": 10**400, "c": 1}
+    row = read_row({"time": 5.0, "step": 2, "values": values}, 0)
+    assert row is not None
+    assert row.values == {"a": 2.0**70, "c": 1.0}
+
+
+def test_names_that_a_tracker_would_take_for_one_are_kept_apart(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "x" * 190
+    logged = (
+        "a b",
+        "a_b",
+        "a  b",
+        "/a_b/",
+        "a//c",
+        "a/c",
+        "d/rank-1",
+        long + "long 1",
+        long + "_2",
+    )
+    wb.log(dict.fromkeys(logged, 1.0), step=1)
+    wb.log(dict.fromkeys(reversed(logged), 2.0), step=2)
+    monkeypatch.setenv("RANK", "1")
+    wb.log({"d": 3.0, long + "long 1": 4.0}, step=1)
+
+    def told(fed: int) -> list[dict[str, float]]:
+        progress = Progress(tracker="wandb", folder="", said={"0": fed})
+        points = [
+            point
+            for rank in range(2)
+            for point in _UserMetrics(paths, rank).read(progress, 3, everything=True)
+        ]
+        return [point.values for point in points]
+
+    first, second, other = told(0)
+    assert len(first) == len(logged)
+    assert second == dict.fromkeys(first, 2.0)
+    assert first.keys().isdisjoint(other)
+    assert {"said/a_b", "said/a/c"} <= first.keys()
+    assert max(map(len, (*first, *other))) <= 200
+    assert all(clean_name(name) == name for name in (*first, *other))
+    assert told(1) == [second, other]  # of a tracker that is attached again
 
 
 def test_lines_of_earlier_releases_are_read(paths: RunPaths) -> None:

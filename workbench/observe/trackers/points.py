@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import zlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, final
 
 from workbench.store.run_record import RunRecord
 
@@ -13,6 +14,8 @@ Level = Literal["error", "warning", "note"]
 
 # What the run is, in the order of the trackers' tables; the rest of run.json is for machines.
 _ABOUT = ("name", "script", "recipe", "strategy_name", "processes", "device", "steps_total")
+_MAX_NAME = 200
+_OF_RANK = re.compile(r"/rank-\d+$")
 _MAX_PARAMETER = 500  # the shortest limit among the trackers (MLflow's databases)
 
 
@@ -97,14 +100,52 @@ def clean_name(name: str) -> str:
     >>> clean_name("eval loss (%)"), clean_name("/a//b/"), clean_name("损失")
     ('eval_loss_', 'a/b', '损失')
     """
-    allowed = re.sub(r"[^\w./-]+", "_", name)[:200]
+    allowed = re.sub(r"[^\w./-]+", "_", name)[:_MAX_NAME]
     return re.sub(r"/+", "/", allowed).strip("/") or "value"
 
 
-def numbers(values: Mapping[str, Any]) -> dict[str, float]:
+@final
+class TrackerNames:
+    """A name of its own for each name that one rank logs; the first comer has the plain one.
+
+    Feed it a rank's names in the order of its file, from the beginning: then an attaching tracker
+    finds the same ones.
+
+    >>> names = TrackerNames("said/")
+    >>> names.of("a b"), names.of("a_b"), names.of("a b")
+    ('said/a_b', 'said/a_b_28cb39ea', 'said/a_b')
+    """
+
+    def __init__(self, prefix: str, rank: int = 0) -> None:
+        """`prefix`: of all of them; those of a rank but 0 end in ``/rank-N``."""
+        self._prefix, self._tail = prefix, "" if rank == 0 else f"/rank-{rank}"
+        self._names: dict[str, str] = {}
+        self._taken = set[str]()
+
+    def of(self, name: str) -> str:
+        """As the trackers know it."""
+        known_name = self._names.get(name)
+        if known_name is None:
+            known_name = self._names[name] = self._new(name)
+        return known_name
+
+    def _new(self, name: str) -> str:
+        room = _MAX_NAME - len(self._tail)
+        plain = clean_name(self._prefix + name)[:room].rstrip("/")
+        is_other_rank = not self._tail and _OF_RANK.search(plain)
+        if plain in self._taken or is_other_rank:
+            mark = f"_{zlib.crc32(name.encode(errors='surrogatepass')):08x}"
+            plain = plain[: room - len(mark)] + mark
+        self._taken.add(plain)
+        return plain + self._tail
+
+
+def numbers(
+    values: Mapping[str, Any], clean: Callable[[str], str] = clean_name
+) -> dict[str, float]:
     """Only what is a number; None is unknown, and a bool is no measurement."""
     return {
-        clean_name(name): value
+        clean(name): value
         for name, value in values.items()
         if isinstance(value, int | float) and not isinstance(value, bool)
     }

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from workbench.describe.hardware import with_parts
 from workbench.observe.events import MetricStream, StepRow
 from workbench.observe.rank_count import rank_count
 from workbench.observe.rewinds import read_rewinds
 from workbench.observe.text_samples import named_values
-from workbench.observe.trackers.points import Note, Point, numbers
+from workbench.observe.trackers.points import Note, Point, TrackerNames, numbers
 from workbench.observe.trackers.progress import Progress
 from workbench.store.files import LineReader
 from workbench.store.findings import Finding, read_findings
@@ -159,11 +160,12 @@ class Source:
             self._progress.samples = self._samples
             values = {f"system/{name}": line.get(name) for name in _SYSTEM}
             gpus = line.get("gpus")
-            for gpu in cast("list[Any]", gpus) if isinstance(gpus, list) else []:
-                if isinstance(gpu, dict):
-                    card = cast("dict[str, Any]", gpu)
-                    prefix = f"system/gpu{card.get('index')}"
-                    values |= {f"{prefix}/{name}": card.get(name) for name in _GPU}
+            documents = cast("list[Any]", gpus) if isinstance(gpus, list) else []
+            cards = [cast("dict[str, Any]", gpu) for gpu in documents if _has_index(gpu)]
+            for index, part, card in with_parts(cards):
+                # A second slice of a card is another device; a name with ":" is no tracker's.
+                prefix = f"system/gpu{index}" + (f"_slice{part}" if part else "")
+                values |= {f"{prefix}/{name}": card.get(name) for name in _GPU}
             at, metrics = line.get("time"), numbers(values)
             if metrics and isinstance(at, int | float):
                 key = f"system-{self._samples}"
@@ -192,6 +194,10 @@ def finding_note(finding: Finding) -> Note:
         step=finding.step or 0,
         time=time.time() if when is None else when,
     )
+
+
+def _has_index(gpu: object) -> bool:
+    return isinstance(gpu, dict) and type(cast("dict[str, Any]", gpu).get("index")) is int
 
 
 class _Memory:
@@ -231,7 +237,7 @@ class _UserMetrics:
     def __init__(self, paths: RunPaths, rank: int) -> None:
         self.reader = LineReader(paths.rank_said(rank))
         self._rewinds = read_rewinds(paths, rank)
-        self._rank = rank
+        self._rank, self._names = rank, TrackerNames("said/", rank)
         self._count = 0
         self._waiting: deque[tuple[int, dict[str, Any]]] = deque()
 
@@ -250,6 +256,8 @@ class _UserMetrics:
         """Points due now. `newest`: the furthest step that any rank has reported."""
         for line in self.reader.read():
             self._count += 1
+            for name in numbers(named_values(line), clean=str):
+                self._names.of(name)
             new = self._count > progress.said.get(str(self._rank), 0)
             if new and not self._is_done_again(line):
                 self._waiting.append((self._count, line))
@@ -273,12 +281,10 @@ class _UserMetrics:
         )
 
     def _point(self, number: int, step: int, at: Any, line: dict[str, Any]) -> Point:
-        tail = "" if self._rank == 0 else f"/rank-{self._rank}"
-        values = {f"said/{name}{tail}": value for name, value in named_values(line).items()}
         return Point(
             axis="steps",
             at=step,
             time=float(at) if isinstance(at, int | float) else time.time(),
             key=f"said-{self._rank}-{number}",
-            values=numbers(values),
+            values=numbers(named_values(line), clean=self._names.of),
         )
