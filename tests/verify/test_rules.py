@@ -266,6 +266,42 @@ def test_a_frozen_parameter_changes_only_where_an_optimizer_moves_it() -> None:
 
 
 @pytest.mark.parametrize(
+    ("layers", "trained", "drawn", "expected"),
+    [
+        # A name pattern froze the head, too: of a new model, and of one that was loaded.
+        (("body.0", "body.1", "head"), ("body.0",), True, True),
+        (("body.0", "body.1", "head.0", "head.1"), ("body.1",), ("head.0", "head.1"), True),
+        (("body.0", "head.0", "head.1"), ("body.0",), ("body.0", "head.0"), False),  # loaded
+        # A frozen network behind one that is trained as a whole; behind one that is so in part.
+        (("net.0", "net.1", "vgg.0", "vgg.1"), ("net.0", "net.1"), True, False),
+        (("net.0", "net.1", "vgg.0", "vgg.1"), ("net.0",), True, True),
+        (("m.net.0", "m.vgg.0", "m.vgg.1"), ("m.net.0",), True, False),
+        (("net.0", "vgg.0", "vgg.1"), ("net.0",), False, False),
+        (("net.0", "vgg.0", "vgg.1"), ("net.0", "vgg.1"), True, False),
+    ],
+)
+def test_a_frozen_network_behind_trained_ones_is_no_head_frozen_by_mistake(
+    layers: tuple[str, ...],
+    trained: tuple[str, ...],
+    drawn: Any,
+    *,
+    expected: bool,
+) -> None:
+    names = tuple(f"{layer}.weight" for layer in layers)
+    weights = {name: sketch(number, 1.0, 2.0) for number, name in enumerate(names)}
+    fresh = layers if drawn is True else drawn or ()
+    one = replace(
+        changed(rank(0, samples=(1, 2)), gradients={}, weights=weights),
+        weights=weights,
+        order=names,
+        trainable=tuple(f"{layer}.weight" for layer in trained),
+        optimized=(),
+        drawn=tuple(f"{layer}.weight" for layer in fresh),
+    )
+    assert kinds(one) == ["frozen-output-layer"] * expected
+
+
+@pytest.mark.parametrize(
     ("feed", "expected"),
     [
         ({"batches": 10}, ["same-data"]),

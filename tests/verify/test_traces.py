@@ -66,6 +66,43 @@ for inputs, targets in data:
     loss(probe(inputs), targets).backward()
     optimizer.step()
 """
+PERCEPTUAL = """
+class Training(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = model
+        self.features = nn.Sequential(nn.Linear(2, 8), nn.ReLU(), nn.Linear(8, 4))
+        self.features.eval().requires_grad_(False)
+
+    def forward(self, inputs, targets):
+        return loss(self.features(self.net(inputs)), self.features(targets))
+
+training = Training()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for inputs, targets in data:
+    optimizer.zero_grad()
+    training(inputs, targets).backward()
+    optimizer.step()
+"""
+LOADED_DECODER = """
+decoder = nn.Linear(2, 2)
+decoder.load_state_dict({"weight": torch.eye(2) + 0.1, "bias": torch.zeros(2)})
+both_parts = nn.Sequential(model, decoder.requires_grad_(False))
+model[0].requires_grad_(False)
+optimizer = torch.optim.SGD(model[2].parameters(), 0.1)
+for inputs, targets in data:
+    optimizer.zero_grad()
+    loss(both_parts(inputs), targets).backward()
+    optimizer.step()
+"""
+FROZEN_NORM = """
+projection = nn.Sequential(model, nn.BatchNorm1d(2).requires_grad_(False))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for inputs, targets in data:
+    optimizer.zero_grad()
+    loss(projection(inputs), targets).backward()
+    optimizer.step()
+"""
 SCALER = """
 scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24)
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -105,6 +142,9 @@ RIGHT = {
     "a scaler that looks for its factor": SCALER,
     "a closure": CLOSURE,
     "a codebook": CODEBOOK,
+    "a perceptual loss": PERCEPTUAL,
+    "a decoder that was loaded": LOADED_DECODER,
+    "a norm at the end that is frozen": FROZEN_NORM,
 }
 NEVER_ZEROED = """
 for inputs, targets in data:
@@ -121,7 +161,28 @@ for inputs, targets in data:
     optimizer.step()
     model[0].requires_grad_(False)
 """
-WRONG = {"gradients-not-zeroed": NEVER_ZEROED, "frozen-changes": FROZEN_LATE}
+FROZEN_CLASSIFIER = """
+from torch.nn.init import trunc_normal_
+
+model.load_state_dict({name: value + 0.01 for name, value in model.state_dict().items()})
+head = nn.Sequential(nn.Linear(2, 8), nn.Tanh(), nn.Linear(8, 2))
+trunc_normal_(head[2].weight, std=0.02)
+head[0].weight.data.normal_(0.0, 0.02)
+nn.init.zeros_(head[2].bias)
+classifier = nn.ModuleDict({"body": model, "head": head}).requires_grad_(False)
+classifier.forward = lambda inputs: head(model(inputs))
+model[2].requires_grad_(True)
+optimizer = torch.optim.SGD(model[2].parameters(), 0.1)
+for inputs, targets in data:
+    optimizer.zero_grad()
+    loss(classifier(inputs), targets).backward()
+    optimizer.step()
+"""
+WRONG = {
+    "gradients-not-zeroed": NEVER_ZEROED,
+    "frozen-changes": FROZEN_LATE,
+    "frozen-output-layer": FROZEN_CLASSIFIER,
+}
 
 
 def traced(text: str, folder: Path) -> Trace:

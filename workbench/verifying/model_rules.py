@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from workbench.verifying.frozen_output import frozen_output
 from workbench.verifying.trace import RankTrace, Sketch, Step, Trace
 from workbench.verifying.verdict import Verdict
 
-_ADAPTERS = ("lora", "adapter", "prompt", "ia3", "prefix")
 _MOSTLY = 0.5
 # Of a mean: below it the script divides the loss (label smoothing takes up to 0.15).
 _UNDIVIDED = 0.85
@@ -75,30 +75,6 @@ def autocast_ignored(trace: Trace) -> Iterator[Verdict]:
             next="Look for torch.autocast(enabled=False) and custom_fwd in the model; check the "
             "output's dtype of one linear layer.",
         )
-
-
-def frozen_output(trace: Trace) -> Iterator[Verdict]:
-    """The layer that runs last is frozen while layers before it are trained."""
-    rank = trace.ranks[0]
-    trained = set(rank.trainable)
-    last = rank.order[-1] if rank.order else None
-    if not trained or last is None or last in trained:
-        return
-    if any(word in name.lower() for name in rank.weights for word in _ADAPTERS):
-        return
-    frozen = [name for name in rank.weights if name not in trained]
-    yield Verdict(
-        kind="frozen-output-layer",
-        part="model",
-        what=last,
-        evidence=f"The last layer ({last}) is frozen, as are {len(frozen)} of "
-        f"{len(rank.weights)} parameters; trained are {_few(sorted(trained))}.",
-        bound="The output layer is trained, unless adapters are.",
-        cause="requires_grad was set to False by a pattern of names that matches more than it "
-        "should: the new head stays as it was drawn, and the rest cannot make up for it.",
-        next="Print the names with requires_grad=True, and set it for the head after freezing.",
-        severity="warning",
-    )
 
 
 def freeze_not_applied(trace: Trace) -> Iterator[Verdict]:

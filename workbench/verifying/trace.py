@@ -174,6 +174,8 @@ class RankTrace:
     """Before the first step, as they were wrapped."""
     tied: tuple[Any, ...] = ()
     """Names that stand for one parameter, together."""
+    drawn: tuple[str, ...] = ()
+    """Weights that are as this process drew them: none was loaded. A constant is in no list."""
     wrappers: tuple[str, ...] = ()
     """Of DDP, FSDP, DeepSpeed: what the models are wrapped in."""
     own_buffers: bool = False

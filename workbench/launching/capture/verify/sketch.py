@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -36,6 +37,16 @@ def sketch(tensor: Any) -> dict[str, Any]:
     if tuple(local.shape) != tuple(shape):
         facts |= {"offset": list(offset), "local": list(local.shape)}
     return facts
+
+
+def sketches(named: Mapping[str, Any]) -> dict[str, Any]:
+    """Of several tensors by name."""
+    return {name: sketch(value) for name, value in named.items()}
+
+
+def local_part(tensor: Any) -> Any:
+    """This rank's piece of a sharded tensor; any other one as it is."""
+    return tensor.to_local() if hasattr(tensor, "placements") else tensor
 
 
 def digest(tensor: Any) -> int:
