@@ -143,6 +143,53 @@ def test_a_slow_link_is_told_only_when_all_come_together(tmp_path: Path) -> None
     assert kinds(found(tmp_path / "late", window(exchange_seconds=0.06))) == ["straggler"]
 
 
+def test_a_rank_for_which_the_exchange_ends_later_is_no_straggler(tmp_path: Path) -> None:
+    """A slow link of its neighbour in the ring: it leaves each sum later, and so comes later."""
+    rows, calls = made(40, {}, 4)
+    for one in rows:
+        for times in (one.backward_at, one.optimizer_at, one.ended_at):
+            times[1] += 0.3 * STEP
+    calls[1] = [replace(call, at=call.at + 0.3 * STEP) for call in calls[1]]
+    joined = join(calls, rows)
+    assert joined is not None
+    assert joined.ranks[1].tail == joined.uneven_seconds == pytest.approx(0.3 * STEP)
+    (tmp_path / "link").mkdir()
+    assert found(tmp_path / "link", joined) == []
+    rows, calls = made(40, {1: 0.3 * STEP}, 4)  # the same delay by its own work
+    joined = join(calls, rows)
+    assert joined is not None
+    assert joined.uneven_seconds == pytest.approx(0.0, abs=1e-6)
+    (tmp_path / "work").mkdir()
+    assert kinds(found(tmp_path / "work", joined)) == ["straggler"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "more", "expected"),
+    [
+        ({"zero_stage": 2}, {}, ["communication-bound"]),
+        # One leaves the gather before later, and so comes later.
+        (
+            {"zero_stage": 2},
+            {"late_seconds": 0.05, "uneven_seconds": 0.05},
+            ["communication-bound"],
+        ),
+        ({"zero_stage": 2}, {"late_seconds": 0.05}, []),
+        ({"zero_stage": 2}, {"gather_seconds": 0.04}, []),
+        ({"zero_stage": 2}, {"step_seconds": 1.0}, []),
+        ({"zero_stage": 3}, {}, []),  # it computes with what it has gathered
+        ({"zero_stage": 2, "offload": ["optimizer"]}, {}, []),
+        ({}, {}, []),
+    ],
+)
+def test_the_optimizers_gather_tells_of_a_slow_link(
+    tmp_path: Path, strategy: dict[str, object], more: dict[str, float], expected: list[str]
+) -> None:
+    share = RankShare(own={"backward": 0.06}, last=10)
+    given = {"step_seconds": 0.3, "late_seconds": 0.001, "gather_seconds": 0.08} | more
+    one = window(exchange_seconds=None, ranks={0: share, 1: share}, **given)
+    assert kinds(found(tmp_path, one, strategy=strategy)) == expected
+
+
 def test_the_largest_batches_are_no_slow_device(tmp_path: Path) -> None:
     own = {"backward": 0.06}
     mine = RankShare(own=own, last=20, heaviest=20)

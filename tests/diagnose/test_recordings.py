@@ -28,7 +28,6 @@ MISSED = {
     "idle/fsdp-4-link-rank2-300",  # what a gather waits for and what it carries look alike
     "idle/fsdp-4-quota-rank2-300",  # four ranks share two cores: the quota is never reached
     "idle/pp-2-input-rank1-15",  # 3% of the pipeline's step
-    "idle/zero2-2-link-rank0-300",
 }
 """Also delays that contention hides, and those that cost nothing: no one waits for that rank."""
 

@@ -20,9 +20,13 @@ from workbench.store.findings import Finding
 from workbench.units import format_seconds, format_usd
 
 _STEPS = 40  # compared
-_LEAST_STEPS, _CLEAR_STEPS = 8, 5  # the fewer where three tenths of the step and more are lost
+LEAST_STEPS = 8
+"""Fewer tell nothing of a rank or an exchange."""
+_CLEAR_STEPS = 5  # where three tenths of the step and more are lost
 _CLEAR_SHARE = 0.3
-_ENTER, _LEAVE = 0.06, 0.04  # of the others' own work in a step
+ENTER = 0.06
+"""Of the others' own work in a step: a rank that is less late is none."""
+_LEAVE = 0.04
 _LEAST_SECONDS = 0.005  # of a step: less is told only where it is `_CLEAR_SHARE`
 _LEAST_SPAN = 0.1  # seconds that the steps compared take: a burst of other work may fill less
 _SURE = 4.0  # standard errors of the mean
@@ -30,6 +34,7 @@ _LOOKS = 0.75  # of the looks in which its work took longer: contention comes in
 _WAITED_FOR = 0.1  # of what it costs is seen as longer waiting of the others
 _OF_LAST, _BEYOND_CHANCE = 0.3, 1.3  # of the steps that anyone is late in; times an even share
 _OF_QUEUE = 0.12  # of the mean wait for a core in `_STEPS`: contention slows what runs, too
+_OF_TAIL = 0.5  # of what is lost is explained by the exchange's end
 PAUSED = "paused"
 _OFTEN = 0.2  # stops of the process in a step
 _STAGES = 0.25  # in a pipeline: its stages are seldom quite equal
@@ -102,7 +107,21 @@ def late_rank(evidence: Evidence) -> LateRank | None:
     straggler = LateRank(
         rank=rank, window=window, lost=lost, phase=phase, others_seconds=others_seconds
     )
+    if _is_held_by_the_exchange(straggler):
+        return None
     return straggler if _waited_for(straggler) and _steady(evidence, straggler) else None
+
+
+def _is_held_by_the_exchange(straggler: LateRank) -> bool:
+    """Whether it comes late because the exchange before ends later for it.
+
+    A slow link, its own or that of a neighbour in the ring, does so; its work is no longer.
+    """
+    if straggler.phase not in {"backward", "optimizer"}:
+        return False
+    ranks = straggler.window.ranks
+    others = median(share.tail for rank, share in ranks.items() if rank != straggler.rank)
+    return ranks[straggler.rank].tail - others > _OF_TAIL * straggler.lost
 
 
 def _waited_for(straggler: LateRank) -> bool:
@@ -138,7 +157,7 @@ def _steady(evidence: Evidence, straggler: LateRank) -> bool:
         straggler.lost,
     )
     sure = lost >= _CLEAR_SHARE * straggler.window.step_seconds
-    if steps < (_CLEAR_STEPS if sure else _LEAST_STEPS) or not (sure or lost >= _LEAST_SECONDS):
+    if steps < (_CLEAR_STEPS if sure else LEAST_STEPS) or not (sure or lost >= _LEAST_SECONDS):
         return False
     if steps * straggler.window.step_seconds < _LEAST_SPAN:
         return False
@@ -181,8 +200,8 @@ def late(evidence: Evidence) -> Iterator[Finding]:
         return
     stages = (evidence.strategy("pp") or 1) > 1 or straggler.window.by_messages
     kind = _kind(evidence, straggler, stages=stages)
-    enter = _STAGES if kind == "imbalanced-work" and stages else _ENTER
-    if straggler.slowness < evidence.bound(kind, straggler.rank, enter, _LEAVE / _ENTER * enter):
+    enter = _STAGES if kind == "imbalanced-work" and stages else ENTER
+    if straggler.slowness < evidence.bound(kind, straggler.rank, enter, _LEAVE / ENTER * enter):
         return
     cause, move = _advice(kind, straggler, stages=stages)
     window, own = straggler.window, straggler.window.ranks[straggler.rank]
@@ -303,7 +322,7 @@ RAISE = "Raise that cgroup's cpu.max (a container's CPU limit), or give rank {ra
 def changing(evidence: Evidence) -> Iterator[Finding]:
     """The late rank changes from step to step, and it is the one with the largest batch."""
     window = recent(evidence)
-    if window is None or window.steps < 2 * _LEAST_STEPS or (evidence.strategy("pp") or 1) > 1:
+    if window is None or window.steps < 2 * LEAST_STEPS or (evidence.strategy("pp") or 1) > 1:
         return
     last = sum(rank.last for rank in window.ranks.values())
     heaviest = sum(rank.heaviest for rank in window.ranks.values())
@@ -329,34 +348,4 @@ def changing(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def slow_exchange(evidence: Evidence) -> Iterator[Finding]:
-    """All ranks come together, and the exchange itself takes much of the step.
-
-    0.13 of it at most on healthy hosts without a free core, 0.38 where a link takes as long as the
-    work.
-    """
-    window = recent(evidence)
-    if window is None or window.steps < _LEAST_STEPS or window.exchange_seconds is None:
-        return
-    share = window.exchange_seconds / window.step_seconds
-    together = window.late_seconds / window.step_seconds
-    bound = evidence.bound("communication-bound", None, 0.35, 0.28)
-    if share < bound or together > _ENTER or window.step_seconds < 0.02:
-        return
-    yield Finding(
-        kind="communication-bound",
-        step=window.first,
-        severity="note",
-        confidence=0.8,
-        evidence=f"All ranks enter the exchange of gradients within "
-        f"{format_seconds(window.late_seconds)} of one another; its end then takes "
-        f"{format_seconds(window.exchange_seconds)} of {format_seconds(window.step_seconds)} a "
-        f"step ({share:.0%}, {window.steps} steps).",
-        cause="The exchange of gradients takes much of the step, and no rank is late for it: "
-        "a slow link, or little work for so many parameters.",
-        next="Accumulate more micro-batches per step, shard less, use a faster link, or a "
-        "communication hook (bf16 gradients).",
-    )
-
-
-RULES = (late, changing, slow_exchange)
+RULES = (late, changing)

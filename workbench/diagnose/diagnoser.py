@@ -24,6 +24,7 @@ from workbench.diagnose import (
     numbers,
     progress,
     script,
+    slow_exchange,
     speed,
     weights,
 )
@@ -55,10 +56,10 @@ from workbench.store.run_record import RunRecord
 from workbench.store.schema import SystemLine
 
 Rule = Callable[[Evidence], Iterator[Finding]]
+_BY_ORDER: tuple[Rule, ...] = (*arrival_order.RULES, *slow_exchange.RULES, *contention.RULES)
 RULES: tuple[Rule, ...] = (
     *nodes.RULES,
-    *arrival_order.RULES,
-    *contention.RULES,
+    *_BY_ORDER,
     *numbers.RULES,
     *progress.RULES,
     *script.RULES,
@@ -78,8 +79,7 @@ SLOW_RULES: tuple[Rule, ...] = (
 _SLOW_SECONDS = 3.0
 
 _AT_ONCE = (
-    *arrival_order.RULES,
-    *contention.RULES,
+    *_BY_ORDER,
     *numbers.RULES,
     *numbers.SLOW_RULES,
     *weights.SLOW_RULES,
@@ -268,12 +268,7 @@ class Diagnoser:
         self._withdraw(facts)
         noisy = [
             finding
-            for rule in (
-                *arrival_order.RULES,
-                *contention.RULES,
-                *speed.RULES,
-                speed.low_utilisation,
-            )
+            for rule in (*_BY_ORDER, *speed.RULES, speed.low_utilisation)
             for finding in self._ask(rule)
         ]
         raised_keys = {finding.key for finding in noisy}

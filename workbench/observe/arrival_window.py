@@ -37,6 +37,9 @@ class RankShare:
     """How often its process was stopped and continued, per step."""
     throttled: float = 0.0
     """For which the quota of its cgroup held its threads back."""
+    tail: float = 0.0
+    """How much later than for the first rank the step's last exchange ends for it: its own link,
+    or that of a neighbour, and no work of its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,11 @@ class ArrivalWindow:
     exchange_seconds: float | None
     """Mean time from the last rank's last collective to the first rank's optimizer; None where the
     ranks do not end the backward pass with a sum that runs beside it."""
+    gather_seconds: float | None = None
+    """Mean time from the last rank's last collective in the optimizer to the first rank's end of
+    the step; None where the optimizer has none (ZeRO gathers what each rank has updated)."""
+    uneven_seconds: float = 0.0
+    """Mean over the steps of the longest `RankShare.tail`."""
     ranks: Mapping[int, RankShare]
     """By rank; of more than 16 those who wait least."""
     others_wait: float = 0.0
@@ -110,6 +118,7 @@ def combined(windows: Iterable[ArrivalWindow]) -> ArrivalWindow | None:
         return sum(v * window.steps for v, window in zip(values, some, strict=True)) / count
 
     exchange = [window.exchange_seconds for window in some if window.exchange_seconds is not None]
+    gather = [window.gather_seconds for window in some if window.gather_seconds is not None]
     return ArrivalWindow(
         time=some[-1].time,
         first=some[0].first,
@@ -118,6 +127,8 @@ def combined(windows: Iterable[ArrivalWindow]) -> ArrivalWindow | None:
         step_seconds=mean(window.step_seconds for window in some),
         late_seconds=mean(window.late_seconds for window in some),
         exchange_seconds=mean(exchange) if len(exchange) == len(some) else None,
+        gather_seconds=mean(gather) if len(gather) == len(some) else None,
+        uneven_seconds=mean(window.uneven_seconds for window in some),
         ranks={
             rank: _combined_share([window.ranks[rank] for window in some], mean)
             for rank in sorted(shared)
@@ -156,6 +167,7 @@ def _combined_share(
         },
         stops=mean(share.stops for share in shares),
         throttled=mean(share.throttled for share in shares),
+        tail=mean(share.tail for share in shares),
     )
 
 

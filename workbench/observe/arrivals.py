@@ -22,6 +22,7 @@ from workbench.observe.arrival_window import PAUSE, PHASES, ArrivalWindow, RankS
 from workbench.observe.core_time import CoreTime
 from workbench.observe.events import StepRow
 
+_ENTERS = 0.002  # seconds by which a clock may tell a call in the optimizer too early
 _CLEAR = 0.05  # of a step: a rank is the last one of a step by more than that
 _SHOWN_RANKS = 16  # those who wait least; of all others their middle
 
@@ -156,6 +157,8 @@ class _Account:
     own: dict[int, dict[str, float]] = field(default_factory=dict[int, dict[str, float]])
     queued: dict[int, float] = field(default_factory=dict[int, float])
     exchange: float | None = None
+    gather: float | None = None
+    tails: dict[int, float] = field(default_factory=dict[int, float])
 
 
 def _account(
@@ -166,12 +169,13 @@ def _account(
     shifts: Mapping[int, float],
 ) -> _Account:
     account = _Account()
-    exchanges: list[float] = []
+    exchanges, gathers = dict[int, float](), dict[int, float]()
     for rank, own in calls.items():
         bounds = _bounds(before, row, rank)
         begin = bisect_right(own, bounds[0], key=_at)
         end = bisect_right(own, bounds[-1], key=_at)
         wait, final = _segments(own[begin:end], bounds, last, shifts[rank])
+        gathered = _gathered(own[begin:end], bounds, last) if rank in row.optimizer_at else None
         before_backward = row.forward_waited_seconds.get(rank, 0.0)
         wait["forward"] += before_backward
         wait["backward"] += row.waited_seconds.get(rank, 0.0) - before_backward
@@ -183,10 +187,24 @@ def _account(
         }
         account.wait[rank] = sum(wait.values())
         if final is not None and rank in row.optimizer_at:
-            exchanges.append(row.optimizer_at[rank] - shifts[rank] - final)
+            exchanges[rank] = row.optimizer_at[rank] - shifts[rank] - final
+        if gathered is not None:
+            gathers[rank] = bounds[-1] - shifts[rank] - gathered
+    if len(gathers) == len(calls):
+        account.gather = max(0.0, min(gathers.values()))
+        account.tails = {rank: at - min(gathers.values()) for rank, at in gathers.items()}
     if len(exchanges) == len(calls):
-        account.exchange = max(0.0, min(exchanges))
+        account.exchange = max(0.0, min(exchanges.values()))
+        account.tails = {rank: at - min(exchanges.values()) for rank, at in exchanges.items()}
     return account
+
+
+def _gathered(
+    calls: Sequence[Call], bounds: Sequence[float], last: Mapping[tuple[str, int], float]
+) -> float | None:
+    """The last arrival at the last call in the optimizer; None where there is none."""
+    inside = (call for call in reversed(calls) if call.at >= bounds[3] - _ENTERS)
+    return next((last[call.key] for call in inside if call.key in last), None)
 
 
 _BOUNDED: tuple[str, ...] = ("input", "forward", "backward", "optimizer")
@@ -284,6 +302,7 @@ def _window(
         for phase in PHASES
     }
     exchanges = [account.exchange for account in accounts if account.exchange is not None]
+    gathers = [account.gather for account in accounts if account.gather is not None]
     return ArrivalWindow(
         time=max(row.time for row in rows),
         first=rows[0].step,
@@ -292,6 +311,9 @@ def _window(
         step_seconds=sum(row.step_seconds or 0.0 for row in rows) / count,
         late_seconds=late / count,
         exchange_seconds=sum(exchanges) / len(exchanges) if len(exchanges) == count else None,
+        gather_seconds=sum(gathers) / len(gathers) if len(gathers) == count else None,
+        uneven_seconds=sum(max(account.tails.values(), default=0.0) for account in accounts)
+        / count,
         ranks={
             rank: RankShare(
                 wait=wait[rank],
@@ -301,6 +323,7 @@ def _window(
                 queued=queued[rank],
                 late=-idle[rank][0],
                 late_square=idle[rank][1],
+                tail=sum(account.tails.get(rank, 0.0) for account in accounts) / count,
                 excess={phase: value[rank] for phase, value in excess.items()},
                 **_interruptions(core_times.get(rank, CoreTime()), steps, rank),
             )
