@@ -60,9 +60,8 @@ class LoggedValues:
                 if value.numel() == 1:
                     self._waiting.append((step, name, *_copied(value)))
             return None
-        kind: Any = type(value)
         try:  # a number of any library has it, a text has not
-            return float(value) if hasattr(kind, "__float__") else None
+            return float(value) if hasattr(value, "__float__") else None
         except OverflowError:
             return math.inf if value > 0 else -math.inf
         except Exception:
