@@ -27,7 +27,7 @@ speed
     ``straggler``: the other ranks wait for one rank, step after step.
     ``imbalanced-work``: the ranks wait for the one with the largest batch, or the longest stage.
     ``input-bound``: three tenths of the step are waiting for data.
-    ``communication-bound``: the exchange of gradients takes most of the step.
+    ``communication-bound``: the exchange of gradients or updated weights takes much of the step.
     ``slow-down``: steps take half as long again as at the start.
     ``low-utilisation``: the GPUs wait most of the time.
     ``scaling``: less than 70 % of what the ranks would do alone.

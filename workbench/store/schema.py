@@ -363,15 +363,13 @@ class ViewDoc(TypedDict):
     ranks: list[dict[str, Any]]
     # {"id": "gpu0", "node", "index", "name", "memory_total_bytes", "power_limit_w", "series":
     #  {"time", "util", "memory_bytes", "temperature_c", "power_w"}}; empty where there are too many
-    # "part", from 0, and "gpu0:1" as "id" where several slices (MIG) of one card are there
     devices: list[dict[str, Any]]
     # In their place then: "time" and, of each of the others, NAME_low, NAME (median), NAME_high
     device_spread: dict[str, list[float | None]]
     # The latest of every device of every machine, in columns; null where nothing is known of any.
     # "kind" gpu or core; "models" {"name", "memory_total_bytes", "power_limit_w", "usual"};
-    # "nodes" {"node", "count"}, "host" where it is known, "index" unless these are 0, 1, 2 …,
-    # "part" where several slices of one card are there, null of a whole card: the
-    # columns hold one machine's devices after the other's. "model": [] where there is one;
+    # "nodes" {"node", "count"}, "host" where known, "index" unless 0, 1, 2 …, "part" of slices
+    # ("gpu0:1" has 1): columns hold one machine's devices after the other's. "model": [] of one;
     # "throttle": places in "reasons"; util memory_percent temperature_c power_w and deviation (over
     # 1 = unlike its peers): `observe.coded.Coded`, one row. "outliers" {"at", "text"}, worst first;
     # "missing": sentences.
