@@ -193,11 +193,14 @@ def test_a_rank_that_goes_on_quickly_is_seen_where_it_stands(recorder: Recorder)
     until(lambda: seen() == (50, "backward"), 5, "the last beat")
 
 
-def test_output_outlives_a_descriptor_that_refuses() -> None:
-    file = PatientFile(987, "<closed>")
-    assert file.write(b"x" * 10) == 10
-    assert file.write(b"y" * 5_000_000) == 5_000_000
-    assert sum(map(len, file._pending)) <= 1 << 20
+def test_output_outlives_a_disk_that_refuses_and_no_descriptor_that_is_gone() -> None:
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        file = PatientFile(full.fileno(), "<full>")
+        assert file.write(b"x" * 10) == 10
+        assert file.write(b"y" * 5_000_000) == 5_000_000
+        assert sum(map(len, file._pending)) <= 1 << 20
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        PatientFile(987, "<closed>").write(b"x")
 
 
 def test_a_descriptor_that_the_script_took_over_is_left_to_it(tmp_path: Path) -> None:

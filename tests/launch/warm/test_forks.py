@@ -51,6 +51,7 @@ fail(sys.argv[1])
 ENDINGS = {
     "nothing": "pass",
     "exit code": "sys.exit(7)",
+    "exit number": "sys.exit(2**70)",
     "exit text": "sys.exit('no such model')",
     "exception": "1/0",
     "chain": "try:\n    {}['key']\nexcept KeyError as error:\n    raise RuntimeError('bad') from error",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import builtins
 import contextlib
 import functools
 import itertools
@@ -14,9 +13,9 @@ import time
 import traceback
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any
 
-from . import exceptions
+from . import exceptions, exit_codes
 from .recorder import Recorder
 from .starts import first_step, start_file
 from .writers import current_rss_peak, write_json
@@ -24,6 +23,7 @@ from .writers import current_rss_peak, write_json
 _REPORTS = ("ProcessRaisedException: ", "ProcessExitedException: ")  # of torch.multiprocessing
 # Set by the only rank of a run for the processes that it starts.
 SINGLE_RANK_VARIABLE = "WORKBENCH_ALONE"
+_CLEAN: dict[str, object] = {"ok": True, "exit_code": None, "where": None, "frame": None}
 _TEXTS = ("exception", "traceback", "chain", "frame")  # of an end record
 _child_exit_codes: dict[int, int] = {}
 
@@ -58,7 +58,6 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
     owner = os.getpid()
     end: dict[str, object] = {"rank": rank, "ok": True, "exit_code": None, "exception": None}
     previous_hook = sys.excepthook
-    exit_function = sys.exit
     left_at: int | None = None  # steps done when the script called sys.exit with an error
 
     def on_exception(
@@ -68,22 +67,18 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
         if os.getpid() == owner:
             end.update(_describe(kind, value, trace, code))
             write(drain=False)
+            exit_codes.keep_interrupt(value)
 
-    def on_exit(status: str | int | None = None) -> NoReturn:
+    def on_exit(exit_code: int) -> None:
         nonlocal left_at
-        if os.getpid() == owner and status not in (None, 0):
-            left_at = recorder and recorder.steps
-            end.update(ok=False, exit_code=status if isinstance(status, int) else 1)
-            with contextlib.suppress(Exception):
-                end.update(exceptions.caller(code))
-        exit_function(status)  # raises SystemExit
+        left_at = recorder.steps if exit_code and recorder is not None else None
+        end.update(_asked_for(exit_code, end, code))
 
     def write(*, drain: bool = True) -> None:
         if os.getpid() != owner:
             return
-        value = getattr(sys, "last_value", None)  # set before any excepthook, ours or another's
-        if end["ok"] and isinstance(value, BaseException):
-            end.update(_describe(type(value), value, value.__traceback__, code))
+        if end["ok"]:
+            end.update(_unheard_exception(code))
         if recorder is not None:
             if drain:
                 recorder.drain()
@@ -93,22 +88,43 @@ def record_end(folder: str, rank: int, recorder: Recorder | None, code: Mapping[
         end.setdefault("time", time.time())
         end.update(peak_memory_bytes=current_rss_peak())
         path = os.path.join(folder, "metrics", f"rank-{rank}.end.json")
-        _look_at_children(folder)
+        codes = _of_children(folder)
         trained = recorder is not None and recorder.steps > first_step()
-        codes = {"child_exit_codes": _child_exit_codes} if _child_exit_codes else {}
         extra = {} if trained else _child_record(path, end)
         _write_end(path, {**end, **extra, **codes})
 
     sys.excepthook = on_exception
-    sys.exit = builtins.exit = builtins.quit = on_exit
+    exit_codes.watch(on_exit)
     atexit.register(write)
+
+
+def _asked_for(
+    exit_code: int, end: Mapping[str, object], code: Mapping[str, Any]
+) -> dict[str, object]:
+    """What changes where the script asks for that exit code; 0: it has caught an error before."""
+    if not exit_code:
+        return _CLEAN if end["exception"] is None else {}
+    place: dict[str, object] = {}
+    with contextlib.suppress(Exception):
+        place = exceptions.caller(code)
+    return {"ok": False, "exit_code": exit_code, **place}
+
+
+def _unheard_exception(code: Mapping[str, Any]) -> dict[str, object]:
+    """The one that ended the script where another hook than ours was told."""
+    value = getattr(sys, "last_value", None)  # set before any excepthook, ours or another's
+    if not isinstance(value, BaseException):
+        return {}
+    described = _describe(type(value), value, value.__traceback__, code)
+    exit_codes.keep_interrupt(value)
+    return described
 
 
 def _if_caught(end: Mapping[str, object], left_at: int | None, steps: int) -> dict[str, object]:
     """What changes where the script caught its own ``sys.exit`` (argparse's), and trained on."""
     if end["exception"] is not None or left_at is None or steps <= left_at:
         return {}
-    return {"ok": True, "exit_code": None, "where": None, "frame": None}
+    return _CLEAN
 
 
 def record_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:
@@ -137,8 +153,9 @@ def _write_spawned_end(recorder: Recorder, code: Mapping[str, Any]) -> None:
     end: dict[str, object] = {"rank": recorder.rank, "ok": True, "exit_code": 0, "exception": None}
     if isinstance(value, BaseException) and not isinstance(value, SystemExit):
         end.update(_describe(type(value), value, value.__traceback__, code))
-    elif isinstance(value, SystemExit) and value.code not in (None, 0):
-        end.update(ok=False, exit_code=value.code if isinstance(value.code, int) else 1)
+        end.update(exit_code=1)  # multiprocessing's for each of them
+    elif isinstance(value, SystemExit) and exit_codes.of_status(value.code):
+        end.update(ok=False, exit_code=exit_codes.of_status(value.code))
     if end["ok"] and recorder.rank == 0:
         return
     end.update(_of_recorder(recorder), time=time.time())
@@ -169,6 +186,12 @@ def _write_end(path: str, end: Mapping[str, object]) -> None:
         except Exception:
             end = {name: value for name, value in end.items() if name not in _TEXTS}
     write_json(path, dict(end))
+
+
+def _of_children(folder: str) -> dict[str, Any]:
+    """The exit codes of the processes of this one that have failed, where there are any."""
+    _look_at_children(folder)
+    return {"child_exit_codes": _child_exit_codes} if _child_exit_codes else {}
 
 
 def _look_at_children(folder: str) -> None:
@@ -206,14 +229,18 @@ def _describe(
     code: Mapping[str, Any],
 ) -> dict[str, object]:
     """An exception as the end record tells it: text, the user's own line, chain, traceback."""
-    out_of_memory = "OutOfMemory" in kind.__name__ or "out of memory" in str(value)
+    try:
+        text = str(value)
+    except Exception:
+        text = "<exception str() failed>"  # as Python prints it
+    out_of_memory = "OutOfMemory" in kind.__name__ or "out of memory" in text
     place: dict[str, Any] = {"where": None}
-    with contextlib.suppress(Exception):  # whatever its __str__ does, the traceback is kept
+    with contextlib.suppress(Exception):
         place = exceptions.described(value, code)
     return {
         "ok": False,
-        "exit_code": 1,
-        "exception": f"{kind.__name__}: {value}"[:4000],
+        "exit_code": exit_codes.of_exception(kind),
+        "exception": f"{kind.__name__}: {text}"[:4000],
         "traceback": "".join(traceback.format_exception(kind, value, trace))[-20_000:],
         **place,
         **(_gpu_memory() if out_of_memory else {}),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import errno
 import faulthandler
 import io
 import itertools
@@ -18,6 +19,8 @@ from typing import Any
 _MAX_PENDING_BYTES = 1 << 20
 _MAX_PENDING_LINES = 100_000  # lines kept in memory while the disk refuses them (about 20 MB)
 _LINES_AT_ONCE = 512
+# Not of a disk: the script has closed the descriptor, or put a pipe there that no one reads.
+_SCRIPTS_OWN = {errno.EBADF, errno.EPIPE}
 _LOOK_SECONDS = 0.25
 _FLUSH_LOOK_SECONDS = 0.001
 
@@ -213,13 +216,18 @@ class PatientFile(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        """Take all of `data`; what the disk refuses is tried again with the next call."""
+        """Take all of `data`; what the disk refuses is tried again with the next call.
+
+        Raises OSError as Python's own file does, where the script has taken the descriptor away.
+        """
         self._pending.append(bytes(data))
         while (piece := self._take()) is not None:
             try:
                 while piece:
                     piece = piece[os.write(self._descriptor, piece) :]
-            except OSError:
+            except OSError as error:
+                if error.errno in _SCRIPTS_OWN:
+                    raise
                 pieces = [piece, *iter(self._take, None)]
                 self._pending.appendleft(b"".join(pieces)[-_MAX_PENDING_BYTES:])
                 break

@@ -28,6 +28,8 @@ from .sameness import mapped_libraries
 
 _OF_THE_HOOK = "workbench-"
 """How the names of the capture hook's threads begin; they use nothing of the script."""
+_LONG_BITS = 63
+"""Of a number that Python takes for an exit code as it is."""
 _HARMLESS = re.compile(r"/lib-dynload/|/libnss_")
 """Libraries with nothing to do at the exit: Python's own, and those that look up a host's name."""
 _LIBRARIES = (
@@ -58,7 +60,7 @@ class Ending:
     def script_ended(self, end: SystemExit | None) -> None:
         """Note the exit code, unless Python has something to print for it."""
         code = 0 if end is None else end.code
-        if code is None or isinstance(code, int):
+        if code is None or (isinstance(code, int) and code.bit_length() <= _LONG_BITS):
             self._exit_code = (code or 0) & 0xFF
 
     def _leave(self) -> None:
