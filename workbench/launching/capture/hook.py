@@ -7,7 +7,18 @@ import os
 import sys
 from collections.abc import Callable
 
-from . import arrivals, ends, graceful_stop, patches, profiling, spawned, starts, warned, wrapping
+from . import (
+    arrivals,
+    ends,
+    graceful_stop,
+    launcher_folder,
+    patches,
+    profiling,
+    spawned,
+    starts,
+    warned,
+    wrapping,
+)
 from .control_requests import ControlRequests
 from .exceptions import FOREWORD, code_facts
 from .recorder import Recorder
@@ -52,8 +63,12 @@ def install() -> None:
     patches.keep_local()
     rank = _rank()
     if rank is None:
-        if CLAIM in os.environ and "WORKBENCH_RUN_DIR" in os.environ:
-            _watch_spawned(os.environ["WORKBENCH_RUN_DIR"])
+        folder = os.environ.get("WORKBENCH_RUN_DIR")
+        if CLAIM in os.environ and folder:
+            _watch_spawned(folder)
+        elif folder:
+            place = launcher_folder.patch(folder)
+            patches.when_imported({"torch.distributed.elastic.multiprocessing.api": place})
         return
     if int(os.environ.get("WORLD_SIZE") or "1") == 1:
         os.environ[ends.SINGLE_RANK_VARIABLE] = "1"

@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from workbench.launching.capture.launcher_folder import remove_left
 from workbench.launching.log import guarded, log
 from workbench.launching.prepare import launcher_process
 from workbench.launching.prepare.launcher_process import Launcher, inherited, with_visible_gpus
@@ -190,7 +191,9 @@ class Supervisor:
         left = len(end_leftovers(state.members, state.sidecars.pids))
         if self._child is not None:
             self._child.close()
-        return left if self.nodes is None else left + self.nodes.end(exit_code)
+        left += 0 if self.nodes is None else self.nodes.end(exit_code)
+        guarded("launchers' folders", lambda: remove_left(str(state.paths.directory)))
+        return left
 
     def _loop(self, monitor: RunMonitor, restarts: RestartController) -> int | None:
         state = self.state
