@@ -61,7 +61,9 @@ def configuration(
     """
     flat: dict[str, Any] = {"strategy": run.get("strategy_name")}
     flat |= {name: run.get(key) for key, name in _PLAIN.items()}
-    flat |= described(RunRecord.of(run)) | {"begun from": origin_text(origin(run)) or None}
+    record = RunRecord.of(run)
+    flat |= described(record) | {"calibration": record.calibration}
+    flat |= {"begun from": origin_text(origin(run)) or None}
     for key, name in _SECTIONS.items():
         flat |= _flat(name, run.get(key))
     chosen = _chosen(run, attempts)

@@ -16,6 +16,7 @@ ALL, NONE = "all", "none"
 CALIBRATION = Option(
     help="Measurement of the trainer that corrects the estimate: a name, all, none.",
     metavar="NAME",
+    in_place=True,
 )
 """Of everything that estimates; its default is `ALL`."""
 

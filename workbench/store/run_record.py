@@ -177,6 +177,7 @@ class RunRecord:
     # {"name", "release", "named", "imported", "assumptions"} of what trains, where it is known
     trainer: dict[str, Any] | None = None
     predicted: PredictedDoc | None = None
+    calibration: str = "all"  # measurement that corrects the prediction, as given; "none" = none
     warnings: list[str] = field(default_factory=list[str])  # what the preflight saw
     command: list[str] = field(default_factory=list[str])  # exact argv
     # only what differs from the parent's environment

@@ -277,7 +277,7 @@ _UNDECLARED = {
 }
 _RECORDED = (
     *("wrap", "port", "capture", "warm", "nodes", "address", "share"),
-    "grid_gco2e_per_kwh",
+    *("grid_gco2e_per_kwh", "calibration"),
 )
 NAMES = tuple(field.name for field in fields(LaunchOptions))
 """Keywords of a launch."""

@@ -20,7 +20,7 @@ from workbench.launching.resume.resume import (
     request_in_another_layout,
     with_described,
 )
-from workbench.launching.resume.run_options import explicit_changes
+from workbench.launching.resume.run_options import explicit_changes, gone_calibration
 from workbench.launching.resume.settings import settings_of
 from workbench.launching.resume.starting_point import StartingPoint
 from workbench.launching.start.launch_spec import ResumeSpec
@@ -129,7 +129,8 @@ def _again(paths: RunPaths, devices: Sequence[str]) -> tuple[RunRecord, Request]
     if list(words) != run.arguments[len(run.layout_arguments) :]:
         note = f"Its arguments are those of its latest attempt: {shlex.join(words) or 'none'}."
         request = replace(request, warnings=(note, *request.warnings))
-    return run, request
+    gone = gone_calibration(run, again.options)
+    return run, replace(request, warnings=(*gone, *request.warnings))
 
 
 def recorded_variables(run: RunRecord) -> dict[str, str]:

@@ -19,8 +19,12 @@ from workbench.store.run_record import RunRecord
 _LENGTH = ("steps_total", "seconds_total")
 
 
-def with_work(paths: RunPaths, run: RunRecord, words: Sequence[str]) -> RunRecord:
+def with_work(
+    paths: RunPaths, run: RunRecord, words: Sequence[str], *, predict_again: bool = False
+) -> RunRecord:
     """The record with what the script's arguments `words` ask for.
+
+    `predict_again`: of the same work something else is predicted.
 
     Steps of before were of other work, where it is another one: they are not what is predicted.
     Unchanged where the arguments cannot be read here.
@@ -32,7 +36,8 @@ def with_work(paths: RunPaths, run: RunRecord, words: Sequence[str]) -> RunRecor
         return run
     work = json.loads(json.dumps(recorded_work(request)))  # as a record is read
     if work["workload"] == run.workload:
-        return replace(run, **{name: work[name] for name in _LENGTH})
+        names = (*_LENGTH, "predicted") if predict_again else _LENGTH
+        return replace(run, **{name: work[name] for name in names})
     now, tokens = time.time(), run.tokens_per_step
     before = [*run.tokens_before]
     if work["tokens_per_step"] != tokens:

@@ -34,6 +34,7 @@ from workbench.launching.resume.run_limits import check_limits
 from workbench.launching.resume.run_options import (
     changed,
     explicit_changes,
+    gone_calibration,
     options_of,
     stays_in_place,
 )
@@ -54,6 +55,7 @@ from workbench.recover.policy import Recovery
 from workbench.recover.resuming import checkpoint_in_arguments
 from workbench.script_options.arguments import changed_arguments
 from workbench.script_options.from_source import script_options
+from workbench.store import stack_calibrations
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
@@ -181,10 +183,11 @@ def _starting_point(
 
 def _in_place(going_on: Continuation) -> ResumedRun:
     """The next attempt in the same directory."""
-    paths, _, start, words, _ = going_on
+    paths, _, start, words, changes = going_on
     again, spec = next_spec(going_on)
-    if spec["resume"] and spec["resume"].get("told"):
-        again = with_work(paths, again, words)
+    predict_again = "calibration" in changes
+    if predict_again or (spec["resume"] and spec["resume"].get("told")):
+        again = with_work(paths, again, words, predict_again=predict_again)
     write = again != read_record(paths)
     if not held_by(again):
         return _spawned(paths, again, start, spec, write=write)
@@ -308,6 +311,7 @@ def _changed_run(paths: RunPaths, run: RunRecord, changes: Mapping[str, Any]) ->
     if "devices" in changes:
         _, options = on_named(detect_host(), options)
     check_options(options)
+    stack_calibrations.of_stack(paths.directory.parent, None, options.calibration)
     recorded = options.document()
     recorded["extra_environment"] = redact_environment(recorded["extra_environment"])
     names = [name for name in (*changes, "extra_environment") if name in recorded]
@@ -361,7 +365,8 @@ def request_in_another_layout(going_on: Continuation) -> tuple[Request, ResumeSp
         replace(options, environment=variables),
         recorded_folder(run),
     )
-    request = replace(request, warnings=(*dropped, *request.warnings))
+    gone = () if "calibration" in changes else gone_calibration(run, before)
+    request = replace(request, warnings=(*dropped, *gone, *request.warnings))
     return request, {**resumed, "arguments": list(request.arguments), "run": run.run}
 
 

@@ -26,6 +26,7 @@ from workbench.launching.prepare.placement import NAMES as INTERFACES
 from workbench.launching.prepare.preflight import USUAL_PORT
 from workbench.launching.prepare.recorded_environment import recorded_value
 from workbench.recover.policy import Recovery
+from workbench.store import stack_calibrations
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
 from workbench.store.run_record import RunRecord
@@ -71,6 +72,7 @@ def options_of(paths: RunPaths, run: RunRecord) -> LaunchOptions:
         notify=tuple(run.notify),
         mirror=run.mirror,
         grid_gco2e_per_kwh=run.grid_gco2e_per_kwh,
+        calibration=_calibration(paths, run),
     )
 
 
@@ -93,6 +95,25 @@ def _wrap(paths: RunPaths, run: RunRecord) -> str | None:
         return None
     match = re.search(r'"fsdp_transformer_layer_cls_to_wrap": "([^"]+)"', text)
     return match[1] if match else None
+
+
+def _calibration(paths: RunPaths, run: RunRecord) -> str:
+    """As given; all where its store has no such measurement any more: a run starts without, too."""
+    try:
+        stack_calibrations.of_stack(paths.directory.parent, None, run.calibration)
+    except UsageError:
+        return stack_calibrations.ALL
+    return run.calibration
+
+
+def gone_calibration(run: RunRecord, options: LaunchOptions) -> tuple[str, ...]:
+    """What to say of a run whose measurement is gone: `options` are those that were read of it."""
+    if options.calibration == run.calibration:
+        return ()
+    gone = (
+        f"The measurement {run.calibration!r}, which corrected its prediction, cannot be used here"
+    )
+    return (f"{gone}: all measurements of the trainer count.",)
 
 
 def _port(run: RunRecord) -> int:
