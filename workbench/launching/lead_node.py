@@ -17,6 +17,7 @@ from workbench.launching.log import guarded
 from workbench.launching.multinode.agent import Say
 from workbench.launching.prepare.placement import Placement, check_address
 from workbench.launching.resume.attempts import Attempts
+from workbench.launching.resume.moved import settled_here
 from workbench.launching.resume.resumable import latest_words
 from workbench.launching.resume.resume import at_work, has_continued
 from workbench.launching.resume.starting_point import start_by_itself
@@ -61,6 +62,9 @@ def _begin(paths: RunPaths, address: str | None, port: int | None, say: Say) -> 
     _wait_for_previous(paths)
     if (read_json(paths.exit) or {}).get("outcome") == "succeeded":
         raise UsageError(f"{run.run} has finished; there is nothing to start.")
+    run, notes = settled_here(paths, run)
+    for note in notes:
+        say(note)
     run = _at(paths, run, address, port)
     spec, before = _spec(paths, run, say), at_work(paths)
     spawn_supervisor(paths, spec)

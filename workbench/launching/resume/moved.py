@@ -7,9 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from workbench import recipes
-from workbench.launching.prepare.acceptance import seal
+from workbench.errors import StoreError
+from workbench.launching.prepare.acceptance import check_accepted, seal
 from workbench.storage.selection import CODE_FOLDER
-from workbench.store.files import read_texts, write_text_atomic
+from workbench.store.files import read_texts, write_json_atomic, write_text_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import DIRECTORY
 from workbench.store.record import read_run
@@ -24,6 +25,25 @@ def record_here(paths: RunPaths, run: RunRecord) -> tuple[RunRecord, list[str]]:
         return run, []
     here, notes = moved(paths, paths.directory, run)
     return replace(here, vouched=seal(here)), notes
+
+
+def settled_here(paths: RunPaths, run: RunRecord) -> tuple[RunRecord, list[str]]:
+    """As `record_here`, of any record: where the directory was moved, its files are written anew.
+
+    Raises:
+        ForeignRunError: it was moved, and no one has accepted what it starts.
+        StoreError: they cannot be written.
+    """
+    if _directory_before(run, paths.directory) is None:
+        return run, []
+    check_accepted(paths, run)
+    here, notes = record_here(paths, run)
+    try:
+        move_config(paths, paths.directory)
+        write_json_atomic(paths.run, here.document(), indent=2)
+    except OSError as error:
+        raise StoreError(f"{paths.directory} cannot be written: {error}") from error
+    return here, notes
 
 
 def move_config(paths: RunPaths, final: Path, run: RunRecord | None = None) -> None:

@@ -19,6 +19,7 @@ from workbench.launching.prepare.acceptance import check_accepted
 from workbench.launching.prepare.devices import assigned
 from workbench.launching.prepare.recorded_environment import tuning_variables
 from workbench.launching.prepare.request import Request
+from workbench.launching.resume.moved import settled_here
 from workbench.launching.start.filed_shell import (
     OF_ONE_SHELL,
     Shell,
@@ -133,10 +134,10 @@ def start_queued(paths: RunPaths, devices: Sequence[str]) -> None:
     check_own(paths, "started")
     run = read_record(paths)
     check_accepted(paths, run)
-    for kind, path in (("script", run.script), ("folder", run.working_directory)):
-        if not Path(path).exists():
-            again = typed_of(paths.directory, "rerun")
-            raise UsageError(f"Its {kind} {path} is gone. Put it back, then: {again}")
+    _check_there(paths, "folder", run.working_directory)
+    run, notes = settled_here(paths, run)
+    _check_there(paths, "script", run.script)
+    run = replace(run, warnings=[*run.warnings, *notes])
     run, shell = assigned(run, devices), _shell(paths)
     run = replace(run, warnings=[*run.warnings, *filter(None, [shell.note])])
     spec = recorded_spec(run)
@@ -146,6 +147,12 @@ def start_queued(paths: RunPaths, devices: Sequence[str]) -> None:
         spawn_supervisor(paths, spec, shell=shell.variables)
     except OSError as error:
         raise StoreError(f"{paths.directory} cannot be written: {error}") from error
+
+
+def _check_there(paths: RunPaths, kind: str, path: str) -> None:
+    if not Path(path).exists():
+        again = typed_of(paths.directory, "rerun")
+        raise UsageError(f"Its {kind} {path} is gone. Put it back, then: {again}")
 
 
 def _shell(paths: RunPaths) -> Shell:
