@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import json
 import os
+import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -243,7 +245,7 @@ def test_processes_that_come_and_go_take_nothing_from_the_rate_of_the_others(
 def test_counters_that_cannot_be_read_are_unknown_and_cost_no_sample(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError
 ) -> None:
-    def refuse() -> None:
+    def refuse(**_: object) -> None:
         raise error
 
     monkeypatch.setattr(host.psutil, "net_io_counters", refuse)
@@ -252,6 +254,25 @@ def test_counters_that_cannot_be_read_are_unknown_and_cost_no_sample(
     line = sampler.sample(())
     assert line.get("net_bytes_per_second") is None
     assert line.get("memory_used_bytes")
+
+
+def test_what_ranks_of_one_host_exchange_is_no_network_traffic() -> None:
+    before, piece = host._network_bytes(), bytes(1 << 20)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sender = socket.create_connection(server.getsockname())
+        receiver, _ = server.accept()
+        with sender, receiver:
+            for _ in range(64):
+                sending = threading.Thread(target=sender.sendall, args=(piece,))
+                sending.start()
+                received = 0
+                while received < len(piece):
+                    received += len(receiver.recv(1 << 20))
+                sending.join()
+    after = host._network_bytes()
+    assert before is not None
+    assert after is not None
+    assert after - before < 64 << 20  # a half: both ends of the loopback device count
 
 
 def test_a_clock_that_is_set_back_makes_no_rate(

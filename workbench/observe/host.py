@@ -21,6 +21,7 @@ from workbench.store.schema import ProcessDoc, SystemLine
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _TICKS = os.sysconf("SC_CLK_TCK")
+_LOOPBACK = "lo"
 _PROCESSES_MAX = 64  # of a sample: the busiest
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  (looked at, not written)
 
@@ -145,9 +146,17 @@ def _size(path: Path) -> int | None:
 
 
 def _network_bytes() -> int | None:
-    """None where the kernel shows no counters, or none that can be read."""
+    """Of all devices but the loopback one, over which ranks of one host meet.
+
+    None where the kernel shows no counters, or none that can be read.
+    """
     try:
-        counters = psutil.net_io_counters()  # None on a host without network devices
+        counters = psutil.net_io_counters(pernic=True)  # empty on a host without network devices
     except (OSError, RuntimeError):
         return None
-    return counters.bytes_sent + counters.bytes_recv if counters else None
+    traffic = [
+        device.bytes_sent + device.bytes_recv
+        for name, device in counters.items()
+        if name != _LOOPBACK
+    ]
+    return sum(traffic) if counters else None

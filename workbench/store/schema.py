@@ -217,7 +217,7 @@ class SystemLine(CpuSample):
     run_rss_bytes: int | None  # resident memory of all processes of the run
     run_cpu_percent: float | None  # 100 = one core
     disk_free_bytes: int | None
-    net_bytes_per_second: float | None
+    net_bytes_per_second: float | None  # both ways, over all devices but the loopback one
     gpus: list[dict[str, Any]]  # GpuSample, see observe/gpu.py
 
 
