@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,20 +48,21 @@ def test_threads_do_not_disturb_each_others_trees() -> None:
 
 
 def test_a_launch_parses_its_script_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Syntax, trainer, TensorFlow, spawned ranks: each looks at the same tree."""
+    """Syntax, trainer, options, TensorFlow, spawned ranks: each looks at the same tree."""
     pytest.importorskip("accelerate", reason="the train extra is not installed")
     parsed: list[str] = []
-    parse = python_source.parse_python
+    parse = ast.parse
 
-    def counted(source: bytes, filename: str) -> ast.Module:
-        parsed.append(filename)
-        return parse(source, filename)
+    def counted(source: Any, *arguments: Any, **more: Any) -> ast.Module:
+        if source == script.read_bytes():
+            parsed.append(str(script))
+        return parse(source, *arguments, **more)
 
-    monkeypatch.setattr(python_source, "parse_python", counted)
+    monkeypatch.setattr(python_source.ast, "parse", counted)
     script = tmp_path / "train.py"
     script.write_text("import torch\n")
     for _ in range(2):
-        request = wb.request(script, processes=2, cpu=True, store=tmp_path)
+        request = wb.request(script, ["--steps", "3"], processes=2, cpu=True, store=tmp_path)
     assert request.trainer is not None
     assert parsed == [str(script)]
     script.write_text("import trl\nimport torch\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from workbench.script_options.from_source import script_options
 from workbench.store.measurements import batch_argument, is_batch_option
-from workbench.store.python_source import parse_python
+from workbench.store.python_source import readable_tree
 
 _HUGGING_FACE, _HUGGING_FACE_DEFAULT = "--per_device_train_batch_size", 8
 
@@ -101,9 +101,8 @@ def declared_option(script: Path) -> BatchOption | None:
     for option in script_options(script).options:
         if any(map(is_batch_option, option.names)) and not option.is_word:
             return BatchOption(name=option.name, default=_number(option.default))
-    try:
-        tree = parse_python(script.read_bytes())
-    except (OSError, SyntaxError):
+    tree = readable_tree(script)
+    if tree is None:
         return None
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     if {"HfArgumentParser", "TrainingArguments"} <= names:

@@ -13,7 +13,7 @@ from workbench.recover.checkpoints import Checkpoint
 from workbench.script_options.arguments import changed_arguments
 from workbench.script_options.from_source import script_options
 from workbench.script_options.values import ScriptOptions
-from workbench.store.python_source import imports, parse_python
+from workbench.store.python_source import imports, script_tree
 
 RESUME_VARIABLE = "WORKBENCH_RESUME"  # read by the capture hook for transformers' Trainer
 PLACEHOLDER = "{checkpoint}"  # in arguments that the user gives
@@ -68,7 +68,7 @@ def how_to_resume(
     if any(PLACEHOLDER in word for word in arguments):
         return Resumption(arguments=tuple(word.replace(PLACEHOLDER, place) for word in arguments))
     try:
-        tree = parse_python(script.read_bytes())
+        tree = script_tree(script)
     except (OSError, SyntaxError, ValueError, RecursionError) as error:
         raise UsageError(f"{script} cannot be read to learn how it resumes: {error}") from error
     if _is_recipe(tree) or (recipe is not None and not uses_trainer(tree)):

@@ -17,9 +17,9 @@ from workbench.script_options.values import (
     ScriptOptions,
     options_of,
 )
-from workbench.store.python_source import imported_packages, imports, parse_python
+from workbench.store.python_source import imported_packages, imports, script_tree
 
-_MAX_FILES, _MAX_BYTES = 20, 1 << 20
+_MAX_FILES = 20
 _FREE = ("fire", "jsonargparse", "tyro", "hydra", "absl", "simple_parsing", "draccus", "gin")
 _READS = {"argparse", "click", "typer", "transformers", "trl", "sys", *_FREE}
 _HARMLESS = {"print", "isinstance", "vars", "type", "repr", "len", "hasattr", "getattr"}
@@ -73,7 +73,7 @@ def _sources(script: Path) -> Iterator[ast.Module]:
     while waiting and len(seen) <= _MAX_FILES:
         file = waiting.pop(0)
         try:
-            tree = parse_python(file.read_bytes()[:_MAX_BYTES])
+            tree = script_tree(file)
         except (OSError, SyntaxError, ValueError, RecursionError):
             if len(seen) == 1:
                 return
