@@ -17,10 +17,11 @@ import pytest
 import workbench as wb
 from workbench.cli.cell import read_line
 from workbench.diagnose import frames
-from workbench.errors import UsageError
+from workbench.errors import StoreError, UsageError
 from workbench.launching.cell.included_source import included_source
 from workbench.launching.cell.missing import missing_names
 from workbench.launching.cell.script import as_words, cell_script, function_script, kept_script
+from workbench.launching.start import start as start_module
 
 WIDTH = 4
 
@@ -273,6 +274,21 @@ def test_a_function_runs_and_its_run_keeps_it(store: Path, tmp_path: Path) -> No
     assert run.wait() == "no-steps"  # it trains nothing
     assert told.read_text() == "(3, [0.5])"
     assert run.document["script"] == str(run.directory / "cell" / "write_down.py")
+    assert not list((store / ".cells").iterdir())
+
+
+def test_a_function_whose_launch_is_refused_leaves_no_script(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError):
+        wb.launch(write_down, [], cpu=True, strategy="no-such", store=store)
+
+    def full(*_: Any, **_more: Any) -> None:
+        raise OSError("no process can be started")
+
+    monkeypatch.setattr(start_module, "spawn_supervisor", full)
+    with pytest.raises(StoreError):
+        wb.launch(write_down, ["x", 3], cpu=True, processes=1, store=store)
     assert not list((store / ".cells").iterdir())
 
 

@@ -34,9 +34,10 @@ def launch(  # noqa: D417  (the options' help is derived)
         StoreError: the run store cannot be written.
     """
     request = build_request(target, arguments, options)
-    run = start(request)
-    tidy(request.script)
-    return run
+    try:
+        return start(request)
+    finally:
+        tidy(request.script)
 
 
 def start(request: Request) -> Run:

@@ -21,7 +21,7 @@ from workbench.describe.detection import CHOOSE_GPUS, detect_host, host_price
 from workbench.describe.job import Job
 from workbench.describe.strategy import DEGREES
 from workbench.errors import HostError, UsageError, pip_install
-from workbench.launching.cell.script import as_words, function_script
+from workbench.launching.cell.script import as_words, function_script, tidy
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.accelerate_defaults import open_settings
 from workbench.launching.prepare.described import (
@@ -76,7 +76,7 @@ def build_request(
 ) -> Request:
     """`request` with the options as one value, to start in `folder`; None = here."""
     if isinstance(target, Callable):
-        target, arguments = function_script(_store(options).root, target), as_words(arguments)
+        return _of_function(target, as_words(arguments), options, folder)
     if isinstance(target, Job):
         target, options = recipe_for(target), replace(options, job=target)
     if not isinstance(target, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -90,6 +90,18 @@ def build_request(
     options, notes = _settled(resolved, options)
     built = checked(with_prediction(on_unused(_placed(resolved, words, options, folder))))
     return replace(built, warnings=(*notes, *built.warnings))
+
+
+def _of_function(
+    function: Callable[..., Any], words: list[str], options: LaunchOptions, folder: Path | None
+) -> Request:
+    """Of the script that is written for it; a refused one leaves none."""
+    script = function_script(_store(options).root, function)
+    try:
+        return build_request(script, words, options, folder)
+    except BaseException:
+        tidy(script)
+        raise
 
 
 def _settled(target: Target, options: LaunchOptions) -> tuple[LaunchOptions, list[str]]:
