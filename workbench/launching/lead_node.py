@@ -15,9 +15,9 @@ from dataclasses import replace
 from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.log import guarded
 from workbench.launching.multinode.agent import Say
+from workbench.launching.prepare.moved import settled_here
 from workbench.launching.prepare.placement import Placement, check_address
 from workbench.launching.resume.attempts import Attempts
-from workbench.launching.resume.moved import settled_here
 from workbench.launching.resume.resumable import latest_words
 from workbench.launching.resume.resume import at_work, has_continued
 from workbench.launching.resume.starting_point import start_by_itself

@@ -8,7 +8,7 @@ from typing import Any
 
 from workbench.errors import StorageError
 from workbench.launching.prepare.acceptance import is_accepted, seal
-from workbench.launching.resume.moved import move_config, moved
+from workbench.launching.prepare.moved import move_config, moved
 from workbench.storage.pull import PullResult
 from workbench.storage.pull import pull as fetch
 from workbench.storage.push import OnProgress

@@ -17,6 +17,7 @@ from workbench.launching.prepare.build_request import build_request, check_no_se
 from workbench.launching.prepare.described import recipe_arguments
 from workbench.launching.prepare.devices import assigned, check_free, on_named
 from workbench.launching.prepare.layout_flags import check_arguments
+from workbench.launching.prepare.moved import move_config, record_here
 from workbench.launching.prepare.own_decisions import check_own_decisions
 from workbench.launching.prepare.preflight import refuse_silent_driver
 from workbench.launching.prepare.recorded_environment import with_hook
@@ -24,7 +25,6 @@ from workbench.launching.prepare.request import Request, capture_variable
 from workbench.launching.prepare.targets import as_script_words, target_of
 from workbench.launching.resume.attempts import Attempts
 from workbench.launching.resume.changed_work import with_work
-from workbench.launching.resume.moved import move_config, record_here
 from workbench.launching.resume.resumable import (
     latest_words,
     refuse_finished,

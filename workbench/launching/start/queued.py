@@ -17,9 +17,9 @@ from pathlib import Path
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.acceptance import check_accepted
 from workbench.launching.prepare.devices import assigned
+from workbench.launching.prepare.moved import settled_here
 from workbench.launching.prepare.recorded_environment import tuning_variables
 from workbench.launching.prepare.request import Request
-from workbench.launching.resume.moved import settled_here
 from workbench.launching.start.filed_shell import (
     OF_ONE_SHELL,
     Shell,
