@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.launch.ranks import run_warm
-from workbench.launching.capture import SITE_FOLDER
+from workbench.launching.capture import SITE_FOLDER, launcher_folder
 from workbench.launching.prepare import accelerate_config
 
 UNKNOWN = (True, None)  # no record, or one that says no more than that the script's code is over
@@ -112,8 +112,9 @@ def test_an_interrupted_rank_is_told_as_such_by_a_launcher_that_leaves_no_folder
     script = tmp_path / "train.py"
     place = "print('folder:', os.environ.get('TORCHELASTIC_ERROR_FILE', ''), flush=True)"
     script.write_text(f"import os\n{place}\nraise KeyboardInterrupt\n")
-    argv = (sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes")
-    words = [str(ranks), "--num_machines", "1", "--main_process_port", "0", str(script)]
+    argv = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(ranks)]
+    words = ["--num_machines", "1", "--main_process_port", "0", str(script)]
+    words = [*(["--multi_gpu"] if ranks > 1 else ["--cpu"]), *words]  # with --cpu there is one
     own = {**accelerate_config.environment("cpu"), "OMP_NUM_THREADS": "1"}
     run, ends = tmp_path / "run", []
     for folder in (None, run):
@@ -121,6 +122,21 @@ def test_an_interrupted_rank_is_told_as_such_by_a_launcher_that_leaves_no_folder
         ends.append((done.returncode, re.findall(r"exitcode\s*: -?\d+|<Signals\.\w+", done.stdout)))
     assert ends[0] == ends[1]
     assert ends[0][1], "the launcher names the signal"
-    place = (run / "logs" / "rank-0.log").read_text().partition("folder: ")[2].partition("\n")[0]
-    assert place.startswith(str(run / "logs")) is (ranks > 1)
+    logs = "".join(path.read_text() for path in (run / "logs").glob("rank-*.log"))  # one may do
+    places = [line for line in logs.splitlines() if line.startswith("folder: ")]
+    assert places
+    assert all((str(run / "logs") in place) is (ranks > 1) for place in places)
     assert not [*(run / "logs").glob("torchelastic_*")]
+
+
+def test_a_killed_launchers_folder_goes_when_the_run_ends_but_for_what_a_rank_wrote(
+    tmp_path: Path,
+) -> None:
+    logs = tmp_path / "[run]" / "logs"
+    empty, error = logs / "torchelastic_a" / "none_b" / "0", logs / "torchelastic_c" / "error.json"
+    empty.mkdir(parents=True)
+    error.parent.mkdir()
+    error.write_text("{}")
+    launcher_folder.remove_left(str(logs.parent))
+    assert [path.name for path in logs.iterdir()] == ["torchelastic_c"]
+    assert error.exists()
