@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -190,8 +191,25 @@ def test_storage_has_its_own_source_and_unknown_prices_stay_unknown(run: Run) ->
     assert named(unknown)["storage while running"] is None
     assert unknown["usd"] is None
     assert unknown["usd_known"] > 0
-    elsewhere = answer(run, *given, "--provider", "my-lab")
-    assert any("my-lab is not in the price table" in note for note in elsewhere["notes"])
+
+
+def test_a_provider_that_nobody_knows_is_refused_beside_a_price_of_ones_own(
+    run: Run, tmp_path: Path
+) -> None:
+    given = (*BASE, "--tokens", "1B", *OWN, "--provider")
+    refused = run(*given, "runpood")
+    assert refused.code == 2
+    assert "Unknown provider 'runpood'. Did you mean runpod?" in refused.err
+    refused = run(*given, "my-lab", "--spot")
+    assert refused.code == 2
+    assert "price file" in refused.err
+    file = tmp_path / "own.csv"
+    file.write_text("provider,gpu,gpus,usd_per_hour\nMy-Lab,h100,8,12\n", encoding="utf-8")
+    known = run(*given, "my-lab", "--json", WORKBENCH_PRICES=str(file))
+    assert json.loads(known.out)["offer"]["provider"] == "my-lab", known.err
+    other_name = run(*given, "Vast.ai", "--json")
+    assert json.loads(other_name.out)["offer"]["provider"] == "vastai"
+    assert run(*given, "own").code == 0
 
 
 TOKENS = ("--tokens", "1B")

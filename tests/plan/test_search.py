@@ -425,6 +425,8 @@ def test_bad_limits_are_refused() -> None:
         Limits(deadline_hours=math.inf)
     with pytest.raises(UnknownNameError, match="three"):
         ask(limits=Limits(providers=("thre",)))
+    with pytest.raises(UnknownNameError, match="Unknown provider 'google'"):
+        ask(limits=Limits(providers=("google",)))
     with pytest.raises(UnknownNameError, match="h100"):
         ask(limits=Limits(gpus=("h1000",)))
     with pytest.raises(UsageError, match="No offer at one of b200-sxm"):

@@ -88,3 +88,4 @@ def test_limits_of_the_engine_and_of_the_face_agree() -> None:
     given = {"budget_usd": 10.0, "deadline_hours": 5.0, "max_gpus": 4, "spot": True}
     choice = PlannerChoice.from_options({**OPTIONS, **given, "providers": "runpod", "gpu": "h100"})
     assert choice.limits() == Limits(**given, providers=("runpod",), gpus=("h100-sxm",))
+    assert choice.changed({"providers": ["Vast.ai"]})["providers"] == ("vastai",)

@@ -60,8 +60,9 @@ def _own(options: CostOptions, cluster: Cluster, source: str = "given by you") -
     only_spot = options.spot and spot is None  # then the one price is what is paid
     gpu = cluster.accelerator
     assert gpu is not None
+    name = _provider(options.provider)
     offer = Offer(
-        provider=options.provider or OWN,
+        provider=name,
         name=f"{len(cluster.gpus)} x {gpu.id}",
         gpu=gpu.id,
         gpus=len(cluster.gpus),
@@ -75,16 +76,25 @@ def _own(options: CostOptions, cluster: Cluster, source: str = "given by you") -
     ranged = (1.0, 1.0)
     if ends is not None and price is not None and not (options.spot and spot is not None):
         ranged = ends[0] / price, ends[1] / price
-    if options.provider is None:
-        return PricedOffer(offer=offer, terms=Terms(provider=OWN), price_range=ranged)
+    terms = Terms(provider=OWN) if name == OWN else prices.terms(name)
+    return PricedOffer(offer=offer, terms=terms, price_range=ranged)
+
+
+def _provider(name: str | None) -> str:
+    """Whose terms hold beside a price of one's own: nobody's, or a known provider's.
+
+    Raises:
+        UnknownNameError: nobody knows it; says where one of one's own is named.
+    """
+    if name is None or name.strip().lower() == OWN:
+        return OWN
     try:
-        terms, notes = prices.terms(options.provider), ()
-    except UnknownNameError:
-        terms = Terms(provider=options.provider)
-        notes = (
-            f"{options.provider} is not in the price table: storage and egress prices are unknown.",
-        )
-    return PricedOffer(offer=offer, terms=terms, notes=notes, price_range=ranged)
+        return prices.provider_name(name, prices.providers())
+    except UnknownNameError as unknown:
+        raise UnknownNameError(
+            f"{unknown} For machines of another one leave the provider out, or list it in your "
+            f"price file ({prices.own_file()}; see workbench prices --help)."
+        ) from None
 
 
 def named_offer(options: CostOptions) -> Offer:

@@ -144,6 +144,16 @@ def _known_providers() -> set[str]:
     return providers | {offer.provider for offer in _own_file().offers}
 
 
+def short_provider(name: str) -> str:
+    """The short name of a provider from any usual one, whether or not there is such a provider.
+
+    >>> short_provider("Vast.ai"), short_provider("my-lab")
+    ('vastai', 'my-lab')
+    """
+    text = str(name).strip().lower()
+    return ALIASES.get(text, text)
+
+
 def provider_name(name: str, providers: Iterable[str]) -> str:
     """The short name of a provider from any usual one.
 
@@ -151,9 +161,7 @@ def provider_name(name: str, providers: Iterable[str]) -> str:
         UnknownNameError: not among `providers`; where one's own prices could not all be read, it
             may be of one of those, and the message says why.
     """
-    text = str(name).strip().lower()
-    short = ALIASES.get(text, text)
-    names = set(providers)
+    short, names = short_provider(name), set(providers)
     if short not in names:
         unknown = UnknownNameError.near("provider", str(name), names)
         unread = next(iter(own_problems()), None)

@@ -81,9 +81,10 @@ class Limits:
         all_offers = tuple(offers)
         if not all_offers:
             raise UsageError("There are no offers to plan with. Give offers, or a price file.")
-        providers = {provider.lower() for provider in self.providers}
-        for name in providers - {offer.provider.lower() for offer in all_offers}:
-            raise UnknownNameError.near("provider", name, {offer.provider for offer in all_offers})
+        from workbench.describe.prices import provider_name  # noqa: PLC0415 (reads price tables)
+
+        sellers = {offer.provider.lower() for offer in all_offers}
+        providers = {provider_name(name, sellers) for name in self.providers}
         regions = {offer.region for offer in all_offers if offer.region}
         for word in self.regions:
             if not any(word.lower() in region.lower() for region in regions):

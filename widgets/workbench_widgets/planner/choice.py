@@ -9,6 +9,7 @@ from workbench.cli.plan import question
 from workbench.cli.plan_values import PlanOptions, Question
 from workbench.describe.job import options
 from workbench.describe.option import declared
+from workbench.describe.prices import short_provider
 from workbench.planning import Limits, Plan
 from workbench_widgets.command_form import CommandForm, first_values
 from workbench_widgets.job_form import JOB, gpu_name
@@ -32,7 +33,7 @@ class PlannerChoice(CommandForm):
         """A control's value as the command has it; names are the catalog's short ones."""
         if name in {"gpu", "providers"}:
             several = value if isinstance(value, list | tuple) else [value]
-            short = gpu_name if name == "gpu" else str.lower
+            short = gpu_name if name == "gpu" else short_provider
             return tuple(dict.fromkeys(short(str(name)) for name in several if name))
         return super(PlannerChoice, self).plain(name, value)
 
