@@ -46,3 +46,17 @@ def test_a_shell_script_is_refused_with_the_script_that_it_starts(
     (tmp_path / name).write_text(text)
     with pytest.raises(wb.UsageError, match=rf"is a shell script.* {instead}"):
         resolve(str(tmp_path / name))
+
+
+def test_a_word_that_is_no_recipe_is_shown_those_of_the_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(wb.UsageError) as refused:
+        resolve("nosuch")
+    assert str(refused.value).endswith(f"Recipes: {', '.join(wb.recipes.recipes())}.")
+    (tmp_path / "train_gpt.py").touch()
+    with pytest.raises(wb.UsageError, match=r"Did you mean train_gpt\.py\? Recipes: "):
+        resolve("train")
+    with pytest.raises(wb.UsageError, match=r"No script 'trian_gpt\.py' in .*train_gpt\.py\?$"):
+        resolve("trian_gpt.py")

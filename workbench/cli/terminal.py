@@ -55,8 +55,9 @@ ModuleOption = Annotated[
 ]
 _WAIT_HELP = "Wait for the end (Ctrl-C detaches; SIGTERM is passed to the run)."
 WaitOption = Annotated[bool, typer.Option("--wait", help=_WAIT_HELP)]
+_ARGUMENTS_HELP = "Arguments of the script. Its options: workbench launch SCRIPT -- --help"
 ScriptArguments = Annotated[
-    list[str] | None, typer.Argument(metavar="[-- ARGS...]", help="Arguments of the script.")
+    list[str] | None, typer.Argument(metavar="[-- ARGS...]", help=_ARGUMENTS_HELP)
 ]
 ReplacedArguments = Annotated[
     list[str] | None,

@@ -64,7 +64,7 @@ def resolve(target: str) -> Target:
     if path.is_dir():
         raise UsageError(f"{target!r} is a folder. Give the training script in it.")
     if not path.is_file():
-        raise UsageError(_no_such_script(path, sorted([*recipes_by_name, *recipes.SCRIPTS])))
+        raise UsageError(_no_such_script(path, list(recipes_by_name)))
     _check_python(path)
     return Target(path=path.absolute())
 
@@ -184,13 +184,17 @@ def takes_all_gpus(path: Path) -> bool:
 
 
 def _no_such_script(path: Path, recipe_names: list[str]) -> str:
-    folder = path.parent
+    """That nothing has that name; of a bare word, which recipes there are, as in --help."""
+    folder, is_word = path.parent, path.name == str(path) and not path.suffix
     there = [entry.name for entry in folder.glob("*.py")] if folder.is_dir() else []
-    near = difflib.get_close_matches(path.name, [*there, *recipe_names], n=3, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
-    return (
-        f"No script {str(path)!r} in {folder.absolute()}.{hint} Recipes: {', '.join(recipe_names)}."
-    )
+    names = {name.lower(): name for name in (*there, *recipe_names, *recipes.SCRIPTS)}
+    near = difflib.get_close_matches(path.name.lower(), names, n=3, cutoff=0.5)
+    if is_word and not near:  # a word of another length than a file's name: train of train_gpt.py
+        near = [low for low in names if low.startswith(path.name.lower())][:3]
+    hint = f" Did you mean {' or '.join(names[low] for low in near)}?" if near else ""
+    kind = "script or recipe" if is_word else "script"
+    listed = "" if near and not is_word else f" Recipes: {', '.join(recipe_names)}."
+    return f"No {kind} {str(path)!r} in {folder.absolute()}.{hint}{listed}"
 
 
 def check_kind(path: Path) -> None:
