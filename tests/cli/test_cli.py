@@ -57,10 +57,12 @@ def test_the_help_of_a_recipe_is_its_own_and_starts_nothing(
 REFUSALS = [
     (("launch", "trian.py"), "No script 'trian.py'"),
     (("launch", "gtp"), "Did you mean gpt"),
+    (("launch", "Fine-Tune"), "Did you mean finetune"),
+    (("launch", "keras"), "Did you mean keras_mirrored"),
     (("launch", "syntax.py"), "line 2"),
     (("launch", "binary.py"), "not a Python script"),
     (("launch", "."), "is a folder"),
-    (("verify", ""), "Give a training script"),
+    (("verify", ""), "SCRIPT is empty."),
     (("launch", "gpt", "--nproc", "0"), "at least 1"),
     (("launch", "gpt", "--nproc", "-3"), "at least 1"),
     (("launch", "gpt", "--cpu", "--nproc", "9999"), "at most 64"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,6 +100,34 @@ def test_every_number_is_refused_in_the_same_words() -> None:
         ("launch gpt --gpus 2", "Here it is --nproc."),
         ("launch gpt -n 2", "Here it is --nproc."),
         ("memory --model gpt2 --nproc 2", "Here it is --gpus."),
+        ("memory --batch-size 4", "No such option: --batch-size. Here it is --micro-batch. Usage"),
+        ("memory --bs=4", "Here it is --micro-batch."),
+        ("cost --gradient-accumulation-steps 8", "Here it is --accumulate."),
+        ("cost --max_length 4096", "Here it is --seq-len."),
+        ("advise --mixed_precision bf16", "Here it is --precision."),
+        ("memory --zero-stage 3", "Here it is --strategy zero3."),
+        ("memory --tensor-parallel-size=4", "Here it is --strategy tp4."),
+        ("memory --tensor-parallel-size", "Here it is --strategy tpN."),
+        ("memory --bf16", "Here it is --precision bf16."),
+        ("plan --batch-size 512", "Here it is --global-batch."),
+        ("plan --num-gpus 8", "Here it is --gpus."),
+        ("plan --provider aws", "Here it is --providers."),
+        ("verify gpt --nproc_per_node 2", "Here it is --ranks."),
+        ("launch gpt --num_machines 2", "Here it is --nodes."),
+        ("launch gpt --gradient-checkpointing", "Here it is --recompute full."),
+        ("launch gpt --batch-size 2", "The recipe gpt calls it --micro-batch. Options of the"),
+        ("launch gpt --dry-run -- --batch-size 2", "--batch-size is --micro-batch here."),
+        ("launch nosuch", "Recipes: gpt, lora,"),
+        ("show ''", "RUN is empty. Usage: workbench show [OPTIONS] RUN;"),
+        ("compare last ''", "RUN is empty."),
+        ("launch gpt --store ''", "--store is empty."),
+        ("memory --config=", "--config is empty."),
+        ("memory --like '' --gpu h100", "--like is empty."),
+        ("sweep show ''", "SWEEP is empty."),
+        ("measure ''", "SCRIPT is empty."),
+        ("rehearse ''", "PLAN is empty."),
+        ("runs --csv ''", "--csv is empty."),
+        ("launch Fine-Tune", "No script or recipe 'Fine-Tune' in"),
         ("runs --nosuch", "No such option: --nosuch. Usage: workbench runs [OPTIONS];"),
         ("shw", "Did you mean 'show'? Usage: workbench [OPTIONS] COMMAND [ARGS]...;"),
         ("fork last --lr 3", "Options of the script itself come after --. Usage: workbench fork"),
@@ -107,10 +136,11 @@ def test_every_number_is_refused_in_the_same_words() -> None:
 def test_a_wrong_line_is_one_sentence_and_with_json_one_value(
     command: Command, line: str, sentence: str
 ) -> None:
-    result = command(*line.split(), "--json")
+    words = shlex.split(line)
+    result = command(*words, "--json")
     assert result.code == 2
     assert sentence in json.loads(result.out)["error"]
-    plain = command(*line.split())
+    plain = command(*words)
     assert (plain.code, plain.out) == (2, "")
     assert plain.err.startswith("error: ")
     assert sentence in plain.err

@@ -6,6 +6,8 @@ import difflib
 import inspect
 from collections.abc import Collection, Iterable
 
+from workbench.describe.other_names import meant
+
 _MOST_NAMED = 20  # options beside a near one; the list of a calculator's fifty hides it
 
 
@@ -19,8 +21,8 @@ def refuse_unknown(face: str, names: Iterable[str], allowed: Collection[str]) ->
     unknown = next((name for name in names if name not in allowed), None)
     if unknown is None:
         return
-    options = sorted(allowed)
-    near = difflib.get_close_matches(unknown, options, n=1)
+    options, found = sorted(allowed), meant(unknown, allowed)
+    near = [found.name] if found else difflib.get_close_matches(unknown, options, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     named = near and len(options) > _MOST_NAMED
     listed = "" if named else f"; its options are {', '.join(options)}"

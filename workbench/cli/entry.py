@@ -16,7 +16,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from workbench.cli.commands import COMPLETION, LazyGroup
-from workbench.cli.help_pages import SETTINGS
+from workbench.cli.help_pages import SETTINGS, WRONG_LINE
 from workbench.errors import UsageError, WorkbenchError
 from workbench.version import __version__
 
@@ -27,9 +27,6 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
-
-_WRONG_LINE: Any = typer.BadParameter.__base__
-"""Click's UsageError, wherever this Typer has Click."""
 
 
 def _print_version(wanted: bool) -> None:  # noqa: FBT001  (as Typer calls it)
@@ -64,7 +61,7 @@ def run_app() -> NoReturn:
     words = ["--version"] if sys.argv[1:] == ["version"] else None
     try:
         code = app(words, standalone_mode=False, prog_name="workbench") or 0
-    except _WRONG_LINE as error:
+    except WRONG_LINE as error:
         _fail(_in_one_line(error), 2)
     except UsageError as error:
         _fail(str(error), 2)
@@ -110,30 +107,51 @@ def _missing(error: FileNotFoundError | RuntimeError) -> str:
 
 def _in_one_line(error: Any) -> str:
     """What is wrong with the command line, and how it is written."""
-    message = error.format_message().strip()
-    parts = [message if message.endswith((".", "?")) else f"{message}."]
+    name_here = _name_here(error)
+    message = str(error.message if name_here else error.format_message()).strip()
+    parts = [message if message.endswith((".", "?")) else f"{message}.", name_here]
     if error.ctx is not None:
-        parts += _name_here(error)
         usage = " ".join(error.ctx.get_usage().split()).removeprefix("Usage: ")
         if "[-- ARGS...]" in usage and "--" not in sys.argv:
             parts.append("Options of the script itself come after --.")
         parts.append(f"Usage: {usage}; see {error.ctx.command_path} --help")
-    return " ".join(parts)
+    return " ".join(part for part in parts if part)
 
 
-_RANKS = ("--nproc", "--gpus")
-"""How many ranks: of a launch, and of an estimate or a plan."""
-_RANKS_ELSEWHERE = {"-n", "-np", "--ranks", "--num_processes", "--num-processes"} | {
-    *("--nproc_per_node", "--nproc-per-node", "--num_gpus", "--num-gpus")
-}
+def _name_here(error: Any) -> str:
+    """What this command, or the recipe it names, calls another tool's option; "" = not known."""
+    word = getattr(error, "option_name", None)
+    if word is None or error.ctx is None:
+        return ""
+    from workbench.describe.other_names import meant  # noqa: PLC0415 - for this message alone
+
+    given = _given(word)
+    flags = [
+        flag
+        for parameter in error.ctx.command.params
+        if not getattr(parameter, "hidden", False)  # what the command decides itself
+        for flag in parameter.opts
+        if flag.startswith("--")
+    ]
+    if found := meant(word, flags, given):
+        return f"Here it is {found}."
+    from workbench import recipes  # noqa: PLC0415 - for this message alone
+
+    takes_arguments = "[-- ARGS...]" in error.ctx.get_usage()
+    recipe = next((name for name in recipes.recipes() if name in sys.argv), None)
+    if recipe is None or not takes_arguments:
+        return ""
+    found = meant(word, recipes.option_flags(recipe), given)
+    return "" if found is None else f"The recipe {recipe} calls it {found}."
 
 
-def _name_here(error: Any) -> list[str]:
-    """What this command calls an option that other commands and launchers call otherwise."""
-    if getattr(error, "option_name", None) not in {*_RANKS, *_RANKS_ELSEWHERE}:
-        return []
-    flags = {flag for parameter in error.ctx.command.params for flag in parameter.opts}
-    return [f"Here it is {flag}." for flag in _RANKS if flag in flags][:1]
+def _given(word: str) -> str:
+    """What follows an option in the typed line: its value, where it has one."""
+    for argument, following in pairwise([*sys.argv, ""]):
+        name, has_value, value = argument.partition("=")
+        if name == word:
+            return value if has_value else following
+    return ""
 
 
 def _say_that_the_queue_waits() -> None:

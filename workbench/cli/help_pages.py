@@ -6,8 +6,11 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
+import typer
 from typer.core import TyperCommand, TyperGroup
 
+WRONG_LINE: Any = typer.BadParameter.__base__
+"""Click's UsageError, wherever this Typer has Click."""
 SETTINGS: Final = {"max_content_width": 100, "help_option_names": ["--help", "-h"]}
 """Of each command's context: wide terminals need fewer lines; other programs have -h too."""
 _TOPICS: Final = (
@@ -25,6 +28,16 @@ WHAT, WHERE, LAUNCH, HOW, LIMITS, TRAINER = _TOPICS[2:]
 
 class HelpCommand(TyperCommand):
     """A command whose help lists its own options first, then those of each topic."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As usual; an empty text, as an unset variable of a shell script gives, is refused."""
+        if "" in args or any(argument.endswith("=") for argument in args):
+            given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+            for param in self.get_params(ctx):
+                values = given.get(param.name)
+                if _is_empty(values) and not _may_be_empty(param):
+                    raise WRONG_LINE(f"{_typed_name(param)} is empty.", ctx)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """As usual; Ctrl-C prints a line where the command does not handle it itself."""
@@ -72,6 +85,22 @@ class HelpGroup(TyperGroup):
     def headings(self, names: list[str]) -> Mapping[str, list[str]]:
         """Heading -> names of commands."""
         return {"Commands": names}
+
+
+def _is_empty(values: Any) -> bool:
+    """Whether one of the typed texts of a parameter is empty."""
+    return values == "" or (isinstance(values, list | tuple) and "" in values)
+
+
+def _may_be_empty(param: Any) -> bool:
+    """Whether an empty text says something: a script's argument, or where the help says what."""
+    return "ARGS" in _placeholder(param) or param.default == "" or "''" in (param.help or "")
+
+
+def _typed_name(param: Any) -> str:
+    """As the help calls it."""
+    is_argument = param.param_type_name == "argument"
+    return _bare(_placeholder(param)).removesuffix("...") if is_argument else param.opts[0]
 
 
 def _arguments(params: list[Any]) -> list[Any]:

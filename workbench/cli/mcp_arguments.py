@@ -10,6 +10,7 @@ from typing import Any
 from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 
+from workbench.describe.other_names import unknown_option
 from workbench.errors import UnknownNameError
 
 _TYPES = {
@@ -42,7 +43,7 @@ class PlainServer(MCPServer[Any]):
                 raise ToolError(f"{name} takes no arguments. {argument!r} was given.")
             if argument not in properties:
                 raise ToolError(
-                    str(UnknownNameError.near(f"argument of {name}", argument, properties))
+                    str(unknown_option(f"argument of {name}", argument, list(properties)))
                 )
             if argument in {"run", "runs"} and "/" in str(value):
                 raise ToolError(f"{argument} is {value!r}: give ids of this store's runs.")

@@ -26,6 +26,7 @@ from workbench.describe.model import Model, usual_seq_len
 from workbench.describe.named_model import read_model
 from workbench.describe.needed import needs_layout, of_job, sentence, unmet
 from workbench.describe.option import DeclaredField, Option, declared, flat_names
+from workbench.describe.other_names import unknown_option
 from workbench.describe.placement import Placement, machine_note, precision_there
 from workbench.describe.recorded import from_document
 from workbench.describe.shown import changed_fields
@@ -34,7 +35,7 @@ from workbench.describe.supported import check_options, ignored
 from workbench.describe.trainers import Preset, preset
 from workbench.describe.trainers.preset import facts
 from workbench.describe.workload import Workload
-from workbench.errors import UnknownNameError, UsageError
+from workbench.errors import UsageError
 
 MODEL = DeclaredField(
     name="model",
@@ -315,7 +316,7 @@ def check_names(values: Mapping[str, Any]) -> None:
     """
     for name in values:
         if name not in options():
-            raise UnknownNameError.near("option of a job", name, options())
+            raise unknown_option("option of a job", name, options())
 
 
 def _of(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:

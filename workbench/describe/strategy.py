@@ -27,6 +27,7 @@ from workbench.describe.library_options import (
 )
 from workbench.describe.option import Group, Needs, Option, flat_names, flat_values, replace_flat
 from workbench.describe.option_limits import check_declared
+from workbench.describe.other_names import unknown_option
 from workbench.describe.shown import changed_fields
 from workbench.errors import UnknownNameError, UsageError
 
@@ -295,7 +296,7 @@ class Strategy:
         names = flat_names(Strategy)
         for name in options:
             if name not in names:
-                raise UnknownNameError.near("strategy option", name, names)
+                raise unknown_option("strategy option", name, names)
         return replace_flat(self, options)
 
     @staticmethod

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from workbench.describe.other_names import meant
 from workbench.errors import UnknownNameError, UsageError
 
 DEFAULT = "gpt"
@@ -263,12 +264,20 @@ def shape(
     try:
         options = _parser_of(script.path)(list(arguments))
     except ValueError as error:
-        raise UsageError(f"{script.path.name}: {error}") from error
+        raise UsageError(f"{script.path.name}: {error}{_other_names(recipe, arguments)}") from error
     values = {key: getattr(options, key, default) for key, default in _SHAPE.items()}
     if folder is None or folder == Path.cwd():
         return values
     there = {key: Path(folder, values[key]) for key in _FILES if values[key] is not None}
     return values | {key: str(path) for key, path in there.items() if path.exists()}
+
+
+def _other_names(recipe: str, arguments: Sequence[str]) -> str:
+    """What the recipe calls the options of other tools that are among the arguments."""
+    flags, words = option_flags(recipe), [word.partition("=")[0] for word in arguments]
+    unknown = [word for word in words if word.startswith("--") and word not in flags]
+    found = {word: named for word in unknown if (named := meant(word, flags))}
+    return "".join(f" {word} is {named} here." for word, named in found.items())
 
 
 def help_text(recipe: str) -> str:
@@ -288,6 +297,16 @@ def help_text(recipe: str) -> str:
     finally:
         sys.argv = before
     return output.getvalue()
+
+
+def option_flags(recipe: str) -> list[str]:
+    """The names of its options, such as ``--lr``.
+
+    Raises:
+        UnknownNameError: no recipe of that name.
+    """
+    actions = parser_of(recipe)._actions  # noqa: SLF001 - argparse has no other list of them
+    return [flag for action in actions for flag in action.option_strings if flag[:2] == "--"]
 
 
 def parser_of(recipe: str) -> argparse.ArgumentParser:

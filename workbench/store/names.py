@@ -107,6 +107,8 @@ def check_local(path: str | os.PathLike[str], subject: str) -> str:
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else None  # pyright: ignore[reportUnnecessaryIsInstance]
     if not isinstance(text, str) or "\0" in text:
         raise UsageError(f"{subject} must be the path of a folder, not {path!r}.")
+    if not text:
+        raise UsageError(f"{subject} is empty. Give the path of a folder.")
     longest = max(len(part) for part in os.fsencode(text).split(b"/"))
     if longest > _MOST_OF_PART or len(text) > _MOST_OF_PATH:
         raise UsageError(

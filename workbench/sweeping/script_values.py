@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from workbench.describe.checks import switch_of
-from workbench.errors import UnknownNameError, UsageError
+from workbench.describe.other_names import unknown_option
+from workbench.errors import UsageError
 from workbench.launching.prepare.targets import Target
 from workbench.recover.resuming import uses_trainer
 from workbench.script_options.checks import problem_of
@@ -57,7 +58,7 @@ def checked(parameter: Parameter, reading: Reading, script: str) -> Parameter:
     if option is None:
         if reading.complete:
             option_names = [option.name.lstrip("-") for option in reading.known.options]
-            raise UnknownNameError.near(f"option of {script}", parameter.name, option_names)
+            raise unknown_option(f"option of {script}", parameter.name, option_names)
         return parameter
     is_integer = option.kind == "integer" and not parameter.values
     if is_integer and not (parameter.low.is_integer() and parameter.high.is_integer()):

@@ -20,8 +20,9 @@ from workbench.describe.checks import require_at_least, require_type
 from workbench.describe.job import Job
 from workbench.describe.option import Group, Option, declared, groups
 from workbench.describe.option_limits import check_value
+from workbench.describe.other_names import unknown_option
 from workbench.describe.stack import ALL, CALIBRATION
-from workbench.errors import UnknownNameError, UsageError
+from workbench.errors import UsageError
 from workbench.recover.policy import Recovery
 from workbench.storage.remote import checked_address
 from workbench.store.runs import Store
@@ -293,7 +294,7 @@ def check_names(values: Mapping[str, Any]) -> None:
     """Refuse keywords that no launch has. Raises UsageError: one of them is unknown."""
     for name in values:
         if name not in NAMES:
-            raise UnknownNameError.near("launch option", name, NAMES)
+            raise unknown_option("launch option", name, NAMES)
 
 
 class Launching(Protocol[_P, _R_co]):
