@@ -219,6 +219,13 @@ def test_rented_gpus_are_estimated_under_the_strategy_of_the_study() -> None:
         step(strategy="tp")
 
 
+def test_fewer_ranks_than_are_measured_are_to_be_measured_too() -> None:
+    with pytest.raises(UsageError, match=r"2 ranks are fewer .* with sizes 1,2,4\."):
+        wb.scale("gpt", sizes=(1, 4), to=(2, 8))
+    with pytest.raises(UsageError, match=r"with sizes 1,2,4\."):
+        wb.scale("gpt", sizes="2,4", to="1")
+
+
 def test_a_scaling_study_knows_its_options() -> None:
     with pytest.raises(UsageError, match="Did you mean steps"):
         wb.scale("gpt", step=30)

@@ -22,7 +22,8 @@ from workbench.compare.studies.trial import TrialResult
 from workbench.describe.detection import detect_host
 from workbench.describe.job import Job
 from workbench.describe.option import declared
-from workbench.errors import UnknownNameError, UsageError
+from workbench.describe.other_names import unknown_option
+from workbench.errors import UsageError
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.units import format_between, format_seconds
 
@@ -147,7 +148,7 @@ def scale(
         elif name in LAUNCHED:
             launch[name] = value
         else:
-            raise UnknownNameError.near("option of a scaling study", name, (*own, *LAUNCHED))
+            raise unknown_option("option of a scaling study", name, (*own, *LAUNCHED))
     controls = {"resume": resume, "on_progress": on_progress, "stop": stop}
     return measure(Bench.of(target, arguments, LaunchOptions(**launch), **controls), Sizes(**sizes))
 
@@ -170,6 +171,13 @@ def _check_reach(sizes: Sequence[int], to: Sequence[int]) -> None:
         raise UsageError(
             f"{wrong[0]} ranks is too far from the {max(sizes, default=1)} measured. Extrapolate "
             f"to {furthest} at most, or measure more ranks."
+        )
+    fewer = [size for size in to if size < max(sizes, default=1) and size not in sizes]
+    if fewer:
+        every = ",".join(map(str, sorted({*sizes, *fewer})))
+        raise UsageError(
+            f"{fewer[0]} ranks are fewer than the {max(sizes)} that will be measured: only more "
+            f"ranks are extrapolated to. Measure them too, with sizes {every}."
         )
 
 

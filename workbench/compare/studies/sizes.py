@@ -36,7 +36,10 @@ class Sizes:
     to: Annotated[
         tuple[int, ...],
         Option(
-            help="Extrapolate to these numbers of ranks.", least=1, metavar="N,N", split="commas"
+            help="Extrapolate to these numbers of ranks, more than --sizes.",
+            least=1,
+            metavar="N,N",
+            split="commas",
         ),
     ] = ()
     """Numbers of ranks to extrapolate to."""
