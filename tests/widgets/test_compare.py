@@ -12,11 +12,12 @@ import pytest
 
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 
-from workbench_widgets import Compare, Runs
+from workbench_widgets import Compare, RunDashboard, Runs
 
 import workbench as wb
 from tests.compare.made_runs import make_run
 from tests.conftest import until
+from workbench.compare.runs import compare
 from workbench.store.labels import change_labels, read_labels
 
 
@@ -46,6 +47,24 @@ def test_options(store: wb.Store) -> None:
     with pytest.raises(wb.UsageError, match="is not a condition"):
         Compare(store=store.root, where="loss")
     assert Compare(store=store.root.parent / "empty").rows == []
+
+
+def test_runs_are_given_in_a_list_by_name_handle_or_row(store: wb.Store) -> None:
+    handle = wb.attach("run-1", store.root)
+    row = next(row for row in wb.runs(store.root) if row["run"] == "run-2")
+    assert Compare(["run-0", handle, row], store=store.root).picked == ["run-0", "run-1", "run-2"]
+    assert Compare("run-0", store=store.root).picked == ["run-0"]
+    with pytest.raises(wb.UsageError, match="1 run given; give 2 to"):
+        compare(store, "run-0")
+
+
+@pytest.mark.parametrize("given", [["run-0", "run-1"], ("run-0",), {"run": "run-0"}, None, 7])
+def test_one_run_is_no_list(store: wb.Store, given: Any) -> None:
+    with pytest.raises(wb.UsageError, match="Give one run by its id"):
+        wb.attach(given, store.root)
+    if given and given != 7:
+        with pytest.raises(wb.UsageError, match="Give one run by its id"):
+            RunDashboard(given)
 
 
 def test_a_curve_for_each_logged_name(tmp_path: Path) -> None:

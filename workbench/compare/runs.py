@@ -83,6 +83,7 @@ def find(store: Store, names: Sequence[str]) -> list[RunPaths]:
         RunNotFoundError: one is not there.
         UsageError: they are not two to `MOST` different runs.
     """
+    names = [names] if isinstance(names, str) else names  # one name is no list of letters
     chosen = {paths.directory.name: paths for paths in map(store.locate, names)}
     for paths in chosen.values():
         if paths.directory.parent != store.root:

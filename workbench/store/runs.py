@@ -30,6 +30,17 @@ def _refuse_link(directory: Path) -> None:
         )
 
 
+def _one_run(run: object) -> str:
+    """What names one run, as text. Raises UsageError: it is a list, a handle, or another thing."""
+    text = os.fspath(run) if isinstance(run, str | os.PathLike) else None
+    if not isinstance(text, str):
+        raise UsageError(
+            "Give one run by its id, a unique prefix of it, its name, its folder or 'last', not "
+            f"{run!r}."
+        )
+    return text
+
+
 class Store:
     """A folder of run directories. Cheap to make; holds nothing but its path."""
 
@@ -133,7 +144,7 @@ class Store:
         Raises:
             RunNotFoundError, UsageError, StoreError: as `find`.
         """
-        text = os.fspath(run)
+        text = _one_run(run)
         own = text == LAST or (names.is_id(text) and self._is_run(text))
         # A link stays one, and what names no user's home is no error.
         folder = Path(os.path.abspath(os.path.expanduser(text)))  # noqa: PTH100, PTH111
@@ -153,6 +164,7 @@ class Store:
             UsageError: several runs fit.
             StoreError: it is a link to somewhere else.
         """
+        run = _one_run(run)
         if names.is_id(run):
             _refuse_link(self.root / run)
         if names.is_id(run) and run != LAST and self._is_run(run):  # older versions let one be so

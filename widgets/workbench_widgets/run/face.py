@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -137,8 +137,9 @@ class RunFace(Face):
 
 
 def handle_of(run: Any, store: Path | None = None) -> Any:
-    """The run itself, or the one of this name. Raises RunNotFoundError: there is none."""
-    return wb.attach(run, store=store) if isinstance(run, str | Path) else run
+    """The run itself, or the one of this name. Raises UsageError: there is none, or several."""
+    is_handle = not isinstance(run, str | Path | Collection)
+    return run if is_handle else wb.attach(run, store=store)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def check_transport(transport: str, refresh_seconds: Any) -> None:

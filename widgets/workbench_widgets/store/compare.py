@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +31,28 @@ from workbench_widgets.options import refuse_extra
 _ROWS_MAX = 300  # what a page can list; a condition brings up the others
 _COLUMNS = (
     *("run", "name", "state", "outcome", "strategy", "processes", "steps", "loss_last", "hours"),
-    *("nonfinite_step", "usd", "started_at", "rehearsal", "tags", "note", "archived"),
+    *("nonfinite_step", "usd", "created_at", "rehearsal", "tags", "note", "archived"),
 )
 _CURVE = ("step", "tokens", "seconds", "usd", "loss")
 _LOSS = "loss"
+_Run = str | wb.Run | Mapping[str, Any]
+_Runs = Sequence[_Run] | _Run
+
+
+def _named(run: Any) -> Any:
+    """What a store finds a run by: a handle's id, that of a row of `wb.runs`, or what is given."""
+    if isinstance(run, wb.Run):
+        return run.id
+    return run.get("run") if isinstance(run, Mapping) else run  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
 
 
 class Compare(Face):
     """Runs of a store beside each other: table, overlaid curves, differences, cost of a loss.
 
     Args:
+        runs: The runs that are ticked at first, 2 to 10: ids, names, handles (`wb.Run`) or rows of
+            `wb.runs`.
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
-        runs: Ids or names of the runs that are ticked at first, 2 to 10.
         where: Which runs are listed at first, as for ``workbench runs --where``.
 
     Raises:
@@ -58,9 +68,9 @@ class Compare(Face):
 
     def __init__(
         self,
+        runs: _Runs = (),
         *,
         store: str | Path | None = None,
-        runs: Sequence[str] = (),
         where: str = "",
         **unknown: object,
     ) -> None:
@@ -77,7 +87,7 @@ class Compare(Face):
         )
         self._set_beside()
 
-    def pick(self, runs: Sequence[str], loss: float | None = None) -> None:
+    def pick(self, runs: _Runs, loss: float | None = None) -> None:
         """Set these runs beside each other; `loss` is the one whose cost is asked for.
 
         Raises:
@@ -90,11 +100,11 @@ class Compare(Face):
             self._relist()  # what is set beside is read now: the table must not say otherwise
             self._set_beside()
 
-    def _run_ids(self, runs: Sequence[str]) -> list[str]:
-        """Ids of runs that are given by id or name, each once."""
+    def _run_ids(self, runs: _Runs) -> list[str]:
+        """Ids of runs that are given by id, name, handle or row, each once."""
         ids: dict[str, None] = {}
         unknown: dict[str, wb.RunNotFoundError] = {}
-        for run in runs:
+        for run in map(_named, [runs] if isinstance(runs, str | wb.Run | Mapping) else runs):
             try:
                 ids[self.store.find(run).directory.name] = None
             except wb.RunNotFoundError as error:
