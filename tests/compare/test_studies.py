@@ -25,6 +25,8 @@ from workbench.compare.studies.trial import Trial, TrialResult
 from workbench.compare.studies.tuning import Accumulate, BatchSize, Workers, batch_size, sweep
 from workbench.errors import HostError
 from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.start.start import record_of
+from workbench.provenance.differences import script_and_machine
 
 pytestmark = [pytest.mark.slow, pytest.mark.full]
 
@@ -201,6 +203,34 @@ def test_a_script_says_where_its_number_goes(store: Path) -> None:
         sweep(bench(store), Workers(values=(0, 2)))
     with pytest.raises(wb.UsageError, match=r"--global-batch N and use \{micro_batch\}"):
         scale(LOADER, mode="strong", cpu=True, store=store)
+
+
+def test_a_trial_of_an_edited_script_is_measured_again_and_that_of_another_host_is_told(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script, trial = tmp_path / "train.py", Trial(label="weak 1", processes=1)
+    script.write_text("print(1)\n")
+    first = Study(bench(store, str(script)), "scale")
+    made_of = script_and_machine(record_of(first.bench.request(trial)))
+    assert {"host", "CPU", "file train.py"} <= set(made_of)
+    about = {"label": "weak 1", "key": first.bench.key(trial), "processes": 1, "value": None}
+    monkeypatch.setattr(Study, "_start", lambda *_: (_ for _ in ()).throw(HostError("tried")))
+
+    def resumed(made_of: dict[str, object]) -> str:
+        first.results = [
+            TrialResult(**about, run=None, outcome="good", problem=None, made_of=made_of)
+        ]
+        first.save()
+        return Study(bench(store, str(script), resume=first.id), "scale").run(trial).outcome
+
+    assert resumed(made_of) == resumed({}) == "good"
+    with pytest.warns(UserWarning, match="weak 1 of scale-1 was measured on other, which has"):
+        assert resumed({**made_of, "host": "other"}) == "good"
+    with pytest.warns(UserWarning, match=r"is measured again: the CPU is .*, not x\."):
+        assert resumed({**made_of, "CPU": "x"}) == "refused"
+    script.write_text("print(2)\n")
+    with pytest.warns(UserWarning, match=r"is measured again: train\.py has changed\."):
+        assert resumed(made_of) == "refused"
 
 
 @pytest.mark.parametrize("broken", [None, [], {"label": "x"}, {"splits": [[1, 2]]}, "text"])

@@ -147,7 +147,7 @@ def test_runs_are_a_list_that_prints_as_a_table(tmp_path: Path) -> None:
     assert listed[0]["run"] == "first"
     assert json.loads(json.dumps(listed)) == listed
     head, line = str(listed).splitlines()
-    assert head.split() == ["run", "state", "strategy", "ranks", "steps", "loss", "started"]
+    assert head.split() == ["run", "state", "strategy", "ranks", "steps", "loss_last", "created"]
     assert line.split()[:5] == ["first", "interrupted", "ddp", "2", "0"]
 
 

@@ -17,7 +17,7 @@ _SHOW = (
     f"{_RUN} message rehearsal exit_code failed_rank strategy processes world_size device script "
     "steps steps_redone loss_first loss_last nonfinite_step step_seconds_median "
     f"{_SPEED} throughput_upper_bound peak_memory_bytes predicted comparison usd_so_far energy "
-    "restarts attempts attempts_before elapsed_seconds started_at ended_at dir command "
+    "restarts attempts attempts_before elapsed_seconds created_at started_at ended_at dir command "
     "findings read_only"
 )
 _STARTED = "run dir command config_files"
@@ -30,8 +30,8 @@ _MEMORY = (
 _TUNING = "study kind best why trials"
 _LABELS = "run tags note archived"
 _SWEEP = (
-    "sweep state message parameters metric direction stop first_look sampler planned predicted "
-    "so_far best trials dir"
+    "sweep state message parameters metric metric_text direction stop first_look sampler planned "
+    "predicted so_far best trials notes dir"
 )
 _ANSWER = "run action arguments at done why ranks"
 _TARGET = "name address findings"
@@ -69,8 +69,8 @@ FORMS: Final = {
     "launch SCRIPT -- --help": JsonForm("recipe help read complete note options"),
     "runs": JsonForm(
         f"{_RUN} strategy processes world_size steps loss_first loss_last nonfinite_step {_SPEED} "
-        "started_at ended_at message rehearsal resumed_from resumed_step rerun_of sweep trial tags "
-        "note archived",
+        "created_at started_at ended_at message rehearsal resumed_from resumed_step rerun_of "
+        "sweep trial tags note archived",
         array=True,
     ),
     "show": JsonForm(
@@ -109,7 +109,8 @@ FORMS: Final = {
     "sweep stop": JsonForm(_SWEEP),
     "sweep resume": JsonForm(_SWEEP),
     "sweep best": JsonForm(
-        "sweep metric number state values value run why pruned_at steps hours usd command"
+        "sweep metric metric_text number state values value run why pruned_at steps hours usd "
+        "command"
     ),
     "adopt": JsonForm("run adopted accepted state"),
     "checkpoints": JsonForm(

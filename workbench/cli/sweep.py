@@ -33,6 +33,7 @@ from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import MODULE
 from workbench.store.typed import typed
 from workbench.sweeping import Sweep, damaged, find, start, sweeps
+from workbench.sweeping.changes import changed_for
 from workbench.sweeping.plan import ETA, SweepOptions, labels
 from workbench.sweeping.prepared import Prediction, PreparedSweep, prepare_sweep, shell
 from workbench.sweeping.progress import TrialTotals, best_of, so_far
@@ -198,7 +199,7 @@ def list_sweeps(*, store: StoreOption = None, as_json: JsonOption = False) -> No
             badge(entry.state, None),
             f"{len(ended)} of {entry.plan.trials}",
             escape(about["parameters"]),
-            escape(entry.plan.metric),
+            escape(about["metric_text"]),
             number(best.get("value")),
         )
     console.print(
@@ -230,7 +231,7 @@ def show(
 
 
 def _show(sweep: Sweep) -> None:
-    plan, trials = sweep.plan, sweep.trials()
+    plan, trials, told = sweep.plan, sweep.trials(), sweep.changes
     best = best_of(trials, plan.direction)
     console.print(f"{sweep.name}: {sweep.state}", markup=False)
     if sweep.message:
@@ -240,11 +241,13 @@ def _show(sweep: Sweep) -> None:
     table.add_column("state", no_wrap=True)
     for parameter in plan.parameters:
         table.add_column(escape(parameter.name), overflow="fold")
-    table.add_column(escape(plan.metric), justify="right", no_wrap=True)
+    table.add_column(escape(sweep.metric_text), justify="right", overflow="fold", min_width=10)
     table.add_column("run", no_wrap=True)
     table.add_column("", overflow="fold")
     for row in trials:
         mark = "[green]best[/]" if best and best.number == row.number else escape(row.why)
+        changed = changed_for(told, row.number)
+        mark = "; ".join(filter(None, (mark, escape(changed))))
         table.add_row(
             str(row.number),
             badge(row.state, None),
@@ -254,6 +257,8 @@ def _show(sweep: Sweep) -> None:
             mark,
         )
     console.print(table)
+    for note in sweep.notes:
+        console.print(note, markup=False, soft_wrap=True)
     console.print(_totals_text(so_far(trials, plan.trials), plan.predicted or {}), markup=False)
     if best is not None:
         line = typed(sweep.root, "sweep", "best", sweep.name)
@@ -306,6 +311,7 @@ def best(name: _NAME = "last", *, store: StoreOption = None, as_json: JsonOption
             {
                 "sweep": chosen_sweep.name,
                 "metric": chosen_sweep.plan.metric,
+                "metric_text": chosen_sweep.metric_text,
                 **asdict(row),
                 "command": command,
             }
@@ -315,7 +321,8 @@ def best(name: _NAME = "last", *, store: StoreOption = None, as_json: JsonOption
     console.print(
         f"trial {row.number} of {chosen_sweep.name}: {values}", markup=False, soft_wrap=True
     )
-    console.print(f"{chosen_sweep.plan.metric} {number(row.value, 6)}, run {row.run}", markup=False)
+    judged = f"{chosen_sweep.metric_text}: {number(row.value, 6)}"
+    console.print(f"{judged}, run {row.run}", markup=False)
     console.print(f"  {shlex.join(command)}", markup=False, soft_wrap=True)
     for verb in ("show", "export-model"):
         line = typed(chosen_sweep.root, verb, str(row.run))

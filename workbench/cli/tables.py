@@ -45,7 +45,7 @@ STYLES = {
     "no-steps": "red",
 }
 
-_RUN_COLUMNS = ("run", "state", "strategy", "ranks", "steps", "loss", "tokens/s", "started")
+_RUN_COLUMNS = ("run", "state", "strategy", "ranks", "steps", "last loss", "tokens/s", "created")
 
 
 def badge(state: str, outcome: str | None, *, rehearsal: bool = False) -> str:
@@ -88,7 +88,7 @@ def runs_table(rows: list[dict[str, Any]], *, as_trees: bool = False) -> Table:
         table.add_column(column, no_wrap=column != "from", min_width=width, overflow="fold")
     for branch in branches:
         run = branch.row
-        started = run["started_at"]
+        created = run["created_at"]
         table.add_row(
             f"[dim]{branch.prefix}[/]{escape(run['run'])}",
             badge(run["state"], run["outcome"], rehearsal=bool(run["rehearsal"])),
@@ -97,7 +97,7 @@ def runs_table(rows: list[dict[str, Any]], *, as_trees: bool = False) -> Table:
             "n/a" if run["steps"] is None else str(run["steps"]),
             _loss(run),
             _rate(run),
-            time.strftime("%m-%d %H:%M", time.localtime(started)) if started else "n/a",
+            time.strftime("%m-%d %H:%M", time.localtime(created)) if created else "n/a",
             *[escape(origin_text(run))][: len(columns) - len(_RUN_COLUMNS)],
         )
     return table

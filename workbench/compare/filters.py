@@ -21,6 +21,7 @@ _SHORT = {
     "step": "steps",
     "step_seconds": "step_seconds_median",
     "memory": "memory_bytes",
+    "created": "created_at",
     "started": "started_at",
     "ended": "ended_at",
 }

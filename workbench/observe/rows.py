@@ -34,7 +34,7 @@ LISTED = tuple(ListedRun.__annotations__)
 """The keys of ``workbench runs --json`` (a contract); `row` adds to them."""
 COLUMNS = (
     *LISTED,
-    *("device", "recipe", "script", "created_at", "loss_best", "step_seconds_median"),
+    *("device", "recipe", "script", "loss_best", "step_seconds_median"),
     *("memory_bytes", "hours", "usd", *ENERGY, "tokens", "restarts", "memory_ratio", "step_ratio"),
     *("resumed_from", "resumed_step", "rerun_of", "sweep", "trial", "tags", "note", "archived"),
 )
@@ -63,7 +63,6 @@ def row(paths: RunPaths, curve: Curve) -> dict[str, Any]:
         "device": summary["device"],
         "recipe": run.recipe,
         "script": summary["script"],
-        "created_at": run.created_at or None,
         "loss_best": min(losses, default=None),
         "step_seconds_median": summary["step_seconds_median"],
         "memory_bytes": peak_memory(summary),
@@ -153,7 +152,7 @@ class RunList(list[ListedRun]):
 
     def __repr__(self) -> str:
         """One line a run; ids stay whole."""
-        rows = [("run", "state", "strategy", "ranks", "steps", "loss", "started")]
+        rows = [("run", "state", "strategy", "ranks", "steps", "loss_last", "created")]
         rows += [_cells(run) for run in self]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ("  ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows)
@@ -163,7 +162,7 @@ class RunList(list[ListedRun]):
 
 
 def _cells(run: ListedRun) -> tuple[str, ...]:
-    began, loss = run["started_at"], run["loss_last"]
+    created, loss = run["created_at"], run["loss_last"]
     return (
         run["run"],
         run["outcome"] or run["state"],
@@ -171,7 +170,7 @@ def _cells(run: ListedRun) -> tuple[str, ...]:
         str(run["world_size"] or run["processes"] or UNKNOWN),
         UNKNOWN if run["steps"] is None else str(run["steps"]),
         UNKNOWN if loss is None else f"{loss:.4g}",
-        time.strftime("%m-%d %H:%M", time.localtime(began)) if began else UNKNOWN,
+        time.strftime("%m-%d %H:%M", time.localtime(created)) if created else UNKNOWN,
     )
 
 

@@ -130,6 +130,7 @@ def summarise(paths: RunPaths) -> dict[str, Any]:
         "attempts": view.get("attempts", []),
         "attempts_before": view.get("attempts_before"),
         "elapsed_seconds": view.get("elapsed_seconds"),
+        "created_at": run.created_at or None,
         "started_at": state.get("started_at") or run.created_at or None,
         "ended_at": ended.get("ended_at"),
         "dir": str(paths.directory),

@@ -29,6 +29,7 @@ _COLUMNS = (
     "loss_last",
     "nonfinite_step",
     "hours",
+    "created_at",
     "started_at",
     "ended_at",
     "rehearsal",

@@ -6,8 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.store.run_record import RunRecord
+from workbench.units import UNKNOWN
 
 _WORDS = ("commit", "uncommitted changes", "Python", "package ", "file ", "data ", "variable ")
+_FILE, _HOST = "file ", "host"
+_MACHINE = ("GPUs", _HOST, "CPU")
 _DIGITS = 12  # of a SHA-256: enough to tell two apart by eye
 
 
@@ -36,6 +39,36 @@ def described(run: RunRecord) -> dict[str, Any]:
             f"{part.get('path')}, {part.get('bytes')} bytes, {_short(part.get('sha256'))}"
         )
     return values
+
+
+def script_and_machine(run: RunRecord) -> dict[str, Any]:
+    """The part of `described` without which two results are not of the same work: What -> value."""
+    return {name: value for name, value in described(run).items() if is_script_or_machine(name)}
+
+
+def is_script_or_machine(name: str) -> bool:
+    """Whether a value of that name is in `script_and_machine`."""
+    return name in _MACHINE or name.startswith(_FILE)
+
+
+def changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What is another now, of two `script_and_machine`, in words; the host's name is not told.
+
+    >>> changes({"file a.py": "12", "CPU": "x"}, {"file a.py": "34", "CPU": "y"})
+    ['a.py has changed', 'the CPU is y, not x']
+    """
+    told = list[str]()
+    for name in dict.fromkeys((*was, *now)):
+        before, after = was.get(name), now.get(name)
+        if name == _HOST or before == after:
+            continue
+        if name.startswith(_FILE):
+            verb = "is new" if before is None else "is gone" if after is None else "has changed"
+            told.append(f"{name.removeprefix(_FILE)} {verb}")
+        else:
+            is_many = "are" if name == "GPUs" else "is"
+            told.append(f"the {name} {is_many} {after or UNKNOWN}, not {before or UNKNOWN}")
+    return told
 
 
 def is_of_provenance(name: str) -> bool:

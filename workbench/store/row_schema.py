@@ -21,7 +21,8 @@ class ListedRun(TypedDict):
     nonfinite_step: int | None  # the first whose loss was NaN or infinite
     tokens_per_second: float | None
     samples_per_second: float | None
-    started_at: float | None  # Unix seconds, as all times
+    created_at: float | None  # when it was launched, by which lists are sorted; Unix seconds
+    started_at: float | None  # of a queued run later than that
     ended_at: float | None
     message: str | None
     rehearsal: bool
@@ -33,7 +34,6 @@ class Row(ListedRun):
     device: str | None
     recipe: str | None
     script: str
-    created_at: float | None
     loss_best: float | None
     step_seconds_median: float | None
     memory_bytes: float | None

@@ -11,6 +11,7 @@ file                   content
 ``controller.log``     what it did and why
 ``stop``               there while somebody asked for its stop
 ``end.json``           how it ended: ``{"outcome", "message", "at"}``; gone once it is resumed
+``changes.json``       what was another when it was resumed: ``{"changes": [{"trial", "now"}]}``
 ``forgiven.json``      trials that had failed before its user resumed it: ``{"trials": [0, 2]}``
 =====================  =======================================================================
 
@@ -22,17 +23,30 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypedDict, cast
 
 from workbench.errors import StoreError, UnknownNameError, UsageError
 from workbench.store import detached, names
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import NamedFile, RunPaths
 from workbench.store.ownership import check_own_folder
+from workbench.store.shapes import fit_as
 from workbench.store.typed import typed
 from workbench.sweeping.plan import SweepPlan
 
 FOLDER = ".sweeps"
+
+
+class ChangeDoc(TypedDict, total=False):
+    """What is another than when the sweep was made, from a trial on."""
+
+    trial: int  # the first that trains so
+    now: dict[str, Any]  # of the script's files and the machine, as `provenance.differences`
+    words: list[str]  # the same for people; empty: as it was made
+
+
+class _ChangesDoc(TypedDict, total=False):
+    changes: list[ChangeDoc]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +83,8 @@ class SweepFiles:
     """The request to stop."""
     end = NamedFile("end.json")
     """How it ended."""
+    changes_file = NamedFile("changes.json")
+    """What was another when it was resumed."""
     forgiven = NamedFile("forgiven.json")
     """The trials whose failure ends it no more."""
 
@@ -99,6 +115,14 @@ class SweepFiles:
         numbers = cast("list[object]", listed) if isinstance(listed, list) else [None]
         trials = [number for number in numbers if type(number) is int]
         return trials if len(trials) == len(numbers) else None
+
+    def changes(self) -> list[ChangeDoc]:
+        """What was another each time that it was resumed, the first time first."""
+        return fit_as(_ChangesDoc, read_json(self.changes_file) or {}).get("changes", [])
+
+    def tell_change(self, change: ChangeDoc) -> None:
+        """Add what is another from now on."""
+        write_json_atomic(self.changes_file, {"changes": [*self.changes(), change]})
 
     @property
     def is_served(self) -> bool:

@@ -66,6 +66,23 @@ class MeasuredMetric:
         return sum(window) / len(window)
 
 
+def metric_text(metric: str, run: RunPaths | None) -> str:
+    """What a trial's value is, where its metric is not simply the last value that was logged.
+
+    Args:
+        metric: A sweep's.
+        run: Of one of its trials; None = there is none yet.
+
+    >>> metric_text("loss", None), metric_text("accuracy", None)
+    ('loss, mean of last tenth', 'accuracy')
+    """
+    if metric != TRAINING_LOSS or (
+        run is not None and any(entry.name == metric for entry in read_series(run))
+    ):
+        return metric
+    return f"{metric}, mean of last tenth"
+
+
 def measured(paths: RunPaths, metric: str) -> MeasuredMetric:
     """What a run has recorded of the metric so far."""
     series = read_series(paths)

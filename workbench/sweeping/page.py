@@ -27,7 +27,7 @@ def write_page(sweep: Sweep, path: Path) -> None:
     """Write figures and trials as one HTML file that needs no network. Raises StoreError."""
     drawn = figures(sweep)
     plan, best = sweep.plan, sweep.best()
-    varied, metric = html.escape(labels(plan.parameters)), html.escape(plan.metric)
+    varied, metric = html.escape(labels(plan.parameters)), html.escape(sweep.metric_text)
     parts = [
         f"<h1>{html.escape(sweep.name)}</h1>",
         f"<p>{varied}; {metric}, {plan.direction} is better; {sweep.state}</p>",
@@ -58,7 +58,7 @@ def write_page(sweep: Sweep, path: Path) -> None:
 
 def _table(sweep: Sweep) -> str:
     names = [parameter.name for parameter in sweep.plan.parameters]
-    heads = ["Trial", "State", *names, sweep.plan.metric, "Run", ""]
+    heads = ["Trial", "State", *names, sweep.metric_text, "Run", ""]
     cells = "".join(f"<th>{html.escape(head)}</th>" for head in heads)
     lines = "".join(_line(row, names) for row in sweep.trials())
     return f"<h2>Trials</h2><div class=table><table><tr>{cells}</tr>{lines}</table></div>"

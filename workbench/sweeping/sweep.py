@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -20,8 +21,10 @@ from workbench.store.detached import start_serving
 from workbench.store.processes import SAFE_PYTHON
 from workbench.store.runs import Store
 from workbench.store.typed import typed
-from workbench.sweeping.files import SweepFiles, every_sweep, find_sweep, problem
+from workbench.sweeping.changes import noted, tell_changes
+from workbench.sweeping.files import ChangeDoc, SweepFiles, every_sweep, find_sweep, problem
 from workbench.sweeping.host import runs_of
+from workbench.sweeping.metric import metric_text
 from workbench.sweeping.plan import SweepOptions, SweepPlan, labels
 from workbench.sweeping.prepared import PreparedSweep, make, prepare_sweep
 from workbench.sweeping.progress import TrialRow, best_of, rows, so_far
@@ -74,6 +77,12 @@ class Sweep:
 
     def _typed(self, verb: str) -> str:
         return typed(self._files.root, "sweep", verb, self.name)
+
+    @property
+    def metric_text(self) -> str:
+        """What is compared, and how it is read from a run: lists of runs have the last loss."""
+        first = runs_of(Store(self._files.root), self.plan, [0]).get(0)
+        return metric_text(self.plan.metric, first)
 
     def trials(self) -> list[TrialRow]:
         """All trials whose values were drawn."""
@@ -159,6 +168,8 @@ class Sweep:
         if not self._files.is_served:
             self._files.stop.unlink(missing_ok=True)
             optuna()
+            for note in tell_changes(self._files, self.trials()):
+                warnings.warn(note, stacklevel=2)
             spawn_controller(self._files, self.plan)
         return self
 
@@ -185,6 +196,7 @@ class Sweep:
             "message": self.message,
             "parameters": labels(plan.parameters),
             "metric": plan.metric,
+            "metric_text": self.metric_text,
             "direction": plan.direction,
             "stop": plan.stop,
             "first_look": plan.first_look,
@@ -194,8 +206,19 @@ class Sweep:
             "best": best and asdict(best),
             "so_far": asdict(so_far(trials, plan.trials)),
             "trials": [asdict(trial) for trial in trials],
+            "notes": self.notes,
             "dir": str(self.directory),
         }
+
+    @property
+    def changes(self) -> list[ChangeDoc]:
+        """What was another each time that it was resumed, see `changes.changed_for`."""
+        return self._files.changes()
+
+    @property
+    def notes(self) -> list[str]:
+        """What to know of its trials: which trained with another script or on other hardware."""
+        return [noted(change) for change in self.changes]
 
     @functools.cached_property
     def _trials(self) -> Trials:

@@ -19,10 +19,10 @@ const COLUMNS = [
   { title: "State", field: "outcome" },
   { title: "Strategy", field: "strategy" },
   { title: "Steps", field: "steps" },
-  { title: "Loss", field: "loss_last" },
+  { title: "Last loss", field: "loss_last" },
   { title: "Cost", field: "usd" },
   { title: "Tags", field: "tags" },
-  { title: "Started", field: "started_at" },
+  { title: "Created", field: "created_at" },
 ];
 const EXAMPLE = "strategy=ddp outcome=succeeded tag=baseline loss<2";
 
@@ -228,7 +228,7 @@ class Face {
       element("td", { title: lossTitle(row) }, lossText(row)),
       element("td", {}, usd(row.usd)),
       element("td", {}, ...tags),
-      element("td", {}, moment(row.started_at)),
+      element("td", {}, moment(row.created_at)),
     ];
     const attributes = { "data-archived": String(row.archived), "aria-current": String(row.run === this.editing) };
     return element("tr", attributes, element("td", { class: "wb-check" }, check), ...cells, element("td", {}, edit));

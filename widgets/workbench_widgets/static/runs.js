@@ -16,7 +16,7 @@ import { StopButton } from "./stop_button.js";
 
 const MOST = 8; // one colour each
 const DRAWN = ["rows", "of", "problem", "opened"]; // of the model
-const [LOSS, STARTED] = [5, 6]; // the columns
+const [LOSS, CREATED] = [5, 6]; // the columns
 const LIVE = ["queued", "starting", "running", "stopping", "unsupervised"];
 const WATCHED = ["starting", "running", "stopping"];
 
@@ -42,8 +42,8 @@ const COLUMNS = [
   { title: "Strategy", key: (row) => row.strategy ?? "", text: (row) => row.strategy ?? "n/a" },
   { title: "Processes", key: ranks, text: (row) => count(ranks(row)), number: true },
   { title: "Steps", key: (row) => row.steps, text: (row) => count(row.steps), number: true },
-  { title: "Loss", key: lossKey, text: lossText, number: true },
-  { title: "Started", key: (row) => row.started_at, text: (row) => moment(row.started_at), number: true },
+  { title: "Last loss", key: lossKey, text: lossText, number: true },
+  { title: "Created", key: (row) => row.created_at, text: (row) => moment(row.created_at), number: true },
   { title: "Duration", key: duration, text: (row) => seconds(duration(row)), number: true },
 ];
 
@@ -107,7 +107,7 @@ class RunsTable {
     this.root = root;
     this.context = context;
     this.model = /** @type {any} */ (context.model);
-    this.sorted = { column: STARTED, down: true };
+    this.sorted = { column: CREATED, down: true };
     /** @type {Map<string, Line>} */
     this.lines = new Map();
     /** @type {string[]} */
@@ -152,7 +152,7 @@ class RunsTable {
     const rows = withNames(this.model.get("rows") ?? []);
     const { column, down } = this.sorted;
     const { key } = COLUMNS[column];
-    const trees = column === STARTED && down; // as they come: newest tree first, each run below its parent
+    const trees = column === CREATED && down; // as they come: newest tree first, each run below its parent
     if (!trees) rows.sort((left, right) => compareKnown(key(left), key(right), down ? -1 : 1));
     this.heads.forEach((head, index) =>
       setAttribute(head, "aria-sort", index === column ? (down ? "descending" : "ascending") : "none"));

@@ -150,7 +150,7 @@ class SweepPanel {
     this.power.classList.toggle("wb-stop", this.verb === "stop");
     this.power.hidden = shown.state !== "running" && !AGAIN.includes(shown.state);
     const early = known(shown.first_look) ? `; ${shown.stop} looks first at step ${count(shown.first_look)}` : "";
-    setText(this.detail, `${shown.parameters}; ${shown.metric}, ${shown.direction} is better${early}`);
+    setText(this.detail, `${shown.parameters}; ${shown.metric_text}, ${shown.direction} is better${early}${[""].concat(shown.notes ?? []).join(" ")}`);
     const now = shown.so_far;
     const ended = now.finished + now.pruned + now.failed;
     this.bar.style.width = `${(100 * ended) / shown.planned}%`;
@@ -158,7 +158,7 @@ class SweepPanel {
     const predicted = shown.predicted ?? {};
     const best = shown.best && `${number(shown.best.value)} (trial ${shown.best.number})`;
     const facts = [
-      [`Best ${shown.metric}`, best ?? "n/a"],
+      [`Best ${shown.metric_text}`, best ?? "n/a"],
       ["Trials done", `${count(ended)} of ${count(shown.planned)}`],
       ...(now.pruned || known(shown.first_look) ? [["Pruned", count(now.pruned)]] : []),
       ...(now.failed ? [["Failed", count(now.failed)]] : []),
@@ -179,11 +179,11 @@ class SweepPanel {
       { title: "Trial", key: (/** @type {any} */ trial) => trial.number, text: (/** @type {any} */ trial) => count(trial.number) },
       { title: "State", key: (/** @type {any} */ trial) => trial.state, node: (/** @type {any} */ trial) => badge(trial.state), words: true },
       ...shown.names.map((/** @type {string} */ name) => ({
-        title: [shown.metric, "Trial", "State", "Steps", "Ended early"].includes(name) ? `${name} (option)` : name,
+        title: [shown.metric_text, "Trial", "State", "Steps", "Ended early"].includes(name) ? `${name} (option)` : name,
         key: (/** @type {any} */ trial) => (known(Number(trial.values[name])) ? Number(trial.values[name]) : trial.values[name]),
         text: (/** @type {any} */ trial) => short(String(trial.values[name] ?? "n/a")),
       })),
-      { title: shown.metric, key: (/** @type {any} */ trial) => trial.value, text: (/** @type {any} */ trial) => number(trial.value) },
+      { title: shown.metric_text, key: (/** @type {any} */ trial) => trial.value, text: (/** @type {any} */ trial) => number(trial.value) },
       { title: "Steps", key: (/** @type {any} */ trial) => trial.steps, text: (/** @type {any} */ trial) => count(trial.steps) },
       { title: "Ended early", key: (/** @type {any} */ trial) => trial.pruned_at, text: ending, words: true, class: "wbw-why" },
     ];

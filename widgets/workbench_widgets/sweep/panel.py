@@ -228,4 +228,8 @@ class Sweep(StoreFace):
         ended = about["planned"] - about["so_far"]["running"] - about["so_far"]["waiting"]
         line = f"Sweep {about['sweep']}: {about['state']}, {ended} of {about['planned']} trials"
         chosen = ", ".join(f"{name}={value}" for name, value in (best.get("values") or {}).items())
-        return f"{line}\n  best: {chosen}, {about['metric']} {best['value']:.6g}" if best else line
+        return (
+            f"{line}\n  best: {chosen}, {about['metric_text']} {best['value']:.6g}"
+            if best
+            else line
+        )

@@ -10,6 +10,7 @@ import os
 import re
 import socket
 import time
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -22,10 +23,14 @@ from workbench.diagnose.known_errors import OUT_OF_MEMORY
 from workbench.errors import HostError, StoreError, UnknownNameError, UsageError, WorkbenchError
 from workbench.launching.launch import start
 from workbench.launching.run import Run
+from workbench.launching.start.start import record_of
 from workbench.observe.summary import peak_memory
+from workbench.provenance.differences import changes, script_and_machine
 from workbench.store import names
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.record import read_run
+from workbench.store.run_record import RunRecord
 from workbench.store.runs import LAST, Store
 from workbench.store.shapes import fit_as
 
@@ -70,7 +75,7 @@ class Study:
             self.created_at = document.get("created_at", self.created_at)
         results = [TrialResult.read(trial) for trial in document.get("trials", [])]
         self.results = [result for result in results if result is not None]
-        self._here = 0
+        self._here, self._measured_here = 0, set[str]()
         self.save()
 
     @property
@@ -121,9 +126,10 @@ class Study:
         key = self.bench.key(trial)
         self._here += 1
         for stored in self.results:
-            if stored.key == key and self._counts(stored):
+            if stored.key == key and self._counts(stored) and not self._is_outdated(stored, trial):
                 return _with(stored, label=trial.label)  # weak and strong begin with the same run
         result = self._measured(trial, key)
+        self._measured_here.add(key)
         self.results = [stored for stored in self.results if stored.key != key] + [result]
         self.save()
         return result
@@ -135,6 +141,33 @@ class Study:
         limit, peak = self.bench.memory_limit_bytes, stored.peak_memory_bytes
         is_over = limit is not None and peak is not None and peak > limit
         return is_over == (stored.outcome == MEMORY) or stored.problem not in {None, _OVER_LIMIT}
+
+    def _is_outdated(self, stored: TrialResult, trial: Trial) -> bool:
+        """Whether it is of an earlier state of the script or of other hardware: this is told."""
+        if stored.key in self._measured_here:
+            return False
+        made_of = stored.made_of
+        if not made_of and names.is_id(stored.run or ""):  # of an earlier version
+            paths = RunPaths(self.bench.store.root / str(stored.run))
+            made_of = script_and_machine(read_run(paths) or RunRecord())
+        if not made_of:
+            return False
+        try:
+            now = script_and_machine(record_of(self.bench.request(trial)))
+        except (UsageError, HostError):  # it cannot run here at all: what is kept is all there is
+            return False
+        reasons = changes(made_of, now)
+        if reasons:
+            warnings.warn(
+                f"{trial.label} of {self.id} is measured again: {', '.join(reasons)}.", stacklevel=3
+            )
+        elif made_of.get("host") != now.get("host"):
+            warnings.warn(
+                f"{trial.label} of {self.id} was measured on {made_of.get('host')}, which has the "
+                "same GPUs and CPU: it is kept.",
+                stacklevel=3,
+            )
+        return bool(reasons)
 
     def _measured(self, trial: Trial, key: str) -> TrialResult:
         self._report(trial, None, 0)
@@ -224,6 +257,7 @@ def _read(run: Run, blank: TrialResult, over: str | None) -> TrialResult:
         peak_memory_bytes=peak_memory(summary),
         loss=last_loss(paths, ranks),
         sent_bytes=_sent_bytes(run),
+        made_of=script_and_machine(read_run(paths) or RunRecord()),
     )
     if over == MEMORY:
         return _with(measured, outcome=MEMORY, problem=_OVER_LIMIT)

@@ -55,6 +55,8 @@ class TrialResult:
     """Mean of the last fifth of the steps: what is compared at the same number of steps."""
     sent_bytes: int | None = None
     """Gradient bytes one rank sends per step; None where the script does not say."""
+    made_of: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Machine and files of the script, see `provenance.differences`; empty = not known."""
 
     @property
     def good(self) -> bool:
@@ -88,7 +90,9 @@ class TrialResult:
         if not isinstance(document, dict):
             return None
         try:
-            values: dict[str, Any] = {name: document[name] for name in cls.__slots__}  # pyright: ignore[reportUnknownVariableType]
+            known: dict[str, Any] = {"made_of": {}, **document}  # an older study's do not say it
+            values = {name: known[name] for name in cls.__slots__}
+            values["made_of"] = dict(values["made_of"])
             splits = tuple(StepSplit.read(split) for split in values.pop("splits"))
             return cls(**values, splits=splits)
         except (KeyError, TypeError, ValueError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from workbench.errors import UsageError
@@ -24,7 +24,7 @@ from workbench.launching.resume.run_options import explicit_changes, gone_calibr
 from workbench.launching.resume.settings import settings_of
 from workbench.launching.resume.starting_point import StartingPoint
 from workbench.launching.start.launch_spec import ResumeSpec
-from workbench.launching.start.start import begin, provenance
+from workbench.launching.start.start import begin, record_of
 from workbench.launching.steered import dropped_note
 from workbench.provenance.differences import differences
 from workbench.recover.checkpoints import first_intact
@@ -114,8 +114,7 @@ def _branch(
 
 
 def _differs_now(run: RunRecord, request: Request) -> list[dict[str, Any]]:
-    now = RunRecord(cluster=asdict(request.cluster), provenance=provenance(request, None))
-    return differences(run, now)
+    return differences(run, record_of(request))
 
 
 def _again(paths: RunPaths, devices: Sequence[str]) -> tuple[RunRecord, Request]:

@@ -143,6 +143,11 @@ def provenance(request: Request, keep: Path | None) -> ProvenanceDoc:
     ).document()
 
 
+def record_of(request: Request) -> RunRecord:
+    """The part of a record about what would be started and where; nothing is written."""
+    return RunRecord(cluster=asdict(request.cluster), provenance=provenance(request, None))
+
+
 def _first_view(run: RunRecord) -> dict[str, object]:
     """What a page finds until the supervisor writes the view: no one has looked at anything yet."""
     return {
