@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import workbench as wb
 from workbench.describe import Strategy
 from workbench.describe.supported import check_supported
 from workbench.errors import UsageError
@@ -192,8 +193,28 @@ def test_a_deepspeed_json_as_found_in_the_wild(tmp_path: Path) -> None:
     assert not {key for key in kept if "nvme_path" in key and "param." in key}
     assert "gradient_clipping" not in kept
     check_supported(strategy, device="cuda")
+    with pytest.raises(UsageError, match=r"ds\.json: train_batch_size is 64, but .* is 16\."):
+        read_config.read_strategy(tmp_path / "ds.json", processes=2)
+    values["train_batch_size"] = "auto"
+    (tmp_path / "ds.json").write_text(json.dumps(values))
     again, _ = read_config.read_strategy(tmp_path / "ds.json", processes=2)
     assert again.world_size == 2
+
+
+@pytest.mark.parametrize("words", [("--deepspeed", "ds.json"), ("--deepspeed_config=ds.json",)])
+def test_a_deepspeed_file_whose_batches_do_not_multiply_is_refused_before_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    batches = {"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 8}
+    config = {"zero_optimization": {"stage": 2}, **batches, "train_batch_size": 256}
+    (tmp_path / "ds.json").write_text(json.dumps(config))
+    (tmp_path / "train.py").write_text("print(1)\n")
+    with pytest.raises(UsageError, match=r"ranks is 64\. Set it to 64, .*; it fits 8 ranks\."):
+        wb.request("train.py", words, processes=2, cpu=True)
+    for right in (64, "auto"):
+        (tmp_path / "ds.json").write_text(json.dumps({**config, "train_batch_size": right}))
+        assert wb.request("train.py", words, processes=2, cpu=True)
 
 
 @pytest.mark.parametrize(

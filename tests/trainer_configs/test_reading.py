@@ -439,6 +439,10 @@ def test_batch_sizes_that_name_the_ranks_count_where_no_gpus_do(tmp_path: Path) 
     assert job.strategy == strategy
     assert job.strategy.world_size == 8
     assert any("8 assumed, by its batch sizes (--gpus)" in note for note in job.notes)
+    said = r"its global batch is 256, but micro-batch 1 x accumulation 32 x 4 .* ranks is 128\."
+    with pytest.raises(wb.UsageError, match=f"{said}.* it fits 8 ranks"):  # DeepSpeed asserts it
+        read(tmp_path, "ds.json", json.dumps(values), model="llama-3-8b", gpus=4)
+    values["gradient_accumulation_steps"] = "auto"
     fewer = read(tmp_path, "ds.json", json.dumps(values), model="llama-3-8b", gpus=4)
     assert (fewer.strategy.world_size, fewer.workload.accumulate) == (4, 64)
 

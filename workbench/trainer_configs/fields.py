@@ -235,6 +235,25 @@ def implied_data_ranks(read: Mapping[str, Any]) -> int | None:
     return ranks if ranks and not rest else None
 
 
+def unequal_batches(global_batch: int, micro: int, accumulate: int, ranks: int) -> str:
+    """Why three stated batches cannot be on so many data-parallel ranks; "" = they can.
+
+    >>> unequal_batches(256, 4, 8, 4)
+    '256, but micro-batch 4 x accumulation 8 x 4 data-parallel ranks is 128. Set it to 128, or \
+leave one of the three out ("auto"); it fits 8 ranks.'
+    """
+    product = micro * accumulate * ranks
+    if product == global_batch:
+        return ""
+    fitting, rest = divmod(global_batch, micro * accumulate)
+    fits = f"; it fits {fitting} ranks" if fitting and not rest else ""
+    return (
+        f"{global_batch}, but micro-batch {micro} x accumulation {accumulate} x {ranks} "
+        f"data-parallel ranks is {product}. Set it to {product}, or leave one of the three out "
+        f'("auto"){fits}.'
+    )
+
+
 def _world(read: Mapping[str, Any], typed_options: Mapping[str, Any]) -> int | None:
     gpus, nodes = typed_options.get("gpus"), typed_options.get("nodes")
     if gpus is not None:
@@ -305,6 +324,8 @@ def _batches(
         if local is None:
             return batches
         global_batch = local * ranks
+    if strategy is not None and typed_options.get("micro_batch") is None:
+        _check_product(read, ranks, document)
     accumulate, rest = divmod(int(global_batch), int(micro) * ranks)
     if strategy is not None and (rest or not accumulate):
         raise UsageError(
@@ -312,6 +333,16 @@ def _batches(
             f"micro-batch {micro} x {ranks} data-parallel ranks. Change the batch, or --gpus."
         )
     return {**batches, "accumulate": max(1, accumulate)}
+
+
+def _check_product(read: Mapping[str, Any], ranks: int, document: Document) -> None:
+    """Refuse three batches in a file that contradict each other on so many ranks."""
+    stated = [read.get(name) for name in ("global_batch", "micro_batch", "accumulate")]
+    if None in stated:
+        return
+    global_batch, micro, accumulate = (int(value or 0) for value in stated)
+    if problem := unequal_batches(global_batch, micro, accumulate, ranks):
+        raise UsageError(f"{document.name}: its global batch is {problem}")
 
 
 def _divided(

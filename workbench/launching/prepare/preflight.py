@@ -15,6 +15,7 @@ from workbench.describe.bounded_calls import driver_silence
 from workbench.describe.supported import backend, why_not, why_not_fp8
 from workbench.describe.torch_build import why_no_cuda
 from workbench.errors import HostError, UsageError, pip_install
+from workbench.launching.prepare.deepspeed_batches import check_batches
 from workbench.launching.prepare.limits import check_limits_known
 from workbench.launching.prepare.own_decisions import check_own_decisions
 from workbench.launching.prepare.preflight_warnings import warnings
@@ -25,8 +26,8 @@ def checked(request: Request) -> Request:
     """The request with its warnings.
 
     Raises:
-        UsageError: the port is taken, the disk cannot hold one checkpoint, or the GPU lacks the
-            number format.
+        UsageError: the port is taken, the disk cannot hold one checkpoint, the GPU lacks the
+            number format, or the batches of a DeepSpeed file do not multiply.
         HostError: a package that the strategy needs is missing.
     """
     _check_cuda(request)
@@ -42,6 +43,7 @@ def checked(request: Request) -> Request:
         script=request.script,
         arguments=request.arguments,
     )
+    check_batches(request.arguments, request.working_directory, request.strategy.data_ranks)
     _check_limits(request)
     return replace(request, warnings=tuple(warnings(request)))
 

@@ -15,6 +15,7 @@ from typing import Any
 from workbench.describe import Strategy
 from workbench.errors import UsageError
 from workbench.launching.prepare.accelerate_config import FSDP_KEYS
+from workbench.launching.prepare.deepspeed_batches import check_batches_of
 from workbench.launching.prepare.deepspeed_config import GATHERS_ON_SAVE, NVME_PATH
 from workbench.trainer_configs.config_fields import Reader, load
 
@@ -273,6 +274,8 @@ def _read_deepspeed(
     if zero.flag("cpu_offload"):  # the spelling of DeepSpeed before 0.4
         devices["optimizer"] = "cpu"
     top.flag("zero_force_ds_cpu_optimizer")  # written or not as the device wants it
+    if processes is not None:
+        check_batches_of(path, values, processes)
     count = processes or _implied(top) or 1
     top.known |= {key for key in _BATCH if top.values.get(key) == "auto"}
     for precision in ("bf16", "fp16"):
