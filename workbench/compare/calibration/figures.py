@@ -47,6 +47,7 @@ _UNITS = {
     r"gb": "peak_gb",
 }
 """Unit behind a number -> the figure that it is."""
+_OF_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d)")
 _NEAR_N = 0.3
 """How near (as a logarithm) a rate may be to another by the number of GPUs before it is taken for
 that of one of them, or of all."""
@@ -64,10 +65,13 @@ def read_figures(text: str) -> dict[str, float]:
     {'tokens_per_second': 9100.0, 'peak_gib': 61.2}
     >>> read_figures("9,100 tokens/s,100 GiB")
     {'tokens_per_second': 9100.0, 'peak_gib': 100.0}
+    >>> read_figures("2 s,100 GiB; mfu=0.4") == read_figures("2s , 100GiB and mfu=.4")
+    True
     >>> read_figures("2 it/s"), read_figures("0.5 s/it")
     ({'steps_per_second': 2.0}, {'step_seconds': 0.5})
     """
-    words = re.split(r"(?<!\d),|,(?!\d{3}(?!\d))", text)  # others are of thousands
+    plain = _OF_THOUSANDS.sub(lambda number: number[0].replace(",", ""), text)
+    words = re.split(r"[,;\n]|\band\b", plain)
     figures: dict[str, float] = {}
     for word in filter(None, map(str.strip, words)):
         name, value = _figure(word)
