@@ -118,7 +118,7 @@ def test_every_number_is_refused_in_the_same_words() -> None:
         ("launch gpt --batch-size 2", "The recipe gpt calls it --micro-batch. Options of the"),
         ("launch gpt --dry-run -- --batch-size 2", "--batch-size is --micro-batch here."),
         ("launch nosuch", "Recipes: gpt, lora,"),
-        ("show ''", "RUN is empty. Usage: workbench show [OPTIONS] RUN;"),
+        ("show ''", "RUN is empty. Usage: workbench show [OPTIONS] [RUN];"),
         ("compare last ''", "RUN is empty."),
         ("launch gpt --store ''", "--store is empty."),
         ("memory --config=", "--config is empty."),

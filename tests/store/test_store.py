@@ -151,6 +151,23 @@ def test_runs_are_a_list_that_prints_as_a_table(tmp_path: Path) -> None:
     assert line.split()[:5] == ["first", "interrupted", "ddp", "2", "0"]
 
 
+def test_the_list_shows_the_times_by_which_it_is_sorted(tmp_path: Path) -> None:
+    """A run that waited in the queue began after one that was launched later."""
+    queued = make_run(tmp_path, "queued", 1.0e9)
+    make_run(tmp_path, "direct", 1.1e9)
+    write_json_atomic(queued.state, {"phase": "ended", "started_at": 1.2e9})
+    listed = wb.runs(tmp_path)
+    times = [(run["run"], run["created_at"], run["started_at"]) for run in listed]
+    assert times == [("direct", 1.1e9, 1.1e9), ("queued", 1.0e9, 1.2e9)]
+    shown = [line[-11:] for line in str(listed).splitlines()[1:]]
+    assert shown == [time.strftime("%m-%d %H:%M", time.localtime(at)) for at in (1.1e9, 1.0e9)]
+
+
+def test_an_empty_path_is_no_store() -> None:
+    with pytest.raises(wb.UsageError, match=r"The store is empty\. Give the path"):
+        wb.Store("")
+
+
 def test_empty_store_says_how_to_begin(tmp_path: Path) -> None:
     assert wb.runs(tmp_path / "none") == []
     with pytest.raises(wb.RunNotFoundError, match="workbench launch gpt"):
