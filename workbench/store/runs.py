@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from workbench.errors import RunNotFoundError, StoreError, UnknownNameError, UsageError
 from workbench.store import names
@@ -32,7 +33,7 @@ def _refuse_link(directory: Path) -> None:
 
 def _one_run(run: object) -> str:
     """What names one run, as text. Raises UsageError: it is a list, a handle, or another thing."""
-    text = os.fspath(run) if isinstance(run, str | os.PathLike) else None
+    text: Any = os.fspath(run) if isinstance(run, str | os.PathLike) else None
     if not isinstance(text, str):
         raise UsageError(
             "Give one run by its id, a unique prefix of it, its name, its folder or 'last', not "

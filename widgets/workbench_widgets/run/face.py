@@ -138,8 +138,8 @@ class RunFace(Face):
 
 def handle_of(run: Any, store: Path | None = None) -> Any:
     """The run itself, or the one of this name. Raises UsageError: there is none, or several."""
-    is_handle = not isinstance(run, str | Path | Collection)
-    return run if is_handle else wb.attach(run, store=store)  # pyright: ignore[reportUnknownArgumentType]
+    name: Any = run  # what is no single name is refused where it is looked up
+    return wb.attach(name, store=store) if isinstance(run, str | Path | Collection) else run
 
 
 def check_transport(transport: str, refresh_seconds: Any) -> None:
