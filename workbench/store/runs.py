@@ -6,7 +6,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from workbench.errors import RunNotFoundError, StoreError, UnknownNameError, UsageError
 from workbench.store import names
@@ -33,7 +32,7 @@ def _refuse_link(directory: Path) -> None:
 
 def _one_run(run: object) -> str:
     """What names one run, as text. Raises UsageError: it is a list, a handle, or another thing."""
-    text: Any = os.fspath(run) if isinstance(run, str | os.PathLike) else None
+    text = os.fspath(run) if isinstance(run, str | os.PathLike) else None  # pyright: ignore[reportUnknownVariableType]
     if not isinstance(text, str):
         raise UsageError(
             "Give one run by its id, a unique prefix of it, its name, its folder or 'last', not "
