@@ -54,13 +54,20 @@ def is_script_or_machine(name: str) -> bool:
 def changes(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What is another now, of two `script_and_machine`, in words; the host's name is not told.
 
+    An older record may know neither its machine nor the script's files: nothing is told of those.
+
     >>> changes({"file a.py": "12", "CPU": "x"}, {"file a.py": "34", "CPU": "y"})
     ['a.py has changed', 'the CPU is y, not x']
+    >>> changes({"host": None, "CPU": None}, {"host": "a", "CPU": "y", "file a.py": "12"})
+    []
     """
     told = list[str]()
+    knows_files = any(name.startswith(_FILE) for name in was)
+    knows_machine = any(was.get(name) is not None for name in _MACHINE)
     for name in dict.fromkeys((*was, *now)):
         before, after = was.get(name), now.get(name)
-        if name == _HOST or before == after:
+        is_known = knows_files if name.startswith(_FILE) else knows_machine
+        if name == _HOST or before == after or not is_known:
             continue
         if name.startswith(_FILE):
             verb = "is new" if before is None else "is gone" if after is None else "has changed"

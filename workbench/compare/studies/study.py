@@ -161,7 +161,7 @@ class Study:
             warnings.warn(
                 f"{trial.label} of {self.id} is measured again: {', '.join(reasons)}.", stacklevel=3
             )
-        elif made_of.get("host") != now.get("host"):
+        elif made_of.get("host") not in {None, now.get("host")}:
             warnings.warn(
                 f"{trial.label} of {self.id} was measured on {made_of.get('host')}, which has the "
                 "same GPUs and CPU: it is kept.",
