@@ -10,8 +10,8 @@ import pytest
 import workbench as wb
 from workbench.cli.mcp_answers import MOST_CHARACTERS, ask, last_lines, short
 from workbench.cli.mcp_limits import AgentLimits, PredictedRun, Spent, check_options
+from workbench.store.commands import command_for, default_root
 from workbench.store.findings import Finding
-from workbench.store.typed import default_root, typed_of
 
 KNOWN = PredictedRun(hours=3.0, usd=6.0, usd_per_hour=2.0)
 UNKNOWN = PredictedRun(hours=None, usd=None, usd_per_hour=None)
@@ -140,6 +140,6 @@ def test_a_finding_has_an_id_and_a_command() -> None:
         command = f"workbench resume r-1 --checkpoint step-40{store}"
         assert again.next_command(folder) == command
         assert again.next_for(folder) == f"Type `{command}` now."
-        named = finding(f"Go on with: {typed_of(folder, 'resume')}")
+        named = finding(f"Go on with: {command_for(folder, 'resume')}")
         assert named.next_for(folder) == named.next
     assert finding("Look.").next_command(elsewhere).endswith("--tail 40 --store '/my runs'")

@@ -17,7 +17,7 @@ from workbench.cli.rehearse_values import RehearseOptions, rehearsed
 from workbench.cli.run_commands import without_bars
 from workbench.cli.sweep import _short, again
 from workbench.measuring.measure import Measurement
-from workbench.store.typed import typed
+from workbench.store.commands import command_in
 from workbench.sweeping import Sweep
 
 JOB = ("--model", "gpt2", "--gpu", "h100", "--gpus", "2", "--steps", "10")
@@ -69,9 +69,9 @@ def test_the_store_is_named_unless_it_is_the_usual_one(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORKBENCH_STORE", raising=False)
-    assert typed(tmp_path / "runs", "stop", "a") == "workbench stop a"
+    assert command_in(tmp_path / "runs", "stop", "a") == "workbench stop a"
     other = tmp_path / "my runs"
-    assert shlex.split(typed(other, "stop", "a"))[-2:] == ["--store", str(other)]
+    assert shlex.split(command_in(other, "stop", "a"))[-2:] == ["--store", str(other)]
 
 
 def test_whole_numbers_are_shown_whole() -> None:

@@ -14,11 +14,11 @@ from workbench.describe import Cluster, Model, Strategy, Workload
 from workbench.diagnose import failure
 from workbench.diagnose.failure import explain
 from workbench.diagnose.out_of_memory import OomKills, killed_for_memory
+from workbench.store.commands import command_for
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 from workbench.store.rank_records import RankEnd
 from workbench.store.record import read_end
-from workbench.store.typed import typed_of
 
 CUDA = (
     "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
@@ -190,7 +190,7 @@ def test_a_kill_for_memory_is_told_from_any_other(paths: RunPaths) -> None:
     found = killed(paths)
     assert (found.kind, found.rank) == ("rank-killed", 1)
     assert found.cause == "Rank 1 was killed by SIGKILL (9)"
-    assert f"start it again ({typed_of(paths.directory, 'rerun')})" in found.next
+    assert f"start it again ({command_for(paths.directory, 'rerun')})" in found.next
     counter = paths.directory / "memory.events"
     counter.write_text("low 0\noom 3\noom_kill 2\noom_group_kill 0\n")
     known = {"first": {str(counter): 2}, "last": {str(counter): 2}}

@@ -25,9 +25,9 @@ import pytest
 from tests.diagnose.sample import run_document
 from workbench.diagnose import known_errors
 from workbench.diagnose.failure import explain
+from workbench.store.commands import command_for
 from workbench.store.layout import RunPaths
 from workbench.store.rank_records import RankEnd
-from workbench.store.typed import typed_of
 
 torch = pytest.importorskip("torch")
 F = torch.nn.functional
@@ -370,7 +370,7 @@ def test_no_one_is_sent_to_a_checkpoint_that_is_not_there(paths: RunPaths) -> No
     assert "resume it from" not in known
     assert "not resumed from step 4" in known
     script.write_text("import argparse\nargparse.ArgumentParser().add_argument('--resume-from')\n")
-    command = typed_of(paths.directory, "resume")
+    command = command_for(paths.directory, "resume")
     again = f"resume it from its checkpoint of step 4 ({command})"
     assert again in explain(paths, {0: RankEnd.of(end)}, 1, 5).next
 

@@ -20,10 +20,10 @@ from workbench.cli import live
 from workbench.cli.entry import app
 from workbench.launching.capture.pulse import FORWARD, Pulse
 from workbench.store import processes
+from workbench.store.commands import command_for
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
-from workbench.store.typed import typed_of
 
 MARK = "ab5e" * 8
 ADOPT, STOP = "workbench adopt lost", "workbench stop lost"
@@ -90,7 +90,7 @@ def test_lists_and_tables_name_the_commands(paths: RunPaths) -> None:
 def test_findings_are_the_same_in_every_face(paths: RunPaths) -> None:
     (diagnosed,) = json.loads(command(paths, "diagnose", "lost", "--json"))
     assert (diagnosed["kind"], diagnosed["next"].count(ADOPT)) == ("unsupervised", 1)
-    adopt = typed_of(paths.directory, "adopt")  # its store is not the usual one
+    adopt = command_for(paths.directory, "adopt")  # its store is not the usual one
     assert (diagnosed["id"], diagnosed["next_command"]) == ("unsupervised", adopt)
     assert adopt in diagnosed["next"]
     assert json.loads(command(paths, "show", "lost", "--json"))["findings"] == [diagnosed]

@@ -33,7 +33,7 @@ from workbench.launching.prepare.targets import MODULE, resolve
 from workbench.recipes import recipes
 from workbench.script_options.from_run import WHAT_IT_DOES
 from workbench.script_options.reading import read_options
-from workbench.store.typed import typed
+from workbench.store.commands import command_in
 from workbench.units import format_usd
 
 _TARGET_HELP = f"A Python script, or a recipe: {', '.join(recipes())}."
@@ -224,7 +224,7 @@ def measuring(checked: wb.Request) -> str:
     )
     target = [str(short_path)] if checked.module is None else ["-m", checked.module]
     arguments = ["--", *checked.arguments] if checked.arguments else []
-    line = typed(checked.store.root, "measure", *target)
+    line = command_in(checked.store.root, "measure", *target)
     return shlex.join([*shlex.split(line), *arguments])
 
 
@@ -235,5 +235,5 @@ def _print_next_steps(run: wb.Run) -> None:
     queued = (("attach", run.id), ("queue", "drop", run.id), ("queue", "list"))
     started = tuple((verb, run.id) for verb in ("attach", "logs", "stop"))
     for words in queued if run.state == "queued" else started:
-        line = typed(run.directory.parent, *words)
+        line = command_in(run.directory.parent, *words)
         console.print(f"  {line}", markup=False, soft_wrap=True)

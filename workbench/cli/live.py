@@ -19,7 +19,7 @@ from workbench.cli.tables import STYLES, number
 from workbench.launching.run import Run
 from workbench.observe.emissions import energy_text
 from workbench.observe.summary import nonfinite_text, throughput, throughput_text
-from workbench.store.typed import typed_of
+from workbench.store.commands import command_for
 from workbench.units import format_bytes, format_seconds, format_usd
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
@@ -65,7 +65,7 @@ def _nonfinite(directory: Path, view: dict[str, Any]) -> list[str]:
     step = view.get("nonfinite_step")
     if step is None:
         return []
-    why = typed_of(directory, "diagnose")
+    why = command_for(directory, "diagnose")
     return [f"First NaN or infinite loss at step {step}. To find the cause: {why}"]
 
 

@@ -34,9 +34,9 @@ from workbench.launching.lead_node import lead
 from workbench.launching.multinode.agent import NodeAgent
 from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.options import LaunchOptions
+from workbench.store.commands import command_for
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
-from workbench.store.typed import typed_of
 
 _DIRECTORY_HELP = "Run directory on the shared storage, as mounted on this machine."
 _QUEUE_SECONDS = 5.0
@@ -162,7 +162,7 @@ def _submit(checked: wb.Request, limits: slurm_run.Limits, *, wait: bool, as_jso
         console.print(f"submitted {run.id} in {run.directory}", markup=False, soft_wrap=True)
         console.print(sentence, markup=False)
         for verb in ("attach", "show", "stop"):
-            line = typed_of(run.directory, verb)
+            line = command_for(run.directory, verb)
             console.print(f"  {line}", markup=False, soft_wrap=True)
     if wait:
         _stay(run, quiet=as_json)

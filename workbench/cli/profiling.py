@@ -34,8 +34,8 @@ from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import resolve
 from workbench.recipes import recipes
+from workbench.store.commands import command_for
 from workbench.store.layout import RunPaths
-from workbench.store.typed import typed_of
 
 _TARGET = "A run (id, prefix, name, 'last'), or a script or recipe to start under the profiler."
 
@@ -89,7 +89,7 @@ def profile(options: ProfileOptions) -> None:
         if options.nsys:
             console.print(f"Nsight Systems writes {_nsys(run)} when the run ends.", markup=False)
         if run.status.live:
-            line = typed_of(run.directory, "stop")
+            line = command_for(run.directory, "stop")
             console.print(f"The run continues; to stop it: {line}", markup=False, soft_wrap=True)
     if not result.ranks:
         raise typer.Exit(1)
@@ -156,6 +156,6 @@ def _progress(run: wb.Run, *, quiet: bool) -> Generator[Callable[[str], None]]:
                 yield lambda text: status.update(f"waiting for the traces: {text}")
     except KeyboardInterrupt:
         sentence = "stopped waiting; the run continues and keeps its traces. To stop it:"
-        line = typed_of(run.directory, "stop")
+        line = command_for(run.directory, "stop")
         errors.print(f"{sentence} {line}", markup=False, soft_wrap=True)
         raise typer.Exit(0) from None

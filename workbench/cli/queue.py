@@ -20,8 +20,8 @@ from workbench.launching.prepare.options import PRIORITY
 from workbench.observe.devices import Device
 from workbench.queueing import Queue
 from workbench.queueing.queue import QueuedRun
+from workbench.store.commands import command_in
 from workbench.store.runs import Store
-from workbench.store.typed import typed
 from workbench.units import format_bytes, format_column, format_seconds, format_usd
 
 queue = typer.Typer(
@@ -81,7 +81,7 @@ def drop(run: _QueuedArgument, *, store: StoreOption = None, as_json: JsonOption
         print_json({"run": dropped.id, "outcome": dropped.outcome})
         return
     console.print(f"{dropped.id} no longer waits; its record stays.", markup=False)
-    line = typed(Store(store).root, "rerun", dropped.id)
+    line = command_in(Store(store).root, "rerun", dropped.id)
     console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
@@ -138,7 +138,7 @@ def _show(place: Queue, root: Path, *, as_json: bool) -> None:
     for job in jobs:
         if job.problem:
             console.print(f"{job.run}: {job.problem}", markup=False, soft_wrap=True)
-    more = f" {typed(root, 'queue', 'start')}" if place.state in _TO_START else ""
+    more = f" {command_in(root, 'queue', 'start')}" if place.state in _TO_START else ""
     console.print(f"{_STATE_SENTENCES[place.state]}{more}", markup=False, soft_wrap=True)
 
 

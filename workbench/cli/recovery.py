@@ -33,9 +33,9 @@ from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.resume.planned import PlannedResume, planned_resume
 from workbench.recover.checkpoints import Checkpoint
 from workbench.storage.remote import leads_to_pushed
+from workbench.store.commands import command_for, command_in
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
-from workbench.store.typed import typed, typed_of
 from workbench.units import format_bytes
 
 _SEVERITY = {"error": "red", "warning": "yellow", "note": "cyan"}
@@ -119,7 +119,7 @@ def adopt(
     if adopted:
         console.print(f"{handle.id} is supervised again: {status.state}", markup=False)
     elif accepted:
-        line = typed_of(handle.directory, "resume")
+        line = command_for(handle.directory, "resume")
         console.print(f"Start it: {line}", markup=False, soft_wrap=True)
     else:
         console.print(f"{handle.id} does not need a supervisor: {status.state}", markup=False)
@@ -145,11 +145,11 @@ def checkpoints(
         console.print(_checkpoint_table(saved, verified=verify))
         root = handle.directory.parent
         when = "once it has ended, " if handle.status.live else ""
-        line = f"{when}resume with: {typed(root, 'resume', handle.id)}"
+        line = f"{when}resume with: {command_in(root, 'resume', handle.id)}"
         line = handle.why_not_resumable() or line
         console.print(line, markup=False, soft_wrap=True)
         if not verify:
-            line = f"to check every byte: {typed(root, 'checkpoints', handle.id, '--verify')}"
+            line = f"to check every byte: {command_in(root, 'checkpoints', handle.id, '--verify')}"
             console.print(line, markup=False, soft_wrap=True)
     if any(checkpoint.problem for checkpoint in saved) and verify:
         raise typer.Exit(1)

@@ -22,8 +22,8 @@ from workbench.errors import UsageError, WorkbenchError
 from workbench.launching.run import Run
 from workbench.rehearsing.player import Player
 from workbench.rehearsing.rehearse import Rehearsal, prepare
+from workbench.store.commands import command_for
 from workbench.store.run_record import REHEARSED
-from workbench.store.typed import typed_of
 from workbench.units import format_between, format_seconds, format_usd
 
 
@@ -86,7 +86,7 @@ def _in_background(make: Callable[[], Player]) -> Player | None:
             answer = json.loads(file.read() or '{"refused": "The rehearsal could not be started."}')
         if "refused" in answer:
             raise UsageError(answer["refused"])
-        line = typed_of(Path(answer["run"]), "attach")
+        line = command_for(Path(answer["run"]), "attach")
         errors.print(f"{REHEARSED}; watch it: {line}", markup=False, soft_wrap=True)
         return None
     os.close(reader)
@@ -142,7 +142,7 @@ def _say(run: Run, summary: dict[str, Any]) -> None:
         "hours": f"{format_seconds(seconds)}; planned {_range(planned, 'hours', 3600.0)}",
         "dollars": f"{format_usd(summary['usd_so_far'])}; planned {_range(planned, 'usd')}",
         "restarts": str(summary["restarts"]),
-        "read it": f"{typed_of(run.directory, 'show')}; {summary['dir']}/report.html",
+        "read it": f"{command_for(run.directory, 'show')}; {summary['dir']}/report.html",
     }
     for name, text in lines.items():
         console.print(f"{name:<10}{text}", markup=False, soft_wrap=True)

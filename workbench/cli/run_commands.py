@@ -40,10 +40,10 @@ from workbench.engines.slurm_run import cancel_waiting, settle
 from workbench.observe.series import Series
 from workbench.storage.mirror_state import read_mirror
 from workbench.store.actions import outcome, read_actions
+from workbench.store.commands import command_for
 from workbench.store.labels import read_labels
 from workbench.store.layout import RunPaths
 from workbench.store.printable import printable
-from workbench.store.typed import typed_of
 
 _TABLE_ROWS = 1000
 _SERIES_SHOWN = 20
@@ -92,7 +92,7 @@ def _show_series(handle: wb.Run) -> None:
         console.print()
         console.print(series_table(series[:_SERIES_SHOWN]))
     if len(series) > _SERIES_SHOWN:
-        line = typed_of(handle.directory, "metrics", "--list")
+        line = command_for(handle.directory, "metrics", "--list")
         more = f"{len(series) - _SERIES_SHOWN} more: {line}"
         console.print(more, markup=False, soft_wrap=True)
 
@@ -269,7 +269,7 @@ def stop(
             on_message = None if as_json else partial(console.print, markup=False, soft_wrap=True)
             result = handle.stop(now=now, on_message=on_message)
         except KeyboardInterrupt:
-            line = typed_of(handle.directory, "show")
+            line = command_for(handle.directory, "show")
             hint = f"{handle.id} was asked to stop and is stopping: {line}"
             errors.print(hint, markup=False, soft_wrap=True)
             raise typer.Exit(130) from None

@@ -24,9 +24,9 @@ from workbench.launching.resume import arrival
 from workbench.storage.pull import PullResult
 from workbench.storage.push import OnProgress
 from workbench.storage.push import push as push_run
+from workbench.store.commands import command_for
 from workbench.store.layout import RunPaths
 from workbench.store.runs import Store
-from workbench.store.typed import typed_of
 from workbench.units import format_bytes
 
 
@@ -114,7 +114,7 @@ def pull_with_bar(url: str, store: str | None) -> PullResult:
 
 def _next(pulled: PullResult) -> str:
     why = wb.Run(RunPaths(pulled.directory)).why_not_resumable()
-    return why or f"resume with: {typed_of(pulled.directory, 'resume')}"
+    return why or f"resume with: {command_for(pulled.directory, 'resume')}"
 
 
 @contextmanager

@@ -31,7 +31,7 @@ from workbench.describe.option import Group
 from workbench.errors import StoreError, UsageError
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import MODULE
-from workbench.store.typed import typed
+from workbench.store.commands import command_in
 from workbench.sweeping import Sweep, damaged, find, start, sweeps
 from workbench.sweeping.changes import changed_for
 from workbench.sweeping.plan import ETA, SweepOptions, labels
@@ -170,7 +170,9 @@ def _show_started(started: Sweep, *, as_json: bool) -> None:
     console.print(f"started {started.name} in {started.directory}", markup=False, soft_wrap=True)
     for verb in ("show", "stop", "best"):
         console.print(
-            f"  {typed(started.root, 'sweep', verb, started.name)}", markup=False, soft_wrap=True
+            f"  {command_in(started.root, 'sweep', verb, started.name)}",
+            markup=False,
+            soft_wrap=True,
         )
 
 
@@ -261,7 +263,7 @@ def _show(sweep: Sweep) -> None:
         console.print(note, markup=False, soft_wrap=True)
     console.print(_totals_text(so_far(trials, plan.trials), plan.predicted or {}), markup=False)
     if best is not None:
-        line = typed(sweep.root, "sweep", "best", sweep.name)
+        line = command_in(sweep.root, "sweep", "best", sweep.name)
         console.print(f"The best: {line}", markup=False, soft_wrap=True)
 
 
@@ -303,7 +305,7 @@ def best(name: _NAME = "last", *, store: StoreOption = None, as_json: JsonOption
     chosen_sweep = find(name, store)
     row = chosen_sweep.best()
     if row is None:
-        line = typed(chosen_sweep.root, "sweep", "show", chosen_sweep.name)
+        line = command_in(chosen_sweep.root, "sweep", "show", chosen_sweep.name)
         raise UsageError(f"No trial of {chosen_sweep.name} has finished: {line}")
     command = again(chosen_sweep, row.number)
     if as_json:
@@ -325,13 +327,13 @@ def best(name: _NAME = "last", *, store: StoreOption = None, as_json: JsonOption
     console.print(f"{judged}, run {row.run}", markup=False)
     console.print(f"  {shlex.join(command)}", markup=False, soft_wrap=True)
     for verb in ("show", "export-model"):
-        line = typed(chosen_sweep.root, verb, str(row.run))
+        line = command_in(chosen_sweep.root, verb, str(row.run))
         console.print(f"  {line}", markup=False, soft_wrap=True)
 
 
 def again(sweep: Sweep, trial: int) -> list[str]:
     """What to type to train a trial again: a rerun has its values, variables, folder and layout."""
-    return shlex.split(typed(sweep.root, "rerun", sweep.run(trial).id))
+    return shlex.split(command_in(sweep.root, "rerun", sweep.run(trial).id))
 
 
 @sweep.command()
@@ -352,5 +354,5 @@ def _after(sweep: Sweep, *, as_json: bool) -> None:
         return
     more = f": {sweep.message}" if sweep.message else ""
     console.print(f"{sweep.name} is {sweep.state}{more}", markup=False, soft_wrap=True)
-    line = typed(sweep.root, "sweep", "show", sweep.name)
+    line = command_in(sweep.root, "sweep", "show", sweep.name)
     console.print(f"  {line}", markup=False, soft_wrap=True)

@@ -19,7 +19,7 @@ from workbench.describe.option import declared
 from workbench.errors import WorkbenchError
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.run import Run
-from workbench.store.typed import typed_of
+from workbench.store.commands import command_for
 
 
 class _Console(Console):
@@ -85,7 +85,7 @@ def stay(run: Run, *, quiet: bool, passes_on_sigterm: bool = False) -> None:
             else:
                 follow(run, console)
     except KeyboardInterrupt:
-        stop = typed_of(run.directory, "stop")
+        stop = command_for(run.directory, "stop")
         errors.print(
             f"detached; the run continues. To stop it: {stop}", markup=False, soft_wrap=True
         )

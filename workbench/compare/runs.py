@@ -13,11 +13,11 @@ from workbench.errors import UsageError
 from workbench.observe.curves import Curve
 from workbench.observe.rows import row
 from workbench.observe.series import Series, read_series
+from workbench.store.commands import command_in
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.runs import Store
 from workbench.store.starts import read_attempts
-from workbench.store.typed import typed
 
 MOST = 10
 """Most runs of a comparison: more cannot be told apart in one figure."""
@@ -94,7 +94,7 @@ def find(store: Store, names: Sequence[str]) -> list[RunPaths]:
     if not 2 <= len(chosen) <= MOST:
         raise UsageError(
             f"{len(chosen)} run{'s' * (len(chosen) != 1)} given; give 2 to {MOST} different runs. "
-            f"List them: {typed(store.root, 'runs')}"
+            f"List them: {command_in(store.root, 'runs')}"
         )
     return list(chosen.values())
 

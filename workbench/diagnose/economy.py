@@ -10,9 +10,9 @@ from statistics import fmean, median
 from workbench.diagnose.evidence import Evidence
 from workbench.estimate.interruptions import checkpoint_interval
 from workbench.storage.mirror_state import MirrorState, read_mirror
+from workbench.store.commands import command_for
 from workbench.store.files import LineReader
 from workbench.store.findings import Finding
-from workbench.store.typed import typed_of
 from workbench.units import format_seconds
 
 _HOUR = 3600.0
@@ -125,7 +125,7 @@ def mirror(evidence: Evidence) -> Iterator[Finding]:
         if state.failing_since is not None
         else "The process that mirrors hangs or is gone: see the end of logs/mirror.log.",
         next="Training continues, and the copy is tried again. See why at once: "
-        f"{typed_of(evidence.paths.directory, 'push', state.url)}",
+        f"{command_for(evidence.paths.directory, 'push', state.url)}",
     )
 
 

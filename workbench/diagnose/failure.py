@@ -19,13 +19,13 @@ from workbench.diagnose.hang import stacks
 from workbench.errors import UsageError
 from workbench.observe.disks import first_shortage
 from workbench.observe.rank_count import rank_count
+from workbench.store.commands import command_for
 from workbench.store.files import read_tail
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
 from workbench.store.rank_records import RankEnd, RankStart
 from workbench.store.record import read_end, read_run, read_start
 from workbench.store.run_record import RunRecord
-from workbench.store.typed import typed_of
 
 if TYPE_CHECKING:
     from workbench.recover.checkpoints import Checkpoint
@@ -344,7 +344,7 @@ def _again(paths: RunPaths) -> str:
         for checkpoint in list_checkpoints(paths) or states_of_script(paths):
             if checkpoint.usable and checkpoint.step is not None:
                 return _from(paths, checkpoint)
-    again = typed_of(paths.directory, "rerun")
+    again = command_for(paths.directory, "rerun")
     return f"start it again ({again}); there is no checkpoint to resume from"
 
 
@@ -358,7 +358,7 @@ def _from(paths: RunPaths, checkpoint: Checkpoint) -> str:
     except UsageError as error:
         why = str(error).rstrip(".")
         return f"start it again. It is not resumed from step {checkpoint.step}: {why}"
-    command = typed_of(paths.directory, "resume")
+    command = command_for(paths.directory, "resume")
     return f"resume it from its checkpoint of step {checkpoint.step} ({command})"
 
 

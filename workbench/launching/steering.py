@@ -19,6 +19,7 @@ from workbench.observe.current_view import current_view
 from workbench.observe.pulse import read_pulse
 from workbench.recover.script_checkpoints import every_checkpoint
 from workbench.store.actions import record_action
+from workbench.store.commands import command_for
 from workbench.store.files import append_line, read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
@@ -26,7 +27,6 @@ from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.secrets import redact_arguments
 from workbench.store.status import read_status
-from workbench.store.typed import typed_of
 
 TIMEOUT_SECONDS = 120.0
 """How long an answer is waited for, unless told otherwise."""
@@ -186,7 +186,7 @@ def _askable(paths: RunPaths, action: str, at: int | None) -> RunRecord:
         raise UsageError(
             f"{name} trains on {run.nodes} machines, whose ranks see a request at different times. "
             f"Runs of one machine can be steered. Stop it, then resume it: "
-            f"{typed_of(paths.directory, 'stop')}"
+            f"{command_for(paths.directory, 'stop')}"
         )
     done = _steps(paths, run)
     if at is not None and at <= done:
@@ -262,12 +262,12 @@ def _unanswered(
     if not heard:
         return (
             f"No rank of {name} has heard of the request after {timeout:g} s: they load, hang, or "
-            f"were started by the script itself. See: {typed_of(paths.directory, 'diagnose')}"
+            f"were started by the script itself. See: {command_for(paths.directory, 'diagnose')}"
         )
     return (
         f"After {timeout:g} s ranks {', '.join(heard)} of {name} know of it and {len(results)} are "
         f"done. It is done after step {answer.at:,} by all or by none: "
-        f"{typed_of(paths.directory, 'show')}"
+        f"{command_for(paths.directory, 'show')}"
     )
 
 
@@ -290,7 +290,7 @@ def _checked(paths: RunPaths, answer: Answer) -> Answer:
         if time.monotonic() > deadline:
             why = (
                 f"The script was told to save, and no whole checkpoint of step {answer.at:,} is "
-                f"there: {typed_of(paths.directory, 'logs')}"
+                f"there: {command_for(paths.directory, 'logs')}"
             )
             return replace(answer, done=False, why=why)
         time.sleep(_LOOK_SECONDS)

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.notifying.targets import Level
+from workbench.store.commands import command_for
 from workbench.store.findings import Finding
 from workbench.store.secrets import hide_known
-from workbench.store.typed import typed_of
 from workbench.units import UNKNOWN, format_seconds, format_usd
 
 _GOOD = {"succeeded", "stopped"}
@@ -57,14 +57,14 @@ def about_findings(
             finding.next_for(run),
             "",
         ]
-    return _message(title, [*lines, f"All of it: {typed_of(run, 'diagnose')}"], worst.severity)
+    return _message(title, [*lines, f"All of it: {command_for(run, 'diagnose')}"], worst.severity)
 
 
 def about_restart(name: str, run: Path, restarts: int, allowed: int, why: str) -> Message:
     """Of a run that was started again by itself; `restarts` = 0: it was rolled back."""
     made = f"It was started again by itself: restart {restarts} of at most {allowed}."
     text = made if restarts else "It was rolled back by itself."
-    lines = [text, *([why] if why else []), f"Why: {typed_of(run, 'diagnose')}"]
+    lines = [text, *([why] if why else []), f"Why: {command_for(run, 'diagnose')}"]
     return _message(f"{name}: {'restarted' if restarts else 'rolled back'}", lines, "warning")
 
 
@@ -78,7 +78,7 @@ def about_end(name: str, run: Path, outcome: str, summary: dict[str, Any]) -> Me
         *([] if usd is None else [format_usd(usd)]),
     ]
     good = outcome in _GOOD
-    after = typed_of(run, "show" if good else "diagnose")
+    after = command_for(run, "show" if good else "diagnose")
     lines = [summary.get("message") or "", ", ".join(figures), f"More: {after}"]
     return _message(f"{name}: {outcome}", lines, "note" if good else "error")
 

@@ -32,7 +32,7 @@ from jupyter_server.utils import url_path_join
 from tornado import web
 
 from workbench.errors import UsageError, WorkbenchError, sentence
-from workbench.store.typed import STORE_VARIABLE
+from workbench.store.commands import STORE_VARIABLE
 
 if TYPE_CHECKING:
     from workbench.pages.live_runs import LiveRuns

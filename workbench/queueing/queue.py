@@ -23,11 +23,11 @@ from workbench.queueing.device_requests import (
 )
 from workbench.queueing.order import NO_SUCH_DEVICES, DeviceRequest, forecast
 from workbench.store import names
+from workbench.store.commands import command_in
 from workbench.store.queue_files import QueueEntry, QueueFiles, in_order
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.runs import Store
-from workbench.store.typed import typed
 
 _DROPPED = "It was taken out of the queue before it started. To start it now: {command}"
 
@@ -164,7 +164,7 @@ class Queue:
         """
         name = self._waiting(run).run
         handle = Run(self._store.find(name))
-        again, stop = self._typed("rerun", name), self._typed("stop", name)
+        again, stop = self._command("rerun", name), self._command("stop", name)
         if not take_out(self._store.find(name), _DROPPED.format(command=again)):
             raise UsageError(f"{name} has just been started. To end it: {stop}")
         with self._files.locked():
@@ -202,8 +202,8 @@ class Queue:
             "jobs": [run.document() for run in self.jobs()],
         }
 
-    def _typed(self, verb: str, run: str) -> str:
-        return typed(self._store.root, verb, run)
+    def _command(self, verb: str, run: str) -> str:
+        return command_in(self._store.root, verb, run)
 
     def _waiting(self, run: str) -> QueueEntry:
         """The place of a run, by id or unique prefix."""
@@ -216,7 +216,7 @@ class Queue:
             raise UsageError(f"{run!r} fits {', '.join(fit.run for fit in fits)}. Give the id.")
         if names.is_id(run) and (self._store.root / run).is_dir():
             raise UsageError(
-                f"{run} does not wait in the queue. To end a run: {self._typed('stop', run)}"
+                f"{run} does not wait in the queue. To end a run: {self._command('stop', run)}"
             )
         if not waiting:
             raise UsageError("Nothing waits in the queue. File a run: workbench launch … --queue")

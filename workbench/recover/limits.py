@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from workbench.store.typed import typed_of
+from workbench.store.commands import command_for
 from workbench.units import format_joules, format_seconds, format_usd
 
 _SECONDS, _JOULES = 3600.0, 3.6e6
@@ -101,6 +101,6 @@ def used_up(limits: Mapping[str, float | None], spent: RunSpending, run: Path) -
             return (
                 f"{run.name} has used up its limit: {limit.text(now)} of {limit.text(most)} "
                 f"({limit.flag}; all attempts count). Give it a higher one: "
-                f"{typed_of(run, 'resume', limit.flag, f'{more:g}')}"
+                f"{command_for(run, 'resume', limit.flag, f'{more:g}')}"
             )
     return ""

@@ -27,6 +27,7 @@ from workbench.storage.manifest import (
 )
 from workbench.storage.push import OnProgress
 from workbench.storage.remote import Remote
+from workbench.store.commands import command_for
 from workbench.store.files import append_line
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import foreign_folder
@@ -34,7 +35,6 @@ from workbench.store.record import read_run
 from workbench.store.room import is_full
 from workbench.store.runs import Store
 from workbench.store.starts import attempts_of
-from workbench.store.typed import typed_of
 from workbench.units import format_bytes
 
 _THREADS = 4
@@ -172,7 +172,7 @@ def _here_already(paths: RunPaths, remote: Remote, run: RemoteRun) -> PullResult
     content = "an older copy of it" if same else "another run of that name"
     raise UsageError(
         f"{paths.directory} holds {content}. Pull into another store (--store DIR), or remove that "
-        f"one first: {typed_of(paths.directory, 'delete')}"
+        f"one first: {command_for(paths.directory, 'delete')}"
     )
 
 

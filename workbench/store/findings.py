@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, cast
 
+from workbench.store.commands import command_for
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
-from workbench.store.typed import typed_of
 
 Severity = Literal["error", "warning", "note"]
 SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
@@ -91,7 +91,7 @@ class Finding:
         if (named := _COMMAND.search(self.next)) is not None:
             return _completed(named, run)
         where = [] if self.rank is None else ["--rank", str(self.rank)]
-        return typed_of(run, "logs", *where, "--tail", "40")
+        return command_for(run, "logs", *where, "--tail", "40")
 
     def next_for(self, run: Path) -> str:
         """`next`, its command as it is typed for the run in the folder `run`."""
@@ -133,7 +133,7 @@ def _completed(command: re.Match[str], run: Path) -> str:
     if verb == "doctor":
         return command[0].strip()
     options = [word for word in words if word not in {"last", "RUN", run.name}]
-    return typed_of(run, verb, *options)
+    return command_for(run, verb, *options)
 
 
 def is_for_good(finding: Finding) -> bool:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from workbench.errors import RunNotFoundError, StoreError, UnknownNameError, UsageError
 from workbench.store import names
+from workbench.store.commands import STORE_VARIABLE, command_in, default_root
 from workbench.store.files import read_json, read_json_or_why
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
-from workbench.store.typed import STORE_VARIABLE, default_root, typed
 
 LAST = names.LAST
 
@@ -175,7 +175,7 @@ class Store:
             return RunPaths(self.root / next(own, ids[0]))
         if run == LAST or not ids:
             raise RunNotFoundError(
-                f"No runs in {self.root} yet. Start one: {typed(self.root, 'launch', 'gpt')}. "
+                f"No runs in {self.root} yet. Start one: {command_in(self.root, 'launch', 'gpt')}. "
                 "Or name another store: --store DIR."
             )
         fits = [run_id for run_id in ids if run and run_id.startswith(run)] or [

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from workbench.store import processes
+from workbench.store.commands import command_for
 from workbench.store.files import read_json_or_why
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
@@ -15,7 +16,6 @@ from workbench.store.record import read_run
 from workbench.store.room import shortage
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import Phase
-from workbench.store.typed import typed_of
 
 START_GRACE_SECONDS = 20.0
 HEARTBEAT_FRESH_SECONDS = 30.0  # a run on another machine of a shared store is judged by this
@@ -83,9 +83,10 @@ def _markers(paths: RunPaths) -> list[str]:
 
 
 def _unwatched(paths: RunPaths) -> str:
+    adopt, stop = (command_for(paths.directory, verb) for verb in ("adopt", "stop"))
     return (
-        "Its supervisor and watcher have ended; training continues. Watch it: "
-        f"{typed_of(paths.directory, 'adopt')}, or end it: {typed_of(paths.directory, 'stop')}"
+        f"Its supervisor and watcher have ended; training continues. Watch it: {adopt}, or end it: "
+        f"{stop}"
     )
 
 
@@ -144,7 +145,7 @@ def _no_room(paths: RunPaths) -> str | None:
     full = shortage(paths.directory)
     return (
         f"It runs, but {full}: nothing of it can be written. Free space there, "
-        f"or stop it: {typed_of(paths.directory, 'stop')}"
+        f"or stop it: {command_for(paths.directory, 'stop')}"
         if full
         else None
     )

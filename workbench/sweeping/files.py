@@ -27,11 +27,11 @@ from typing import Any, TypedDict, cast
 
 from workbench.errors import StoreError, UnknownNameError, UsageError
 from workbench.store import detached, names
+from workbench.store.commands import command_in
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import NamedFile, RunPaths
 from workbench.store.ownership import check_own_folder
 from workbench.store.shapes import fit_as
-from workbench.store.typed import typed
 from workbench.sweeping.plan import SweepPlan
 
 FOLDER = ".sweeps"
@@ -204,7 +204,7 @@ def find_sweep(root: Path, name: str) -> SweepFiles:
     if not sweeps:
         raise UsageError(
             f"No sweeps in {root} yet. Start one: "
-            f"{typed(root, 'sweep', 'gpt', '--grid', 'lr=1e-4,3e-4')}"
+            f"{command_in(root, 'sweep', 'gpt', '--grid', 'lr=1e-4,3e-4')}"
         )
     fits = (
         [sweep_files for sweep_files in sweeps if not problem(sweep_files)][:1]

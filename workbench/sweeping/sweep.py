@@ -17,10 +17,10 @@ from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import as_script_words
 from workbench.launching.resume.resumable import startable_record
 from workbench.launching.run import Run
+from workbench.store.commands import command_in
 from workbench.store.detached import start_serving
 from workbench.store.processes import SAFE_PYTHON
 from workbench.store.runs import Store
-from workbench.store.typed import typed
 from workbench.sweeping.changes import noted, tell_changes
 from workbench.sweeping.files import ChangeDoc, SweepFiles, every_sweep, find_sweep, problem
 from workbench.sweeping.host import runs_of
@@ -76,7 +76,7 @@ class Sweep:
         return "" if ended is None or state == "running" else str(ended.get("message"))
 
     def _typed(self, verb: str) -> str:
-        return typed(self._files.root, "sweep", verb, self.name)
+        return command_in(self._files.root, "sweep", verb, self.name)
 
     @property
     def metric_text(self) -> str:

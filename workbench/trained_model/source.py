@@ -15,10 +15,10 @@ from workbench.recover.script_checkpoints import (
     named_checkpoint,
     notes_on_passed,
 )
+from workbench.store.commands import command_for
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
-from workbench.store.typed import typed_of
 
 GPT, LORA, HUGGINGFACE, TENSORS = "gpt", "lora", "huggingface", "tensors"
 IMAGE_LORA = "finetune_image"
@@ -193,7 +193,7 @@ def _how_to_save(paths: RunPaths) -> str:
     if not paths.exit.exists():
         return (
             " It has not ended: try again after its first checkpoint (workbench checkpoints "
-            f"{name}). `{typed_of(paths.directory, 'stop')}` saves one if the script can."
+            f"{name}). `{command_for(paths.directory, 'stop')}` saves one if the script can."
         )
     return (
         " Launch it again so that it saves: recipes do with --checkpoint-every N, your own script "

@@ -19,10 +19,10 @@ from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.capture.profiling import LATE, MAX_STEPS, VARIABLE
 from workbench.launching.run import Run
 from workbench.observe.pulse import read_pulse
+from workbench.store.commands import command_for
 from workbench.store.files import write_text_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
-from workbench.store.typed import typed_of
 
 STEPS = 5
 """Usual number of traced steps."""
@@ -93,7 +93,7 @@ def ask(
             "launch it with --profile."
         )
     if not status.live:
-        show = typed_of(run.directory, "profile", "--show")
+        show = command_for(run.directory, "profile", "--show")
         hint = f"Show its existing profile: {show}. "
         raise UsageError(
             f"{run.id} has ended: only future steps can be traced. "
@@ -158,13 +158,13 @@ def collect(
             missing = ", ".join(map(str, sorted(ranks - there - set(why))))
             raise WorkbenchError(
                 f"{run.id} ended ({run.outcome}) before rank {missing} wrote a trace. Use more "
-                f"steps, or see: {typed_of(run.directory, 'logs')}"
+                f"steps, or see: {command_for(run.directory, 'logs')}"
             )
         on_message(f"step {run.view()['steps']}; {len(there)} of {len(ranks)} ranks traced")
         if deadline is not None and time.monotonic() > deadline:
             raise WorkbenchError(
                 f"{run.id} has not traced its steps after {timeout:g} s. Wait longer, or check the "
-                f"run: {typed_of(run.directory, 'show')}"
+                f"run: {command_for(run.directory, 'show')}"
             )
         ended = not live
         time.sleep(_LOOK_SECONDS)

@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from workbench.errors import ForeignRunError, StoreError
 from workbench.launching.prepare.placement import without_placement
+from workbench.store.commands import command_for
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, in_trusted_store
@@ -22,7 +23,6 @@ from workbench.store.printable import printable
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.signatures import can_vouch, is_vouched, key_path, vouch
-from workbench.store.typed import typed_of
 
 _SEAL = "what it starts"  # has blanks, so no variable has this name
 _SIGNED = (
@@ -66,7 +66,7 @@ def check_accepted(paths: RunPaths, run: RunRecord) -> None:
         f"The record of {name} was not written by your workbench on this machine (it comes from "
         f"elsewhere or from an earlier version, it was changed, or your key is gone). Started, "
         f"it would run, as you:\n{starts}\nIf you want that, accept it once: "
-        f"{printable(typed_of(paths.directory, 'adopt'), max_line=_MOST)}"
+        f"{printable(command_for(paths.directory, 'adopt'), max_line=_MOST)}"
     )
 
 

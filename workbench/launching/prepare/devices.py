@@ -21,11 +21,11 @@ from workbench.launching.prepare.launcher_process import takes_several, visible
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.request import Request
 from workbench.observe.devices import Device, held_by, read_devices, slot_count
+from workbench.store.commands import command_in
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
 from workbench.store.run_record import RunRecord
 from workbench.store.runs import Store
-from workbench.store.typed import typed
 
 _MOST_NAMED = 6
 
@@ -250,7 +250,11 @@ def _refuse_held(names: Sequence[str], devices: Sequence[Device], store: Path) -
         for device in held_devices
     )
     first = held_devices[0].runs[0]
-    wait = f"wait for it ({typed(store, 'attach', first.run)}), " if first.run else "wait for it, "
+    wait = (
+        f"wait for it ({command_in(store, 'attach', first.run)}), "
+        if first.run
+        else "wait for it, "
+    )
     count = len(names)
     other = f"use free ones (--devices {','.join(free[:count])}), " if len(free) >= count else ""
     raise UsageError(

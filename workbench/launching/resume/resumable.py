@@ -13,6 +13,7 @@ from workbench.launching.resume.starting_point import starting_point
 from workbench.launching.start.launch_spec import recorded_spec, resume_spec
 from workbench.recover.resuming import how_to_resume
 from workbench.recover.script_checkpoints import every_checkpoint
+from workbench.store.commands import command_for
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
@@ -20,7 +21,6 @@ from workbench.store.record import read_record, read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.starts import read_attempts
 from workbench.store.status import read_status
-from workbench.store.typed import typed_of
 
 
 class ResumeOffer(NamedTuple):
@@ -62,7 +62,7 @@ def resumption(paths: RunPaths, end: Mapping[str, Any] | None = None) -> ResumeO
     except Exception as error:  # noqa: BLE001  (see above)
         return ResumeOffer(f"It cannot be resumed: {error!r}", "")
     action = "Go on with" if start.at is not None else "Start again from the beginning with"
-    return ResumeOffer("", f"{action}: {typed_of(paths.directory, 'resume')}")
+    return ResumeOffer("", f"{action}: {command_for(paths.directory, 'resume')}")
 
 
 def startable_record(paths: RunPaths) -> RunRecord:
@@ -90,11 +90,11 @@ def refuse_finished(paths: RunPaths, ended: Mapping[str, Any], run: RunRecord) -
     if ended.get("outcome") != "succeeded":
         return
     name = run.run
-    again = f"To train again: {typed_of(paths.directory, 'rerun')}"
+    again = f"To train again: {command_for(paths.directory, 'rerun')}"
     more = f"It has no checkpoint to train on from. {again}"
     if saved := every_checkpoint(paths):
         more = (
-            f"To train on, give it more: {typed_of(paths.directory, 'resume')} -- --steps N "
+            f"To train on, give it more: {command_for(paths.directory, 'resume')} -- --steps N "
             "(or the script's own option for it)."
         )
         try:

@@ -56,6 +56,7 @@ from workbench.recover.resuming import checkpoint_in_arguments
 from workbench.script_options.arguments import changed_arguments
 from workbench.script_options.from_source import script_options
 from workbench.store import stack_calibrations
+from workbench.store.commands import command_for, command_in
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
@@ -64,7 +65,6 @@ from workbench.store.run_record import RunRecord
 from workbench.store.secrets import redact_environment
 from workbench.store.signatures import vouch
 from workbench.store.status import read_status
-from workbench.store.typed import typed, typed_of
 
 _START_SECONDS = 90.0  # longer than a supervisor waits for the one before it
 _OF_THE_CHECKPOINT = (
@@ -133,10 +133,10 @@ def prepared(
     run, notes = record_here(paths, startable_record(paths))
     status = read_status(paths)
     if status.state == "queued":
-        listed = typed(paths.directory.parent, "queue", "list")
+        listed = command_in(paths.directory.parent, "queue", "list")
         raise UsageError(f"{run.run} waits in the queue: {listed}")
     if status.live:
-        stop = typed_of(paths.directory, "stop")
+        stop = command_for(paths.directory, "stop")
         raise UsageError(f"{run.run} is still running. Stop it first: {stop}")
     if run.device == "cuda" and detect_host():
         refuse_silent_driver()

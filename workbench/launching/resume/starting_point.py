@@ -22,10 +22,10 @@ from workbench.recover.script_checkpoints import (
     notes_on_passed,
     states_of_script,
 )
+from workbench.store.commands import command_for
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import BY_HAND
-from workbench.store.typed import typed_of
 
 _BEAT_SECONDS = 1.0
 BEGINNING = "none"
@@ -75,9 +75,10 @@ def starting_point(paths: RunPaths, name: str | None, *, read: bool = True) -> S
     if script_states:
         raise UsageError(_none_by_itself(paths, script_states))
     if checkpoints:
+        again = command_for(paths.directory, "resume", "--checkpoint", BEGINNING)
         raise UsageError(
             f"{paths.directory.name} has no whole checkpoint. {' '.join(passed)} To start again "
-            f"from the beginning: {typed_of(paths.directory, 'resume', '--checkpoint', BEGINNING)}"
+            f"from the beginning: {again}"
         )
     return _beginning(f"{paths.directory.name} has no checkpoint: it starts from the beginning.")
 
@@ -131,7 +132,7 @@ def _none_by_itself(paths: RunPaths, states: Sequence[Checkpoint]) -> str:
         )
     return (
         f"{why}: {', '.join(str(checkpoint.path) for checkpoint in states[:5])}. Name one: "
-        f"{typed_of(paths.directory, 'resume', '--checkpoint', 'PATH')}; or --checkpoint "
+        f"{command_for(paths.directory, 'resume', '--checkpoint', 'PATH')}; or --checkpoint "
         f"{BEGINNING} starts from the beginning."
     )
 

@@ -13,7 +13,7 @@ from workbench.describe import Strategy
 from workbench.describe.supported import backend
 from workbench.errors import UsageError
 from workbench.recover.checkpoints import Checkpoint
-from workbench.store.typed import typed_of
+from workbench.store.commands import command_for
 
 _FORMS = {"fsdp": "pytorch_model_fsdp", "deepspeed": "global_step"}
 """Who spreads the work, and how the name of what Trainer then saves begins."""
@@ -38,7 +38,7 @@ def refuse_other_form(saved: Checkpoint, before: Strategy, now: Strategy, run: P
         return
     weights = shlex.quote(str(saved.path))
     if form[0] in _FORMS:
-        export = typed_of(run, "export-model", "--checkpoint", saved.name)
+        export = command_for(run, "export-model", "--checkpoint", saved.name)
         weights = f"the folder that `{export}` writes"
     raise UsageError(
         f"{saved.name} was saved by transformers' Trainer under {_said(before)}, and Trainer does "

@@ -32,6 +32,7 @@ from workbench.launching.start.start import prepare
 from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.notifying import chosen, follow_command
 from workbench.store import secrets
+from workbench.store.commands import command_for
 from workbench.store.detached import start_detached, start_serving
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
@@ -41,7 +42,6 @@ from workbench.store.queue_files import QueueEntry, QueueFiles
 from workbench.store.record import read_record, read_run
 from workbench.store.run_record import SweepDoc
 from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc
-from workbench.store.typed import typed_of
 
 _DISPATCHER = "workbench.queueing.dispatcher"
 
@@ -151,7 +151,7 @@ def start_queued(paths: RunPaths, devices: Sequence[str]) -> None:
 
 def _check_there(paths: RunPaths, kind: str, path: str) -> None:
     if not Path(path).exists():
-        again = typed_of(paths.directory, "rerun")
+        again = command_for(paths.directory, "rerun")
         raise UsageError(f"Its {kind} {path} is gone. Put it back, then: {again}")
 
 

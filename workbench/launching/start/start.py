@@ -20,6 +20,7 @@ from workbench.launching.start.launch_spec import LaunchSpec, ResumeSpec, make_s
 from workbench.launching.start.supervisor_process import spawn_supervisor
 from workbench.provenance.record import record_provenance
 from workbench.store import secrets
+from workbench.store.commands import STORE_VARIABLE
 from workbench.store.files import write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
@@ -29,7 +30,6 @@ from workbench.store.run_record import OriginDoc, ProvenanceDoc, RunRecord, Swee
 from workbench.store.runs import discard
 from workbench.store.schema import SCHEMA_VERSION
 from workbench.store.signatures import vouch
-from workbench.store.typed import STORE_VARIABLE
 from workbench.version import __version__
 
 _ROOM_BYTES = 1 << 20

@@ -33,6 +33,7 @@ from workbench.observe.report import write_report
 from workbench.observe.rows import keep_row
 from workbench.recover.policy import Recovery
 from workbench.store import processes
+from workbench.store.commands import command_for
 from workbench.store.files import read_json, write_json_atomic, write_text_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own, foreign_reason
@@ -40,7 +41,6 @@ from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.schema import OF_THE_END, SCHEMA_VERSION, ExitDoc, ProcessDoc
 from workbench.store.status import read_status
-from workbench.store.typed import typed_of
 
 Say = Callable[[str], None] | None
 """Is told what a stop waits for, in sentences."""
@@ -145,7 +145,7 @@ def _stop_here(paths: RunPaths, *, now: bool, timeout: float) -> bool:
     if not done and (read_run(paths) or RunRecord()).nodes > 1:
         raise UsageError(
             f"Nobody watches {name}, whose machines only its supervisor can stop. Bring it "
-            f"back on node 0, then stop: {typed_of(paths.directory, 'adopt')}"
+            f"back on node 0, then stop: {command_for(paths.directory, 'adopt')}"
         )
     return done
 

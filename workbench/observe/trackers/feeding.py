@@ -20,13 +20,13 @@ from workbench.observe.trackers.points import Note, about
 from workbench.observe.trackers.progress import Progress, load
 from workbench.observe.trackers.sink import Sink
 from workbench.observe.trackers.source import Source
+from workbench.store.commands import command_in
 from workbench.store.detached import lock_file
 from workbench.store.files import read_json
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
 from workbench.store.record import read_run
 from workbench.store.status import read_status
-from workbench.store.typed import typed
 
 _POLL_SECONDS = 1.0
 _STATUS_SECONDS = 5.0  # two looks apart by this say that a run without exit.json is over
@@ -47,7 +47,7 @@ class Feeding:
         if run is None:
             raise UsageError(
                 f"{paths.directory} is not a run directory: it has no readable run.json. "
-                f"List the runs with: {typed(paths.directory.parent, 'runs')}"
+                f"List the runs with: {command_in(paths.directory.parent, 'runs')}"
             )
         check_own(paths, "fed to a tracker")  # which is written into its directory
         self._paths, self._name, self._run = paths, name, run

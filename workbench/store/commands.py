@@ -1,4 +1,4 @@
-"""`typed`: the commands that messages tell people to type, with the store they act on."""
+"""The commands that messages tell people to type, with the store that they act on."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ def default_root() -> Path:
     return Path(os.path.expanduser(root)).absolute()  # noqa: PTH111  (pathlib's raises)
 
 
-def typed(root: Path, *words: str) -> str:
+def command_in(root: Path, *words: str) -> str:
     """``workbench WORDS`` to be typed as it stands, with the store `root` unless it is the usual.
 
-    >>> typed(Path("/my runs"), "stop", "gpt-ddp")
+    >>> command_in(Path("/my runs"), "stop", "gpt-ddp")
     "workbench stop gpt-ddp --store '/my runs'"
     """
     return shlex.join(["workbench", *words, *_store_option(root)])
 
 
-def typed_of(run: Path, verb: str, *options: str) -> str:
+def command_for(run: Path, verb: str, *options: str) -> str:
     """``workbench VERB RUN OPTIONS`` for the run in the folder `run`.
 
-    >>> typed_of(Path("/my runs/gpt-ddp"), "logs", "--tail", "40")
+    >>> command_for(Path("/my runs/gpt-ddp"), "logs", "--tail", "40")
     "workbench logs gpt-ddp --tail 40 --store '/my runs'"
     """
-    return typed(run.parent, verb, run.name, *options)
+    return command_in(run.parent, verb, run.name, *options)
 
 
 def _store_option(root: Path) -> list[str]:
