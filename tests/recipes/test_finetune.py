@@ -235,6 +235,21 @@ def test_adapters_are_trained_on_two_ranks_and_broken_rows_are_told_once(
 
 
 @pytest.mark.full
+def test_the_loss_of_the_held_out_is_per_token_whatever_the_batch_and_the_ranks(
+    store: Path, own: tuple[str, ...]
+) -> None:
+    """With 15 of them, two ranks of four are filled up with a repetition."""
+    told = ("--eval-share", "0.25", "--eval-every", "1", "--steps", "1", "--lr", "1e-9")
+    losses = [
+        trained(store, own, *told, "--micro-batch", batch, processes=ranks, **more)
+        .series()["eval_loss"]
+        .last
+        for batch, ranks, more in (("1", 1, {}), ("6", 1, {}), ("4", 2, {"strategy": "ddp"}))
+    ]
+    assert losses == pytest.approx([losses[0]] * 3, rel=1e-6)
+
+
+@pytest.mark.full
 def test_preferences_are_trained_without_a_perplexity(
     store: Path, own: tuple[str, ...], tmp_path: Path
 ) -> None:

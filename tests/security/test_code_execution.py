@@ -65,6 +65,8 @@ ALLOWED = {
     # A fork of the warm server runs the user's own script, as `python script.py` would.
     ("workbench/launching/warm/child.py", "exec"),
     ("workbench/launching/warm/child.py", "compile"),
+    # A constant text: Python ends itself by SIGINT only after one that raised KeyboardInterrupt.
+    ("workbench/launching/capture/exit_codes.py", "exec"),
     # Compiled and never run: what a cell's source says only the compiler refuses (`return` outside).
     ("workbench/launching/cell/missing.py", "compile"),
     # The child of a simulation reads what its parent, this same program, writes to its stdin.

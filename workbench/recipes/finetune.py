@@ -164,6 +164,7 @@ from dtypes import DTYPES
 from ending import end
 from finetune_adapter import with_adapter
 from finetune_data import examples, say
+from finetune_held_out import ExampleTrainer
 from finetune_pairs import PairTrainer
 from finetune_tokenizer import tokenizer_of
 from finetune_watch import Watch
@@ -171,7 +172,7 @@ from peft import LoraConfig, get_peft_model
 from quantized import keep_scales, nf4
 from transformers import AutoModelForCausalLM
 from transformers.trainer_utils import get_last_checkpoint
-from trl import DPOConfig, SFTConfig, SFTTrainer  # pyright: ignore[reportPrivateImportUsage] - loaded lazily
+from trl import DPOConfig, SFTConfig  # pyright: ignore[reportPrivateImportUsage] - loaded lazily
 
 from workbench.errors import WorkbenchError
 
@@ -241,7 +242,7 @@ def make_trainer(options: argparse.Namespace) -> Any:
     """TRL's trainer for the objective."""
     tokenizer = tokenizer_of(options)
     settings = arguments_of(options)
-    trainer: Any = SFTTrainer
+    trainer: Any = ExampleTrainer
     arguments: Any = None  # before the model: ZeRO-3 shards it while it loads
     if options.objective == "dpo":
         arguments, trainer = DPOConfig(**settings, beta=options.dpo_beta), PairTrainer
