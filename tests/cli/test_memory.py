@@ -234,7 +234,7 @@ REFUSALS = [
     ((*LLAMA, *H100, "--gpus", "100000"), "at most"),
     ((*LLAMA, "--lora-rank", "-8"), "at least 0"),
     ((*LLAMA, "--lora-rank", "8", "--lora-targets", "qq"), "lora target 'qq'"),
-    ((*LLAMA, "--lora-rank", "8", "--lora-targets", ""), "lora_targets is empty"),
+    ((*LLAMA, "--lora-rank", "8", "--lora-targets", ""), "--lora-targets is empty"),
     ((*LLAMA, "--quantization", "nf4"), "Give a lora_rank"),
     ((*LLAMA, "--precision", "bf61"), "Did you mean bf16"),
     ((*LLAMA, "--optimizer", "adam"), "Did you mean"),

@@ -55,6 +55,7 @@ def test_a_script_is_run_only_where_that_is_asked_for(script: Path) -> None:
     assert [one["names"] for one in document["options"]] == [["--a"], ["--b"], ["--depth"]]
 
 
+@pytest.mark.usefixtures("script")
 def test_the_help_of_a_launch_says_how_the_options_of_its_script_are_shown() -> None:
     shown = " ".join(ask("finetune", "--help").stdout.split())
     assert "Its options: workbench launch SCRIPT -- --help" in shown

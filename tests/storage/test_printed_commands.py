@@ -52,4 +52,4 @@ def test_a_push_that_was_cut_off_is_told_from_a_wrong_address(
 def test_an_empty_address_is_refused(made: RunPaths, command: Command) -> None:
     told = command("push", "gpt-2", "", "--store", str(made.directory.parent))
     assert (told.code, told.out) == (2, "")
-    assert "The address is empty" in told.err
+    assert "URL is empty" in told.err

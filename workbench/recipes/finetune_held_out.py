@@ -21,9 +21,10 @@ class ExampleTrainer(SFTTrainer):
     def evaluation_loop(self, *arguments: Any, **more: Any) -> Any:
         """As usual, with the loss of all ranks per token."""
         self._loss_sum, self._tokens = 0.0, 0
-        result = super().evaluation_loop(*arguments, **more)
+        result: Any = super().evaluation_loop(*arguments, **more)
         own = torch.tensor([self._loss_sum, self._tokens], device=self.accelerator.device)
-        loss_sum, tokens = self.accelerator.reduce(own).tolist()
+        everyone: Any = self.accelerator.reduce(own)
+        loss_sum, tokens = everyone.tolist()
         for name in result.metrics:
             if name.endswith("_loss") and tokens:
                 result.metrics[name] = loss_sum / tokens
