@@ -176,7 +176,7 @@ def test_recovery_and_environment_change_in_part(run: RunPaths) -> None:
     assert found.environment == {**FULL.environment, "MORE": "1"}
     assert not stays_in_place({"cpu": True})
     places = {"recovery", "environment", "trackers", "notify", "mirror", "capture", "port", "warm"}
-    assert places | {"devices", "share", "grid_gco2e_per_kwh"} == IN_PLACE
+    assert places | {"calibration", "devices", "share", "grid_gco2e_per_kwh"} == IN_PLACE
 
 
 def test_nothing_given_is_no_change() -> None:
