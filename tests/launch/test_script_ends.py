@@ -119,7 +119,8 @@ def test_an_interrupted_rank_is_told_as_such_by_a_launcher_that_leaves_no_folder
     run, ends = tmp_path / "run", []
     for folder in (None, run):
         done = run_warm([*argv, *words], tmp_path, environment(folder) | own)
-        ends.append((done.returncode, re.findall(r"exitcode\s*: -?\d+|<Signals\.\w+", done.stdout)))
+        codes = re.findall(r"exitcode\s*: -?\d+|<Signals\.\w+", done.stdout)
+        ends.append((done.returncode, codes[:1]))  # that of the other rank may be the launcher's
     assert ends[0] == ends[1]
     assert ends[0][1], "the launcher names the signal"
     logs = "".join(path.read_text() for path in (run / "logs").glob("rank-*.log"))  # one may do
