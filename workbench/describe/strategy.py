@@ -112,7 +112,7 @@ class Strategy:
     offload: Annotated[
         tuple[str, ...],
         Option(
-            help="To the host: optimizer,parameters (FSDP: both).",
+            help="To the host: optimizer,parameters (FSDP: both); '' = none.",
             choices=OFFLOADS,
             metavar="O,O",
             split="commas",

@@ -46,7 +46,7 @@ class ExampleTrainer(SFTTrainer):
         return loss, logits, labels
 
     def _real_rows(self, rows: int) -> int:
-        """How many of this rank's rows are no repetitions of the first examples."""
+        """How many of this rank's rows are examples, and not repetitions that fill up the batch."""
         state = self.accelerator.gradient_state
         if self.padding_free or not state.end_of_dataloader or state.remainder <= 0:
             return rows

@@ -105,7 +105,7 @@ class Recovery:
     rollback_on: Annotated[
         tuple[str, ...],
         Option(
-            help="Go back to the checkpoint before: nan, spike (one that stays), or both.",
+            help="Go back to the checkpoint before: nan, spike (it stays), or both; '' = never.",
             metavar="KIND,KIND",
             split="commas",
         ),

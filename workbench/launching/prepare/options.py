@@ -120,7 +120,7 @@ class LaunchOptions:
     trackers: Annotated[
         Sequence[str],
         Option(
-            help="tensorboard, mlflow, trackio, wandb (offline).",
+            help="tensorboard, mlflow, trackio, wandb (offline); '' = none.",
             flag="tracker",
             metavar="T,T",
             split="commas",
