@@ -15,7 +15,7 @@ import workbench as wb
 from tests.test_architecture import ORDER
 from workbench.cli.agents_pages import pages
 from workbench.cli.commands import COMMANDS, load
-from workbench.cli.terminal import PREEMPTED_EXIT_CODE
+from workbench.cli.waiting import PREEMPTED_EXIT_CODE
 from workbench.describe.trainers import trainers
 from workbench.trainer_configs.all_formats import FORMATS
 

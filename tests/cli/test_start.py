@@ -37,6 +37,18 @@ def test_no_command_is_loaded_for_nothing(words):
     assert not {"rich", "numpy", "torch", "psutil", "json", "asyncio", "pydantic"} & set(modules)
 
 
+@pytest.mark.slow
+def test_what_starts_and_follows_no_run_does_not_load_that():
+    """The packages of launching are two thirds of all: `workbench runs` would take as long."""
+    light = "runs models gpus prices memory cost plan advise compare tag note archive delete set ui"
+    script = "import sys\nfrom workbench.cli.commands import load\nload(sys.argv[1])\n"
+    script += "print('workbench.launching.run' in sys.modules)"
+    for name in light.split():
+        argv = [sys.executable, "-c", script, name]
+        done = subprocess.run(argv, capture_output=True, text=True, check=True)
+        assert done.stdout == "False\n", name
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_says_what_the_command_says(name):
     command = load(name)

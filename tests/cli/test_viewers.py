@@ -12,7 +12,7 @@ import pytest
 from rich.console import Console
 
 import workbench as wb
-from workbench.cli import live, tables, terminal
+from workbench.cli import live, tables, waiting
 from workbench.observe.prediction_error.terms import STEP, PredictionError, PredictionTerm
 from workbench.store import processes
 from workbench.store.files import write_json_atomic
@@ -53,8 +53,8 @@ def test_who_waits_for_a_launch_passes_sigterm_on_once(
         signal.raise_signal(signal.SIGTERM)
         assert signal.getsignal(signal.SIGTERM) == before  # a second one ends this process
 
-    monkeypatch.setattr(terminal, "follow", follow)
-    terminal.stay(wb.Run(living), quiet=False, passes_on_sigterm=True)
+    monkeypatch.setattr(waiting, "follow", follow)
+    waiting.stay(wb.Run(living), quiet=False, passes_on_sigterm=True)
     assert (living.control / "preempt").exists()
     assert "passed on to the run" in capfd.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == before

@@ -19,9 +19,8 @@ from workbench.cli.terminal import (
     WaitOption,
     console,
     errors,
-    exit_with,
-    stay,
 )
+from workbench.cli.waiting import exit_with, stay
 from workbench.compare.profile.tracing import traced_from_the_start
 from workbench.describe.option import Group
 from workbench.diagnose.nodes import node_command

@@ -21,9 +21,8 @@ from workbench.cli.terminal import (
     WaitOption,
     console,
     errors,
-    exit_with,
-    stay,
 )
+from workbench.cli.waiting import exit_with, stay
 from workbench.describe import Cluster
 from workbench.describe.option import Group
 from workbench.engines import slurm_run

@@ -27,13 +27,8 @@ from workbench.cli.tables import (
     series_table,
     summary_table,
 )
-from workbench.cli.terminal import (
-    RunArgument,
-    StoreOption,
-    console,
-    errors,
-    stay,
-)
+from workbench.cli.terminal import RunArgument, StoreOption, console, errors
+from workbench.cli.waiting import stay
 from workbench.compare import export
 from workbench.compare.lineage import origin
 from workbench.engines.slurm_run import cancel_waiting, settle

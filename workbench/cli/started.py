@@ -7,7 +7,8 @@ from typing import Any
 
 import workbench as wb
 from workbench.cli.tables import print_json
-from workbench.cli.terminal import console, errors, exit_with, stay
+from workbench.cli.terminal import console, errors
+from workbench.cli.waiting import exit_with, stay
 from workbench.diagnose.nodes import node_command
 
 
