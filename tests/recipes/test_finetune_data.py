@@ -83,6 +83,18 @@ def test_what_the_sequence_leaves_nothing_of_is_told_and_left_out(
         examples(folder, file, objective=objective, seq_len=100, eval_share=0.6)
 
 
+def test_rows_that_are_added_leave_the_held_out_ones_held_out() -> None:
+    before = finetune_data._held_out(list(range(1, 401)), 0.1, seed=0)
+    after = finetune_data._held_out(list(range(1, 601)), 0.1, seed=0)
+    assert (len(before), len(after)) == (40, 60)
+    assert len(before - after) <= 4  # of a new draw it would be 36
+    other = finetune_data._held_out(list(range(1, 401)), 0.1, seed=1)
+    assert len(before & other) < 12
+    without = [row for row in range(1, 401) if row != 7]  # a row that was mended, or is broken
+    again = {without[at] for at in finetune_data._held_out(without, 0.1, seed=0)}
+    assert len({at + 1 for at in before} ^ again) <= 2
+
+
 def test_examples_are_encoded_again_where_anything_of_them_changed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

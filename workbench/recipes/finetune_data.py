@@ -118,18 +118,31 @@ def examples(options: argparse.Namespace, arguments: Any) -> tuple[Dataset, Data
     unused = Counter(name for row in usable["unused"] for name in row.split("\n") if name)
     for note in (*source.notes, *unused_note(unused)):
         say(note)
-    usable = _fitting(usable, options.seq_len).remove_columns(
-        ["row", "problem", "unused", "begins"]
-    )
+    usable = _fitting(usable, options.seq_len)
+    trained = usable.remove_columns(["row", "problem", "unused", "begins"])
     if not options.eval_share:
-        return usable, None
-    if math.ceil(options.eval_share * len(usable)) >= len(usable):
+        return trained, None
+    held_out = _held_out(list(usable["row"]), options.eval_share, options.seed)
+    if len(held_out) == len(usable):
         raise UsageError(
             f"--eval-share {options.eval_share} of {len(usable):,} examples leaves none to train "
             "on. Give more examples, or leave it out"
         )
-    parts = usable.train_test_split(test_size=options.eval_share, seed=options.seed)
-    return parts["train"], parts["test"]
+    rest = [at for at in range(len(usable)) if at not in held_out]
+    return trained.select(rest), trained.select(sorted(held_out))
+
+
+def _held_out(rows: list[int], share: float, seed: int) -> set[int]:
+    """Places of the examples that are held out, drawn by the numbers of their rows in the file.
+
+    A run that is resumed after rows were added holds out the same ones, but for a few: others would
+    have been trained on before.
+    """
+
+    def draw(at: int) -> bytes:
+        return hashlib.sha256(f"{seed} {rows[at]}".encode()).digest()
+
+    return set(sorted(range(len(rows)), key=draw)[: math.ceil(share * len(rows))])
 
 
 def _fitting(usable: Dataset, seq_len: int) -> Dataset:
