@@ -10,6 +10,8 @@ PHASES: tuple[str, ...] = ("input", "forward", "backward", "optimizer", "checkpo
 """The parts of a step, in which a rank's own work is told."""
 PAUSE = 3.0
 """Times the usual step: longer ones are an evaluation or a save, not the pace."""
+_SHOWN_RANKS = 16  # those who wait least, and the first ones; of all others their middle
+_ALWAYS_SHOWN = 4  # of thousands that wait alike, two windows would show others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +69,7 @@ class ArrivalWindow:
     uneven_seconds: float = 0.0
     """Mean over the steps of the longest `RankShare.tail`."""
     ranks: Mapping[int, RankShare]
-    """By rank; of more than 16 those who wait least."""
+    """By rank; of more than 16 the first four, and of the others those who wait least."""
     others_wait: float = 0.0
     """Middle wait of all ranks."""
     others_own: Mapping[str, float] = field(default_factory=dict[str, float])
@@ -98,6 +100,19 @@ def read_window(document: Mapping[str, Any]) -> ArrivalWindow | None:
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
     return window if valid and window.steps > 0 and window.step_seconds > 0 else None
+
+
+def least_waiting(idle: Mapping[int, float]) -> list[int]:
+    """The ranks that a window shows: of many those that wait least, and the first ones.
+
+    Windows are compared by the ranks that they share.
+    """
+    least = sorted(idle, key=idle.__getitem__)
+    if len(least) <= _SHOWN_RANKS:
+        return least
+    first = sorted(idle)[:_ALWAYS_SHOWN]
+    others = [rank for rank in least if rank not in first]
+    return [*others[: _SHOWN_RANKS - _ALWAYS_SHOWN], *first]
 
 
 def combined(windows: Iterable[ArrivalWindow]) -> ArrivalWindow | None:

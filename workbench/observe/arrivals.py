@@ -18,13 +18,12 @@ from itertools import pairwise, zip_longest
 from statistics import median
 
 from workbench.observe.arrival_calls import MOST_CALLS, MOST_STEPS, Call
-from workbench.observe.arrival_window import PAUSE, PHASES, ArrivalWindow, RankShare
+from workbench.observe.arrival_window import PAUSE, PHASES, ArrivalWindow, RankShare, least_waiting
 from workbench.observe.core_time import CoreTime
 from workbench.observe.events import StepRow
 
 _ENTERS = 0.002  # seconds by which a clock may tell a call in the optimizer too early
 _CLEAR = 0.05  # of a step: a rank is the last one of a step by more than that
-_SHOWN_RANKS = 16  # those who wait least; of all others their middle
 
 
 def join(
@@ -290,7 +289,7 @@ def _window(
         }
         for rank in ranks
     }
-    shown_ranks = sorted(ranks, key=lambda rank: wait[rank] + queued[rank])[:_SHOWN_RANKS]
+    shown_ranks = least_waiting({rank: wait[rank] + queued[rank] for rank in ranks})
     most = PAUSE * median(row.step_seconds or 0.0 for row in rows)
     idle = _beyond_the_others([_idle(account) for account in accounts], most, shown_ranks)
     excess = {
