@@ -135,7 +135,8 @@ def _from_table(options: CostOptions, cluster: Cluster, host_bytes: int) -> Pric
     best = _cheapest(able, spot=options.spot)
     notes: list[str] = []
     if options.provider is None and options.offer is None:
-        notes.append(_chosen(best, able, len(matching) - len(room or matching), options.spot))
+        small = len(matching) - len(room or matching)
+        notes.append(_chosen(best, able, small=small, spot=options.spot))
     if (best.max_nodes or 1) < cluster.nodes:
         notes.append(
             f"{best.provider} is not known to connect {cluster.nodes} of them: ask before renting."
@@ -198,7 +199,7 @@ def _providers(options: CostOptions) -> tuple[str, ...] | None:
     return None if options.provider is None else (options.provider,)
 
 
-def _chosen(best: Offer, offers: list[Offer], small: int, spot: bool) -> str:  # noqa: FBT001
+def _chosen(best: Offer, offers: list[Offer], *, small: int, spot: bool) -> str:
     """Why this one; cheaper prices that were passed over are named.
 
     `small`: offers left out for their host memory.
