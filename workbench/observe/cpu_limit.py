@@ -13,6 +13,9 @@ from typing import NamedTuple
 from workbench.describe.cgroups import group_folders
 from workbench.describe.detection import cpu_quota
 
+LIMITS_SECONDS = 10.0
+"""How long the groups of a process, and which of them have a limit, are taken to stay the same."""
+
 
 class _Reading(NamedTuple):
     """Of one cgroup that has a limit."""
@@ -27,13 +30,19 @@ class CpuLimit:
 
     def __init__(self) -> None:
         self._before: dict[Path, _Reading] = {}
+        self._pid, self._due = 0, 0.0
 
     def refused_share(self, pid: int) -> float | None:
         """What the limit on `pid` refused, of this and of all that it grants: 0..1.
 
         None where no limit is set, and at the first look.
         """
-        readings = ((folder, _reading(folder)) for folder in _groups(pid))
+        at = time.monotonic()
+        folders = list(self._before)
+        if pid != self._pid or at >= self._due:
+            self._pid, self._due = pid, at + LIMITS_SECONDS
+            folders = _groups(pid)
+        readings = ((folder, _reading(folder, at)) for folder in folders)
         now = {folder: reading for folder, reading in readings if reading is not None}
         before, self._before = self._before, now
         both = [(before[folder], reading) for folder, reading in now.items() if folder in before]
@@ -51,7 +60,7 @@ def _groups(pid: int) -> list[Path]:
     return group_folders(pid, "cpu")
 
 
-def _reading(folder: Path) -> _Reading | None:
+def _reading(folder: Path, at: float) -> _Reading | None:
     """None where the group has no limit of its own."""
     try:
         cores = cpu_quota(folder)
@@ -61,6 +70,6 @@ def _reading(folder: Path) -> _Reading | None:
         stat = {name: int(value) for name, value in (line.split() for line in lines)}
         micros = stat.get("throttled_usec")  # cgroup 2; 1 counts in ns
         refused = stat["throttled_time"] / 1e9 if micros is None else micros / 1e6
-        return _Reading(time.monotonic(), refused, cores)
+        return _Reading(at, refused, cores)
     except (OSError, ValueError, KeyError):
         return None

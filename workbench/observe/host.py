@@ -12,7 +12,7 @@ import psutil
 
 from workbench.describe.cgroups import USED, MemoryLimit, memory_limits
 from workbench.describe.detection import host_memory_bytes
-from workbench.observe.cpu_limit import CpuLimit
+from workbench.observe.cpu_limit import LIMITS_SECONDS, CpuLimit
 from workbench.observe.disks import OtherDisks
 from workbench.observe.rapl import ProcessorEnergy
 from workbench.store import processes
@@ -36,6 +36,9 @@ class HostSampler:
         self._other_disks = OtherDisks(run, directory)
         self._energy = ProcessorEnergy()
         self._limit = CpuLimit()
+        self._memory_limits: list[MemoryLimit] = []
+        self._memory_total = 0
+        self._limits_due = 0.0
         self._previous: tuple[float, dict[int, int], int | None] | None = None
         psutil.cpu_percent(None)
         if detailed:
@@ -53,8 +56,9 @@ class HostSampler:
                 ticks[pid] = int(fields[11]) + int(fields[12])
                 started[pid] = int(fields[19]) / _TICKS
         most = max(ticks, key=ticks.__getitem__, default=os.getpid())  # a rank, not its launcher
-        network, limits = _network_bytes(), list(memory_limits())
-        memory_total = host_memory_bytes(limits)
+        network = _network_bytes()
+        if now >= self._limits_due:
+            self._read_limits(now)
         shared = _use(SHARED_MEMORY)
         run_cpu = net = None
         each = dict[int, float]()
@@ -73,8 +77,8 @@ class HostSampler:
         line: SystemLine = {
             "time": round(time.time(), 3),
             "cpu_percent": psutil.cpu_percent(None) if run_cpu is not None else None,
-            "memory_used_bytes": memory_total - memory_available(limits),
-            "memory_total_bytes": memory_total,
+            "memory_used_bytes": self._memory_total - memory_available(self._memory_limits),
+            "memory_total_bytes": self._memory_total,
             "run_rss_bytes": sum(rss.values()) or None,
             "run_cpu_percent": None if run_cpu is None else round(run_cpu, 1),
             "disk_free_bytes": disk_free(self._directory),
@@ -95,6 +99,12 @@ class HostSampler:
                 for pid in busiest
             ]
         return line
+
+    def _read_limits(self, now: float) -> None:
+        """Now and then: a process has many groups, and their limits hardly ever change."""
+        self._memory_limits = list(memory_limits())
+        self._memory_total = host_memory_bytes(self._memory_limits)
+        self._limits_due = now + LIMITS_SECONDS
 
 
 def sample_pause(elapsed_seconds: float) -> float:
@@ -119,8 +129,9 @@ def memory_available(limits: Iterable[MemoryLimit] | None = None) -> int:
     free = int(psutil.virtual_memory().available)
     for file, limit in memory_limits() if limits is None else limits:
         with contextlib.suppress(OSError, ValueError):
-            used = int(file.with_name(USED[file.name]).read_text("ascii"))
-            free = min(free, max(0, limit - used + _cached(file.with_name("memory.stat"))))
+            left = limit - int(file.with_name(USED[file.name]).read_text("ascii"))
+            if left < free:  # else its pages change nothing, and the kernel counts them at length
+                free = min(free, max(0, left + _cached(file.with_name("memory.stat"))))
     return free
 
 

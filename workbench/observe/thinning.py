@@ -6,7 +6,7 @@ Means stay means, minima and maxima survive. Appending is O(1) amortised; memory
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 Rule = Literal["last", "mean", "min", "max"]
@@ -25,7 +25,7 @@ class ThinnedTable:
         self._capacity = max(4, capacity - capacity % 2)
         self._columns: dict[str, list[Number]] = {name: [] for name in columns}
         # The row that is not full yet: what was merged at the last look, and what came since.
-        self._merged = {name: MergedValues(rule) for name, rule in columns.items()}
+        self._merged: dict[str, MergedValues] | None = None
         self._merged_rows = 0
         self._new: list[tuple[Number, ...]] = []
 
@@ -36,19 +36,23 @@ class ThinnedTable:
 
     def append(self, row: Mapping[str, Number]) -> None:
         """Add a row; missing columns are unknown (None)."""
-        self._new.append(tuple(map(row.get, self._rules)))
+        values = tuple(map(row.get, self._rules))
+        if self.stride == 1:  # the first minutes: each row stands for itself
+            self._add_row(map(round_significant, values))
+            return
+        self._new.append(values)
         if self._merged_rows + len(self._new) >= self.stride:
-            self._close()
+            self._add_row(self._full_row())
+            self._forget_unfinished()
 
-    def _close(self) -> None:
-        for name, value in (self.unfinished() or {}).items():
-            self._columns[name].append(value)
-        self._forget_unfinished()
+    def _add_row(self, values: Iterable[Number]) -> None:
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
         if len(next(iter(self._columns.values()))) >= self._capacity:
             self._halve()
 
     def _forget_unfinished(self) -> None:
-        self._merged = {name: MergedValues(rule) for name, rule in self._rules.items()}
+        self._merged = None
         self._merged_rows = 0
         self._new.clear()
 
@@ -74,7 +78,7 @@ class ThinnedTable:
         for column in self._columns.values():
             del column[length:]
         place = list(self._rules).index("step")
-        if (self._merged["step"].value or 0) > step:
+        if self._merged is not None and (self._merged["step"].value or 0) > step:
             self._forget_unfinished()
         while self._new and (self._new[-1][place] or 0) > step:
             self._new.pop()
@@ -94,15 +98,25 @@ class ThinnedTable:
 
     def unfinished(self) -> dict[str, Number] | None:
         """The last row, to which more will be added; None where there is none."""
-        for merged, values in zip(
-            self._merged.values(), zip(*self._new, strict=True), strict=False
-        ):
-            merged.add(values)
-        self._merged_rows += len(self._new)
-        self._new.clear()
-        if not self._merged_rows:
+        if self._new:
+            if self._merged is None:
+                self._merged = {name: MergedValues(rule) for name, rule in self._rules.items()}
+            for merged, values in zip(
+                self._merged.values(), zip(*self._new, strict=True), strict=True
+            ):
+                merged.add(values)
+            self._merged_rows += len(self._new)
+            self._new.clear()
+        if self._merged is None:
             return None
         return {name: round_significant(merged.value) for name, merged in self._merged.items()}
+
+    def _full_row(self) -> Iterable[Number]:
+        """The values of the row that is full now."""
+        if self._merged is not None:
+            return (self.unfinished() or {}).values()
+        columns = zip(self._rules.values(), zip(*self._new, strict=True), strict=True)
+        return [round_significant(merge(rule, values)) for rule, values in columns]
 
 
 class MergedValues:
@@ -118,7 +132,7 @@ class MergedValues:
         if self._rule == "last":
             self._value = values[-1]
             return
-        finite = [value for value in values if value is not None and math.isfinite(value)]
+        finite = _finite(values)
         if not finite:
             return
         self._count += len(finite)
@@ -135,9 +149,16 @@ class MergedValues:
 
 def merge(rule: Rule, values: Sequence[Number]) -> Number:
     """Combine values by `rule`, leaving unknown and non-finite ones out; None when none is left."""
-    merged = MergedValues(rule)
-    merged.add(values)
-    return merged.value
+    if rule == "last":
+        return values[-1]
+    finite = _finite(values)
+    if not finite:
+        return None
+    return sum(finite) / len(finite) if rule == "mean" else _REDUCE[rule](finite)
+
+
+def _finite(values: Sequence[Number]) -> list[float | int]:
+    return [value for value in values if value is not None and math.isfinite(value)]
 
 
 def round_significant(value: Number) -> Number:
