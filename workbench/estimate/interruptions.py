@@ -19,6 +19,7 @@ differ more.
 
 from __future__ import annotations
 
+import functools
 import math
 
 from workbench.errors import UsageError
@@ -180,10 +181,7 @@ def _renewals(
     crossed += (
         dense
         * scale
-        * sum(
-            math.factorial(power) / math.factorial(i) * _gamma(power - 1 + i, at)
-            for i in range(power + 1)
-        )
+        * sum(weight * _gamma(power - 1 + i, at) for i, weight in enumerate(_gamma_weights(power)))
     )
     if not saved:
         return math.inf, math.inf
@@ -197,8 +195,13 @@ def _renewals(
 
 def _gamma(power: int, at: float) -> float:
     """The integral of y^power exp(-y) from `at` on."""
-    terms = (math.factorial(power) / math.factorial(i) * at**i for i in range(power + 1))
+    terms = (weight * at**i for i, weight in enumerate(_gamma_weights(power)))
     return math.exp(-at) * sum(terms)
+
+
+@functools.cache
+def _gamma_weights(power: int) -> tuple[float, ...]:
+    return tuple(math.factorial(power) / math.factorial(i) for i in range(power + 1))
 
 
 def break_even_hours(
