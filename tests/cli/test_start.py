@@ -37,6 +37,13 @@ def test_no_command_is_loaded_for_nothing(words):
     assert not {"rich", "numpy", "torch", "psutil", "json", "asyncio", "pydantic"} & set(modules)
 
 
+@pytest.mark.parametrize("module", ["workbench", "workbench.cli"])
+def test_it_can_be_run_as_a_module(module):
+    words = [sys.executable, "-m", module, "--version"]
+    done = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == importlib.metadata.version("training-workbench")
+
+
 @pytest.mark.slow
 def test_what_starts_and_follows_no_run_does_not_load_that():
     """The packages of launching are two thirds of all: `workbench runs` would take as long."""

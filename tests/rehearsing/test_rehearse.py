@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from workbench_widgets import Checkpoints
 
 import workbench as wb
 from tests.conftest import until
@@ -94,6 +95,16 @@ def test_every_face_says_that_it_is_a_rehearsal(rehearsed: RunPaths) -> None:
     assert [row["rehearsal"] for row in wb.runs(store.root)] == [True]
     assert [row["rehearsal"] for row in read_table(store.root)["rows"]] == [True]
     assert [one["text"] for one in run.view()["grid"]["outliers"]] == []
+
+
+def test_its_checkpoints_are_shown_as_not_written(rehearsed: RunPaths) -> None:
+    lines = [json.loads(line) for line in rehearsed.rehearsal.read_text().splitlines()]
+    steps = [line["step"] for line in lines if line["event"] == "saved"]
+    shown = wb.Run(rehearsed).view()["checkpoints"]
+    assert steps
+    assert [one["step"] for one in shown] == steps[::-1][:20]
+    assert "rehearsed, not written" in rehearsed.report.read_text()
+    assert "rehearsed, not written" in repr(Checkpoints(wb.Run(rehearsed)))
 
 
 def test_a_fault_after_the_end_is_told(plan: CostAnswer, tmp_path: Path) -> None:

@@ -349,6 +349,20 @@ def test_no_checkpoint_yet_is_said_of_a_living_run_only(tmp_path: Path) -> None:
     assert told == ["No checkpoint yet", "No checkpoint saved"]
 
 
+def test_a_rehearsed_checkpoint_is_not_offered(tmp_path: Path) -> None:
+    shown = run(
+        tmp_path,
+        f"""{_ELEMENTS}
+        const {{ Checkpoints }} = await import("./checkpoints.js");
+        const panel = new Checkpoints(() => {{}});
+        const saved = (kind) => ({{ step: 5, name: kind, path: null, bytes: null, saved_at: 1, kind, sealed: false, problem: "" }});
+        panel.draw({{ phase: "running", checkpoints: [saved("rehearsed"), saved("accelerate")] }});
+        const lines = [...panel.lines.values()];
+        console.log(JSON.stringify(lines.map((line) => [line.mark.text, line.button.node.hidden])));""",
+    )
+    assert shown == [["not written", True], ["not yet", False]]
+
+
 def test_a_page_finds_a_view_from_the_first_moment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -23,6 +23,9 @@ background:var(--card);overflow-wrap:anywhere}.finding.error{border-color:var(--
 _MOST_CHARACTERS = 2000
 _MOST = 100  # attempts and checkpoints told; a crash loop must not make a page of megabytes
 
+REHEARSED_KIND = "rehearsed"
+"""The kind of a checkpoint in the view of a rehearsal, which writes none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LostWork:
@@ -150,18 +153,25 @@ def _checkpoints(view: Mapping[str, Any]) -> str:
     rows = list[str]()
     for checkpoint in checkpoints:
         step, size, at = (_number(checkpoint, name) for name in ("step", "bytes", "saved_at"))
-        problem = checkpoint.get("problem")
-        verified = "whole" if checkpoint.get("sealed") else "not verified"
         cells = [
             "n/a" if step is None else f"{step:.0f}",
             format_bytes(None if size is None else int(size)),
             "n/a" if at is None else _clock(at),
-            html.escape(f"broken: {problem}" if problem else verified),
+            html.escape(verified_text(checkpoint)),
             _text(checkpoint, "path"),
         ]
         rows.append(_row(cells))
     head = "<tr><th>step</th><th>size</th><th>saved</th><th>verified</th><th>where</th></tr>"
     return f"<h2>Checkpoints</h2><table>{head}{''.join(rows)}</table>"
+
+
+def verified_text(checkpoint: Mapping[str, Any]) -> str:
+    """What is known of a checkpoint of the view, in a word or two."""
+    if checkpoint.get("kind") == REHEARSED_KIND:
+        return "rehearsed, not written"
+    if checkpoint.get("problem"):
+        return f"broken: {checkpoint['problem']}"
+    return "complete" if checkpoint.get("sealed") else "not verified yet"
 
 
 def _row(cells: Sequence[str]) -> str:

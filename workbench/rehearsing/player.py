@@ -163,6 +163,7 @@ class Player:
         while self._saved < len(self.plan.saved) and self.plan.saved[self._saved][0] <= at:
             when, step = self.plan.saved[self._saved]
             self.journal.event(when, "saved", step=step, seconds=seconds)
+            self.watcher.saved(when, step)
             self._saved += 1
 
     def _record_steps(self, attempt: Attempt, segment: Segment, at: float) -> None:

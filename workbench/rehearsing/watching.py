@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast, final
@@ -10,6 +11,7 @@ from typing import Any, cast, final
 from workbench.diagnose.diagnoser import Diagnoser
 from workbench.diagnose.facts import Facts, NodeFacts, RankFacts
 from workbench.observe.events import StepRow
+from workbench.observe.report_recovery import REHEARSED_KIND
 from workbench.observe.view import ViewBuilder
 from workbench.observe.work_clock import recent_attempts
 from workbench.rehearsing.cards import Cards, SimulatedDriver
@@ -18,7 +20,7 @@ from workbench.store.files import append_line, write_bytes_atomic, write_json_at
 from workbench.store.findings import Finding, worst_first
 from workbench.store.schema import OF_THE_END, ExitDoc, SystemLine
 
-_MAX_FINDINGS = 20  # findings in the view
+_MAX_FINDINGS, _MAX_CHECKPOINTS = 20, 20  # in the view
 
 
 @final
@@ -34,6 +36,7 @@ class Watcher:
         self._present: list[Finding] = []
         self._shown_states: Mapping[int, str] | None = None
         self._written_findings: list[Finding] | None = None
+        self._checkpoints: deque[dict[str, Any]] = deque(maxlen=_MAX_CHECKPOINTS)
         self.usd: float | None = None
 
     def _new_diagnoser(self) -> Diagnoser:
@@ -76,6 +79,12 @@ class Watcher:
             self._shown_states = dict(states)
         self._driver.tick(at)
         return self._driver.sample()
+
+    def saved(self, at: float, step: int) -> None:
+        """The plan saved a checkpoint here; a rehearsal writes none."""
+        document = {"step": step, "name": f"step-{step}", "path": None, "bytes": None}
+        document |= {"saved_at": self._journal.began + at, "kind": REHEARSED_KIND}
+        self._checkpoints.appendleft({**document, "sealed": False, "problem": ""})
 
     def rows(self, rows: Sequence[StepRow]) -> None:
         """Steps that were done."""
@@ -134,7 +143,7 @@ class Watcher:
                 "restarts": max(0, attempt - 1),
                 "attempt": attempt,
                 **recent_attempts(self._journal.attempts),
-                "checkpoints": list[Any](),
+                "checkpoints": list(self._checkpoints),
                 "throughput_upper_bound": False,
                 "findings": [finding.answer(folder) for finding in self.findings[:_MAX_FINDINGS]],
                 "ranks": {},

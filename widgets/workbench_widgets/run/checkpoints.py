@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from workbench.observe.report_recovery import verified_text
 from workbench.store.files import read_json
 from workbench.units import format_bytes
 from workbench_widgets.options import refuse_extra
@@ -46,13 +47,7 @@ class Checkpoints(RunFace):
         saved = view.get("checkpoints") or []
         lines = [f"Checkpoints of {self.run.id!r} ({len(saved)})"]
         lines += [
-            f"  step {row.get('step')}  {format_bytes(row.get('bytes'))}  {_verified(row)}"
+            f"  step {row.get('step')}  {format_bytes(row.get('bytes'))}  {verified_text(row)}"
             for row in saved[:10]
         ]
         return "\n".join(lines)
-
-
-def _verified(row: dict[str, Any]) -> str:
-    if row.get("problem"):
-        return f"broken: {row['problem']}"
-    return "complete" if row.get("sealed") else "not verified yet"

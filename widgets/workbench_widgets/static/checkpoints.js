@@ -11,10 +11,12 @@ import { silent } from "./state.js";
  * @typedef {{step: number|null, name: string, path: string, bytes: number|null, saved_at: number|null,
  *   kind: string|null, sealed: boolean|null, problem: string|null}} Checkpoint */
 
+const REHEARSED = "rehearsed"; // of a plan that is played: there is nothing to resume from
 const COLUMNS = ["Step", "Size", "Saved", "Written by", "Verified", "Action"];
 
 /** @param {Checkpoint} checkpoint @returns {{state: string, text: string, title: string}} */
 export function verified(checkpoint) {
+  if (checkpoint.kind === REHEARSED) return { state: "open", text: "not written", title: "A rehearsal writes no checkpoints" };
   if (checkpoint.problem) return { state: "bad", text: "broken", title: checkpoint.problem };
   if (checkpoint.sealed) return { state: "good", text: "complete", title: "Every file has the size and hash of its manifest" };
   return { state: "open", text: "not yet", title: "Not verified yet. It is verified before a run resumes from it." };
@@ -43,7 +45,7 @@ class Line {
     setText(this.mark, text);
     this.mark.title = title;
     setText(this.problem, checkpoint.problem ?? "");
-    this.button.node.hidden = state === "bad";
+    this.button.node.hidden = state === "bad" || checkpoint.kind === REHEARSED;
     this.button.refuse(refused);
   }
 }
