@@ -68,6 +68,12 @@ def test_its_findings_are_those_of_its_faults(rehearsed: RunPaths) -> None:
     )
 
 
+def test_a_hot_card_is_a_finding_as_long_as_it_is_hot(rehearsed: RunPaths) -> None:
+    (hot,) = (one for one in wb.Run(rehearsed).findings() if one.kind == "thermal-throttling")
+    assert hot.cleared_at is not None
+    assert 1500 <= hot.cleared_at - hot.seen_at <= 1860  # of half an hour
+
+
 def test_faults_of_another_machine_are_found_there(plan: CostAnswer, tmp_path: Path) -> None:
     faults = ("throttle@2h:1:3", "gpu-lost@5h:1:6")
     how = Rehearsal(seed=4, faults=faults)

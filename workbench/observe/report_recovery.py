@@ -94,7 +94,7 @@ def _finding(finding: Finding) -> str:
     cleared, severity = finding.cleared_at is not None, finding.severity
     words = [
         f"{severity}, {_over(finding)}" if cleared else severity,
-        "whole run" if finding.rank is None else f"rank {finding.rank}",
+        finding.place,
         *([] if finding.step is None else [f"since step {finding.step}"]),
         f"{100 * finding.confidence:.0f} % sure",
     ]

@@ -28,7 +28,7 @@ _LEAST_SECONDS = 2.0  # between two looks, on the run's clock
 _LOOK_SECONDS = 0.5  # on the host's clock, for people
 _WRITE_SECONDS = 1.0
 _FAST_WRITE_SECONDS = 5.0
-_CLOSE = (180.0, 4.0)  # after a fault: for so long, and so far apart
+_CLOSE = (180.0, 4.0)  # around a fault and while it lasts: for so long, and so far apart
 _MOST_STEPS = 3  # recorded at a look; of more the last
 
 Wait = Callable[[float], None]
@@ -105,8 +105,8 @@ class Player:
         times |= {number * spacing for number in range(first, int(attempt.end // spacing) + 1)}
         close = {
             begin + number * _CLOSE[1]
-            for begin in self._close_looks(attempt)
-            for number in range(int(_CLOSE[0] / _CLOSE[1]))
+            for begin, seconds in self._close_looks(attempt)
+            for number in range(int(seconds / _CLOSE[1]))
         }
         times |= close
         segments = iter(attempt.segments)
@@ -116,13 +116,15 @@ class Player:
                 segment = next(segments)
             yield at, segment, at in close or self.speed is not None
 
-    def _close_looks(self, attempt: Attempt) -> Iterator[float]:
-        """Moments after which the hardware is worth a closer look."""
+    def _close_looks(self, attempt: Attempt) -> Iterator[tuple[float, float]]:
+        """From when on, and for how long, the hardware is worth a closer look."""
+        after = _CLOSE[0]
         for slowdown in self.plan.slow:
-            yield from (slowdown.begin - _CLOSE[0] + 1, slowdown.begin, slowdown.end)
+            yield slowdown.begin - after + 1, after  # the rules tell it from the minutes before
+            yield slowdown.begin, slowdown.end - slowdown.begin + after
         event = attempt.event
         if event is not None and event.cause in {LOST, ECC}:
-            yield from (event.at - 60.0, event.at + 0.1)
+            yield from ((event.at - 60.0, after), (event.at + 0.1, after))
 
     def _stop_asked(self, at: float) -> bool:
         """Wait until the moment has come; whether someone asked for a stop meanwhile."""

@@ -84,6 +84,15 @@ class Finding:
         """The key as one word: ``straggler@1``, ``nan-loss``."""
         return self.kind if self.rank is None else f"{self.kind}@{self.rank}"
 
+    @property
+    def place(self) -> str:
+        """What it is of, in words: a rank, else a GPU or a machine, else the whole run."""
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        if self.gpu is not None:
+            return f"gpu{self.gpu}" + (f" of node {self.node}" if self.node else "")
+        return f"node {self.node}" if self.node else "whole run"
+
     def next_command(self, run: Path) -> str:
         """The command that `next` names, for the run in the folder `run`; else the one for more."""
         if (full := _FULL_COMMAND.search(self.next)) is not None:

@@ -28,9 +28,16 @@ export function standing(view) {
     SEVERITIES.indexOf(severityOf(left)) - SEVERITIES.indexOf(severityOf(right)));
 }
 
+/** @param {any} finding */
+export function placeOf(finding) {
+  if (known(finding.rank)) return `rank ${finding.rank}`;
+  if (known(finding.gpu)) return `gpu${finding.gpu}${finding.node ? ` of node ${finding.node}` : ""}`;
+  return finding.node ? `node ${finding.node}` : "whole run";
+}
+
 /** Where and since when, as short words. @param {any} finding */
 function circumstances(finding) {
-  const words = [known(finding.rank) ? `rank ${finding.rank}` : "whole run"];
+  const words = [placeOf(finding)];
   if (known(finding.step)) words.push(`since step ${count(finding.step)}`);
   if (known(finding.seen_at)) words.push(`seen ${moment(finding.seen_at)}`);
   const by = finding.replaced_by ? `replaced by ${finding.replaced_by}` : "gone";

@@ -16,7 +16,8 @@ const CSS = `
 .wb-nodes:not([data-size="small"]) .wb-node { flex: 1 1 100%; }
 .wb-nodes[data-size="middle"][data-many="true"] .wb-node { flex: 1 1 700px; }
 .wb-node-name { display: block; font-size: 11px; color: var(--wb-muted); white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
-.wb-tiles { display: grid; gap: 6px; grid-template-columns: repeat(auto-fill, minmax(150px, 1fr)); }
+.wb-tiles { display: grid; gap: 6px; grid-template-columns: repeat(auto-fit, minmax(146px, 1fr)); }
+.wb-nodes[data-size="large"] .wb-tile { max-width: 320px; }
 .wb-nodes[data-size="middle"] .wb-tiles { grid-template-columns: repeat(auto-fit, minmax(82px, 1fr)); gap: 4px; }
 .wb-root .wb-nodes[data-size="middle"] .wb-tile { padding: 4px 5px 6px; gap: 0 4px; }
 .wb-nodes[data-size="middle"][data-kind="core"] .wb-tiles { grid-template-columns: repeat(auto-fill, minmax(96px, 1fr)); }

@@ -158,25 +158,28 @@ function overSteps(view, { theme, smoothing }, column, how) {
   return { steps: true, unit: how.unit, ...(how.unit && { say: how.unit }), traces: drawn, value, label: `${how.what}: ${value}`, layout: how.layout, empty };
 }
 
+/** A rehearsal has no script that could report it. @param {any} view @param {Drawing} drawing @returns {Drawing} */
+const reported = (view, drawing) => ({ ...drawing, hidden: Boolean(view.rehearsal) });
+
 /** @param {any} view @param {Options} options */
 export const learningRate = (view, options) =>
-  overSteps(view, options, "lr", {
+  reported(view, overSteps(view, options, "lr", {
     what: "Learning rate",
     color: options.theme.accent,
     say: (value) => number(value, 3),
     layout: { yaxis: { rangemode: "tozero", exponentformat: "e" } },
-  });
+  }));
 
 /** @param {any} view @param {Options} options */
 export const gradNorm = (view, options) =>
-  overSteps(view, options, "grad_norm", {
+  reported(view, overSteps(view, options, "grad_norm", {
     what: "Gradient norm",
     color: options.theme.accent,
     say: (value) => number(value, 3),
     peak: "grad_norm_max",
     smooth: true,
     layout: { yaxis: { rangemode: "tozero" } },
-  });
+  }));
 
 /** "samples" where the script's tokens are not known. @param {any} view */
 export const rateUnit = (view) =>
