@@ -138,6 +138,19 @@ def test_a_number_at_the_end_of_the_range_costs_no_page(paths: RunPaths) -> None
     assert "inf" not in text.split("<h2>Curves")[1].split("<h2>")[0]
 
 
+def test_names_without_a_curve_are_counted(paths: RunPaths) -> None:
+    """A figure of twelve names had eight curves, and nothing told of the others."""
+    tables = SeriesTables()
+    values = {f"train/acc{number}": 0.5 for number in range(12)}
+    for step in range(3):
+        tables.add(LoggedRow(step=step, time=float(step), values=values))
+    document = tables.document()
+    assert "4 more logged names: workbench metrics r --list" in write(paths, logged=document)
+    assert "7 more logged names" in write(paths, logged={**document, "more_count": 3})
+    few = {**document, "series": document["series"][:8]}
+    assert "more logged names" not in write(paths, logged=few)
+
+
 def test_a_calm_run_says_so_and_has_no_empty_tables(paths: RunPaths) -> None:
     text = write(paths)
     assert "<p>No findings.</p>" in text

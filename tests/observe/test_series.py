@@ -22,7 +22,7 @@ from workbench.errors import UnknownNameError
 from workbench.observe.events import iterate_metrics
 from workbench.observe.logged import LoggedRow, LoggedStream
 from workbench.observe.logged_rows import LoggedRows, iterate_keys
-from workbench.observe.series import figures, read_series, shown_series
+from workbench.observe.series import figures, leading_series, read_series, shown_series
 from workbench.observe.series_names import better, group_of
 from workbench.observe.series_tables import SERIES_SHOWN, SeriesTables
 from workbench.observe.view import ViewBuilder
@@ -199,6 +199,34 @@ def test_the_view_has_them_and_says_what_it_leaves_out(paths: RunPaths) -> None:
         len(read_series(paths)) == 200
     )  # the rest from the files, up to the names that are followed
     assert read_series(paths, ["m1*"])[0].last == 1.0
+
+
+def test_every_name_is_read_from_the_files_however_many_the_view_follows(
+    paths: RunPaths, tmp_path: Path
+) -> None:
+    """The 201st name and all after it were in no list, no CSV file, and "unknown"."""
+    names = [f"layer{number}/norm" for number in range(300)]
+    say(paths, 0, *((step, dict.fromkeys(names, step / 2)) for step in range(1, 4)))
+    paths.rank_metrics(0).write_text('{"step": 1, "time": 1000.0, "loss": 1.0}\n')
+    builder = ViewBuilder(paths, RunRecord.of(run_document(2)))
+    builder.read(final=True)
+    paths.view.write_bytes(builder.encoded(now()))
+    assert [series.name for series in read_series(paths)] == names
+    assert list(iterate_keys(paths, 2, ["layer299/norm"]))[-1]["layer299/norm"] == 1.5
+    assert set(names) <= export.step_columns([paths]).keys()
+    shown, left_out = leading_series(paths)
+    assert len(shown) + left_out == 300
+
+
+def test_what_is_shown_first_is_read_from_the_view_alone(paths: RunPaths) -> None:
+    """With more names than the view has, ``show`` read all that was ever logged."""
+    say(paths, 0, (1, dict.fromkeys((f"name{number}" for number in range(60)), 1)))
+    builder = ViewBuilder(paths, RunRecord.of(run_document(2)))
+    builder.read(final=True)
+    paths.view.write_bytes(builder.encoded(now()))
+    paths.rank_said(0).unlink()
+    shown, left_out = leading_series(paths)
+    assert (len(shown), left_out) == (40, 20)
 
 
 def test_names_and_numbers_of_any_size_fit_into_the_view(paths: RunPaths) -> None:

@@ -32,7 +32,7 @@ from workbench.cli.waiting import stay
 from workbench.compare import export
 from workbench.compare.lineage import origin
 from workbench.engines.slurm_run import cancel_waiting, settle
-from workbench.observe.series import Series
+from workbench.observe.series import Series, leading_series
 from workbench.storage.mirror_state import read_mirror
 from workbench.store.actions import outcome, read_actions
 from workbench.store.commands import command_for
@@ -82,13 +82,13 @@ def _show_actions(actions: list[dict[str, Any]]) -> None:
 
 def _show_series(handle: wb.Run) -> None:
     """Last and best of what the script logged."""
-    series = list(handle.series().values())
+    series, left_out = leading_series(RunPaths(handle.directory))
     if series:
         console.print()
         console.print(series_table(series[:_SERIES_SHOWN]))
-    if len(series) > _SERIES_SHOWN:
+    if (others := max(0, len(series) - _SERIES_SHOWN) + left_out) > 0:
         line = command_for(handle.directory, "metrics", "--list")
-        more = f"{len(series) - _SERIES_SHOWN} more: {line}"
+        more = f"{others} more: {line}"
         console.print(more, markup=False, soft_wrap=True)
 
 

@@ -17,7 +17,9 @@ from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 
 MAX_NAMES = 200
-"""Names that are followed; more are counted and stay in the files."""
+"""Names that are followed live; more are counted and stay in the files."""
+RECORDED_NAMES = 10_000
+"""Names that are read from the files: the hook writes at most 1,000 of a rank."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -46,7 +48,10 @@ def read_row(line: Mapping[str, Any], step: int) -> LoggedRow | None:
 class LoggedStream:
     """Follows what all ranks log. Call `read` as often as wanted; it never blocks."""
 
-    def __init__(self, paths: RunPaths, ranks: Iterable[int]) -> None:
+    def __init__(
+        self, paths: RunPaths, ranks: Iterable[int], names_max: int = RECORDED_NAMES
+    ) -> None:
+        self._names_max = names_max
         self._readers = {rank: LineReader(paths.rank_said(rank)) for rank in ranks}
         self._steps = dict.fromkeys(self._readers, 0)
         self._sizes = dict.fromkeys(self._readers, -1)
@@ -54,7 +59,7 @@ class LoggedStream:
         """Name -> the rank whose values count."""
         self.samples = TextSamples()
         self.left_out = 0
-        """Names beyond `MAX_NAMES`."""
+        """Names beyond `names_max`."""
         self._left_out: set[str] = set()
         self.at_end = False
 
@@ -103,8 +108,8 @@ class LoggedStream:
             owner = owners.get(name)
             if owner == rank:
                 continue
-            if owner is None and len(owners) >= MAX_NAMES:
-                if len(self._left_out) < 10 * MAX_NAMES:
+            if owner is None and len(owners) >= self._names_max:
+                if len(self._left_out) < 10 * self._names_max:
                     self._left_out.add(name)
                     self.left_out = len(self._left_out)
                 del row.values[name]

@@ -83,6 +83,7 @@ def write_report(paths: RunPaths, end: ExitDoc) -> None:
         _energy(view.get("energy")),
         f'<h2>Curves</h2><div class="charts">{_charts(view, marks)}</div>',
         _marked(marks),
+        _not_drawn(paths, view),
         samples(paths, view),
         _memory_table(run),
         "<h2>Started as</h2>",
@@ -238,6 +239,17 @@ def _marked(marks: list[Mark]) -> str:
     """The marks in words: paper has no pointer."""
     marks_text = html.escape(" · ".join(mark.text for mark in marks))
     return f'<p class="mute">◆ {marks_text}</p>' if marks else ""
+
+
+def _not_drawn(paths: RunPaths, view: Mapping[str, Any]) -> str:
+    """How many logged names have no curve on the page: a figure has so many colours."""
+    logged: Mapping[str, Any] = view.get("logged") or {}
+    series, count = shown_series(logged), logged.get("more_count")
+    left = count if type(count) is int else 0
+    left += sum(max(0, len(group) - _LINES) for group in figures(series).values())
+    left += max(0, sum(each.is_validation_loss for each in series) - (_LINES - 1))
+    line = f"workbench metrics {paths.directory.name} --list"
+    return f'<p class="mute">{left:,} more logged names: {html.escape(line)}</p>' if left else ""
 
 
 def _charts(view: dict[str, Any], marks: list[Mark]) -> str:

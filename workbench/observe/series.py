@@ -105,6 +105,18 @@ def read_series(paths: RunPaths, patterns: Iterable[str] = ()) -> tuple[Series, 
     return tuple(series for series in shown_series(document) if matches_any(series.name, patterns))
 
 
+def leading_series(paths: RunPaths) -> tuple[tuple[Series, ...], int]:
+    """Those that a run's view shows, and how many it leaves out: quick however long the run.
+
+    Of a run whose view has none: all, from the ranks' files.
+    """
+    document: Mapping[str, Any] = (read_json(paths.view) or {}).get("logged") or {}
+    if not document:
+        document = _from_files(paths).document(everything=True)
+    count = document.get("more_count")
+    return shown_series(document), count if type(count) is int else 0
+
+
 def shown_series(document: Mapping[str, Any]) -> tuple[Series, ...]:
     """The series of a view's member "logged"."""
     tables: list[dict[str, Any]] = document.get("tables") or []

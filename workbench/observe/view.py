@@ -11,7 +11,7 @@ from workbench.observe.consumed import Consumed
 from workbench.observe.device_fleet import Devices
 from workbench.observe.events import MetricStream, StepRow, last_rows
 from workbench.observe.log_tails import LogTail
-from workbench.observe.logged import LoggedRow, LoggedStream
+from workbench.observe.logged import MAX_NAMES, LoggedRow, LoggedStream
 from workbench.observe.prediction_error.comparison import compare
 from workbench.observe.prediction_error.steady_steps import StepSample
 from workbench.observe.rank_grid import RankGrid
@@ -72,7 +72,7 @@ class ViewBuilder:
         self.run = run
         self.stream = MetricStream(paths, run.processes)
         self.recent = RecentSteps()
-        self._logged = LoggedStream(paths, range(run.processes))
+        self._logged = LoggedStream(paths, range(run.processes), MAX_NAMES)
         self._logged_series = SeriesTables()
         self.on_logged: Callable[[LoggedRow], None] | None = None
         self.steps = 0
