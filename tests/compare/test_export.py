@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import sys
 from pathlib import Path
@@ -13,7 +14,9 @@ import workbench as wb
 from tests.compare.made_runs import BEGAN, build_view, make_run
 from workbench.compare import export, index
 from workbench.observe.curves import read_curve
+from workbench.observe.events import MetricStream
 from workbench.observe.work_clock import Clock, StepClock
+from workbench.store import files
 
 
 @pytest.fixture
@@ -140,3 +143,25 @@ def test_parquet_without_pyarrow_says_how(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
     with pytest.raises(wb.HostError, match="pip install pyarrow"):
         export.check(tmp_path / "steps.parquet")
+
+
+def test_a_rank_that_ended_early_leaves_the_others_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its curve ended where that rank did, and an export held every later step in memory."""
+    paths = make_run(tmp_path / "runs", "one", steps=6_000, ranks=2, view=False)
+    lines = paths.rank_metrics(1).read_text().splitlines(keepends=True)
+    paths.rank_metrics(1).write_text("".join(lines[:10]))
+    assert read_curve(paths).step[-1] == 6_000
+    taken, take = [0], MetricStream.take
+
+    def counted(stream: MetricStream, rank: int, line: dict) -> None:
+        taken[0] += 1
+        take(stream, rank, line)
+
+    monkeypatch.setattr(MetricStream, "take", counted)
+    monkeypatch.setattr(files, "CHUNK_BYTES", 1 << 16)
+    steps = export.steps(paths)
+    assert [row["step"] for row in itertools.islice(steps, 20)] == list(range(1, 21))
+    assert taken[0] < 3_000  # what some readings hold
+    assert sum(1 for _ in steps) == 6_000 - 20

@@ -14,7 +14,7 @@ from typing import Any
 
 from workbench.errors import HostError, StoreError, UsageError, pip_install
 from workbench.observe.curves import TokenCount
-from workbench.observe.events import MetricStream
+from workbench.observe.events import recorded_rows
 from workbench.observe.logged import LoggedRow
 from workbench.observe.logged_rows import LoggedRows, column_of, joined
 from workbench.observe.rank_count import rank_count
@@ -80,22 +80,16 @@ def _place(
 
 def _steps(paths: RunPaths, run: RunRecord, clock: StepClock) -> Generator[dict[str, Any]]:
     price, count = run.usd_per_hour, TokenCount(run)
-    stream = MetricStream(paths, rank_count(paths, run.processes))
-    while True:
-        final = stream.at_end
-        rows = stream.read(final=final)
-        for row in rows:
-            seconds = clock.at(row.time, row.step_seconds)
-            yield {
-                **_place(paths, row.step, row.time, seconds, price),
-                "tokens": count.up_to(row),
-                "loss": row.loss,
-                "lr": row.lr,
-                "grad_norm": row.grad_norm,
-                "step_seconds": row.step_seconds,
-            }
-        if final:
-            return
+    for row in recorded_rows(paths, rank_count(paths, run.processes)):
+        seconds = clock.at(row.time, row.step_seconds)
+        yield {
+            **_place(paths, row.step, row.time, seconds, price),
+            "tokens": count.up_to(row),
+            "loss": row.loss,
+            "lr": row.lr,
+            "grad_norm": row.grad_norm,
+            "step_seconds": row.step_seconds,
+        }
 
 
 TABLE_COLUMNS: dict[str, type] = {

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from workbench.observe.events import MetricStream, StepRow, metric_bytes
+from workbench.observe.events import StepRow, metric_bytes, recorded_rows
 from workbench.observe.rank_count import rank_count
 from workbench.observe.thinning import Number, Rule, ThinnedTable
 from workbench.observe.work_clock import StepClock
@@ -158,16 +158,12 @@ def _from_metrics(paths: RunPaths, run: RunRecord) -> tuple[dict[str, list[Numbe
     ranks = rank_count(paths, run.processes)
     if not 0 < metric_bytes(paths, ranks) <= MAX_METRIC_BYTES:
         return table.columns(), 1
-    stream = MetricStream(paths, ranks)
     count = TokenCount(run)
-    while True:
-        rows = stream.read(final=stream.at_end)
-        for row in rows:
-            same = {"loss": row.loss, "loss_min": row.loss, "loss_max": row.loss}
-            place = {"step": row.step, "time": row.time, "tokens": count.up_to(row)}
-            table.append({**place, **same, "step_seconds": row.step_seconds})
-        if stream.at_end and not rows:
-            return table.columns(), table.stride
+    for row in recorded_rows(paths, ranks):
+        same = {"loss": row.loss, "loss_min": row.loss, "loss_max": row.loss}
+        place = {"step": row.step, "time": row.time, "tokens": count.up_to(row)}
+        table.append({**place, **same, "step_seconds": row.step_seconds})
+    return table.columns(), table.stride
 
 
 class TokenCount:
