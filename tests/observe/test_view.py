@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.faults.matrix import record
-from workbench.observe import view, view_json
+from workbench.observe import log_tails, view, view_json
 from workbench.observe.events import MetricStream
 from workbench.observe.log_tails import log_lines, log_text
 from workbench.observe.svg import Line, chart, ticks
@@ -369,6 +369,17 @@ def test_the_encoded_view_is_the_snapshot_and_encodes_each_row_once(
     encoded.clear()
     quick.encoded(now())
     assert len(encoded) < 200  # of 3,000: the rows that are not full, and those of the samples
+
+
+def test_a_log_that_is_cut_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path / "rank-0.log"
+    log.write_text("".join(f"line {number:03}\n" for number in range(200)))
+    assert log_text(log, None).startswith("line 000\n")
+    monkeypatch.setattr(log_tails, "_FULL_BYTES", 900)
+    first, second, *_, last = log_text(log, None).splitlines()
+    assert first == f"… only the last 900 B of {log}:"
+    assert (second, last) == ("line 101", "line 199")
+    assert log_text(tmp_path / "none.log", None) == ""
 
 
 def test_a_tail_has_the_lines_that_were_asked_for(tmp_path: Path) -> None:

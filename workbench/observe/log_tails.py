@@ -7,6 +7,7 @@ from pathlib import Path
 
 from workbench.store.files import read_file, read_tail
 from workbench.store.printable import MAX_LINE, is_printable, printable
+from workbench.units import format_bytes
 
 _FULL_BYTES = 256 << 20  # of a log that is shown in full
 _TAIL_BYTES = 8 << 20  # of its end
@@ -51,12 +52,17 @@ def log_lines(text: str, budget: int = 12_000, most: int = 200) -> list[str]:
 
 
 def log_text(path: Path, tail: int | None) -> str:
-    """A whole log, or its last `tail` lines with progress bars collapsed."""
+    """A whole log, or its last `tail` lines with progress bars collapsed.
+
+    Of one that is too large for a screen the end, below a line that says so.
+    """
     if tail is None:
         try:
             return read_file(path, _FULL_BYTES).decode("utf-8", errors="replace")
         except OSError:  # not there, a link to elsewhere, or beyond what a screen is for
-            return read_tail(path, _FULL_BYTES)
+            end, is_cut = read_tail(path, _FULL_BYTES), _size(path) > _FULL_BYTES
+        said = f"… only the last {format_bytes(_FULL_BYTES)} of {path}:\n"
+        return said + end if end and is_cut else end
     if tail <= 0:
         return ""
     budget = min(_TAIL_BYTES, 400 * tail)
