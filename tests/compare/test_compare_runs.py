@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 import workbench as wb
 from tests.compare.made_runs import BEGAN, make_run
+from workbench.cli.tables import runs_table, summary_table
 from workbench.compare.alignment import aligned, common_loss, cost_to_reach
 from workbench.compare.differences import configuration, differing
 from workbench.compare.runs import compare
+from workbench.observe.current_view import current_view
 from workbench.observe.curves import Curve, read_curve
 from workbench.observe.rows import row
+from workbench.observe.summary import summarise
 from workbench.store.schema import BY_HAND
 
 
@@ -50,6 +55,31 @@ def test_without_a_view_the_metrics_tell_the_same(tmp_path: Path) -> None:
     assert raw.step == seen.step
     assert raw.tokens == seen.tokens
     assert raw.loss == pytest.approx(seen.loss, rel=1e-4)
+
+
+@pytest.mark.parametrize("left", [None, 300])
+def test_a_run_whose_view_is_lost_has_made_its_steps(tmp_path: Path, left: int | None) -> None:
+    """Beside a curve of 300 steps stood "steps 0" and no loss."""
+    paths = make_run(tmp_path, "a", steps=300)
+    whole = row(paths, read_curve(paths))
+    view = paths.view.read_bytes()
+    paths.view.unlink() if left is None else paths.view.write_bytes(view[:left])
+    found = row(paths, read_curve(paths))
+    assert found["steps"] == 300
+    assert found["loss_last"] == pytest.approx(whole["loss_last"], rel=1e-4)
+    assert current_view(paths)["steps"] == 300
+    paths.exit.write_text("{")  # nor does anything tell how it ended
+    assert row(paths, Curve())["steps"] == 300
+
+
+def test_what_a_damaged_record_does_not_tell_is_no_word_of_python(tmp_path: Path) -> None:
+    paths = make_run(tmp_path, "a", steps=3)
+    paths.run.write_text("{")
+    console = Console(file=io.StringIO(), width=200)
+    about = summarise(paths)
+    console.print(summary_table(about), runs_table([row(paths, Curve())]))
+    assert "None" not in console.file.getvalue()
+    assert "n/a, 1 processes on n/a" in console.file.getvalue()
 
 
 def test_a_long_run_is_thinned_and_keeps_its_spike(tmp_path: Path) -> None:

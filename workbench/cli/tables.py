@@ -92,7 +92,7 @@ def runs_table(rows: list[dict[str, Any]], *, as_trees: bool = False) -> Table:
         table.add_row(
             f"[dim]{branch.prefix}[/]{escape(run['run'])}",
             badge(run["state"], run["outcome"], rehearsal=bool(run["rehearsal"])),
-            escape(str(run["strategy"])),
+            escape(run["strategy"] or "n/a"),
             str(run["world_size"] or run["processes"] or "n/a"),
             "n/a" if run["steps"] is None else str(run["steps"]),
             _loss(run),
@@ -166,7 +166,8 @@ def summary_table(
         "message": escape(summary["message"] or ""),
         "read only": escape(summary.get("read_only") or ""),
         "strategy": escape(
-            f"{summary['strategy']}, {summary['processes']} processes on {summary['device']}"
+            f"{summary['strategy'] or 'n/a'}, {summary['processes']} processes on "
+            f"{summary['device'] or 'n/a'}"
         ),
         "steps": "n/a (unobserved)" if summary["steps"] is None else str(summary["steps"]),
         "loss": f"{number(summary['loss_first'])} → {_loss(summary)}",

@@ -48,11 +48,14 @@ def current_view(paths: RunPaths) -> dict[str, Any]:
 
 
 def caught_up(paths: RunPaths, view: dict[str, Any], state: str) -> dict[str, Any]:
-    """`view`, with how far the ranks came after the last supervisor wrote it."""
+    """`view`, with how far the ranks came since a supervisor wrote it; also where it is lost."""
     if state == "unsupervised":
         return view | latest(paths, view, until=time.time())
     if state == "interrupted" and not paths.exit.exists():
         return view | latest(paths, view)
+    if state in {"interrupted", "ended"} and not view.get("written_at"):
+        told = latest(paths, view)  # its time leaves no pause between attempts out
+        return view | {name: told[name] for name in ("steps", "loss_last") if name in told}
     return view
 
 
