@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import subprocess
+import sys
 import time
 from decimal import Decimal
 from fractions import Fraction
@@ -14,7 +17,7 @@ import numpy as np
 import pytest
 
 import workbench as wb
-from workbench.launching.capture.logged import LoggedValues
+from workbench.launching.capture.logged import LoggedValues, _nested
 from workbench.observe.logged import read_row
 from workbench.observe.text_samples import TextSamples
 from workbench.observe.trackers.points import clean_name
@@ -149,3 +152,45 @@ def test_samples_are_found_in_both_forms(paths: RunPaths) -> None:
     samples.add(0, lines(paths)[0], 0)
     samples.add(0, {"time": 1.0, "step": 2, "prompt": "a", "answer": "c"}, 0)
     assert [row["answer"] for row in samples.rows()] == ["b", "c"]
+
+
+_MLFLOW = """
+import os, sys
+from types import SimpleNamespace
+import mlflow
+from mlflow.tracking import fluent
+from workbench.launching.capture.logged import LoggedValues, patch_functions
+
+recorder = SimpleNamespace(logged=LoggedValues(sys.argv[1]), steps=7, owner=os.getpid(), rank=0)
+patch_functions(recorder, fluent)
+mlflow.set_experiment("x")
+with mlflow.start_run():
+    fluent.log_metric("a", 0.5, step=3)
+    fluent.log_metric(key="b", value=0.25)
+    fluent.log_metrics({"c": 1.0})
+recorder.logged.drain()
+"""
+
+
+@pytest.mark.slow
+def test_each_way_to_log_to_mlflow_is_seen(tmp_path: Path) -> None:
+    """Of `log_metric`, which scripts call most, nothing was."""
+    pytest.importorskip("mlflow")
+    place = {"MLFLOW_TRACKING_URI": f"file://{tmp_path}/ml", "MLFLOW_ALLOW_FILE_STORE": "true"}
+    said = tmp_path / "rank-0.said.jsonl"
+    script = [sys.executable, "-c", _MLFLOW, str(said)]
+    done = subprocess.run(
+        script, env={**os.environ, **place}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    logged = [json.loads(line) for line in said.read_text().splitlines()]
+    values = {name: value for line in logged for name, value in line["values"].items()}
+    assert values == {"a": 0.5, "b": 0.25, "c": 1.0}
+    assert {line["step"] for line in logged} == {7}
+
+
+def test_dictionaries_in_what_wandb_is_given_are_names_with_dots() -> None:
+    """As its own page shows them; they were left out."""
+    given = {"train": {"loss": 1.0, "rewards": {"mean": 2.0}}, "lr": 0.1}
+    wanted = {"train.loss": 1.0, "train.rewards.mean": 2.0, "lr": 0.1}
+    assert _nested(None, given) == _nested(None, data=given) == wanted

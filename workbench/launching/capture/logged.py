@@ -13,7 +13,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .writers import LaterLines
@@ -165,7 +165,20 @@ def _first(_owner: Any, values: Any = None, *_: Any, **more: Any) -> Values:
 
 def patch_wandb(recorder: Any, module: Any) -> None:
     """wandb.sdk.wandb_run."""
-    patch_method_log(recorder, module.Run, ("log",), lead=False)
+    observe(recorder, module.Run, "log", _nested)
+
+
+def _nested(*args: Any, **kwargs: Any) -> Values:
+    """A dictionary in another one is names with a dot between, as W&B shows them."""
+    return dict(_flat(_first(*args, **kwargs), ""))
+
+
+def _flat(values: Values, prefix: str) -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")  # pyright: ignore[reportUnknownArgumentType]
+        else:
+            yield f"{prefix}{name}", value
 
 
 def patch_lightning(recorder: Any, module: Any) -> None:
@@ -178,3 +191,9 @@ def patch_functions(recorder: Any, module: Any) -> None:
     for name in ("log", "log_metrics"):
         if callable(getattr(module, name, None)):
             observe(recorder, module, name, functools.partial(_first, None))
+    if callable(getattr(module, "log_metric", None)):
+        observe(recorder, module, "log_metric", _pair)
+
+
+def _pair(key: Any, value: Any, *_: Any, **__: Any) -> Values:
+    return {key: value}
