@@ -73,6 +73,24 @@ def test_no_time_is_left_when_a_script_still_works_after_its_last_step(
     assert "left 0" not in captured.get()
 
 
+@pytest.mark.parametrize(
+    ("total", "outcome", "share"),
+    [
+        (1000, "failed", 0.01),
+        (10, "succeeded", 1.0),
+        (5, "stopped", 1.0),
+        (None, "succeeded", 1.0),
+        (None, "failed", None),
+    ],
+)
+def test_the_bar_of_an_ended_run_is_as_long_as_it_came(
+    total: int | None, outcome: str, share: float | None
+) -> None:
+    """It was full whenever a run had ended, also of one that failed at its tenth step."""
+    view = {"ended_at": 9.0, "steps": 10, "steps_total": total, "outcome": outcome}
+    assert live._share_done(view) == share
+
+
 def test_a_line_of_a_run_has_what_is_known_and_no_last_sample_of_an_ended_one() -> None:
     host = {"series": {"cpu_percent": [50.0], "run_rss_bytes": [2**20]}}
     first = live.one_line({"seq": 1, "phase": "starting", "steps": 0}, "starting")

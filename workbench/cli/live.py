@@ -130,8 +130,10 @@ def _progress(view: dict[str, Any]) -> RenderableType:
 
 
 def _share_done(view: dict[str, Any]) -> float | None:
-    if view["ended_at"]:
-        return 1.0
+    if view["ended_at"]:  # as the dashboard has it: a run that failed early has not done all
+        total = view["steps_total"] or 0
+        known = min(1.0, view["steps"] / total) if total > 0 else None
+        return 1.0 if known is None and view["outcome"] == "succeeded" else known
     eta, elapsed = view["eta_seconds"], view["elapsed_seconds"]
     return None if eta is None or elapsed is None else elapsed / max(1e-9, elapsed + eta)
 
