@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
+import pytest
+
+from workbench.observe.trackers import points
+from workbench.observe.trackers.mlflow import MLflow
 from workbench.observe.trackers.progress import Progress
+from workbench.observe.trackers.sink import Sink
 from workbench.observe.trackers.source import Source
+from workbench.observe.trackers.tensorboard import TensorBoard
+from workbench.observe.trackers.trackio import Trackio
+from workbench.observe.trackers.wandb import WandB
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 
@@ -24,5 +33,14 @@ def test_ranks_that_a_script_starts_later_are_followed(tmp_path: Path) -> None:
     assert source.read().points == []
     write(paths, 0, 1.0, 1.0)
     write(paths, 1, 3.0, 3.0)
-    points = [point for point in source.read(final=True).points if "loss" in str(point)]
-    assert [point.values["loss"] for point in points] == [2.0, 2.0]
+    found = [point for point in source.read(final=True).points if "loss" in str(point)]
+    assert [point.values["loss"] for point in found] == [2.0, 2.0]
+
+
+@pytest.mark.parametrize("tracker", [TensorBoard, MLflow, Trackio, WandB])
+def test_the_command_that_shows_it_can_be_pasted(tracker: type[Sink], tmp_path: Path) -> None:
+    """Of a folder with a space in its name the shell made two words."""
+    sink = tracker(tmp_path / "my runs", points.about(RunRecord(), "r"))
+    sink.__dict__["_id"] = "r"
+    words = shlex.split(sink.look())
+    assert any(str(tmp_path / "my runs") in word for word in words)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import logging
 import os
+import shlex
 from collections.abc import Sequence
 from typing import Any
 
@@ -95,7 +96,7 @@ class MLflow(Sink):
 
     def look(self) -> str:
         """The command that shows it."""
-        store = f"sqlite:///{self.folder.absolute() / 'mlflow.db'}"
+        store = shlex.quote(f"sqlite:///{self.folder.absolute() / 'mlflow.db'}")
         return f"mlflow server --host 127.0.0.1 --backend-store-uri {store}  (package mlflow)"
 
     def flush(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,7 +72,7 @@ class TensorBoard(Sink):
 
     def look(self) -> str:
         """The command that shows it."""
-        return f"tensorboard --host 127.0.0.1 --logdir {self.folder}"
+        return f"tensorboard --host 127.0.0.1 --logdir {shlex.quote(str(self.folder))}"
 
     def flush(self) -> None:
         """To the disk, all three."""

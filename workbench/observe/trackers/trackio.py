@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timezone
@@ -90,7 +91,7 @@ class Trackio(Sink):
 
     def look(self) -> str:
         """The command that shows it."""
-        return f"TRACKIO_DIR={self.folder} trackio show --project {_PROJECT}"
+        return f"TRACKIO_DIR={shlex.quote(str(self.folder))} trackio show --project {_PROJECT}"
 
     def flush(self) -> None:
         """Every call is a transaction of its own."""

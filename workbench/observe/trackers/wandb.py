@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import os
 import re
+import shlex
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -101,7 +102,8 @@ class WandB(Sink):
 
     def look(self) -> str:
         """The command that shows it."""
-        return f"wandb sync {self.folder / 'wandb'}/offline-run-*-{self._id}"
+        folder = shlex.quote(str(self.folder / "wandb"))
+        return f"wandb sync {folder}/offline-run-*-{self._id}"
 
     def flush(self) -> None:
         """Each attaching writes everything, so what was not on the disk is not missed."""
