@@ -12,6 +12,7 @@ from tests.observe.test_series import say
 from tests.observe.test_view import now, run_document
 from tests.widgets.small_dom import on_page
 from tests.widgets.test_page_state import run
+from workbench.observe import curve_window
 from workbench.observe.curves import Curve, read_curve
 from workbench.observe.rows import row
 from workbench.observe.view import ViewBuilder
@@ -80,6 +81,27 @@ def test_scales_are_those_of_the_engine(paths: RunPaths, tmp_path: Path) -> None
     assert seen["tokens"] == pytest.approx(curve.tokens, rel=0.02)
     assert seen["step"] == list(curve.step)
     assert seen["back"] == pytest.approx(120)
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 864_000.0])
+def test_a_clock_that_is_set_moves_no_curve(paths: RunPaths, tmp_path: Path, jump: float) -> None:
+    """Time and cost of an ended run went back to nothing, or on by ten days; in a table, not."""
+    for rank in range(2):
+        lines = [json.loads(line) for line in paths.rank_metrics(rank).read_text().splitlines()]
+        moved = [line | {"time": line["time"] + jump * (line["step"] > 150)} for line in lines]
+        paths.rank_metrics(rank).write_text("".join(json.dumps(line) + "\n" for line in moved))
+    view = view_of(paths, phase="ended", ended_at=1500.0, elapsed_seconds=200.0)
+    curve = read_curve(paths)
+    assert curve.seconds[-1] == pytest.approx(200)
+    script = f"""
+        import {{ scaleOf }} from "./scales.js";
+        import {{ curveOf }} from "./compare.js";
+        const view = {json.dumps(view)};
+        const compared = curveOf({json.dumps(series_message(paths.directory)["view"])});
+        console.log(JSON.stringify([view.series.step.map(scaleOf(view, "usd").of), compared.usd]));
+    """
+    for dollars in run(tmp_path, script):
+        assert dollars == pytest.approx(curve.usd, abs=1e-6)
 
 
 def many_attempts(paths: RunPaths, count: int) -> list[dict[str, Any]]:
@@ -235,7 +257,10 @@ def test_outliers_log_scale_and_csv(paths: RunPaths, tmp_path: Path) -> None:
         const view = {json.dumps(view_of(paths))};
         const clipped = along(loss(view, options), view, scaleOf(view, "step"), {{clip: true, logLoss: false}});
         const log = along(loss(view, options), view, scaleOf(view, "time"), {{clip: false, logLoss: true}});
+        const mixed = {{...view, series: {{...view.series, loss: view.series.loss.map((y, at) => (at < 3 ? -y : y))}}}};
+        const hidden = along(loss(mixed, options), mixed, scaleOf(view, "step"), {{clip: false, logLoss: true}});
         console.log(JSON.stringify({{range: clipped.layout.yaxis.range, chips: clipped.chips.map((one) => one.text),
+          hidden: [log, hidden].map(({{chips}}) => chips.map((one) => one.text).find((text) => text.includes("0:")) ?? ""),
           type: log.layout.yaxis.type, title: log.layout.xaxis.title.text, rule: log.layout.shapes[0].x0,
           csv: csvOf(clipped).split("\\n").slice(0, 3), reading: log.readings(2)}}));
     """
@@ -243,6 +268,7 @@ def test_outliers_log_scale_and_csv(paths: RunPaths, tmp_path: Path) -> None:
     assert seen["range"][1] < 5
     assert any("outside" in text for text in seen["chips"])
     assert (seen["type"], seen["title"]) == ("log", "running time")
+    assert seen["hidden"] == ["", "3 at or below 0: on no log scale"]
     assert seen["csv"][0] == '"optimizer step","eval_loss","loss"'
     assert seen["csv"][1] == "1,,4"
     assert seen["reading"].startswith("step ")
@@ -334,6 +360,33 @@ def test_a_window_of_a_long_run_reads_no_more_than_it_holds(paths: RunPaths) -> 
     assert len(whole["series"]["step"]) <= 1600
     assert max(whole["series"]["loss_max"]) == 6.0
     assert QUESTIONS["window"](paths, {"first": 1, "last": 10**6}) is None  # the view has it
+    paths.run.write_text(json.dumps(run_document(1000)))  # each of them has lines to read
+    assert QUESTIONS["window"](paths, {"first": 1, "last": 12_000}) is None
+
+
+def test_a_window_of_steps_done_again_has_the_last_pass_of_all_curves(
+    paths: RunPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loss was the second pass's, what was logged by name the first one's."""
+    last, again = 6_000, 2_001
+    passes = [range(1, last + 1), range(again, last + 1)]
+    metrics, said = list[str](), list[str]()
+    for number, steps in enumerate(passes, start=1):
+        metrics += [f'{{"step": {at}, "time": {at}.0, "loss": {number}}}' for at in steps]
+        text = "n" * 1000  # so that the first pass alone is several readings
+        said += [f'{{"time": 1.0, "step": {at}, "acc": {number}, "t": "{text}"}}' for at in steps]
+    mark = {"step": again, "rewound_from": last, "time": float(again)}
+    metrics[last] = json.dumps({**mark, "loss": 2})
+    paths.run.write_text(json.dumps(run_document(1)))
+    paths.rank_metrics(0).write_text("\n".join([*metrics, ""]))
+    paths.rank_rewinds(0).write_text(json.dumps(mark) + "\n")
+    paths.rank_said(0).write_text("\n".join([*said, ""]))
+    shown = curve_window.curve_window(paths, 2_100, 2_150)
+    assert shown is not None
+    assert set(shown["series"]["loss"]) == {2}
+    assert set(shown["logged"]["series"][0]["mean"]) == {2}
+    monkeypatch.setattr(curve_window, "_MOST_BYTES", 1 << 10)
+    assert curve_window.curve_window(paths, 2_100, 2_150) is None  # all of it would be read
 
 
 @pytest.mark.parametrize(("nodes", "ranks"), [(1, 8), (4, 2)])
@@ -504,6 +557,30 @@ def test_a_panel_without_points_hides_what_an_earlier_attempt_left(tmp_path: Pat
     assert told == [[["", True], ["hidden", False], ["", True]], [2, 1]]
 
 
+def test_a_zoom_that_is_reset_leaves_outliers_cut_off(tmp_path: Path) -> None:
+    """The axis went back to all points below a button that said "Clip outliers"."""
+    told = on_page(
+        tmp_path,
+        """
+        const { Panel } = await import("./panel.js");
+        const asked = [];
+        const Plotly = { react() {}, relayout: (_, change) => asked.push(change) };
+        const panel = new Panel("Loss");
+        panel.plot.on = () => {};
+        Object.assign(panel.plot, { clientWidth: 300, clientHeight: 200 });
+        const theme = { muted: "#999", grid: "#eee", surface: "#fff", ink: "#000", font: "sans" };
+        for (const yaxis of [{ range: [1, 2] }, {}]) {
+          panel.draw({ value: "", label: "", traces: [{ x: [1], y: [1] }], layout: { yaxis } }, theme, Plotly);
+          panel.reset.emit("click");
+        }
+        tell(asked);""",
+    )
+    assert told == [
+        {"xaxis.autorange": True, "yaxis.range": [1, 2]},
+        {"xaxis.autorange": True, "yaxis.autorange": True},
+    ]
+
+
 def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     """One of them has no price: both were said to have none, under the same name."""
     told = on_page(
@@ -524,9 +601,13 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
         overlay.axis = { column: "usd", name: "Dollars", title: "dollars" };
         const curve = (run, name, usd) => ({ run, name, usd, step: [1], tokens: [1], seconds: [1], loss: [2] });
         await overlay.draw(toldApart([curve("gpt-1", "gpt", [1]), curve("gpt-2", "gpt", [null]), curve("b", "other", [1]), curve("c", "c", [1])]));
-        tell([drawn.chips.map((one) => one.text), drawn.label]);""",
+        const [chips, label] = [drawn.chips.map((one) => one.text), drawn.label];
+        const five = [1, 2, 3, 4, 5];
+        await overlay.draw([{ ...curve("a", "a", five), step: five, loss: five }], "eval/acc");
+        tell([chips, label, drawn.chips[0].text]);""",
     )
-    chips, label = told
+    chips, label, evaluated = told
+    assert evaluated == "a  5"  # not a mean with the evaluations before
     assert chips == ["gpt-1  2", "gpt-2  no dollars", "other  2", "c  2"]
     assert label.endswith("Unknown along dollars: gpt-2.")
 
@@ -545,3 +626,79 @@ def test_the_rank_timeline_is_saved_with_its_times(tmp_path: Path) -> None:
     )
     assert told[0].startswith('"optimizer step","rank","entered backward, s"')
     assert told[1:] == ["7,0,0.5,0.5,0.75,", "7,1,0,0.5,0.75,0.25"]
+
+
+def test_a_window_read_from_the_file_has_the_steps_whose_loss_is_no_number(tmp_path: Path) -> None:
+    lines = [
+        '{"step": 1, "loss": NaN}',
+        '{"step": 2, "loss": -Infinity}',
+        '{"step": 3, "loss": -1}',
+    ]
+    text = json.dumps("\n".join(["cut", *lines, "cut"]))
+    script = f"""
+        import {{ rows }} from "./metric_window.js";
+        console.log(JSON.stringify(rows({text})));
+    """
+    assert [line["loss"] for line in run(tmp_path, script)] == [None, None, -1]
+
+
+def test_a_part_that_nobody_answered_for_is_asked_for_again(tmp_path: Path) -> None:
+    """A busy kernel answered no more: the ended run's zoom stayed coarse."""
+    told = on_page(
+        tmp_path,
+        _ZOOMING
+        + """
+        const answer = source.questions.window;
+        source.questions.window = async (...part) => (await answer(...part), null);
+        look(5000, { phase: "ended" });
+        curves.zoom(curves.own[0], [100, 200]);
+        await settled();
+        const lengths = [];
+        for (const seconds of [10, 31]) {
+          source.questions.window = answer;
+          time.now += 1000 * seconds;
+          look(5000, { phase: "ended" });
+          await settled();
+          lengths.push(seen.Loss.x.length);
+        }
+        tell({ asked: asked.length, lengths });""",
+    )
+    assert told == {"asked": 2, "lengths": [500, 101]}
+
+
+def test_a_figure_that_goes_gives_back_what_it_held(tmp_path: Path) -> None:
+    told = on_page(
+        tmp_path,
+        _ZOOMING
+        + """
+        const closed = [];
+        Panel.prototype.close = function (Plotly) { closed.push([this.title, Plotly]); };
+        Node.prototype.remove = function () {};
+        look(100);
+        look(200, { logged: {} });
+        tell(closed);""",
+    )
+    assert told == [["acc", None]]
+
+
+def test_a_closed_comparison_reads_no_more(tmp_path: Path) -> None:
+    """It was closed in the middle of a look, and looked every three seconds for ever."""
+    told = on_page(
+        tmp_path,
+        """
+        globalThis.ResizeObserver = class { observe() {} disconnect() {} };
+        globalThis.MutationObserver = globalThis.ResizeObserver;
+        globalThis.getComputedStyle = () => ({ getPropertyValue: () => "#123456" });
+        document.body = new Node("body");
+        const { Comparison } = await import("./compare.js");
+        let [looks, timers] = [0, 0];
+        globalThis.window = { setTimeout: () => (timers += 1) };
+        globalThis.fetch = async () => (await settled(), looks += 1, { ok: true, json: async () => ({ run: "a", series: {} }) });
+        const context = { config: { store_path: "" }, url: (path) => path, plotly: async () => ({}), model: null };
+        const comparison = new Comparison(context);
+        const shown = comparison.show([{ run: "a", outcome: null }, { run: "b", outcome: null }]);
+        comparison.close();
+        await shown;
+        tell({ looks, timers });""",
+    )
+    assert told == {"looks": 2, "timers": 0}

@@ -97,8 +97,12 @@ def test_a_log_of_a_gigabyte_is_read_in_parts(tmp_path: Path) -> None:
         const there = log.text().includes("NEEDLE");
         const whereabouts = log.start;
         await log.newer();
+        await log.follow();
+        SIZE.now += 300e6; // while nobody looked
+        await log.follow();
+        const seenAgain = log.text().trimEnd().split("\\n").at(-1);
         console.log(JSON.stringify({ lastLine, nothing, grown, afterGrowth, scrolled, found, there, whereabouts,
-          kept: log.bytes.length, largest, searched: read - beforeSearch }));""",
+          kept: log.bytes.length, seenAgain, largest, searched: read - beforeSearch }));""",
     )
     assert told["lastLine"].startswith("step 000019999999")
     assert (told["nothing"], told["grown"]) == (False, True)
@@ -109,6 +113,7 @@ def test_a_log_of_a_gigabyte_is_read_in_parts(tmp_path: Path) -> None:
     assert 849_000_000 < told["whereabouts"] < 850_000_000
     assert told["largest"] <= 512_000
     assert told["kept"] <= 256_000
+    assert told["seenAgain"].startswith("step 000026000001")
 
 
 def test_a_search_that_ends_early_says_so_and_goes_on(tmp_path: Path) -> None:

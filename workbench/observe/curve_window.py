@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from workbench.observe.events import MetricStream
+from workbench.observe.events import MetricStream, metric_bytes
 from workbench.observe.logged import LoggedStream
 from workbench.observe.rank_count import rank_count
 from workbench.observe.rewinds import read_rewinds
@@ -22,7 +22,9 @@ from workbench.store.run_record import RunRecord
 
 ROWS = 1600
 """Points of a window's curves; of more steps than that, means with the lowest and highest."""
-_MOST_STEPS = 60_000  # of a window: about five seconds
+_MOST_STEPS = 60_000  # of a window
+_MOST_LINES = 500_000  # of all ranks together: about ten seconds, and a page waits for fifteen
+_MOST_BYTES = 100 << 20  # of a run that made steps again: its files are read from their beginning
 _BLOCK_BYTES = 1 << 14
 
 
@@ -31,13 +33,15 @@ def curve_window(paths: RunPaths, first: int, last: int) -> dict[str, Any] | Non
 
     None for more steps than can be read while someone waits: the view has their curve.
     """
-    if last - first > _MOST_STEPS:
-        return None
     run = read_run(paths) or RunRecord()
     ranks = rank_count(paths, run.processes)
+    in_order = not read_rewinds(paths)
+    too_large = not in_order and metric_bytes(paths, ranks) > _MOST_BYTES
+    if too_large or last - first > min(_MOST_STEPS, _MOST_LINES // ranks):
+        return None
     builder = ViewBuilder(paths, run, step_rows=ROWS)
     stream = MetricStream(paths, ranks)
-    if not read_rewinds(paths):
+    if in_order:
         stream.begin({rank: place(paths.rank_metrics(rank), first) for rank in range(ranks)})
     while True:
         rows = stream.read(recorded=True)
@@ -45,19 +49,22 @@ def curve_window(paths: RunPaths, first: int, last: int) -> dict[str, Any] | Non
         builder.add_rows(row for row in rows if first <= row.step <= last)
         if stream.at_end or (rows and rows[-1].step > last):
             break
-    return {**builder.curves(), "logged": _logged(paths, ranks, first, last)}
+    return {**builder.curves(), "logged": _logged(paths, ranks, first, last, in_order=in_order)}
 
 
-def _logged(paths: RunPaths, ranks: int, first: int, last: int) -> dict[str, Any]:
+def _logged(
+    paths: RunPaths, ranks: int, first: int, last: int, *, in_order: bool
+) -> dict[str, Any]:
     tables = SeriesTables(rows=ROWS)
     stream = LoggedStream(paths, range(ranks))
-    stream.begin({rank: place(paths.rank_said(rank), first) for rank in range(ranks)})
+    if in_order:
+        stream.begin({rank: place(paths.rank_said(rank), first) for rank in range(ranks)})
     while not stream.at_end:
         rows = stream.read()
         for row in rows:
             if first <= row.step <= last:
                 tables.add(row)
-        if rows and min(row.step for row in rows) > last:
+        if in_order and rows and min(row.step for row in rows) > last:
             break
     return tables.document(everything=True)
 

@@ -5,7 +5,7 @@ import { element } from "./dom.js";
 import { known } from "./format.js";
 import { Overlay } from "./overlay.js";
 import { withNames } from "./run_words.js";
-import { secondsAtWork, tokensOf } from "./scales.js";
+import { secondsOf, tokensOf } from "./scales.js";
 
 /** @typedef {import("./loader.js").Context} Context */
 
@@ -13,12 +13,11 @@ const REFRESH_MS = 3000;
 
 /** The curve of a view. @param {any} view @returns {import("./overlay.js").Curve} */
 export function curveOf(view) {
-  const { step = [], time = [], loss = [] } = view.series ?? {};
-  const atWork = secondsAtWork(view);
-  const seconds = time.map((/** @type {any} */ at) => (known(at) ? atWork(at) : null));
+  const { step = [], loss = [] } = view.series ?? {};
+  const seconds = secondsOf(view);
   const price = view.usd_per_hour;
   const tokens = tokensOf(view).map((sum) => (sum === null ? null : Math.round(sum)));
-  const usd = seconds.map((/** @type {any} */ at) => (known(price) ? (at * price) / 3600 : null));
+  const usd = seconds.map((/** @type {any} */ at) => (known(at) && known(price) ? (at * price) / 3600 : null));
   return { run: view.run, name: view.name || view.run, step, tokens, seconds, usd, loss };
 }
 
@@ -85,6 +84,7 @@ export class Comparison {
   }
 
   close() {
+    this.rows = []; // a look that is under way is the last one
     clearTimeout(this.timer);
     this.context.model?.off("msg:custom", this.onMessage);
     this.overlay.close();

@@ -16,6 +16,9 @@ const INSIDE = 0.98; // of the points are shown when outliers are cut off
 /** The traces that are values, not bands or rules. @param {Drawing} drawing */
 export const curvesOf = (drawing) => drawing.traces.filter((trace) => trace.hoverinfo !== "skip" && trace.name);
 
+/** Their numbers, each once whether or not a smoothed line is drawn with it. @param {Drawing} drawing @returns {number[]} */
+const valuesOf = (drawing) => curvesOf(drawing).flatMap((trace) => (trace.called?.raw ?? trace.y).filter(known));
+
 /** @param {Drawing} drawing @param {any} view @param {Scale} scale @param {{logLoss: boolean, clip: boolean}} options
  * @returns {Drawing} */
 export function along(drawing, view, scale, options) {
@@ -29,7 +32,8 @@ export function along(drawing, view, scale, options) {
   const range = options.clip ? clipped(drawing, options.logLoss) : null;
   const y = { ...yaxis, type: options.logLoss ? "log" : "linear" };
   if (options.logLoss || range) delete y.rangemode;
-  const notes = [...(range?.outside ? [`${range.outside} outside`] : []), ...(title && scale.known && scale.missing ? [scale.missing] : [])];
+  const hidden = options.logLoss ? valuesOf(drawing).filter((value) => value <= 0).length : 0;
+  const notes = [...(hidden ? [`${hidden} at or below 0: on no log scale`] : []), ...(range?.outside ? [`${range.outside} outside`] : []), ...(title && scale.known && scale.missing ? [scale.missing] : [])];
   const { timeOf, stepAt } = moments(view);
   return {
     ...drawing,
@@ -58,10 +62,10 @@ function readAt(view, scale, x) {
   return scale.by === "step" ? here : `${here} · ${scale.say(x)}`;
 }
 
-/** The range that holds nearly all points, each counted once whether or not a smoothed line is drawn with it, and how many lie outside; null where none would.
+/** The range that holds nearly all points, and how many lie outside; null where none would.
  * @param {Drawing} drawing @param {boolean} log @returns {{ends: number[], outside: number}|null} */
 export function clipped(drawing, log) {
-  const values = curvesOf(drawing).flatMap((trace) => (trace.called?.raw ?? trace.y).filter((/** @type {any} */ y) => known(y) && (!log || y > 0)));
+  const values = valuesOf(drawing).filter((y) => !log || y > 0);
   if (values.length < 10) return null;
   const sorted = values.sort((value, two) => value - two);
   const cut = Math.floor(((1 - INSIDE) / 2) * sorted.length);

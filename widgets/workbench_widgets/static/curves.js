@@ -20,6 +20,7 @@ import * as traces from "./traces.js";
 
 const AGAIN_MS = 4000; // between two looks at a part that still grows
 const AGAIN_TIMES = 5; // as long as a look takes
+const UNANSWERED_MS = 30_000; // after a look that nobody answered
 
 const NOT_ZOOMED = { part: null, detail: null, until: 0, attempt: 0, nextAt: 0 };
 
@@ -81,7 +82,7 @@ export class Curves {
   draw(view, theme, Plotly, lazy) {
     this.view = view;
     this.bar.draw(view);
-    this.arrange(view);
+    this.arrange(view, Plotly);
     void this.baseline.renew();
     const other = this.baseline.view;
     const look = { theme, scale: scaleOf(view, this.options.by), there: other && scaleOf(other, this.options.by) };
@@ -112,11 +113,12 @@ export class Curves {
     return drawing.layout?.xaxis?.title ? noted(drawing, `${name}: no ${scale.title}`) : drawing;
   }
 
-  /** A panel for each figure of what was logged; one that is gone goes. @param {any} view */
-  arrange(view) {
+  /** A panel for each figure of what was logged; one that is gone goes. @param {any} view @param {any} Plotly */
+  arrange(view, Plotly) {
     const titles = [...figures(view).keys()];
     for (const [title, { panel }] of this.logged) {
       if (titles.includes(title)) continue;
+      panel.close(Plotly);
       panel.node.remove();
       this.logged.delete(title);
     }
@@ -168,7 +170,7 @@ export class Curves {
     const detail = await this.source.questions.window(part.first, part.last);
     if (curve.part !== part) return; // another was chosen meanwhile
     curve.nextAt = Date.now() + Math.max(AGAIN_MS, AGAIN_TIMES * (Date.now() - begun));
-    if (!detail) return;
+    if (!detail) return void Object.assign(curve, { until: 0, nextAt: Date.now() + UNANSWERED_MS });
     curve.detail = detail;
     this.changed();
   }

@@ -17,6 +17,9 @@ export function smooth(values, weight) {
   });
 }
 
+/** What is logged now and then is shown as it is: fewer points are not made smoother. */
+export const SMOOTHED_FROM = 40;
+
 /** @param {any[]|undefined} values */
 export const lastKnown = (values) => (values ?? []).filter(known).at(-1);
 

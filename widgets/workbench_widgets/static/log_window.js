@@ -52,9 +52,11 @@ export class LogWindow {
     if (!this.loaded || !this.atEnd) return this.replace(await this.read(this.path, -bytes, null));
     // From the last known byte on: asking for what is not there yet would be an error.
     const from = Math.max(0, this.end - 1);
-    const part = await this.read(this.path, from, null);
+    const to = from + KEPT_BYTES;
+    const part = await this.read(this.path, from, to);
     if (!part) return false;
-    if (part.size < this.size) return this.replace(await this.read(this.path, -bytes, null)); // begun again
+    // Begun again, or more than is kept: nobody looked for long.
+    if (part.size < this.size || part.size > to) return this.replace(await this.read(this.path, -bytes, null));
     const more = part.bytes.subarray(this.end - from);
     this.size = part.size;
     if (!more.length) return false;

@@ -6,7 +6,7 @@
  */
 
 import { known, number, plotText } from "./format.js";
-import { band, called, line, someKnown, smooth } from "./lines.js";
+import { SMOOTHED_FROM, band, called, line, someKnown, smooth } from "./lines.js";
 import { fade } from "./theme.js";
 
 const LOSS = "Loss";
@@ -53,8 +53,8 @@ export function figure(view, { theme, smoothing }, title) {
     const gaps = { connectgaps: !entry.nonfinite };
     const raw = { name: plotText(entry.name), ...called(entry.name), hoverinfo: "none", ...gaps };
     const range = series.length === 1 && entry.stride > 1 && someKnown(entry.low) ? band(entry.step, entry.low, entry.high, color) : [];
-    const few = entry.step.length < 40 ? { mode: "lines+markers", marker: { size: 4, color } } : {};
-    if (!(smoothing > 0) || entry.step.length < 40) return [...range, line(entry.step, entry.mean, color, { ...raw, ...few })];
+    const few = entry.step.length < SMOOTHED_FROM ? { mode: "lines+markers", marker: { size: 4, color } } : {};
+    if (!(smoothing > 0) || entry.step.length < SMOOTHED_FROM) return [...range, line(entry.step, entry.mean, color, { ...raw, ...few })];
     const faint = { line: { color: fade(color, 0.3), width: 1.2 }, hoverinfo: "skip", ...gaps };
     return [...range, line(entry.step, entry.mean, color, faint), line(entry.step, smooth(entry.mean, smoothing), color, { ...raw, ...called(entry.name, entry.mean, smoothing), line: { color, width: 2 } })];
   });

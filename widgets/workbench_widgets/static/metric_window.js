@@ -19,7 +19,7 @@ async function bytes(url, from, to) {
 /** @param {string} text @returns {any[]} its whole lines */
 export const rows = (text) => text.split("\n").slice(1, -1).flatMap((part) => {
   try {
-    return [JSON.parse(part.replaceAll(/\b(NaN|-?Infinity)\b/g, "null"))];
+    return [JSON.parse(part.replaceAll(/-?\b(NaN|Infinity)\b/g, "null"))];
   } catch {
     return [];
   }

@@ -3,7 +3,7 @@
 
 import { element } from "./dom.js";
 import { known, number, plotText, seconds, short, timeUnit, usd } from "./format.js";
-import { called, someKnown, smooth } from "./lines.js";
+import { SMOOTHED_FROM, called, someKnown, smooth } from "./lines.js";
 import { lossControls } from "./loss_controls.js";
 import { Panel } from "./panel.js";
 import { readTheme, watchTheme } from "./theme.js";
@@ -66,7 +66,7 @@ export class Overlay {
     const inTime = axis.column === "seconds";
     const [unit, size] = inTime ? timeUnit(Math.max(0, ...drawn.flatMap(({ curve }) => curve.seconds.filter(known)))) : ["", 1];
     const missing = shown.filter((item) => !drawn.includes(item));
-    const last = (/** @type {Curve} */ curve) => number(smooth(curve.loss, this.options.smoothing).filter((value) => value !== null).at(-1));
+    const last = (/** @type {Curve} */ curve) => number(smooth(curve.loss, this.weight(curve)).filter((value) => value !== null).at(-1));
     const without = missing.length ? ` Unknown along ${axis.name.toLowerCase()}: ${missing.map(({ curve }) => curve.name).join(", ")}.` : "";
     this.panel.draw(
       {
@@ -88,14 +88,18 @@ export class Overlay {
       theme,
       this.Plotly,
     );
-    if (drawn.length === 0 && this.panel.drawn) this.Plotly.purge(this.panel.plot);
+  }
+
+  /** How smooth a curve is made: what was logged a few times, as an evaluation, not at all. @param {Curve} curve */
+  weight(curve) {
+    return this.what !== "loss" && curve.loss.filter(known).length < SMOOTHED_FROM ? 0 : this.options.smoothing;
   }
 
   /** @param {Curve} curve @param {string} color @param {string} dash @param {string} family
    * @param {number} size of a unit of the axis */
   trace(curve, color, dash, family, size) {
     const hovertemplate = `${plotText(curve.name)} %{y:.4~g}<extra></extra>`;
-    const { smoothing } = this.options;
+    const smoothing = this.weight(curve);
     const y = smooth(curve.loss, smoothing);
     const name = smoothing > 0 ? called(curve.name, curve.loss, smoothing) : called(curve.name);
     const line = { color, dash, width: 2 };

@@ -3,6 +3,7 @@
 
 import { csvOf } from "./curve_options.js";
 import { element, setAttribute, setText } from "./dom.js";
+import { plotText } from "./format.js";
 import { Readings } from "./readings.js";
 
 /** @typedef {import("./traces.js").Drawing} Drawing @typedef {import("./theme.js").Theme} Theme */
@@ -123,7 +124,14 @@ export class Panel {
       this.onCursor(null);
     });
     plot.on("plotly_relayout", (/** @type {any} */ change) => this.zoomed(change));
-    this.reset.addEventListener("click", () => this.Plotly.relayout(this.plot, { "xaxis.autorange": true, "yaxis.autorange": true }));
+    this.reset.addEventListener("click", () => this.showAll());
+  }
+
+  /** The axes as they are drawn: outliers that are cut off stay so. */
+  showAll() {
+    const { range } = this.drawing?.layout?.yaxis ?? {};
+    const y = range ? { "yaxis.range": [...range] } : { "yaxis.autorange": true };
+    this.Plotly.relayout(this.plot, { "xaxis.autorange": true, ...y });
   }
 
   /** @param {any} change what plotly.js tells of the axes */
@@ -155,7 +163,7 @@ export class Panel {
       return;
     }
     const { data, layout } = /** @type {any} */ (this.plot);
-    const paper = { paper_bgcolor: this.theme?.surface, margin: { l: 12, r: 16, t: 34, b: 12, pad: 4 }, title: { text: this.title, font: { size: 13 } } };
+    const paper = { paper_bgcolor: this.theme?.surface, margin: { l: 12, r: 16, t: 34, b: 12, pad: 4 }, title: { text: plotText(this.title), font: { size: 13 } } };
     const picture = { data, layout: { ...layout, ...paper } };
     this.Plotly.downloadImage(picture, { format: kind.toLowerCase(), width: 900, height: 500, scale: 2, filename });
   }

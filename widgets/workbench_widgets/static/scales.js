@@ -39,6 +39,29 @@ export function secondsAtWork(view) {
     sum + Math.max(0, Math.min(time, end) - start), before(Math.max(begun, Math.min(time, until))) ?? 0);
 }
 
+/** Seconds at work at each row, also where the host's clock was set: one that went back, or on by more than the whole
+ * run, stood still for all but the steps (`StepClock` of workbench/observe/work_clock.py). @param {any} view
+ * @returns {(number|null)[]} */
+export function secondsOf(view) {
+  const { time: times = [], step_seconds: durations = [] } = view.series ?? {};
+  const atWork = secondsAtWork(view);
+  const begun = [...(view.attempts ?? []).filter((/** @type {any} */ line) => line.event === "start").map((/** @type {any} */ line) => line.time), ...(view.attempts_before?.clock ?? []).map((/** @type {number[]} */ [time]) => time)];
+  const elapsed = known(view.ended_at) && known(view.elapsed_seconds) ? view.elapsed_seconds : Infinity;
+  let [setBy, last] = [0, -Infinity];
+  return times.map((/** @type {any} */ time, /** @type {number} */ at) => {
+    if (!known(time)) return null;
+    let now = time + setBy;
+    const far = now - last > elapsed && last > -Infinity && !begun.some((start) => last < start && start <= now);
+    if (now < last || far) {
+      setBy += last + (view.stride ?? 1) * (durations[at] ?? 0) - now;
+      now = time + setBy;
+    }
+    last = now;
+    const seconds = atWork(now);
+    return seconds === null ? null : Math.min(seconds, elapsed);
+  });
+}
+
 /** Tokens consumed up to each row: counted where a step's are known, else from the rates; null from where those of a
  * step are unknown: the sum is then, too. The first step of an attempt has no duration, so no rate: it consumed as many
  * as the next one. @param {any} view @returns {(number|null)[]} */
@@ -88,10 +111,8 @@ function missing(by, view, steps, raw) {
 export function scaleOf(view, by) {
   const series = view.series ?? {};
   const steps = series.step ?? [];
-  const times = series.time ?? [];
-  const atWork = secondsAtWork(view);
   const price = view.usd_per_hour;
-  const raw = by === "tokens" ? tokensOf(view) : times.map((/** @type {number} */ time) => (known(time) ? atWork(time) : null));
+  const raw = by === "tokens" ? tokensOf(view) : secondsOf(view);
   const rows = steps.map((/** @type {number} */ _, /** @type {number} */ at) => at).filter((/** @type {number} */ at) => known(steps[at]) && known(raw[at]));
   const length = Math.max(0, ...rows.map((/** @type {number} */ at) => raw[at]));
   const [unit, size] = timeUnit(length);

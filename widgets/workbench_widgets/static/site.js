@@ -103,7 +103,7 @@ class Site {
 
   /** @param {HTMLElement} root @param {string} run */
   async showRun(root, run) {
-    const about = await this.about(run);
+    const about = await this.about(root, run);
     if (!about || !root.isConnected) return;
     document.title = `${about.name} · ${TITLE}`;
     const config = { face: "run_dashboard.js", run, run_path: run, about };
@@ -120,12 +120,12 @@ class Site {
     };
   }
 
-  /** @param {string} run */
-  async about(run) {
+  /** @param {HTMLElement} root where it is to be shown @param {string} run */
+  async about(root, run) {
     try {
       return await (await request(`/api/runs/${encodeURIComponent(run)}`)).json();
     } catch (error) {
-      this.say(/** @type {Error} */ (error).message);
+      if (root.isConnected) this.say(/** @type {Error} */ (error).message);
       return null;
     }
   }
