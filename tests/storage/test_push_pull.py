@@ -245,6 +245,48 @@ def test_another_run_of_that_name_and_a_later_state_are_not_written_over(
         push(made, volume)
 
 
+def test_of_two_copies_that_were_resumed_the_later_push_is_refused(
+    made: RunPaths, tmp_path: Path
+) -> None:
+    volume = str(tmp_path / "volume")
+    push(made, volume)
+    first, second = (
+        RunPaths(pull(f"{volume}/gpt-2", Store(tmp_path / name)).directory) for name in "ab"
+    )
+    for copy, time, step in ((first, 5.0, 200), (second, 6.0, 150)):
+        line = {"attempt": 2, "event": "start", "first_step": 20, "time": time}
+        append_line(copy.attempts, json.dumps(line).encode())
+        save(copy, step, size=1000)
+    push(first, volume)
+    for attempt in (2, 3):  # also where the one was started more often
+        with pytest.raises(StorageError, match="did not go on from: the run was resumed elsewhere"):
+            push(second, volume)
+        with pytest.raises(UsageError, match="or one that was resumed here"):
+            pull(f"{volume}/gpt-2", Store(tmp_path / "b"))
+        line = {"attempt": attempt + 1, "event": "start", "first_step": 150, "time": 7.0}
+        append_line(second.attempts, json.dumps(line).encode())
+    line = {"attempt": 3, "event": "start", "first_step": 200, "time": 8.0}
+    append_line(first.attempts, json.dumps(line).encode())
+    assert push(first, volume).step == 200
+    assert pull(f"{volume}/gpt-2", Store(tmp_path / "a")).received_bytes == 0
+
+
+def test_a_run_that_is_deleted_while_it_is_sent_leaves_the_push_before(
+    made: RunPaths, tmp_path: Path
+) -> None:
+    volume = str(tmp_path / "volume")
+    push(made, volume)
+    save(made, 30, size=1000)
+
+    def delete(*_progress: object) -> None:
+        if made.directory.exists():
+            made.directory.rename(tmp_path / "deleted")
+
+    with pytest.raises(StoreError, match="was removed while it was sent"):
+        push(made, volume, on_progress=delete)
+    assert pull(f"{volume}/gpt-2", Store(tmp_path / "there")).checkpoints == ["step-00000020"]
+
+
 def test_a_copy_that_the_run_has_left_behind_is_not_taken_for_it(
     made: RunPaths, tmp_path: Path
 ) -> None:

@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from workbench.errors import StorageError
 from workbench.recover.checkpoints import list_checkpoints
 from workbench.storage.manifest import RemoteCheckpoint, RemoteFile, RemoteRun
-from workbench.storage.remote import Remote
+from workbench.storage.remote import Remote, RemoteObject
 from workbench.storage.selection import place_of
 from workbench.store.layout import RunPaths
+from workbench.store.starts import attempts_of, start_times
+
+_UNDER_WAY_SECONDS = 24 * 3600.0  # a push may take as long on a slow line
 
 
-def check_same(remote: Remote, before: RemoteRun | None, marker: str, attempts: int) -> None:
-    """Refuse to write over what another run, or a later state of this one, left there."""
+def check_same(remote: Remote, before: RemoteRun | None, marker: str, paths: RunPaths) -> None:
+    """Refuse to write over what another run, or another copy that goes on too, left there."""
     if before is None:
         return
     if before.marker != marker:
@@ -21,11 +24,18 @@ def check_same(remote: Remote, before: RemoteRun | None, marker: str, attempts: 
             f"{remote.url} holds another run of that name. Push to another folder, or remove that "
             "one there."
         )
-    if before.attempts > attempts:
+    attempts = attempts_of(paths)
+    if before.attempts > attempts or not goes_on_from(paths, before):
         raise StorageError(
-            f"{remote.url} holds a later state (started {before.attempts} times) than this copy "
-            f"(started {attempts} times): the run was resumed elsewhere. Push to another folder."
+            f"{remote.url} holds a state (started {before.attempts} times) that this copy (started "
+            f"{attempts} times) did not go on from: the run was resumed elsewhere. Push to another "
+            "folder."
         )
+
+
+def goes_on_from(paths: RunPaths, pushed: RemoteRun) -> bool:
+    """Whether the start that was the last one there is one of this copy's own."""
+    return pushed.started_at is None or pushed.started_at in start_times(paths)
 
 
 def known_files(before: RemoteRun | None) -> dict[str, RemoteFile]:
@@ -58,6 +68,20 @@ def kept_checkpoints(
         if files and not is_given_up and all(there.get(digest) == size for digest, size in pieces):
             kept.append((checkpoint, files))
     return kept
+
+
+def left_behind(there: dict[str, RemoteObject]) -> set[str]:
+    """What is too old to be of a push that is under way; pushes that failed leave such pieces.
+
+    By the address's own clock: the newest piece tells how late it is there at least.
+    """
+    written_at = {digest: stored.written_at for digest, stored in there.items()}
+    newest = max((at for at in written_at.values() if at is not None), default=0.0)
+    return {
+        digest
+        for digest, at in written_at.items()
+        if at is not None and newest - at > _UNDER_WAY_SECONDS
+    }
 
 
 def _is_part(path: str, checkpoint: RemoteCheckpoint) -> bool:

@@ -88,6 +88,9 @@ class RemoteRun:
     """Pieces of the manifest before this one: a reader may still be at it."""
     which: str = "newest"
     """The checkpoints that were asked for, see `push.push`."""
+    started_at: float | None = None
+    """When it was started last, Unix seconds: of two copies that went on from one push, which it
+    is. None = not yet, or a push of an earlier version."""
     proof: str = ""
     """That this user's workbench wrote all of it (`store.signatures`); "" = no one says so."""
 
@@ -114,6 +117,8 @@ class RemoteRun:
         document = {"schema": SCHEMA, **asdict(self)}
         if self.which == "newest":  # as before there was a choice, so that old proofs hold
             del document["which"]
+        if self.started_at is None:  # likewise
+            del document["started_at"]
         return document
 
     @property
@@ -175,6 +180,7 @@ def _parsed(document: Any) -> RemoteRun:
         checkpoints=tuple(_checkpoint(checkpoint) for checkpoint in _list(document["checkpoints"])),
         before=tuple(_digest(digest) for digest in _list(document["before"])),
         which=_text(document.get("which", "newest")),
+        started_at=None if document.get("started_at") is None else _seconds(document["started_at"]),
         proof=_text(document["proof"]),
     )
 

@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from workbench.errors import StorageError, StoreError, UsageError
 from workbench.recover.checkpoints import list_checkpoints, manifest_path
+from workbench.storage.earlier_push import goes_on_from
 from workbench.storage.manifest import (
     PIECES,
     RemoteCheckpoint,
@@ -166,10 +167,12 @@ def _here_already(paths: RunPaths, remote: Remote, run: RemoteRun) -> PullResult
     """
     here = read_run(paths)
     same = here is not None and here.marker == run.marker
-    if same and run.attempts <= attempts_of(paths) and not _is_further(run, paths):
+    goes_on = same and goes_on_from(paths, run)
+    if goes_on and run.attempts <= attempts_of(paths) and not _is_further(run, paths):
         note = f"{run.run} is in the store already and was not resumed elsewhere: it is kept."
         return _pulled(paths, remote, run, 0, [note])
-    content = "an older copy of it" if same else "another run of that name"
+    older = "an older copy of it" + ("" if goes_on else ", or one that was resumed here")
+    content = older if same else "another run of that name"
     raise UsageError(
         f"{paths.directory} holds {content}. Pull into another store (--store DIR), or remove that "
         f"one first: {command_for(paths.directory, 'delete')}"

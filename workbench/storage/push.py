@@ -16,7 +16,12 @@ from typing import Any
 from workbench.errors import StorageError, StoreError
 from workbench.recover.checkpoints import Checkpoint
 from workbench.storage.checking import checked
-from workbench.storage.earlier_push import check_same, kept_checkpoints, known_files
+from workbench.storage.earlier_push import (
+    check_same,
+    kept_checkpoints,
+    known_files,
+    left_behind,
+)
 from workbench.storage.manifest import (
     PIECES,
     RemoteCheckpoint,
@@ -26,7 +31,7 @@ from workbench.storage.manifest import (
     safe_path,
     write_remote_run,
 )
-from workbench.storage.remote import Remote, RemoteObject
+from workbench.storage.remote import Remote
 from workbench.storage.selection import (
     LocalFile,
     chosen_checkpoints,
@@ -39,7 +44,7 @@ from workbench.storage.selection import (
 from workbench.store.files import open_file
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_record
-from workbench.store.starts import attempts_of
+from workbench.store.starts import attempts_of, start_times
 from workbench.store.status import read_status
 
 PIECE_BYTES = 32 << 20
@@ -47,7 +52,6 @@ _PIECE_OF_LINES = 1 << 20  # a file that grows is sent again from the piece on t
 _GROWS = (".jsonl", ".log")
 _THREADS = 4
 _TRIES = 8  # of one push, where others publish first
-_UNDER_WAY_SECONDS = 24 * 3600.0  # a push may take as long on a slow line
 OnProgress = Callable[[int, int, str], None]
 """Bytes looked at, bytes of all, and what is being sent."""
 
@@ -218,8 +222,8 @@ def _sent(
     `hashed`: files whose pieces were hashed a moment ago, by path.
     """
     run = read_record(paths, ("run", "marker"))
-    before, attempts = read_remote_run(remote), attempts_of(paths)
-    check_same(remote, before, run.marker, attempts)
+    before, attempts, started_at = read_remote_run(remote), attempts_of(paths), start_times(paths)
+    check_same(remote, before, run.marker, paths)
     which = requested or (
         before.which if before is not None and most_of(before.which) else "newest"
     )
@@ -242,11 +246,14 @@ def _sent(
         state.finish()
     finally:
         state.pool.shutdown(wait=True, cancel_futures=True)
+    if not paths.run.exists():  # without its records no one could pull it
+        raise StoreError(f"{paths.directory} was removed while it was sent: what lay there stays.")
     pushed = RemoteRun(
         run=paths.directory.name,
         marker=run.marker,
         pushed_at=time.time(),
         attempts=attempts,
+        started_at=started_at[-1] if started_at else None,
         live=read_status(paths).live,
         files=files,
         checkpoints=tuple(checkpoint for checkpoint, _ in described),
@@ -289,23 +296,9 @@ def _publish(remote: Remote, pushed: RemoteRun, before: RemoteRun | None) -> boo
     pushed = replace(pushed, before=tuple(sorted(older - pushed.pieces)))
     write_remote_run(remote, pushed)
     unused = set[str]() if before is None else set(before.before)
-    unused |= _left_behind(there)
+    unused |= left_behind(there)
     remote.remove(f"{PIECES}/{digest}" for digest in sorted(unused - pushed.pieces - older))
     return True
-
-
-def _left_behind(there: dict[str, RemoteObject]) -> set[str]:
-    """What is too old to be of a push that is under way; pushes that failed leave such pieces.
-
-    By the address's own clock: the newest piece tells how late it is there at least.
-    """
-    written_at = {digest: stored.written_at for digest, stored in there.items()}
-    newest = max((at for at in written_at.values() if at is not None), default=0.0)
-    return {
-        digest
-        for digest, at in written_at.items()
-        if at is not None and newest - at > _UNDER_WAY_SECONDS
-    }
 
 
 def _files(state: _Push, paths: RunPaths, notes: list[str]) -> Iterator[RemoteFile]:

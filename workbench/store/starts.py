@@ -9,6 +9,7 @@ from typing import Any
 from workbench.store.files import LineReader
 from workbench.store.layout import RunPaths
 from workbench.store.schema import BY_HAND
+from workbench.store.shapes import LAST_SECOND
 
 PORT_TAKEN = "The rendezvous port was taken; started again on a free one."
 """`AttemptLine.why` of an attempt that only has another port."""
@@ -37,6 +38,12 @@ def attempts_of(paths: RunPaths) -> int:
     while lines := reader.read():
         numbers += [line["attempt"] for line in lines if type(line.get("attempt")) is int]
     return max(numbers)
+
+
+def start_times(paths: RunPaths) -> tuple[float, ...]:
+    """When each attempt was started, Unix seconds: a copy that goes on elsewhere adds its own."""
+    times = (start["time"] for start in read_starts(paths))
+    return tuple(time for time in times if 0 <= time <= LAST_SECOND)
 
 
 def is_by_hand(start: Mapping[str, Any]) -> bool:
