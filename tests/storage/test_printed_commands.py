@@ -10,7 +10,11 @@ import pytest
 from tests.cli.conftest import Command, command
 from workbench.cli import recovery
 from workbench.errors import UsageError
+from workbench.launching.prepare.build_request import check_options
+from workbench.launching.prepare.options import LaunchOptions
+from workbench.storage.push import push
 from workbench.store.layout import RunPaths
+from workbench.store.runs import Store
 
 __all__ = ["command"]
 
@@ -53,3 +57,31 @@ def test_an_empty_address_is_refused(made: RunPaths, command: Command) -> None:
     told = command("push", "gpt-2", "", "--store", str(made.directory.parent))
     assert (told.code, told.out) == (2, "")
     assert "URL is empty" in told.err
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("s3://", "'s3://' names no bucket"),
+        ("s3:///runs", "'s3:///runs' names no bucket"),  # a variable that is not set
+        ("s3:/bucket/runs", "two slashes after the colon"),
+        ("file://mnt/runs", "names no absolute folder: give file:///mnt/runs"),
+        ("file:///", "names no absolute folder"),
+        ("{store}", "lies in the folder of the run itself"),
+        ("{store}/gpt-2/copy", "lies in the folder of the run itself"),
+        ("file://{store}", "lies in the folder of the run itself"),
+    ],
+)
+def test_an_address_that_is_not_meant_is_refused(made: RunPaths, url: str, said: str) -> None:
+    before = sorted(made.directory.rglob("*"))
+    with pytest.raises(UsageError, match=said):
+        push(made, url.format(store=made.directory.parent))
+    assert sorted(made.directory.rglob("*")) == before
+
+
+def test_a_mirror_into_the_store_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "runs")
+    for mirror in ("runs", "link"):
+        options = {"store": Store(tmp_path / "runs"), "mirror": str(tmp_path / mirror)}
+        with pytest.raises(UsageError, match="in the folder of the run itself"):
+            check_options(LaunchOptions.from_keywords(options))

@@ -198,6 +198,7 @@ def push(
     began, sent = time.monotonic(), 0
     remote = (Remote(url) if isinstance(url, str) else url).below(paths.directory.name)
     remote.check_writable()
+    remote.check_outside(paths.directory)
     hashed = dict[str, RemoteFile]()
     for _ in range(_TRIES):
         notes = list[str]()

@@ -81,6 +81,9 @@ def checked_address(url: str) -> str:
     if not url.strip():
         raise UsageError("The address is empty. Give s3://bucket/runs or a folder.")
     if match is None:
+        scheme, colon, _ = url.partition(":/")
+        if colon and scheme.lower() in _PACKAGES:
+            raise UsageError(f"{url!r}: give two slashes after the colon, as in s3://bucket/runs.")
         return str(Path(url).expanduser().absolute())
     if match[1].lower() not in _PACKAGES:
         schemes = ", ".join(f"{name}://" for name in ("s3", "gs", "az", "https", "file"))
@@ -93,6 +96,11 @@ def checked_address(url: str) -> str:
             "The address holds credentials or a query, which would be kept in records. Give the "
             "address alone; set credentials in the environment (AWS_ACCESS_KEY_ID and "
             "AWS_SECRET_ACCESS_KEY, AWS_PROFILE, GOOGLE_APPLICATION_CREDENTIALS)."
+        )
+    first, is_file = location.partition("/")[0], match[1].lower() == "file"
+    if not location.strip("/") or bool(first) == is_file:
+        raise UsageError(
+            f"{url!r} names no {'absolute folder: give file:///mnt/runs' if is_file else 'bucket'}."
         )
     return url.rstrip("/")
 
@@ -173,6 +181,14 @@ class Remote:
         if self._scheme in _READ_ONLY:
             raise UsageError(
                 f"{self._scheme}:// is read only here. Push to s3://, gs:// or a folder."
+            )
+
+    def check_outside(self, run: Path) -> None:
+        """Refuse an address in the run's own folder, which a push sends; raises UsageError."""
+        is_folder = self._scheme == "file"
+        if is_folder and Path(self._root).resolve().is_relative_to(run.resolve()):
+            raise UsageError(
+                f"{self.url} lies in the folder of the run itself. Give one outside of the store."
             )
 
     def write(self, name: str, data: bytes) -> None:

@@ -224,7 +224,9 @@ def check_options(options: LaunchOptions) -> None:
         check_tracker(tracker)
     chosen(options.notify)
     if options.mirror:
-        Remote(options.mirror).check_writable()
+        mirror = Remote(options.mirror)
+        mirror.check_writable()
+        mirror.below("run").check_outside(_store(options).root / "run")
 
 
 def _check_recovery(recovery: Recovery) -> None:
