@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from workbench.errors import UsageError
 from workbench.launching.resume.branch import _start
 from workbench.launching.resume.starting_point import starting_point
 from workbench.recover.checkpoints import newest_intact
-from workbench.recover.script_checkpoints import every_checkpoint
+from workbench.recover.script_checkpoints import EXPORTED, every_checkpoint
 from workbench.recover.whose import step_at
 from workbench.store.layout import RunPaths
 from workbench.trained_model.source import trained_model
@@ -72,6 +73,23 @@ def test_what_may_be_of_either_run_is_taken_only_when_named(tmp_path: Path) -> N
         starting_point(first, None)
     with pytest.raises(UsageError, match="no whole checkpoint"):
         trained_model(first)
+
+
+def test_a_model_that_was_exported_is_no_checkpoint(tmp_path: Path) -> None:
+    """It lies where the script works, of another run perhaps, and is newer than what is saved."""
+    run = run_of_script(tmp_path, "a", [], (0, 100))
+    own = saved(tmp_path / "out/ckpt_10.pt", 10, 30)
+    model = saved(tmp_path / "b-step-90/model.safetensors", 90, 60).parent
+    about = json.dumps({"w": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}).encode()
+    (model / "model.safetensors").write_bytes(len(about).to_bytes(8, "little") + about + b"x")
+    (model / "config.json").write_text('{"model_type": "llama"}')
+    for file in model.iterdir():
+        os.utime(file, (BEGAN + 60, BEGAN + 60))
+    assert trained_model(run).checkpoint.path == model
+    (model / EXPORTED).write_text("{}")
+    assert steps(run) == {10: ""}
+    assert trained_model(run).checkpoint.path == own
+    assert trained_model(run, str(model)).checkpoint.path == model  # where it is named
 
 
 def test_steps_tell_runs_apart_that_train_at_the_same_time(tmp_path: Path) -> None:

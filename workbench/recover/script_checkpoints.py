@@ -21,6 +21,8 @@ from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 
+EXPORTED = ".workbench-export.json"
+"""Beside a model that was exported, of whichever run: no script wrote that folder."""
 _MOST = 200  # checkpoints of one script that are listed
 _MOST_NOTES = 3
 _MOST_FILES = 20_000  # of one checkpoint that are measured
@@ -112,6 +114,8 @@ class _Search:
                 self.checkpoints[path] = checkpoint
 
     def _identified(self, path: Path) -> Checkpoint | None:
+        if (path / EXPORTED).is_file():
+            return None
         size, newest = contents.measure(path, _MOST_FILES)
         about = None if newest is None or newest < self._since else identify(path)
         if about is None or newest is None:

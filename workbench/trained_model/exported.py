@@ -12,9 +12,9 @@ from workbench.describe.option import Option
 from workbench.describe.option_limits import check_declared
 from workbench.errors import UsageError
 from workbench.recover.checkpoints import Checkpoint
+from workbench.recover.script_checkpoints import EXPORTED
 from workbench.store.files import read_json
 
-_RECEIPT = ".workbench-export.json"  # hidden: it is no part of the model
 _FORM = ("adapter", "dtype", "shard_gb")
 
 
@@ -111,12 +111,12 @@ def write_receipt(
     """
     receipt = {**exported.document(), **_origin(folder, export, checkpoint)}
     del receipt["path"]  # of this machine
-    (folder / _RECEIPT).write_text(json.dumps(receipt, indent=2), encoding="utf-8")
+    (folder / EXPORTED).write_text(json.dumps(receipt, indent=2), encoding="utf-8")
 
 
 def read_receipt(folder: Path, export: ModelExport, checkpoint: Checkpoint) -> ExportedModel | None:
     """The export that a folder holds; None = another one, none, or its weights have changed."""
-    receipt = read_json(folder / _RECEIPT)
+    receipt = read_json(folder / EXPORTED)
     if receipt is None:
         return None
     origin = _origin(folder, export, checkpoint)
