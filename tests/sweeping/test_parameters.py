@@ -22,6 +22,7 @@ parser.add_argument("--learning-rate", type=float, default=1e-3)
 parser.add_argument("--layers", type=int, default=2)
 parser.add_argument("--opt", choices=["adamw", "sgd"])
 parser.add_argument("--bf16", action="store_true")
+parser.add_argument("--prompt", default="Answer:")
 parser.parse_args()
 """
 
@@ -59,9 +60,14 @@ def test_what_is_no_range_or_list_is_refused(kind: str, name: str, given: str, s
         ("layers", "2,2.5", "give a whole number"),
         ("opt", "adamw,lion", "choose adamw, sgd"),
         ("bf16", "true,maybe", "is a switch"),
+        ("bf16", "true,1", "--bf16 takes two of these for the same"),
+        ("learning-rate", "1e-3,1e-4,0.001", "takes two of these for the same"),
+        ("layers", ["", "2"], "--layers needs a value"),
     ],
 )
-def test_values_are_held_against_the_script(script: str, name: str, values: str, said: str) -> None:
+def test_values_are_held_against_the_script(
+    script: str, name: str, values: str | list[str], said: str
+) -> None:
     what = resolve(script)
     with pytest.raises((UsageError, UnknownNameError), match=said):
         checked(grid_parameter(name, values), read_script(what), "train.py")
@@ -85,6 +91,15 @@ def test_values_become_the_script_s_options_in_place_of_given_ones(script: str) 
     assert new == ["--learning-rate", "1e-4", "--layers=4", "--bf16"]
     off = with_values(new, {"bf16": "false"}, named, reading)
     assert off == ["--learning-rate", "1e-4", "--layers=4"]
+
+
+def test_an_empty_value_is_another_than_the_default(script: str) -> None:
+    reading = read_script(resolve(script))
+    prompt = checked(grid_parameter("prompt", ["", "a, b"]), reading, "train.py")
+    for value, words in (("", ["--bf16", "--prompt="]), ("a, b", ["--prompt", "a, b", "--bf16"])):
+        assert (
+            with_values(["--prompt", "x", "--bf16"], {"prompt": value}, [prompt], reading) == words
+        )
 
 
 def test_every_combination_comes_once() -> None:

@@ -72,9 +72,21 @@ def checked(parameter: Parameter, reading: Reading, script: str) -> Parameter:
             problem = f"{option.name} is a switch: give true,false, not {text!r}."
         if not option.is_switch and not option.is_word and option.most == 0:
             problem = f"{option.name} takes no value."
+        if not text and not (option.takes_text or text in option.choices):
+            problem = f"{option.name} needs a value."
         if problem:
             raise UsageError(f"{script}: {problem}")
+    if len({_meant(option, text) for text in parameter.values}) < len(parameter.values):
+        raise UsageError(f"{named}: {option.name} takes two of these for the same. Give it once.")
     return named
+
+
+def _meant(option: ScriptOption, text: str) -> str | float | bool | None:
+    """What the script makes of a value: of a number as text, 3.10 is another than 3.1."""
+    if option.is_switch:
+        return switch_of(text)
+    is_number = option.kind in {"integer", "number"} and option.most == 1
+    return float(text) if is_number else text
 
 
 def _option(name: str, reading: Reading) -> ScriptOption | None:
@@ -111,6 +123,9 @@ def with_values(
             unknown += [f"{written[name]}={value}"] if value[:1] == "-" else [written[name], value]
         elif option.is_switch:
             text = with_value(text, script_options, option.name, switch_of(value) is True)
+        elif not value:  # else the default would be trained under its name
+            text = with_value(text, script_options, option.name, None)
+            unknown.append(f"{option.name}=")
         else:
             text = with_value(text, script_options, option.name, value)
     return [*shlex.split(text), *unknown]
