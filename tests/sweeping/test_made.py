@@ -18,6 +18,7 @@ from tests.sweeping.plans import sweep_of_results
 from workbench.cli.sweep import _show_prepared, list_sweeps
 from workbench.errors import ForeignRunError, StoreError
 from workbench.launching.prepare.options import LaunchOptions
+from workbench.recover.policy import Recovery
 from workbench.store.queue_files import QueueFiles
 from workbench.store.runs import Store
 from workbench.sweeping import damaged, find, sweeps
@@ -49,6 +50,15 @@ def shared_umask() -> Iterator[None]:
     before = os.umask(0o002)
     yield
     os.umask(before)
+
+
+def test_a_limit_is_said_to_be_of_one_trial(tmp_path: Path) -> None:
+    script = tmp_path / "t.py"
+    script.write_text(SCRIPT)
+    limited = LaunchOptions(cpu=True, processes=1, recovery=Recovery(max_hours=2))
+    prepared = prepare_sweep(str(script), (), SweepOptions(grid={"lr": "0.1,0.2"}), limited)
+    note = "--max-hours is the limit of each trial: 2 trials may take 4 h 00 min together."
+    assert note in prepared.notes
 
 
 def made(folder: Path, **options: object) -> SweepFiles:

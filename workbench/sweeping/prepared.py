@@ -17,6 +17,7 @@ from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.targets import resolve
 from workbench.launching.start.start import prepare
+from workbench.recover.limits import LIMITS
 from workbench.store.files import write_json_atomic
 from workbench.store.names import check_name
 from workbench.store.runs import Store
@@ -101,7 +102,7 @@ def prepare_sweep(
     trials, notes = _count(chosen, parameters)
     if not reading.complete:
         notes.append(f"Whether {label} takes these options was not checked: {reading.note}")
-    notes += filter(None, [overwriting_note(resolved)])
+    notes += [*filter(None, [overwriting_note(resolved)]), *_limit_notes(options, trials)]
     plan = SweepPlan(
         name=check_name(options.name or f"{resolved.name}-sweep"),
         id=uuid.uuid4().hex,
@@ -166,6 +167,17 @@ def _count(chosen: SweepOptions, parameters: Sequence[Parameter]) -> tuple[int, 
     if grid and trials < grid:
         return trials, [f"{trials} of the {grid} combinations of the grid are tried."]
     return trials, []
+
+
+def _limit_notes(options: LaunchOptions, trials: int) -> list[str]:
+    """That a limit is of one trial, and what all of them may take."""
+    limits = {limit: options.recovery.limits[limit.name] for limit in LIMITS}
+    return [
+        f"{limit.flag} is the limit of each trial: {trials} trials may take "
+        f"{limit.text(trials * most)} together."
+        for limit, most in limits.items()
+        if most is not None
+    ]
 
 
 def _samples(plan: SweepPlan) -> list[dict[str, str]]:
