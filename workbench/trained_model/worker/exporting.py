@@ -41,6 +41,7 @@ class _Export:
         self.dtype = DTYPES.get(request["dtype"])
         self.notes = list[str]()
         self.facts: dict[str, Any] = {"logits_difference": None, "loads": None, "tokenizer": None}
+        self.widest: str | None = None  # type of the fractions, in which transformers loads them
         self._say, self._said_at = say, 0.0
 
     def progress(self, done: int, total: int, text: str) -> None:
@@ -75,6 +76,10 @@ class _Export:
             (self.folder / SINGLE).rename(self.folder / one_file)
         kinds = {tensors.dtypes[old] for old in names.values()}
         floats = {self.dtype if self.dtype and kind.is_floating_point else kind for kind in kinds}
+        fractions = [kind for kind in floats if kind.is_floating_point]
+        if fractions:  # others count: a BatchNorm's batches
+            widest = max(fractions, key=lambda kind: kind.itemsize)
+            self.widest = str(widest).removeprefix("torch.")
         self.facts |= {
             "tensors": len(names),
             "parameters": sum(torch.Size(tensors.shapes[old]).numel() for old in names.values()),
@@ -159,9 +164,8 @@ def _full(job: _Export) -> None:
     """All weights of a Hugging Face model, a shard at a time."""
     hf = huggingface()
     config, tensors = hf.full_config(job.request), open_tensors(job.checkpoint)
-    shapes, tied = hf.expected(config)
-    names = matched(tensors, shapes, tied)
-    job.weights(tensors, names)
+    names = hf.full_names(config, tensors, job.checkpoint)
+    job.weights(tensors, names or {name: name for name in tensors.shapes})
     _finish(job, config)
 
 
@@ -178,9 +182,17 @@ def _merged(job: _Export) -> None:
     config.architectures = [type(merged).__name__]
     state = merged.state_dict()
     tied = dict(getattr(merged, "all_tied_weights_keys", None) or {})
-    names = {name: name for name in state if tied.get(name) not in state}
-    job.weights(SavedTensors(state), names)
+    own = {name: state[name] for name in state if not _is_same(state, name, tied.get(name))}
+    if own.keys() & tied.keys():
+        config.tie_word_embeddings = False
+    own = huggingface().as_saved(merged, own)
+    job.weights(SavedTensors(own), {name: name for name in own})
     _finish(job, config)
+
+
+def _is_same(state: Mapping[str, Any], name: str, of: str | None) -> bool:
+    """Whether two names are of one weight still: an adapter may have trained one of them alone."""
+    return of in state and state[name].data_ptr() == state[of].data_ptr()
 
 
 def _check_memory(job: _Export) -> None:
@@ -233,7 +245,7 @@ def _finish(job: _Export, config: Any) -> None:
     """Config, tokenizer and how it answers; then transformers loads it, where it fits in memory."""
     hf = huggingface()
     kind = hf.class_of(config)
-    config.architectures, config.dtype = [kind.__name__], job.facts["dtype"].split(", ")[-1]
+    config.architectures, config.dtype = [kind.__name__], job.widest
     if hasattr(config, "_name_or_path"):
         config._name_or_path = ""  # noqa: SLF001 - a path of this machine
     config.save_pretrained(job.folder)

@@ -16,9 +16,10 @@ import transformers
 from torch import Tensor
 
 from workbench.errors import UsageError
+from workbench.recover.foreign import read_object
 from workbench.trained_model.worker.names import matched
 from workbench.trained_model.worker.recipe_files import recipe_module
-from workbench.trained_model.worker.tensors import open_tensors
+from workbench.trained_model.worker.tensors import Tensors, open_tensors
 
 _TOKENIZER_FILES = (
     *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
@@ -93,11 +94,43 @@ def expected(config: Any) -> tuple[dict[str, tuple[int, ...]], dict[str, str]]:
     return {name: tuple(value.shape) for name, value in model.state_dict().items()}, tied
 
 
+def full_names(config: Any, tensors: Tensors, checkpoint: Path) -> dict[str, str]:
+    """`matched`; {} = transformers saved them by names that are not the model's in memory.
+
+    It saves experts one by one, and older models by their first names; it reads them so, too.
+    """
+    shapes, tied = expected(config)
+    try:
+        return matched(tensors, shapes, tied)
+    except UsageError:
+        by_transformers = "transformers_version" in (read_object(checkpoint / "config.json") or {})
+        has_others = any(name not in shapes for name in tensors.shapes)
+        if by_transformers and has_others and any(checkpoint.glob("model*.safetensors")):
+            return {}
+        raise
+
+
+def as_saved(model: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights by the names and in the shapes of the model's files: experts one by one."""
+    loading: Any = importlib.import_module("transformers.core_model_loading")
+    return loading.revert_weight_conversion(model, dict(state))
+
+
 def load_model(request: Mapping[str, Any]) -> Any:
     """The model with the checkpoint's weights, as they were saved, on the CPU."""
-    config, tensors = full_config(request), open_tensors(Path(request["checkpoint"]))
-    names = matched(tensors, *expected(config))
-    model: Any = class_of(config)(config)
+    checkpoint, config = Path(request["checkpoint"]), full_config(request)
+    tensors = open_tensors(checkpoint)
+    names = full_names(config, tensors, checkpoint)
+    if names:
+        model = _filled(class_of(config)(config), tensors, names)
+    else:
+        model = class_of(config).from_pretrained(checkpoint, config=config, dtype="auto")
+    model.generation_config = generation_of(request) or getattr(model, "generation_config", None)
+    return model.eval()
+
+
+def _filled(model: Any, tensors: Tensors, names: Mapping[str, str]) -> Any:
+    """The model with these weights, in the widest of their types."""
     dtypes = {
         tensors.dtypes[name] for name in names.values() if tensors.dtypes[name].is_floating_point
     }
@@ -106,8 +139,7 @@ def load_model(request: Mapping[str, Any]) -> Any:
     with torch.no_grad():
         for name, old in names.items():
             parameters[name].copy_(tensors.read([old])[old])
-    model.generation_config = generation_of(request) or getattr(model, "generation_config", None)
-    return model.eval()
+    return model
 
 
 def full_config(request: Mapping[str, Any]) -> Any:

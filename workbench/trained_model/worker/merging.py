@@ -51,7 +51,7 @@ def _inputs(model: Any) -> list[dict[str, Tensor]]:
         return [{kind: pixels.reshape(1, config.num_channels, *sides)}]
     if kind != "input_ids":
         return []
-    words = min(256, model.get_input_embeddings().num_embeddings)
+    words = min(256, len(model.get_input_embeddings().weight))
     rows = (torch.arange(32).reshape(2, 16) * 7 % words).split(1)
     more = ("decoder_input_ids",) if config.is_encoder_decoder else ()
     return [dict.fromkeys((kind, *more), row) for row in rows]

@@ -14,13 +14,14 @@ def matched(
     """Name of the model -> name in the checkpoint, a tied weight once.
 
     Raises:
-        UsageError: the checkpoint is of another model.
+        UsageError: the checkpoint is of another model, or a tied weight has two values.
     """
     places = without_prefix(tensors.shapes, shapes)
     names = dict[str, str]()
     for name, shape in shapes.items():
         source = tied.get(name)
         if source is not None and source in places:
+            _check_tied(tensors, places, name, source)
             continue
         place = places.get(name)
         if place is None and name in tied.values():  # kept under the other name
@@ -40,6 +41,19 @@ def matched(
             )
         names[name] = place
     return names
+
+
+def _check_tied(tensors: Tensors, places: Mapping[str, str], name: str, source: str) -> None:
+    """Raises UsageError: the two are one weight by the config, and the training parted them."""
+    one, other = places.get(name), places[source]
+    if one is None or one == other:
+        return
+    read = tensors.read([one, other])
+    if not read[one].equal(read[other]):
+        raise UsageError(
+            f"The weights {name} and {source} are one by the model's config.json, and differ in "
+            'the checkpoint: the training parted them. Set "tie_word_embeddings" to false there.'
+        )
 
 
 def without_prefix(names: Iterable[str], expected: Iterable[str]) -> dict[str, str]:
