@@ -6,6 +6,8 @@ import json
 import math
 from pathlib import Path
 
+import pytest
+
 from workbench.store.layout import RunPaths
 from workbench.store.run_record import RunRecord
 from workbench.store.runs import Store
@@ -57,3 +59,23 @@ def test_a_nan_that_passed_is_no_end(tmp_path: Path) -> None:
             file.write(json.dumps({**at, **values}) + "\n")
     assert measured(paths, "evloss").at() == 0.5
     assert math.isfinite(measured(paths, "loss").at() or math.nan)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_a_step_without_a_loss_is_no_nan_while_the_run_is_live(
+    tmp_path: Path, *, broken: bool
+) -> None:
+    """As of a script that has two optimizers; a look at a loss that is NaN ends the trial."""
+    paths = Store(tmp_path).create("t")
+    paths.run.write_text(json.dumps(RunRecord(run="t", processes=1).document()))
+    lines = [
+        {"time": float(step), "step": step, **({"loss": 2.0} if step % 2 else {})}
+        for step in range(1, 12)
+    ]
+    lines[-1] |= {"loss": math.nan} if broken else {}
+    paths.rank_metrics(0).write_text("".join(json.dumps(line) + "\n" for line in lines[:-1]))
+    assert measured(paths, "loss").at(10) is None  # its loss comes with the next one
+    paths.rank_metrics(0).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    value = measured(paths, "loss").at(10)
+    assert value is not None
+    assert math.isnan(value) == broken

@@ -92,8 +92,6 @@ def measured(paths: RunPaths, metric: str) -> MeasuredMetric:
         return _points(own.step, own.mean, smooth=False, end=end)
     if metric == TRAINING_LOSS:
         curve = read_curve(paths)
-        if not paths.exit.exists():
-            return _points(curve.step, curve.loss, smooth=True)
         if _ends_broken(paths):
             return _points(curve.step, curve.loss, smooth=True, end=float("nan"))
         has_loss = [loss is not None for loss in curve.loss]  # steps without a loss are no NaN here
@@ -103,7 +101,7 @@ def measured(paths: RunPaths, metric: str) -> MeasuredMetric:
 
 
 def _ends_broken(paths: RunPaths) -> bool:
-    """Whether the latest loss of a run that has ended was NaN or infinite: points leave it out."""
+    """Whether the latest loss of a run was NaN or infinite: points leave it out."""
     ranks = rank_count(paths, (read_run(paths) or RunRecord()).processes)
     rows = iterate_metrics(paths, ranks, tail=_TAIL)
     losses = [row["loss"] for row in rows if row["loss"] is not None]
