@@ -192,7 +192,7 @@ def _merged(job: _Export) -> None:
 
 def _is_same(state: Mapping[str, Any], name: str, of: str | None) -> bool:
     """Whether two names are of one weight still: an adapter may have trained one of them alone."""
-    return of in state and state[name].data_ptr() == state[of].data_ptr()
+    return of is not None and of in state and state[name].data_ptr() == state[of].data_ptr()
 
 
 def _check_memory(job: _Export) -> None:
