@@ -85,8 +85,9 @@ def _meant(option: ScriptOption, text: str) -> str | float | bool | None:
     """What the script makes of a value: of a number as text, 3.10 is another than 3.1."""
     if option.is_switch:
         return switch_of(text)
-    is_number = option.kind in {"integer", "number"} and option.most == 1
-    return float(text) if is_number else text
+    if option.most != 1 or option.kind not in {"integer", "number"}:
+        return text
+    return int(text) if option.kind == "integer" else float(text)
 
 
 def _option(name: str, reading: Reading) -> ScriptOption | None:
