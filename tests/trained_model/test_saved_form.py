@@ -19,6 +19,8 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing`:FutureWarning"),  # peft
     pytest.mark.filterwarnings("ignore:Model has `tie_word_embeddings=True`"),  # peft
+    pytest.mark.filterwarnings("ignore:Input and output embeddings are no longer tied"),
+    pytest.mark.filterwarnings("ignore:Setting `save_embedding_layers` to `True`"),
 ]
 MIXTRAL = transformers.MixtralConfig(
     **SMALL, num_key_value_heads=2, num_local_experts=2, num_experts_per_tok=1
