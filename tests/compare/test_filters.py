@@ -17,7 +17,6 @@ from workbench.storage.mirror_state import mirror_lock
 from workbench.store import processes
 from workbench.store.detached import lock_file
 from workbench.store.labels import change_labels
-from workbench.store.queue_files import QueueEntry, QueueFiles
 
 
 @pytest.fixture
@@ -161,21 +160,13 @@ def test_a_run_with_a_living_process_stays(store: wb.Store) -> None:
     assert deletion.delete(store, "good").run == "good"
 
 
-def test_a_run_that_others_still_need_stays(store: wb.Store) -> None:
+def test_a_run_whose_mirror_still_sends_stays(store: wb.Store) -> None:
     lock = lock_file(mirror_lock(store.find("good")))
     assert lock is not None
     with pytest.raises(wb.UsageError, match="mirror of good still sends"):
         deletion.delete(store, "good")
     os.close(lock)
-    paths = make_run(store.root, "fork", resumed_from={"run": "good", "step": 9})
-    queue = QueueFiles(store.root)
-    with queue.locked():
-        queue.write(queue.waits("fork"), QueueEntry(run="fork"))
-    with pytest.raises(wb.UsageError, match=f"queue drop fork --store {store.root}$"):
-        deletion.delete(store, "good")
-    queue.waits("fork").unlink()
     assert deletion.delete(store, "good").run == "good"
-    assert paths.run.exists()
 
 
 def test_every_column_can_be_asked_for() -> None:

@@ -19,11 +19,10 @@ from pathlib import Path
 from workbench.errors import StoreError, UsageError
 from workbench.storage.mirror_state import mirror_lock
 from workbench.store import processes
-from workbench.store.commands import command_for, command_in
+from workbench.store.commands import command_for
 from workbench.store.detached import is_locked
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
-from workbench.store.queue_files import QueueEntry, QueueFiles
 from workbench.store.record import read_run
 from workbench.store.run_record import RunRecord
 from workbench.store.runs import Store
@@ -71,7 +70,7 @@ def check_deletable(store: Store, run: str) -> RunPaths:
 
     Raises:
         RunNotFoundError: there is none of that name.
-        UsageError: it still runs or is needed, or `run` is not the whole id.
+        UsageError: it still runs or is still mirrored, or `run` is not the whole id.
         ForeignRunError: it is another user's, or others can write to it.
         StoreError: it is a link.
     """
@@ -89,27 +88,12 @@ def check_deletable(store: Store, run: str) -> RunPaths:
             f"{run} is {status.state}, or a process of it still runs. Stop it first: workbench "
             f"stop {run}"
         )
-    _check_not_needed(paths)
-    return paths
-
-
-def _check_not_needed(paths: RunPaths) -> None:
-    """Raises UsageError: its mirror still reads it, or a run that waits begins from it."""
-    run, root, waiting = paths.directory.name, paths.directory.parent, list[QueueEntry]()
     if is_locked(mirror_lock(paths)):
         raise UsageError(
             f"The mirror of {run} still sends the last of it. Wait for it, at most 15 minutes "
             f"where the address does not answer: {command_for(paths.directory, 'show')}"
         )
-    with contextlib.suppress(StoreError):  # another user's queue: it has no run of ours
-        waiting = QueueFiles(root).waiting()
-    for entry in waiting:
-        began = (read_run(RunPaths(root / entry.run)) or RunRecord()).resumed_from or {}
-        if began.get("run") == run:
-            raise UsageError(
-                f"{entry.run} waits in the queue to begin from a checkpoint of {run}. Let it run "
-                f"first, or drop it: {command_in(root, 'queue', 'drop', entry.run)}"
-            )
+    return paths
 
 
 def delete(store: Store, run: str) -> Size:
