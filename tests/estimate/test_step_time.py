@@ -222,13 +222,23 @@ def test_a_straggler_holds_everybody_up() -> None:
     assert f"{COMMUNICATION}: slowest rank" in late.parts
 
 
-def test_the_input_is_waited_for_only_as_far_as_compute_does_not_hide_it() -> None:
+def test_the_input_is_waited_for_only_as_far_as_the_step_does_not_hide_it() -> None:
     strategy = Strategy.parse("ddp", 8)
     one = step_time(WORK, strategy, NODE)
     quick = step_time(WORK, strategy, NODE, Conditions(input_seconds=0.01))
     assert "input wait" not in quick.parts
     slow = step_time(WORK, strategy, NODE, Conditions(input_seconds=10.0))
-    assert slow.parts["input wait"] == pytest.approx(10 - one.step_seconds, rel=0.1)
+    assert slow.parts["input wait"] == pytest.approx(10 - one.step_seconds)
+
+
+def test_a_loader_goes_on_beside_the_optimizer_and_the_messages() -> None:
+    """One that is as fast as a whole step is waited for by no one; a slower one sets the pace."""
+    work, strategy = replace(WORK, accumulate=4), Strategy.parse("ddp", 8)
+    alone = step_time(work, strategy, NODE).step_seconds
+    as_fast = step_time(work, strategy, NODE, Conditions(input_seconds=0.999 * alone / 4))
+    assert as_fast.step_seconds == pytest.approx(alone)
+    slower = step_time(work, strategy, NODE, Conditions(input_seconds=1.5 * alone / 4))
+    assert slower.step_seconds == pytest.approx(1.5 * alone)
 
 
 def test_a_measured_machine_narrows_the_range() -> None:

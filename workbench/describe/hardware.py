@@ -260,7 +260,7 @@ class Conditions:
     network_share: float | None = None
     """The same between nodes; None = the usual one of the fabric's kind."""
     input_seconds: float = 0.0
-    """Time the host takes to prepare one micro-batch; what compute does not hide is waited for."""
+    """Time the host takes to prepare one micro-batch; what the step does not hide is waited for."""
     straggler: float = 0.0
     """Share by which the slowest rank is slower than the others (0.05 = 5 %)."""
     measured_ratio: float | None = None

@@ -241,15 +241,16 @@ def _step_parts(
     slowest = max(timed, key=lambda stage: stage.forward + stage.backward)
     batches = workload.accumulate
     parts = {name: batches * seconds for name, seconds in slowest.parts.items()}
-    micro_batch = slowest.forward + slowest.backward
     parts["pipeline bubble"] = _bubble(strategy, timed, batches)
     for name in dict.fromkeys(name for stage in timed for name in stage.once):
         parts[name] = max(stage.once.get(name, 0.0) for stage in timed)
-    parts["input wait"] = batches * max(0.0, conditions.input_seconds - micro_batch)
     total = sum(parts.values())
     ranks = max(1, cluster.nodes)
     wait = fitted("spread") * math.sqrt(2 * math.log(ranks)) if ranks > 1 else 0.0
-    parts[f"{COMMUNICATION}: slowest rank"] = total * (wait + conditions.straggler)
+    slowest_rank = total * (wait + conditions.straggler)
+    # The loader goes on all the while, also beside the optimizer and while ranks wait.
+    parts["input wait"] = max(0.0, batches * conditions.input_seconds - total - slowest_rank)
+    parts[f"{COMMUNICATION}: slowest rank"] = slowest_rank
     return parts
 
 
