@@ -179,12 +179,21 @@ def simulate(
     return Outcome(seconds, peak, sent, world.results, world.spans)
 
 
-def check(outcome: Outcome, *, results: Sequence[Any] | None = None, **targets: float) -> bool:
-    """Print how far it is from targets: seconds, elements (peak) and sent, of the worst rank."""
+def check(
+    outcome: Outcome, *, results: Sequence[Any] = (), work: str = "", **targets: float
+) -> bool:
+    """Print how far it is from targets: seconds, elements (peak) and sent, of the worst rank.
+
+    `work`: the first letter of everything that each rank has to compute, in any order.
+    """
     reached = True
-    for rank, right in enumerate(results or ()):
+    for rank, right in enumerate(results):
         if not _equal(got := outcome.results[rank], right):
             reached = bool(print(f"result   rank {rank} has {got}, not {right}"))
+    for rank in range(len(outcome.peak) if work else 0):
+        spans = (span for span in outcome.spans if span[:2] == (rank, "rank"))
+        if sorted(did := "".join(span.label[0] for span in spans)) != sorted(work):
+            reached = bool(print(f"work     rank {rank} did {did or 'nothing'}, not all of {work}"))
     measured = {"seconds": outcome.seconds, "elements": max(outcome.peak), "sent": max(outcome.sent)}
     for name, target in targets.items():
         over = measured[name] > target * (1 + 1e-9)

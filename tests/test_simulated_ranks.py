@@ -153,5 +153,19 @@ def test_check_says_how_far(sim: ModuleType, capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out.endswith("Solved.\n")
 
 
+def test_check_wants_all_of_the_work(sim: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
+    def lazy(rank):
+        for label in ("forward", "backward")[: 2 - rank.number]:
+            rank.compute(1.0, label)
+
+    done = sim.simulate(lazy, 2)
+    assert not sim.check(done, seconds=2, work="fb")
+    assert capsys.readouterr().out.startswith("work     rank 1 did f, not all of fb\n")
+    assert not sim.check(sim.simulate(lambda rank: None, 1), work="fb")
+    assert "rank 0 did nothing" in capsys.readouterr().out
+    assert not sim.check(done, work="fbb")
+    assert sim.check(sim.simulate(lazy, 1), seconds=2, work="bf")
+
+
 def test_it_is_short() -> None:
-    assert len((NOTEBOOKS / "simulated_ranks.py").read_text().splitlines()) <= 200
+    assert len((NOTEBOOKS / "simulated_ranks.py").read_text().splitlines()) <= 210

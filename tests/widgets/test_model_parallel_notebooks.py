@@ -22,6 +22,7 @@ from tests.widgets.notebook_run import (
     Said,
     assert_exercise,
     assert_short_and_clean,
+    beside,
     read,
     runner,
 )
@@ -46,6 +47,49 @@ def test_the_solution_is_folded(name: str) -> None:
     folded = [cell for cell in read(name).cells if cell.metadata.get("jupyter")]
     assert [cell.metadata["jupyter"] for cell in folded] == [{"source_hidden": True}]
     assert folded[0].source.startswith("# solution")
+
+
+NOTHING = "def mine(rank): pass"
+HALF = """
+def mine(rank):
+    for turn in (forward, backward):
+        for micro in range(4):
+            turn(rank, micro)
+"""
+ORDERS = """
+def mine(rank):
+    order = range(M)[:: (-1) ** rank.number]
+    for turn in (forward, backward):
+        for micro in order:
+            turn(rank, micro)
+"""
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (NOTHING, "rank 3 did nothing"),
+        (HALF, "did 0123abcd, not all of"),
+        (ORDERS, "micro-batch 7 is wanted, and 0 comes next"),
+        ("mine = gpipe", "elements 8, target 4"),
+    ],
+)
+def test_what_leaves_passes_out_does_not_solve_the_pipeline(
+    answer: str, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code = [cell.source for cell in read(PIPELINE).cells if cell.cell_type == "code"]
+    (passes,) = [source for source in code if "def gpipe" in source]
+    (asked,) = [source for source in code if "def mine" in source]
+    with beside("simulated_ranks") as helpers:
+        names = {"check": helpers.check, "simulate": helpers.simulate}
+        exec(passes, names)
+        try:
+            exec(answer + asked.partition("# your program")[2], names)
+        except AssertionError as error:
+            print(error)
+    printed = capsys.readouterr().out
+    assert says in printed
+    assert "Solved" not in printed
 
 
 def assert_one_curve(said: Said, *names: str) -> None:
