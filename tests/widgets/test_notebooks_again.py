@@ -122,6 +122,19 @@ def test_what_would_differ_is_seen(sources: list[str], doubt: str | None) -> Non
     assert any(one.startswith(doubt) for one in found) if doubt else not found
 
 
+def test_the_cell_for_after_a_restart_needs_no_other(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("anywidget", reason="the lab extra is not installed")
+    monkeypatch.setenv("WORKBENCH_STORE", str(store))
+    cells = read("00_start_here").cells
+    (before,) = [at for at, cell in enumerate(cells) if "## After a kernel restart" in cell.source]
+    *body, last = cells[before + 1].source.splitlines()
+    names: dict[str, object] = {}
+    exec("\n".join(body), names)
+    assert eval(last, names) == "No run yet: press Launch above first."
+
+
 @pytest.mark.full
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
