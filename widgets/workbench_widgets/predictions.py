@@ -11,6 +11,9 @@
 
 from __future__ import annotations
 
+import math
+from numbers import Real
+
 from workbench.errors import UsageError
 
 TOLERANCE = 0.25
@@ -28,10 +31,12 @@ class Predictions:
         """Commit a number. None commits nothing, so that a lesson runs without a learner, too.
 
         Raises:
-            UsageError: another number was locked before, or the answer is known.
+            UsageError: it is not a number, another was locked before, or the answer is known.
         """
         if number is None:
             return f"Not predicted: {question}. Put a number instead of None, and run again."
+        if not isinstance(number, Real) or not math.isfinite(number):
+            raise UsageError(f"{question!r} takes a number without its unit, not {number!r}.")
         if question in self._answers and question not in self._locked:
             raise UsageError(f"The answer to {question!r} is known: a prediction comes too late.")
         first = self._locked.setdefault(question, number)
