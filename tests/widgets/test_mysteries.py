@@ -65,6 +65,8 @@ def test_a_wrong_answer_gets_a_hint_and_no_finding(
     [
         ("forward", "rank, phase and cause"),
         ((1, "input"), "rank, phase and cause"),
+        (("rank 1", "input", "slow rank"), "its number, or None"),
+        ((1.0, "input", "slow rank"), "its number, or None"),
         ((1, "middle", "slow rank"), "input, forward"),
         ((1, "input", "gremlins"), "slow loader"),
     ],

@@ -87,7 +87,7 @@ class Mystery:
             answer: Rank, phase and cause; None = not answered yet.
 
         Raises:
-            UsageError: it has other parts, or a phase or cause that there is none of.
+            UsageError: it has other parts, or a rank, phase or cause that there is none of.
         """
         if answer is None:
             return f"{self.name}: not answered yet"
@@ -180,6 +180,8 @@ def _checked(answer: Sequence[object]) -> Sequence[object]:
     example = '(1, "optimizer", "slow rank")'
     if isinstance(answer, str) or len(answer) != len(_PARTS):
         raise wb.UsageError(f"The answer is {answer!r}; give rank, phase and cause: {example}.")
+    if not isinstance(answer[0], int | None):
+        raise wb.UsageError(f"There is no rank {answer[0]!r}. Give its number, or None.")
     for part, value, allowed in (
         ("phase", answer[1], [*PHASES, *EVERYWHERE]),
         ("cause", answer[2], list(CAUSES)),
