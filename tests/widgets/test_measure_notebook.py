@@ -71,6 +71,7 @@ def test_what_it_quotes() -> None:
     ("answers", "wrong"),
     [
         ({"weak": "0.75", "strong_8": "0.625"}, None),
+        ({"strong_8": "0.63"}, None),  # as a percentage is written
         ({"weak": "1.33"}, "the first size's step"),
         ({"strong_8": "5"}, "an eighth"),
     ],

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
 pytest.importorskip("accelerate", reason="the train extra is not installed")
 
 import workbench as wb
-from tests.widgets.notebook_run import Said, assert_short_and_clean, runner
+from tests.widgets.notebook_run import Said, assert_short_and_clean, read, runner
 from workbench.compare.profile.analysis import profiles, read_profile
 from workbench.compare.profile.trace import read_trace
 from workbench.store.layout import RunPaths
@@ -23,6 +25,23 @@ def said(tmp_path_factory: pytest.TempPathFactory):
 
 def test_it_is_short_and_clean() -> None:
     assert_short_and_clean(NAME)
+
+
+@pytest.mark.parametrize(
+    ("answers", "hint"),
+    [
+        ({"a": "exposed", "b": "exposed", "c": "input"}, None),
+        ({"a": "idle", "b": None, "c": None}, None),
+        ({"a": "compute", "b": None, "c": None}, "half the compute"),
+        ({"a": None, "b": "compute", "c": None}, "more ranks"),
+        ({"a": None, "b": None, "c": "copies"}, "waits for data"),
+    ],
+)
+def test_the_exercise_is_checked(answers: dict[str, str | None], hint: str | None) -> None:
+    (source,) = [cell.source for cell in read(NAME).cells if "answers = {" in cell.source]
+    source = source.replace('{"a": None, "b": None, "c": None}', repr(answers))
+    with nullcontext() if hint is None else pytest.raises(AssertionError, match=hint):
+        exec(source, {})
 
 
 @pytest.mark.full
