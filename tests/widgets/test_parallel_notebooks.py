@@ -6,6 +6,8 @@ the sentence beside them is true; real runs must agree to 1e-4.
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 pytest.importorskip("anywidget", reason="the lab extra is not installed")
@@ -15,6 +17,7 @@ from tests.widgets.notebook_run import (
     ROOT,
     assert_exercise,
     assert_short_and_clean,
+    beside,
     prose,
     read,
     runner,
@@ -39,6 +42,23 @@ def test_they_are_short_and_clean(name: str) -> None:
 def test_the_solution_is_folded(name: str) -> None:
     folded = [cell for cell in read(name).cells if cell.metadata.get("jupyter")]
     assert [cell.metadata["jupyter"] for cell in folded] == [{"source_hidden": True}]
+
+
+def test_a_program_after_the_hint_can_be_run_again() -> None:
+    """It adds to its chunks in place: the gradients that all cells share must stay as they are."""
+    (hint,) = re.findall(r"`(list\(.*?tensor_split\(4\)\))`", prose(DATA))
+    code = [cell.source for cell in read(DATA).cells if cell.cell_type == "code"]
+    (first,) = [source for source in code if "def through_rank_0" in source]
+    (solution,) = [source for source in code if "def ring" in source]
+    with beside("simulated_ranks") as helpers:
+        names = {"torch": helpers.torch, "check": helpers.check, "simulate": helpers.simulate}
+        exec(first, names)
+        body = solution.partition("\n\n\n")[0].splitlines()
+        body[1] = f"    chunks = {hint}"
+        exec("\n".join(body), names)
+        goal = {"results": names["sums"], "seconds": 1.5, "sent": 1800}
+        for _ in range(2):
+            assert helpers.check(helpers.simulate(names["ring"], 4, bandwidth=1200), **goal)
 
 
 @pytest.mark.full
