@@ -6,6 +6,7 @@ sentence beside it is true.
 
 from __future__ import annotations
 
+import inspect
 import re
 import subprocess
 import sys
@@ -82,6 +83,13 @@ def test_ways_out_of_memory_and_what_they_cost(run) -> None:
     said.has(
         r"^No: it fits on one NVIDIA H100", r"^Yes, for time: at least \d", r"as it is\.\nYes, for"
     )
+
+
+def test_the_least_warm_up_is_said_for_the_lesson_s_beta2_and_for_pytorch_s() -> None:
+    torch = pytest.importorskip("torch", reason="the train extra is not installed")
+    default = inspect.signature(torch.optim.AdamW).parameters["betas"].default[1]
+    for beta2 in (0.95, default):
+        assert re.search(rf"{2 / (1 - beta2):,.0f} for [^.]* of {beta2}\b", prose(GPUS))
 
 
 @pytest.mark.full
