@@ -221,7 +221,7 @@ def test_the_stated_accuracy_is_the_measured_one() -> None:
     said = Said(printed)
     assert "median error of tokens per second is about 10 %" in prose(TIME)
     said.within(7, r"tokens/s, mean over strata: ([\d.]+)%", 13)
-    assert "one run in ten is off by a fifth or more" in prose(TIME)
+    assert "One run in ten is off by a fifth or more" in prose(TIME)
     said.within(16, r"tokens/s, mean over strata: .*p90 ([\d.]+)%", 34)
     said.within(0.5, r"scaling efficiency: median ([\d.]+) points", 2.5)
 
