@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,15 @@ MLA = {
     "num_key_value_heads": 4,
     "n_group": 2,
     "topk_group": 1,
+}
+DEBERTA_V3 = {
+    "relative_attention": True,
+    "position_buckets": 16,
+    "norm_rel_ebd": "layer_norm",
+    "share_att_key": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "type_vocab_size": 0,
 }
 GPT = {"n_embd": 64, "n_layer": 3, "n_head": 4, "vocab_size": 200}
 # (model_type, keys): each is built with transformers' own class on the meta device and counted.
@@ -85,6 +95,9 @@ FAMILIES = [
     ("mpt", {"d_model": 64, "n_layers": 3, "n_heads": 4, "vocab_size": 200}),
     ("bert", {**OLD, "intermediate_size": 96}),
     ("roberta", {**OLD, "intermediate_size": 96, "type_vocab_size": 1}),
+    ("distilbert", {"dim": 64, "n_layers": 3, "n_heads": 4, "hidden_dim": 96, "vocab_size": 200}),
+    ("deberta-v2", {**OLD, "intermediate_size": 96, **DEBERTA_V3}),
+    ("deberta-v2", {**OLD, "intermediate_size": 96, "type_vocab_size": 2}),
     ("qwen3_moe", {**SMALL, **MOE}),
     ("starcoder2", SMALL),
     ("starcoder2", {**SMALL, "use_bias": False, "tie_word_embeddings": False}),
@@ -111,6 +124,13 @@ FAMILIES = [
     ("flex_olmo", {**SMALL, "num_experts": 6, "num_experts_per_tok": 2, "pad_token_id": 0}),
     ("minimax_m2", {**SMALL, **FEW, "head_dim": 16}),
     ("exaone4", SMALL),
+    ("hunyuan_v1_dense", {**SMALL, "head_dim": 16, "pad_token_id": 0}),
+    ("smollm3", {**SMALL, "pad_token_id": 0}),
+    ("ernie4_5", {**SMALL, "head_dim": 16}),
+    ("ministral3", {**SMALL, "head_dim": 24}),
+    ("granitemoe", {**SMALL, **FEW, "tie_word_embeddings": True}),
+    ("cwm", {**SMALL, "head_dim": 16}),
+    ("nanochat", SMALL),
     ("seed_oss", {**SMALL, "attention_out_bias": True}),
     ("phimoe", {**SMALL, "num_local_experts": 4, "lm_head_bias": True, "attention_bias": True}),
     ("glm4_moe", {**SMALL, **MLA, "head_dim": 16, "use_qk_norm": True, "attention_bias": True}),
@@ -141,6 +161,9 @@ def built(model_type: str, keys: dict[str, Any]) -> tuple[Any, int]:
     auto = {
         "bert": transformers.AutoModelForMaskedLM,
         "roberta": transformers.AutoModelForMaskedLM,
+        "distilbert": transformers.AutoModelForMaskedLM,
+        "deberta-v2": transformers.AutoModelForMaskedLM,
+        "modernbert": transformers.AutoModelForMaskedLM,
         "vit": transformers.AutoModelForImageClassification,
     }.get(model_type, transformers.AutoModelForCausalLM)
     with torch.device("meta"), warnings.catch_warnings():
@@ -253,6 +276,7 @@ def test_a_multimodal_config_gives_its_text_part_and_says_so() -> None:
         ({}, False),
         ({"sliding_window": 4096}, True),
         ({"sliding_window": None}, False),
+        ({"sliding_window": 4096, "max_position_embeddings": 4096}, False),
         ({"sliding_window": 4096, "use_sliding_window": False}, False),
     ],
 )
@@ -266,6 +290,79 @@ def test_a_flat_multimodal_config_says_that_its_tower_is_left_out() -> None:
     same = configs.read_config({**SMALL, "model_type": "qwen2"})
     assert read.model.parameters == same.model.parameters
     assert "multimodal" in read.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "keys", "allowed"),
+    [
+        ("modernbert", {**SMALL, "pad_token_id": 0, "classifier_bias": True}, 0.001),
+        ("qwen3_next", {}, 0.006),
+        ("qwen3_5_text", {}, 0.025),
+        ("qwen3_5_moe_text", {}, 0.006),
+    ],
+)
+def test_counts_are_close_where_blocks_differ(
+    model_type: str, keys: dict[str, Any], allowed: float
+) -> None:
+    config, counted = built(model_type, keys)
+    assert configs.read_config(config).model.parameters == pytest.approx(counted, rel=allowed)
+
+
+def test_a_head_that_the_whole_ties_is_tied() -> None:
+    text = {**SMALL, "model_type": "qwen3"}
+    whole = {"model_type": "some_vl", "text_config": text, "vision_config": {}}
+    for tied in (True, False):
+        read = configs.read_config({**whole, "tie_word_embeddings": tied}).model
+        assert read.tied_embeddings is tied
+    own = {**whole, "text_config": {**text, "tie_word_embeddings": True}}
+    assert configs.read_config({**own, "tie_word_embeddings": False}).model.tied_embeddings
+
+
+def test_the_language_part_is_found_where_the_whole_repeats_its_width() -> None:
+    text = {**SMALL, "model_type": "llama"}
+    same = configs.read_config(text).model.parameters
+    voxtral = {"model_type": "voxtral", "hidden_size": 64, "vocab_size": 200, "text_config": text}
+    omni = {"model_type": "qwen2_5_omni", "thinker_config": {"text_config": text}}
+    for whole in (voxtral, omni):
+        read = configs.read_config(whole)
+        assert read.model.parameters == same
+        assert read.notes[0].endswith("only text_config is described, no image or audio tower.")
+
+
+def test_an_unknown_type_with_compressed_attention_is_read_as_deepseek() -> None:
+    keys = {**SMALL, **MLA, "q_lora_rank": 20}
+    read = configs.read_config({**keys, "model_type": "deepseek_v32"})
+    same = configs.read_config({**keys, "model_type": "deepseek_v3"}).model
+    assert read.model == replace(same, name=read.model.name)
+    assert "read as DeepSeek's compressed attention (MLA)" in read.notes[0]
+
+
+def test_deepseek_without_compressed_attention_has_plain_heads() -> None:
+    keys = {**SMALL, "n_routed_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 32}
+    plain = {**keys, "model_type": "deepseek_v2", "use_mla": False, "kv_lora_rank": None}
+    same = configs.read_config({**keys, "model_type": "deepseek"}).model
+    assert configs.read_config(plain).model == replace(same, name="deepseek_v2")
+
+
+def test_encoders_are_never_read_as_decoders() -> None:
+    bert = {**OLD, "intermediate_size": 96, "max_position_embeddings": 50, "type_vocab_size": 2}
+    electra = configs.read_config({**bert, "model_type": "electra", "embedding_size": 64})
+    same = configs.read_config({**bert, "model_type": "bert"})
+    assert electra.model.parameters == same.model.parameters
+    assert (electra.model.kind, electra.model.tied_embeddings) == ("encoder", True)
+    assert "read as BERT" in electra.notes[0]
+    for other in ({"num_hidden_groups": 1}, {"embedding_size": 32}):
+        with pytest.raises(UsageError, match=r"share weights or .*Use Model\.from_module"):
+            configs.read_config({**bert, **other, "model_type": "albert"})
+    masked = {**SMALL, "model_type": "eurobert", "architectures": ["EuroBertForMaskedLM"]}
+    assert configs.read_config(masked).model.kind == "encoder"
+
+
+def test_bert_as_a_language_model_keeps_its_head() -> None:
+    bert = {**OLD, "model_type": "bert", "intermediate_size": 96, "max_position_embeddings": 50}
+    masked = configs.read_config({**bert, "architectures": ["BertForMaskedLM"]}).model
+    causal = configs.read_config({**bert, "architectures": ["BertLMHeadModel"]}).model
+    assert causal.parameters == masked.parameters
 
 
 def test_unknown_types_with_llama_keys_are_read_as_llama_with_a_note() -> None:

@@ -21,6 +21,11 @@ VOCAB = ("vocab_size", "padded_vocab_size")
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 PLAIN = {"gated_mlp": False, "norm": "layernorm"}
 ALL_BIASES = {"qkv_bias": True, "out_bias": True, "mlp_bias": True}
+LIKE_LLAMA = (
+    *("llama", "baichuan", "yi", "granite", "granitemoe", "granitemoeshared", "cwm", "exaone"),
+    *("helium", "internlm3", "iquestcoder"),
+)
+"""Types that `llama` reads exactly (granitemoe: Mixtral's keys)."""
 
 
 def base_sizes(keys: Keys) -> Fields:
@@ -48,7 +53,7 @@ def llama(keys: Keys, *, tie: bool = False) -> Fields:
     bias = keys.switch("attention_bias", default=False)
     return {
         **base_sizes(keys),
-        "mlp_hidden": keys.integer(*MLP),
+        "mlp_hidden": keys.integer(*MLP, default=keys.optional("moe_intermediate_size")),
         "kv_heads": keys.optional(*KV_HEADS),
         "head_dim": keys.optional("head_dim"),
         "tied_embeddings": tied(keys, default=tie),
@@ -58,6 +63,11 @@ def llama(keys: Keys, *, tie: bool = False) -> Fields:
         "dropout": keys.share("resid_pdrop", "hidden_dropout", "residual_dropout"),
         **_experts(keys),
     }
+
+
+def tied_llama(keys: Keys) -> Fields:
+    """SmolLM 3, ERNIE 4.5: Llama whose class ties the head, which their files do not repeat."""
+    return llama(keys, tie=True)
 
 
 def _experts(keys: Keys) -> Fields:
@@ -120,6 +130,23 @@ def qwen3(keys: Keys) -> Fields:
     fields = llama(keys)
     usual = None if keys.family == "qwen3_moe" else 128  # its class has no default of its own
     return {**fields, "head_dim": fields["head_dim"] or usual, "qk_norm": True, "mlp_bias": False}
+
+
+def qwen3_next(keys: Keys) -> Fields:
+    """Qwen3-Next and 3.5: gated attention; three of four blocks have linear attention instead."""
+    keys.notes.append(
+        f"{keys.label}: its linear attention is counted as full attention, which is smaller by 1 "
+        "to 4 % of the parameters and takes longer where sequences are; multi-token prediction "
+        "is left out."
+    )
+    fields = {**llama(keys), "mlp_bias": False}
+    gates = fields["layers"] - fields["dense_layers"] if fields.get("shared_expert_hidden") else 0
+    return {
+        **fields,
+        "qk_norm": True,
+        "attention_gate": keys.switch("attn_output_gate", default=True),
+        "extra_parameters": gates * fields["hidden"],
+    }
 
 
 def gemma(keys: Keys) -> Fields:
@@ -211,6 +238,8 @@ def deepseek(keys: Keys) -> Fields:
     """DeepSeek V2 and V3: compressed attention (MLA) and fine-grained experts."""
     if keys.integer("num_nextn_predict_layers", default=0, least=0):
         keys.notes.append(f"{keys.label}: the multi-token-prediction block is left out.")
+    if not keys.switch("use_mla", default=True):  # DeepSeek-OCR, the smallest DeepSeek-VL2
+        return llama(keys)
     return {
         **llama(keys),
         "kv_heads": None,

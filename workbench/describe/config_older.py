@@ -1,4 +1,4 @@
-"""Readers of families with habits of their own: Falcon, BLOOM, OPT, MPT, BERT, ViT; and the list.
+"""Readers of families with habits of their own: Falcon, BLOOM, OPT, MPT, ViT; and the list.
 
 `FAMILIES` maps a config's model_type to its reader; other types are read as Llama-like.
 """
@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from workbench.describe import config_families as newer
+from workbench.describe.config_encoders import ENCODERS
 from workbench.describe.config_families import ALL_BIASES, PLAIN, Fields
 from workbench.describe.config_keys import Keys
 from workbench.describe.config_others import OTHERS
@@ -113,47 +114,6 @@ def mpt(keys: Keys) -> Fields:
     }
 
 
-def _padding_rows(keys: Keys) -> int:
-    """RoBERTa counts positions from behind its padding token's (transformers: padding_idx + 1)."""
-    if keys.family == "bert":
-        return 0
-    return keys.integer("pad_token_id", default=1, least=0) + 1
-
-
-def bert(keys: Keys) -> Fields:
-    """BERT and RoBERTa, with the masked-language-model head unless the bare model is named."""
-    architectures = keys.values.get("architectures")
-    first = (
-        str(cast("list[Any]", architectures)[0])
-        if isinstance(architectures, list) and architectures
-        else ""
-    )
-    bare, pretraining = first.endswith("Model"), first.endswith("ForPreTraining")
-    unused = _padding_rows(keys)
-    hidden = keys.integer("hidden_size")
-    if first and not (bare or pretraining or first.endswith(("ForMaskedLM", "LMHeadModel"))):
-        keys.notes.append(f"{keys.label}: {first} is counted with a masked-language-model head.")
-    return {
-        **newer.base_sizes(keys),
-        **PLAIN,
-        **ALL_BIASES,
-        "kind": "encoder",
-        "mlp_hidden": keys.integer("intermediate_size"),
-        "position": "learned",
-        "max_positions": keys.integer("max_position_embeddings", least=unused + 1),
-        "unused_positions": unused,
-        "token_types": keys.integer("type_vocab_size", default=2),
-        "embedding_norm": True,
-        "final_norm": False,
-        "tied_embeddings": newer.tied(keys, default=True),
-        "mlm_head": not bare,
-        "head_bias": not bare,
-        "pooler": bare or pretraining,
-        "extra_parameters": 2 * hidden + 2 if pretraining else 0,
-        "dropout": keys.share("hidden_dropout_prob", default=0.1),
-    }
-
-
 def vit(keys: Keys) -> Fields:
     """ViT with its classifier; the number of classes is that of the labels."""
     labels = keys.values.get("id2label")
@@ -200,8 +160,9 @@ def nemotron(keys: Keys) -> Fields:
 
 
 FAMILIES: dict[str, Callable[[Keys], Fields]] = {
-    **dict.fromkeys(("llama", "baichuan", "yi", "granite", "smollm3"), newer.llama),
-    **dict.fromkeys(("mistral", "ministral", "mixtral", "phi3"), newer.mistral),
+    **dict.fromkeys(newer.LIKE_LLAMA, newer.llama),
+    **dict.fromkeys(("mistral", "ministral", "ministral3", "mixtral", "phi3"), newer.mistral),
+    **dict.fromkeys(("smollm3", "ernie4_5"), newer.tied_llama),
     **dict.fromkeys(("qwen2", "qwen2_moe"), newer.qwen2),
     **dict.fromkeys(("qwen3", "qwen3_moe"), newer.qwen3),
     "gpt_oss": gpt_oss,
@@ -224,8 +185,8 @@ FAMILIES: dict[str, Callable[[Keys], Fields]] = {
     "bloom": bloom,
     "opt": opt,
     "mpt": mpt,
-    **dict.fromkeys(("bert", "roberta", "xlm-roberta", "camembert"), bert),
     "vit": vit,
+    **ENCODERS,
     **OTHERS,
 }
 """model_type -> its reader."""

@@ -63,14 +63,19 @@ def ungated(keys: Keys) -> Fields:
     return {**common.llama(keys), "gated_mlp": False}
 
 
+def nanochat(keys: Keys) -> Fields:
+    """nanochat: the same, with norms without parameters."""
+    return {**ungated(keys), "norm": "rmsnorm-plain"}
+
+
 def apertus(keys: Keys) -> Fields:
     """Apertus: the same with normed queries and keys, and an activation with two weights."""
     fields = ungated(keys)
     return {**fields, "qk_norm": True, "extra_parameters": 2 * fields["layers"]}
 
 
-def exaone4(keys: Keys) -> Fields:
-    """EXAONE 4: queries and keys normed per head."""
+def normed_heads(keys: Keys) -> Fields:
+    """EXAONE 4, Hunyuan: queries and keys normed per head."""
     return {**common.llama(keys), "qk_norm": True}
 
 
@@ -134,12 +139,14 @@ OTHERS: dict[str, Callable[[Keys], Fields]] = {
     "arcee": ungated,
     "apertus": apertus,
     **dict.fromkeys(("olmo3", "olmoe", "flex_olmo", "minimax_m2"), common.olmo2),
-    "exaone4": exaone4,
+    **dict.fromkeys(("exaone4", "hunyuan_v1_dense"), normed_heads),
+    "nanochat": nanochat,
     "seed_oss": seed_oss,
     "phimoe": phimoe,
     "glm4_moe": glm4_moe,
     "llama4_text": llama4,
     **dict.fromkeys(("qwen2_vl", "qwen2_vl_text", "qwen2_5_vl", "qwen2_5_vl_text"), common.qwen2),
     **dict.fromkeys(("qwen3_vl_text", "qwen3_vl_moe_text"), common.qwen3),
+    **dict.fromkeys(("qwen3_next", "qwen3_5_text", "qwen3_5_moe_text"), common.qwen3_next),
 }
 """model_type -> its reader."""

@@ -6,20 +6,24 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from workbench.describe.catalog import is_published
-from workbench.describe.config_families import EXPERTS, HEADS, HIDDEN, LAYERS, llama
+from workbench.describe.config_encoders import is_like_bert, like_bert
+from workbench.describe.config_families import EXPERTS, HEADS, HIDDEN, LAYERS, deepseek, llama
 from workbench.describe.config_keys import Keys
 from workbench.describe.config_older import FAMILIES
 from workbench.describe.model import Model
 from workbench.errors import UsageError
 
 # The language part of multimodal models, by the names in use.
-NESTED = ("text_config", "llm_config", "language_config")
+NESTED = ("text_config", "llm_config", "language_config", "thinker_config")
+_OF_THE_WHOLE = ("_name_or_path", "model_type", "tie_word_embeddings")
+"""Keys of a multimodal config that count for its language part where that does not have them:
+transformers 5 saves whether the head is tied outside (configuration_qwen2_5_vl.py)."""
 _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 _CLASSIFIER = "ForSequenceClassification"  # transformers' ending; two labels unless id2label says
 _OTHER_BLOCKS = re.compile(
@@ -96,7 +100,9 @@ def read_config(config: Mapping[str, Any] | str | Path | object) -> ReadConfig:
 
 def _window(values: Mapping[str, Any], label: str) -> Iterator[str]:
     """That attention is counted over the whole sequence, where the model looks at less of it."""
-    window = values.get("sliding_window")
+    window, longest = values.get("sliding_window"), values.get("max_position_embeddings")
+    if isinstance(longest, int) and isinstance(window, int) and window >= longest:
+        return
     if isinstance(window, int) and window and values.get("use_sliding_window") is not False:
         yield (
             f"{label}: its sliding window of {window:,} tokens is counted as full attention, which "
@@ -106,12 +112,17 @@ def _window(values: Mapping[str, Any], label: str) -> Iterator[str]:
 
 def _classes(values: Mapping[str, Any]) -> int:
     """Classes of a model that classifies sequences; 0 for every other."""
-    architectures = values.get("architectures")
-    names = cast("list[object]", architectures) if isinstance(architectures, list) else []
-    if not any(str(each).endswith(_CLASSIFIER) for each in names):
+    if not _is_called(values, _CLASSIFIER):
         return 0
     labels = values.get("id2label")
     return len(cast("Mapping[str, object]", labels)) if isinstance(labels, Mapping) else 2
+
+
+def _is_called(values: Mapping[str, Any], ending: str) -> bool:
+    """Whether one of the named architectures has that ending."""
+    architectures = values.get("architectures")
+    names = cast("list[object]", architectures) if isinstance(architectures, list) else []
+    return any(str(each).endswith(ending) for each in names)
 
 
 def _fields(keys: Keys, family: str) -> dict[str, Any]:
@@ -122,7 +133,8 @@ def _fields(keys: Keys, family: str) -> dict[str, Any]:
     if keys.values.get("is_encoder_decoder"):
         raise UsageError(
             f"{keys.label} describes an encoder-decoder ({family or 'no model_type'}). One stack "
-            f"of blocks can be described: {families}. Use Model.from_module."
+            f"of blocks can be described: {families}. Use Model.from_module, or workbench measure "
+            "train.py."
         )
     unlike = sorted(
         key for key, value in keys.values.items() if value and _OTHER_BLOCKS.search(key)
@@ -139,12 +151,28 @@ def _fields(keys: Keys, family: str) -> dict[str, Any]:
             f"{keys.label} has model_type {family or 'none'!r} and no {', '.join(missing)}. Known "
             f"types: {families}; others need Llama's keys. Add them, or use Model.from_module."
         )
-    kind = "mixture of experts with Llama's blocks" if _any(keys, EXPERTS) else "Llama"
+    kind, read = _likeness(keys)
     finding = f"{family!r} is not a known model_type" if family else "there is no model_type"
+    keys.notes.append(f"{keys.label}: {finding}; read as {kind}. Compare the parameter count.")
+    return read(keys)
+
+
+def _likeness(keys: Keys) -> tuple[str, Callable[[Keys], dict[str, Any]]]:
+    """What an unknown type's keys are like, in words, and the reader of that."""
+    if is_like_bert(keys):
+        return "BERT", like_bert
+    kind, read = "mixture of experts with Llama's blocks" if _any(keys, EXPERTS) else "Llama", llama
+    if keys.has("kv_lora_rank") and keys.has("qk_nope_head_dim"):
+        kind, read = "DeepSeek's compressed attention (MLA)", deepseek
+    elif _is_called(keys.values, "ForMaskedLM"):
+        kind, read = f"{kind} that sees both directions", _encoder
     if any(key.startswith("linear_") for key in keys.values):
         kind += ", its linear attention as full attention"
-    keys.notes.append(f"{keys.label}: {finding}; read as {kind}. Compare the parameter count.")
-    return llama(keys)
+    return kind, read
+
+
+def _encoder(keys: Keys) -> dict[str, Any]:
+    return {**llama(keys), "kind": "encoder"}
 
 
 def _any(keys: Keys, names: tuple[str, ...]) -> bool:
@@ -155,13 +183,18 @@ def _language_part(values: Mapping[str, Any], label: str, notes: list[str]) -> M
     """The config itself, or the language model inside a multimodal one."""
     for part in NESTED:
         inner = values.get(part)
-        if inner is None or any(values.get(name) is not None for name in HIDDEN):
+        # Voxtral and InternVL 3 repeat the width outside; a flat file has its blocks there, too.
+        if inner is None or all(
+            any(values.get(name) is not None for name in names) for names in (LAYERS, HIDDEN)
+        ):
             continue
         if not isinstance(inner, Mapping):
             raise UsageError(f"{part} in {label} must be an object, not {inner!r}.")
-        notes.append(f"{label} is multimodal: only {part} is described, no image or audio tower.")
         text = cast("Mapping[str, Any]", inner)
-        outer = {key: values[key] for key in ("_name_or_path", "model_type") if key in values}
+        outer = {key: values[key] for key in _OF_THE_WHOLE if key in values}
+        if any(name in text for name in NESTED):  # Qwen-Omni: the thinker has a text_config
+            return _language_part({**outer, **text}, label, notes)
+        notes.append(f"{label} is multimodal: only {part} is described, no image or audio tower.")
         return {**outer, **text}
     if values.get("vision_config"):
         notes.append(f"{label} is multimodal: its image or audio tower is not described.")

@@ -16,7 +16,7 @@ class Linear(NamedTuple):
     """One weight matrix of a block."""
 
     name: str
-    """q, k, v, o, gate, up, down (MLA: q_a, q_b, kv_a, kv_b), router, or expert_… / shared_…"""
+    """q, k, v, q_gate, o, gate, up, down (MLA: q_a, q_b, kv_a, kv_b), router, expert_…, shared_…"""
     inputs: int
     """Columns."""
     outputs: int
@@ -74,10 +74,13 @@ def _attention(model: Model) -> tuple[Linear, ...]:
     h, bias = model.hidden, model.qkv_bias
     out = Linear("o", model.attention_width, h, 1, model.out_bias)
     if not model.kv_lora_rank:
+        gates = (Linear("q_gate", h, model.attention_width, 1, bias),)
+        gate = gates if model.attention_gate else ()
         return (
             Linear("q", h, model.query_width, 1, bias),
             Linear("k", h, model.key_width, 1, bias),
             Linear("v", h, model.value_width, 1, bias),
+            *gate,
             out,
         )
     rank, heads = model.kv_lora_rank, model.heads

@@ -94,6 +94,8 @@ class Model:
     """Bias on the q, k, v projections."""
     out_bias: bool = False
     """Bias on attention's output projection."""
+    attention_gate: bool = False
+    """Attention's result is gated by a projection of the block's input (Qwen3-Next, Qwen 3.5)."""
     mlp_bias: bool = False
     """Bias on the MLP's projections."""
     position: str = "rope"

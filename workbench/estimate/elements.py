@@ -13,7 +13,7 @@ from workbench.estimate.stages import BlockKind, Stage
 
 REPLICATED = frozenset({"router", "q_a", "kv_a"})  # never split by tensor parallelism
 LORA_LAYERS = {
-    "q": {"q", "q_a", "q_b"},
+    "q": {"q", "q_gate", "q_a", "q_b"},
     "k": {"k", "kv_a"},
     "v": {"v", "kv_b"},
     "o": {"o"},
@@ -21,7 +21,7 @@ LORA_LAYERS = {
     "up": {"up", "expert_up", "shared_up"},
     "down": {"down", "expert_down", "shared_down"},
 }
-_ATTENTION = frozenset({"q", "k", "v", "o", "q_a", "q_b", "kv_a", "kv_b"})
+_ATTENTION = frozenset({"q", "q_gate", "k", "v", "o", "q_a", "q_b", "kv_a", "kv_b"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

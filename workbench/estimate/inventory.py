@@ -52,6 +52,8 @@ def attention_bytes(context: RankContext) -> float:
         upcast = context.kernels.norm == "upcast" and not context.kernels.compiled
         per_element = 4 + c if upcast else c
         total += per_element * (split * model.query_width + tokens * model.key_width / kv)
+    if model.attention_gate:  # the gate, and the gated result beside attention's own
+        total += 2 * c * split * model.attention_width
     if model.kv_lora_rank:
         narrow = 2 * model.q_lora_rank + 2 * model.kv_lora_rank + model.rope_head_dim
         total += c * tokens * narrow
