@@ -97,3 +97,11 @@ def test_the_name_of_a_gpu_is_not_taken_for_a_kind_of_device() -> None:
         wb.training_memory(job.workload, job.strategy, "h100")
     with pytest.raises(UsageError, match="not a kind of device"):
         wb.inference_memory("gpt2", 100, where="h100")
+
+
+def test_heads_are_shared_out_as_in_training() -> None:
+    model = catalog.model("phi-4")  # 40 heads, 10 of keys and values: no server splits them by 4
+    with pytest.raises(UsageError, match="10 key/value heads cannot be shared out over tp = 4"):
+        wb.inference_memory(model, 4096, tp=4)
+    halves, copied = (wb.inference_memory(model, 4096, tp=tp).parts["KV cache"] for tp in (10, 20))
+    assert halves == copied

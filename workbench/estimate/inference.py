@@ -23,6 +23,7 @@ from workbench.estimate.card import (
 )
 from workbench.estimate.context import widths
 from workbench.estimate.elements import split_linear
+from workbench.estimate.memory import check_tensor
 from workbench.estimate.parts import COMMUNICATION, CONTEXT, Estimate
 
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
@@ -53,7 +54,7 @@ def inference_memory(
         where: A cluster (its card decides whether it fits), or "cuda" or "cpu".
 
     Raises:
-        UsageError: a value is not allowed, or the heads cannot be split over `tp`.
+        UsageError: a value is not allowed, or `tp` leaves heads or columns over (as in training).
     """
     if not isinstance(model, Model):
         model, _ = read_model(str(model))
@@ -101,12 +102,7 @@ def _check(
             f"{model.name} is a traced module: its inference is not described. "
             "Ask for a transformer of the catalog, or a config.json."
         )
-    if model.heads % tp:
-        good = [str(ways) for ways in range(1, model.heads + 1) if model.heads % ways == 0][:8]
-        raise UsageError(
-            f"{model.heads} attention heads cannot be split over tp = {tp}. "
-            f"Use one of {', '.join(good)}."
-        )
+    check_tensor(model, tp)
 
 
 def cache_bytes_per_token(model: Model, *, tp: int = 1, kv_bytes: int = 2) -> int:

@@ -150,7 +150,7 @@ def check_layout(workload: Workload, strategy: Strategy) -> None:
             "Use fsdp, zero3 or pp, which keep each matrix whole while it computes."
         )
     if strategy.tp > 1 and model.kind != "module":
-        _check_tensor(model, strategy.tp)
+        check_tensor(model, strategy.tp)
     if strategy.cp > 1 and workload.sequence % strategy.cp:
         remedy = f"Use a multiple of {strategy.cp} as seq_len, or another cp."
         if model.kind in {"vision", "module"}:
@@ -176,7 +176,7 @@ def check_layout(workload: Workload, strategy: Strategy) -> None:
         )
 
 
-def _check_tensor(model: Model, tp: int) -> None:
+def check_tensor(model: Model, tp: int) -> None:
     """Refuse a tensor-parallel degree that leaves heads or columns over.
 
     Key/value heads are divided, or copied where there are fewer than ranks.
