@@ -265,3 +265,20 @@ def test_early_torchtune_keeps_its_logits_through_backward() -> None:
         for release in ("0.2", "0.3")
     )
     assert early - later == pytest.approx(4 * 8192 * 32000, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("model", "first", "last"),
+    [("llama-3.1-8b", (16, 40_724), (80, 342_733)), ("llama-3.3-70b", (48, 12_106), (80, 89_389))],
+)
+def test_inputs_of_blocks_wait_in_host_memory_in_unsloth(
+    model: str, first: tuple[int, int], last: tuple[int, int]
+) -> None:
+    """Its page's longest contexts by card (QLoRA, rank 32): what one token more takes."""
+    options = {"gpus": 1, "strategy": "single", "lora_rank": 32, "quantization": "nf4"}
+    asked = [job("unsloth", model, seq_len=tokens, **options) for _, tokens in (first, last)]
+    short, long = (wb.training_memory(one).total_bytes for one in asked)
+    published = (last[0] - first[0]) * 2**30 / (last[1] - first[1])
+    assert published < (long - short) / (last[1] - first[1]) < 1.5 * published
+    kept = job("unsloth", model, seq_len=4096, recompute="none", **options)
+    assert (asked[0].strategy.offload, kept.strategy.offload) == (("activations",), ())

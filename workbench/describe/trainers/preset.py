@@ -173,6 +173,7 @@ def facts(
         "chunks": strategy.pipeline.virtual_stages > 1,
         "moe": model.experts > 0,
         "offload": bool(strategy.offload),
+        "kept": options.get("recompute") == "none",
         "long": (options.get("seq_len") or 0) >= LONG * strategy.cp,
         "compiled": options.get("kernels") == "compiled" or options.get("compiled") is True,
         "uncompiled": options.get("compiled") is False,
