@@ -33,6 +33,7 @@ from workbench.recipes import recipes
 from workbench.script_options.from_run import WHAT_IT_DOES
 from workbench.script_options.reading import read_options
 from workbench.store.commands import command_in
+from workbench.trainer_configs import COMMAND_LINE
 from workbench.units import format_usd
 
 _TARGET_HELP = f"A Python script, or a recipe: {', '.join(recipes())}."
@@ -165,7 +166,9 @@ def _show_request(checked: wb.Request, *, as_json: bool) -> None:
     if checked.predicted is not None:
         table = "\n".join(f"#   {line}" for line in str(checked.predicted).splitlines())
         console.print(f"# memory predicted per rank:\n{table}", markup=False)
-        for sentence in sentences_of(checked.predicted.assumptions):
+        assumptions = checked.predicted.assumptions
+        notes = (one for one in assumptions if one.startswith(COMMAND_LINE))
+        for sentence in (*notes, *sentences_of(assumptions)):
             console.print(f"# {sentence}", markup=False, soft_wrap=True)
     for line in _epoch_lines(checked):
         console.print(f"# {line}", markup=False, soft_wrap=True)

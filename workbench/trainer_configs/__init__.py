@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from workbench.trainer_configs.config_files import started_script
 from workbench.trainer_configs.reading import (
+    COMMAND_LINE,
     TrainerConfig,
     job_from_config,
     job_of,
@@ -23,6 +24,7 @@ from workbench.trainer_configs.writing import (
 )
 
 __all__ = [
+    "COMMAND_LINE",
     "CannotExpressError",
     "TrainerConfig",
     "TrainerFiles",

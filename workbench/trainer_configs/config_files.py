@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -44,7 +44,7 @@ def read_file(path: Path) -> dict[str, Any]:
         launcher["trainer"] = training.trainer
     if (file := _named_file(path, training)) is not None:
         launcher["config"] = str(file)
-        values = _over_file(read_file(file), training, values)
+        values = over_file(read_file(file), training.settings, values)
     return values | ({"launcher": launcher} if launcher else {})
 
 
@@ -109,10 +109,10 @@ def _named_file(path: Path, training: Training) -> Path | None:
     )
 
 
-def _over_file(
-    of_file: Mapping[str, Any], training: Training, options: Mapping[str, Any]
+def over_file(
+    of_file: Mapping[str, Any], settings: Sequence[str], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The file's values with those of the command line over them."""
+    """The file's values with those of the command line over them: ``key=value``, and options."""
     over: dict[str, Any] = {}
     for name, value in options.items():
         positive = name.removeprefix("no_")
@@ -120,7 +120,7 @@ def _over_file(
             over[positive] = False
         elif name not in _NAMING:
             over[name] = _typed(value)
-    for setting in training.settings:
+    for setting in settings:
         key, _, text = setting.partition("=")
         if "$" not in text:
             put_below(over, key.split("."), _typed(text))

@@ -36,12 +36,15 @@ from workbench.describe.workload import Workload
 from workbench.errors import UsageError
 from workbench.trainer_configs.document import Document
 
+_TOLD = ("recompute", "offload")
+"""Options without which others say nothing."""
 _OFFLOADS = ("optimizer", "parameters", "activations")
 _ATTENTION = ("q", "k", "v", "o")
 _MLP = ("gate", "up", "down")
 _SHAPE = "model."
 _SHAPE_NEEDS = frozenset({"layers", "hidden", "heads", "vocab", "mlp_hidden"})
 _REPOSITORY = re.compile(r"Hugging Face (\S+/\S+), config\.json")
+_DENSE_FIRST = re.compile(r"\(?\[0\](?:\*(\d{1,4}))?\+\[1\](?:\*\d{1,4})?\)?")
 _WORDS = {"dp_replicate": "dp", "dp_shard": "fsdp", "tp": "tp", "cp": "cp", "pp": "pp"}
 
 
@@ -60,6 +63,7 @@ def job_fields(job: Job, model_text: str | None = None) -> dict[str, Any]:
         "global_batch": per_rank * strategy.data_ranks,
         "local_batch": per_rank if piped else workload.micro_batch,
         "pipeline_batch": workload.micro_batch if piped else None,
+        "recompute_some": strategy.recompute_layers is not None,
         "lora": workload.lora_rank > 0,
         "lora_attention": tuple(
             lora_target for lora_target in workload.lora_targets if lora_target in _ATTENTION
@@ -74,7 +78,11 @@ def job_fields(job: Job, model_text: str | None = None) -> dict[str, Any]:
         "device": device_of(job.cluster),
     }
     shape = workload.model
-    values[f"{_SHAPE}grouped"] = shape.key_value_heads != shape.heads
+    values |= {
+        f"{_SHAPE}grouped": shape.key_value_heads != shape.heads,
+        f"{_SHAPE}mla": shape.kv_lora_rank > 0,
+        f"{_SHAPE}moe_pattern": f"[0]*{shape.dense_layers}+[1]*{shape.layers - shape.dense_layers}",
+    }
     return values | {
         f"{_SHAPE}{field.name}": getattr(shape, field.name) for field in fields_of(shape)
     }
@@ -88,9 +96,9 @@ def data_parallel(strategy: Strategy) -> str:
     """
     if strategy.zero_stage is not None:
         return f"zero{strategy.zero_stage}"
-    if strategy.dp_shard > 1 and strategy.dp_replicate > 1:
+    if strategy.shard_ranks > 1 and strategy.dp_replicate > 1:
         return "hsdp"
-    sharded = strategy.dp_shard > 1 or strategy.name in {"fsdp", "fsdp-grad-op"}
+    sharded = strategy.shard_ranks > 1 or strategy.name in {"fsdp", "fsdp-grad-op"}
     return "fsdp" if sharded else "replicated"
 
 
@@ -143,7 +151,7 @@ def job_options(
         strategy = _strategy(read, typed_options, document)
         read |= _batches(read, typed_options, strategy, document)
     else:
-        chosen = _typed_strategy(read, typed_options)
+        chosen = typed_strategy(read, typed_options)
         read = {name: value for name, value in read.items() if name not in scopes()}
         read |= _batches(read, typed_options, chosen, document)
     recognised = {name: value for name, value in read.items() if name in options()}
@@ -151,10 +159,12 @@ def job_options(
         name: value for name, value in typed_options.items() if value is not None
     }
     if strategy is not None:
+        told = {name: options_read[name] for name in _TOLD if name in options_read}
+        facts = replace(strategy, **told)
         options_read = {
             name: value
             for name, value in options_read.items()
-            if name in typed_options or is_counted(strategy, name, value)
+            if name in typed_options or is_counted(facts, name, value)
         }
         nodes = int(options_read.get("nodes") or 1)
         options_read |= {"strategy": strategy}
@@ -173,11 +183,23 @@ def _model(read: Mapping[str, Any]) -> Any:
     if model_text := read.get("model_id") or read.get("model_text"):
         return model_text
     shape = {name[len(_SHAPE) :]: value for name, value in read.items() if name.startswith(_SHAPE)}
-    shape.pop("grouped", None)
+    for derived in ("grouped", "mla"):
+        shape.pop(derived, None)
+    shape["dense_layers"] = dense_layers(shape.pop("moe_pattern", "")) or 0
     if not set(shape) >= _SHAPE_NEEDS:
         return None
     values: dict[str, Any] = {"name": f"{shape['layers']} layers, {shape['hidden']} wide", **shape}
     return Model(**values)
+
+
+def dense_layers(pattern: str) -> int | None:
+    """Blocks without experts before those with, as Megatron-LM writes it; None = otherwise.
+
+    >>> dense_layers("([0]*3+[1]*58)"), dense_layers("[0]+[1]*26"), dense_layers("([0,1]*24)")
+    (3, 1, None)
+    """
+    match = _DENSE_FIRST.fullmatch(pattern.replace(" ", ""))
+    return None if match is None else int(match[1] or 1)
 
 
 def _strategy(
@@ -187,9 +209,12 @@ def _strategy(
     kind = str(read.get("data_parallel", "replicated"))
     sharded = kind.startswith(("fsdp", "zero"))
     degrees = {name: int(read.get(name, 1)) for name in DEGREES}
+    if kind == "replicated" and degrees["cp"] > 1:
+        document.notes.append("states that are replicated beside cp are read as sharded over it")
     for name, degree in degrees.items():
         if degree < 1:
             raise UsageError(f"{document.name}: {name} is {degree}; allowed: 1 or more.")
+    free = "dp_shard" if sharded else "dp_replicate"
     product = math.prod(degrees[name] for name in _WORDS)
     world = _world(read, typed_options)
     if world is None:
@@ -197,13 +222,15 @@ def _strategy(
         stated = {"dp_replicate", "dp_shard"} & set(read)
         ranks = None if stated else implied_data_ranks(read)
         world = product if ranks is None else product // copies * ranks
+        if ranks is None and free not in read:  # the experts may need more
+            experts = degrees["ep"] * int(read.get("expert_tp") or 1)
+            world *= experts // math.gcd(experts, product // degrees["pp"])
     if world % product:
         stated = ", ".join(f"{name} {value}" for name, value in degrees.items() if value > 1)
         raise UsageError(
             f"{document.name}: its degrees ({stated}) multiply to {product}, which does not divide "
             f"{world} GPUs. Change --gpus or --nodes, or a degree in the file."
         )
-    free = "dp_shard" if sharded else "dp_replicate"
     if world > product:
         if free in read:
             raise UsageError(
@@ -270,24 +297,27 @@ def named_strategy(
 
     >>> named_strategy({"tp": 2, "dp_shard": 4}, None).name, named_strategy({"dp_shard": 8}, 3).name
     ('fsdp4-tp2', 'zero3')
+    >>> named_strategy({"cp": 8}, 1).name  # ZeRO spreads over the ranks of cp, too
+    'zero1x1-cp8'
     """
     split = {name: degrees.get(name, 1) for name in _WORDS}
-    above = [name for name, degree in split.items() if degree > 1]
+    of_zero = {"dp_shard"} if stage is not None and split["cp"] > 1 else set[str]()
+    above = [name for name, degree in split.items() if degree > 1 or name in of_zero]
     words = dict(_WORDS) if stage is None else _WORDS | {"dp_shard": f"zero{stage}x"}
     experts = f"-ep{degrees['ep']}" if degrees.get("ep", 1) > 1 else ""
-    name = "-".join(f"{words[axis]}{split[axis]}" for axis in above) + experts
+    name = "-".join(f"{words[axis]}{split[axis]}" for axis in above or ["dp_shard"]) + experts
     world = math.prod(split.values())
     plain = {"dp_replicate": "ddp", "dp_shard": "fsdp" if stage is None else f"zero{stage}"}
     if not experts and len(above) == 1:
         name = plain.get(above[0], above[0])
-    elif not above:
+    elif not above and not experts:
         name = plain["dp_shard"] if sharded else "single"
     return Strategy.parse(name, world)
 
 
-def _typed_strategy(read: Mapping[str, Any], typed_options: Mapping[str, Any]) -> Strategy | None:
-    """The strategy that is given beside a file; None where its ranks are not known."""
-    strategy = typed_options["strategy"]
+def typed_strategy(read: Mapping[str, Any], typed_options: Mapping[str, Any]) -> Strategy | None:
+    """The strategy that is given beside a file; None where none is, or its ranks are not known."""
+    strategy = typed_options.get("strategy")
     if isinstance(strategy, Strategy):
         return strategy
     try:

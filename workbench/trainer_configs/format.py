@@ -86,7 +86,8 @@ class Format:
     environment: tuple[Companion, ...] = ()
     """Variables that the script sets; of a file: that stand before the command."""
     unread: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Key of a degree -> why no job says it, as the end of a sentence; above 1 it is refused."""
+    """Key of a degree or switch -> why no job says it, as the end of a sentence; above 1, or on, it
+    is refused."""
     note: str = ""
     """A sentence beside every file that is written."""
     each_node: str = (
@@ -97,6 +98,11 @@ class Format:
     """What the file does not decide."""
     spell_anew: Callable[[Document], None] = _as_it_is
     """Gives keys of older releases their present names, before they are read."""
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """All that its rules and fixed keys name."""
+        return frozenset({*self.fixed, *(key for rule in self.rules for key in rule.all_keys)})
 
     @property
     def rules(self) -> tuple[Rule, ...]:

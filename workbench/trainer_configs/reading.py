@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os.path
 import re
@@ -15,20 +16,31 @@ from workbench.describe.job import Job, check_names
 from workbench.describe.trainers import trainer as trainer_named
 from workbench.errors import UnknownNameError, UsageError
 from workbench.trainer_configs.all_formats import FORMATS
-from workbench.trainer_configs.config_files import beside, merged, read_file
+from workbench.trainer_configs.config_files import beside, merged, over_file, read_file
 from workbench.trainer_configs.document import Document, is_off, is_on, value_text
-from workbench.trainer_configs.fields import implied_data_ranks, job_options
+from workbench.trainer_configs.fields import (
+    data_parallel,
+    implied_data_ranks,
+    job_options,
+    typed_strategy,
+)
 from workbench.trainer_configs.format import Format
+from workbench.trainer_configs.refused_keys import check_keys
+from workbench.trainer_configs.shell_script import settings_of
 from workbench.trainer_configs.syntax import read_arguments
 
 _MATTERS = re.compile(
-    r"parallel|offload|checkpointing|recompute|precision|dtype|quant|fp8|fp16|bf16|8bit|4bit|lora"
+    r"parallel|offload|checkpointing|recompute|precision|dtype|quant|gptq|fp8|fp16|bf16|8bit|4bit|lora"
     r"|dora|adapter|rank|batch|seq_len|_length|packing|packed|compile|kernel|liger|flash|attn"
     r"|attention|optim|shard|zero_|fsdp|deepspeed|accumulation|expert|moe|freeze|frozen|galore"
     r"|unsloth|cross_entropy|loss_fn|virtual|fuse|vocab|layers|hidden|cp_|tp_size|modules_to_save|additional_target"
 )
 """Words in names of keys that change memory or time."""
+COMMAND_LINE = "the script's command line"
+"""What notes about arguments begin with."""
 _MAX_LISTED = 6  # keys in one note
+_BY_SPREAD = ("optimizer", "fused_optimizer", "precision", "low_precision_weights")
+"""Fields whose keys mean another thing where states are sharded."""
 _OF_LAUNCHER = {"world_size", "nodes"}
 _OF_LAYOUT = {
     *("data_parallel", "zero_stage", "engine", "reshard_after_forward", "state_dict", "meta_init"),
@@ -76,7 +88,10 @@ class TrainerConfig:
         Raises:
             UsageError: the file contradicts itself or the machines; says file and key.
         """
-        job_values = job_options(self.values, typed_options, self.document)
+        values, strategy = self.values, typed_strategy(self.values, typed_options)
+        if strategy is not None:
+            values = {**values, **_where_spread(self, data_parallel(strategy))}
+        job_values = job_options(values, typed_options, self.document)
         job_values.setdefault("trainer", self.trainer)
         return job_values
 
@@ -100,18 +115,24 @@ def read_config(path: str | Path, trainer: str | None = None) -> TrainerConfig:
     return replace(config, values={**config.values, **_launched(config, path.parent)})
 
 
-def read_command_line(words: Sequence[str], trainer: str) -> TrainerConfig:
+def read_command_line(
+    words: Sequence[str], trainer: str, declared: Sequence[str] = ()
+) -> TrainerConfig:
     """Read the arguments of a script that uses a known trainer; a file among them is read too.
+
+    What the script declares counts where neither says otherwise.
 
     Raises:
         UsageError: the trainer's arguments are not known here, or contradict themselves.
     """
+    options, own = read_arguments(words), read_arguments(declared)
     for word in words:
-        path = Path(word)
+        path = Path(word.partition("=")[2] if word.startswith("--") else word)
         is_file = path.suffix in {".toml", ".yaml", ".yml"} and path.is_file()
         if is_file and format_of(trainer).syntax != "arguments":
-            return read_config(path, trainer)
-    return _read(Document("the script's arguments", read_arguments(words)), trainer, Path())
+            values = over_file(read_file(path), settings_of(words), options)
+            return _read(Document(str(path), merged(own, values)), trainer, path.parent)
+    return _read(Document(COMMAND_LINE, merged(own, options)), trainer, Path())
 
 
 def job_from_config(path: str | Path, *, layout_is_open: bool = False, **typed_options: Any) -> Job:
@@ -142,8 +163,16 @@ def job_of(
             f"{config.document.name} names no model that is known here. Add --model M (workbench "
             "models lists them), or the folder of its config.json."
         )
+    notes = list(config.notes)
+    sharded = _where_spread(config, "fsdp").get("precision") if layout_is_open else None
+    if sharded not in {None, values.get("precision")} and typed_options.get("precision") is None:
+        notes.append(
+            f"{config.document.name}: where states are sharded, its {values['precision']} weights "
+            f"have an fp32 copy; every layout is counted with it ({sharded})."
+        )
+        values["precision"] = sharded
     job = Job.from_options(model, values, typed=typed_options, layout_is_open=layout_is_open)
-    return job.with_notes(*config.notes, *_left_open(config, typed_options, job))
+    return job.with_notes(*notes, *_left_open(config, typed_options, job))
 
 
 def _left_open(config: TrainerConfig, typed_options: Mapping[str, Any], job: Job) -> Iterator[str]:
@@ -219,12 +248,25 @@ def _launched(config: TrainerConfig, folder: Path) -> dict[str, Any]:
     added = {field for field in _OF_LAUNCHER if field not in values}
     if values.get("data_parallel", "replicated") == "replicated":
         added |= _OF_LAYOUT
-    precision = (document.peek(key) for key in ("bf16", "fp16", "dtype"))
-    if values.get("precision") == "fp32" and all(value is None for value in precision):
+    if values.get("precision") == "fp32" and not _states_precision(document):
         added |= {"precision"}  # where the arguments say none, Accelerate's counts
     if of_launcher.values.get("recompute") == "full":
         added |= {"recompute", "recompute_layers"}
-    return {field: value for field, value in of_launcher.values.items() if field in added}
+    of_launch_file = {name: value for name, value in of_launcher.values.items() if name in added}
+    kind = of_launch_file.get("data_parallel")
+    return {**(_where_spread(config, kind) if kind else {}), **of_launch_file}
+
+
+def _where_spread(config: TrainerConfig, kind: str) -> dict[str, Any]:
+    """What the document's own keys mean of weights and optimizer where data parallelism is so."""
+    document = Document(config.document.name, copy.deepcopy(config.document.values))
+    read = read_document(document, config.format, {"data_parallel": kind})
+    names = _BY_SPREAD if _states_precision(config.document) else _BY_SPREAD[:2]
+    return {name: read[name] for name in names if name in read}
+
+
+def _states_precision(document: Document) -> bool:
+    return any(document.peek(key) is not None for key in ("bf16", "fp16", "dtype"))
 
 
 def _launcher_file(document: Document, folder: Path) -> dict[str, Any]:
@@ -264,13 +306,15 @@ def _chosen(document: Document, trainer: str | None) -> Format:
             raise
         except UsageError:
             trainer_format = None
-    matches = [
-        form
+    present = {
+        form.trainer: [keys for keys in form.signatures if all(_has(document, key) for key in keys)]
         for form in FORMATS
-        if any(all(_has(document, key) for key in keys) for keys in form.signatures)
-    ]
-    if trainer_format is not None and (trainer_format in matches or not matches):
-        return trainer_format
+    }
+    matches = [form for form in FORMATS if present[form.trainer]]
+    if trainer_format is not None:
+        shown = {key for form in matches for keys in present[form.trainer] for key in keys}
+        if trainer_format in matches or shown <= trainer_format.keys:
+            return trainer_format
     if matches:
         return matches[0]
     raise UsageError(
@@ -288,24 +332,17 @@ def _has(document: Document, key: str) -> bool:
     return True
 
 
-def read_document(document: Document, chosen: Format) -> dict[str, Any]:
-    """The fields that a document's keys stand for.
+def read_document(
+    document: Document, chosen: Format, spread: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The fields that a document's keys stand for, where the work is spread so by others.
 
     Raises:
         UsageError: two of its keys contradict each other.
     """
     chosen.spell_anew(document)
-    _refuse_adapters(document, chosen)
-    _refuse_objectives(document, chosen)
-    _refuse_unread(document, chosen)
-    for key, other_key in chosen.conflicts:
-        if is_stated(document.peek(key)) and is_stated(document.peek(other_key)):
-            raise UsageError(
-                f"{document.name}: {key} and {other_key} contradict each other. Leave one "
-                "of them out."
-            )
-    _check_agreeing(document, chosen)
-    values: dict[str, Any] = dict(chosen.assumed)
+    check_keys(document, chosen)
+    values: dict[str, Any] = {**chosen.assumed, **(spread or {})}
     if (others := document.get("launcher.left_out")) is not None:
         document.notes.append(f"its other commands are left out: {others}")
     if (config := document.get("launcher.config")) is not None:
@@ -322,73 +359,3 @@ def read_document(document: Document, chosen: Format) -> dict[str, Any]:
     for rule in chosen.rules:
         values |= rule.read(document, values)
     return values
-
-
-def is_stated(value: Any) -> bool:
-    """Whether a key says anything but no."""
-    return not is_off(value) and value not in ("auto", 0, {}, [])
-
-
-def _check_agreeing(document: Document, chosen: Format) -> None:
-    for key, other_key in chosen.agreeing.items():
-        first, second = document.get(key), document.get(other_key)
-        if first in (None, "auto") or second in (None, "auto"):
-            continue
-        same = (
-            is_on(first) == is_on(second) if isinstance(first, bool) else str(first) == str(second)
-        )
-        if not same:
-            raise UsageError(
-                f"{document.name}: {key} is {value_text(first)} and {other_key} is "
-                f"{value_text(second)}. "
-                'Make them equal, or give "auto" in the DeepSpeed file.'
-            )
-
-
-def _refuse_adapters(document: Document, chosen: Format) -> None:
-    """Refuse adapter methods that nothing here models: as LoRA or as full training they are wrong.
-
-    Raises:
-        UsageError: with what can be estimated, and what to do.
-    """
-    for key, allowed in chosen.adapters.items():
-        value = document.get(key)
-        if value not in allowed and not is_off(value):
-            words = ", ".join(str(each) for each in allowed if each)
-            raise UsageError(
-                f"{document.name}: {key}: {value} cannot be estimated; "
-                f"{f'known are {words}' if words else 'LoRA without it can be'}. Change it, or "
-                "measure the script: workbench measure train.py."
-            )
-
-
-def _refuse_objectives(document: Document, chosen: Format) -> None:
-    """Refuse what is not next-token training: read as that, its memory may be half of the truth.
-
-    Raises:
-        UsageError: with the key, and what to do.
-    """
-    for key, patterns in chosen.objectives.items():
-        value = document.peek(key)
-        if not is_off(value) and any(fnmatchcase(str(value).lower(), each) for each in patterns):
-            raise UsageError(
-                f"{document.name}: {key}: {value_text(value)} cannot be estimated: it trains on "
-                "more than the next token, with other batches or a second model in memory. "
-                "Estimate fine-tuning without it, which needs less, or measure the script: "
-                "workbench measure train.py."
-            )
-
-
-def _refuse_unread(document: Document, chosen: Format) -> None:
-    """Refuse a degree that no job says: without it the rest describes another job.
-
-    Raises:
-        UsageError: with the key and the reason.
-    """
-    for key, reason in chosen.unread.items():
-        value = document.get(key)
-        if not is_off(value) and str(value) not in {"0", "1"}:
-            raise UsageError(
-                f"{document.name}: {key}: {value_text(value)} cannot be estimated: {reason}. "
-                "Leave it out, or measure the script: workbench measure train.py."
-            )

@@ -5,6 +5,7 @@ A field is an option of a `Job`, or one that `fields` derives from it (``global_
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import EllipsisType
@@ -17,6 +18,8 @@ ANY: EllipsisType = ...
 MANY = frozenset(range(2, 1 << 16))
 """In a condition: any degree above 1."""
 _MOST = 1e15
+_PARENT = re.compile(r"\A(self_attn|mlp)\.")
+"""What may stand before a module's name, which says no more."""
 _AUTOMATIC = {"auto", "-1", ""}
 Fields: TypeAlias = Mapping[str, Any]
 
@@ -47,6 +50,11 @@ class Number:
     """As `when`, of writing alone."""
     is_text: bool = False
     """Whether it is a text."""
+
+    @property
+    def all_keys(self) -> tuple[str, ...]:
+        """It, and its other names."""
+        return (self.key, *self.other_keys)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -96,6 +104,11 @@ class Choice:
     """Values of the keys, and of the fields."""
     when: Fields | None = None
     """As in `Number`."""
+
+    @property
+    def all_keys(self) -> tuple[str, ...]:
+        """Those of its rows."""
+        return self.keys
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -169,6 +182,11 @@ class Names:
     """Whether the names are written as one text with commas."""
 
     @property
+    def all_keys(self) -> tuple[str, ...]:
+        """It alone."""
+        return (self.key,)
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The fields it sets."""
         return (self.field,)
@@ -178,7 +196,7 @@ class Names:
         value = document.get(self.key)
         if is_off(value) or not applies(self.when, fields):
             return {}
-        names = texts(value)
+        names = [_PARENT.sub("", name) for name in texts(value)]
         unknown = [name for name in names if name not in self.words]
         if unknown:
             document.notes.append(f"{self.key}: {', '.join(unknown)} is not understood")

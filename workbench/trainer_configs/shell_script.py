@@ -211,7 +211,12 @@ def _config_of(command: Sequence[str]) -> tuple[str, tuple[str, ...]]:
         action = _program(command[_script_at(command)]) in _PROGRAMS
         first = next(iter(arguments[1 if action else 0 :]), "")
         config = first if first.startswith("$") else ""  # a variable that nothing here says
-    return config, tuple(word for word in arguments if _SETTING.match(word))
+    return config, settings_of(arguments)
+
+
+def settings_of(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The words ``key=value`` of a command."""
+    return tuple(word for word in arguments if _SETTING.match(word))
 
 
 def _starts_with_accelerate(command: Sequence[str]) -> bool:

@@ -30,6 +30,7 @@ from workbench.launching.prepare.described import check_trained, workload_of
 from workbench.launching.prepare.own_model import check_files, epoch_steps, of_own_model, with_pairs
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.step_prediction import predict
+from workbench.script_options.from_source import read_source
 from workbench.store import measurements, stack_calibrations
 from workbench.store.calibrations import host_key
 from workbench.store.python_source import imports, readable_tree
@@ -105,7 +106,8 @@ def _of_script(request: Request) -> Request:
 def _of_arguments(request: Request) -> Job | None:
     """The job that a known trainer reads from the script's arguments; None = they do not say it.
 
-    How the work is spread is the launch's, unless that leaves it to the script (single, ddp).
+    What is not given is as the script declares it. How the work is spread is the launch's, unless
+    that leaves it to the script (single, ddp).
     """
     if request.trainer is None:
         return None
@@ -118,11 +120,23 @@ def _of_arguments(request: Request) -> Job | None:
     if request.strategy.name not in {"single", "ddp"}:
         options["strategy"] = request.strategy
     try:
-        job = job_of(read_command_line(request.arguments, request.trainer.text), options)
+        declared = _declared(request.script)
+        config = read_command_line(request.arguments, request.trainer.text, declared)
+        job = job_of(config, options)
     except (UsageError, HostError):
         return None
     trainer = None if job.trainer is None else replace(job.trainer, is_imported=True)
     return replace(job, trainer=trainer)
+
+
+def _declared(script: Path) -> tuple[str, ...]:
+    """The defaults of a script's own options, as it would be told them."""
+    options = read_source(script).known.options
+    return tuple(
+        f"{option.name}={option.default}"
+        for option in options
+        if option.name.startswith("--") and option.default not in {None, ""}
+    )
 
 
 def _imported(script: Path) -> Trainer | None:
