@@ -275,9 +275,9 @@ def test_what_is_given_counts_before_the_file(tmp_path: Path) -> None:
 
 
 def test_keys_that_matter_and_are_not_understood_are_named(tmp_path: Path) -> None:
-    text = AXOLOTL + "galore_rank: 128\nwandb_project: mine\nexpert_parallel_size: 2\n"
+    text = AXOLOTL + "galore_rank: 128\nwandb_project: mine\nquantize_moe_experts: true\n"
     notes = " ".join(read(tmp_path, "qlora.yml", text, gpus=4).notes)
-    assert "not understood and left out: galore_rank=128, expert_parallel_size=2." in notes
+    assert "not understood and left out: galore_rank=128, quantize_moe_experts=True." in notes
     assert "wandb" not in notes
 
 

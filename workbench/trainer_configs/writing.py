@@ -260,6 +260,11 @@ def _notes(job: Job, chosen: Format, differing: Mapping[str, tuple[Any, Any]]) -
     )
     if unsaid:
         assumed.append(f"No key says what the estimate assumes of the code: {unsaid}.")
+    if job.trainer is not None and job.trainer.trainer.name != chosen.trainer:
+        assumed.append(
+            f"{job.trainer.trainer.title} reads no such file: its keys are those of "
+            f"{preset(chosen.trainer).trainer.title}. Take the values over into your script."
+        )
     assumed.append(f"Not decided here: {chosen.left_open}.")
     nodes = int(placement_of(job).get("nodes", 1))
     if nodes > 1:

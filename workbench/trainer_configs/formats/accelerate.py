@@ -50,6 +50,12 @@ ACCELERATE = Format(
         (f"{_FILE}.train_micro_batch_size_per_gpu", f"{_FILE}.gradient_accumulation_steps"), "auto"
     ),
     spell_anew=spell_anew,
+    unread={f"{_FILE}.{key}": reason for key, reason in deepspeed.UNREAD.items()}
+    | {f"{_MESH}_sp_size": "its sequence parallelism (ALST, Ulysses) is not known here"}
+    | dict.fromkeys(
+        (f"megatron_lm_config.megatron_lm_{axis}_degree" for axis in ("tp", "pp")),
+        "its training with Megatron-LM is not known here",
+    ),
     fixed={"compute_environment": "LOCAL_MACHINE", "machine_rank": 0},
     environment=(  # MULTI_CPU and use_cpu start ranks with mpirun alone; so ranks on CPU start too
         Companion(
@@ -134,14 +140,16 @@ ACCELERATE = Format(
                     written_when={"data_parallel": ""},
                 ),
                 Choice(
-                    keys=("mixed_precision",),
+                    keys=("mixed_precision", f"{_FILE}.bf16.enabled", f"{_FILE}.fp16.enabled"),
                     fields=("precision",),
                     rows=(
-                        (("bf16",), ("bf16",)),
-                        (("fp16",), ("fp16",)),
-                        (("fp8",), ("fp8",)),
-                        (("no",), ("fp32",)),
-                        ((None,), (ANY,)),
+                        (("bf16", ANY, ANY), ("bf16",)),
+                        (("fp16", ANY, ANY), ("fp16",)),
+                        (("fp8", ANY, ANY), ("fp8",)),
+                        (("no", ANY, ANY), ("fp32",)),
+                        ((None, True, ANY), ("bf16",)),
+                        ((None, ANY, True), ("fp16",)),
+                        ((None, ANY, ANY), (ANY,)),
                     ),
                 ),
             ),

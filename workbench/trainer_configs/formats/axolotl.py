@@ -5,7 +5,7 @@ from __future__ import annotations
 from workbench.trainer_configs.document import Document
 from workbench.trainer_configs.format import Format, Group
 from workbench.trainer_configs.formats import deepspeed, transformers
-from workbench.trainer_configs.limits import OPTIMIZERS
+from workbench.trainer_configs.limits import OPTIMIZERS, Impossible
 from workbench.trainer_configs.rules import ANY, MANY, Choice, Names, Number, below, switch, texts
 
 _SCHEMA = "axolotl-ai-cloud/axolotl src/axolotl/utils/schemas/config.py, fsdp.py 0.18"
@@ -37,10 +37,24 @@ def spell_anew(document: Document) -> None:
         if document.get(key) is True and document.get("attn_implementation") is None:
             document.put("attn_implementation", name)
     _spell_sharding_anew(document)
+    _spell_batches_and_offload_anew(document)
     if document.get("adapter") == "qlora":
         document.put("adapter", "lora")
     if str(document.get("bf16")) in {"auto", "full"}:
         document.put("bf16", value=True)
+
+
+def _spell_batches_and_offload_anew(document: Document) -> None:
+    """Batches of a rank as accumulation; and each kind of offload as one."""
+    batch, micro = (str(document.get(key)) for key in ("batch_size", "micro_batch_size"))
+    if document.get("gradient_accumulation_steps") is None and batch.isdecimal():
+        micros = int(micro) if micro.isdecimal() else 1
+        document.put("gradient_accumulation_steps", max(1, int(batch) // max(1, micros)))
+    if str(document.get("gradient_checkpointing")) in {"offload", "offload_disk"}:
+        document.put("gradient_checkpointing", value=True)
+        document.put("activation_offloading", value=True)
+    if str(document.get("activation_offloading")) in {"legacy", "disk"}:
+        document.put("activation_offloading", value=True)
 
 
 def _spell_sharding_anew(document: Document) -> None:
@@ -51,6 +65,8 @@ def _spell_sharding_anew(document: Document) -> None:
             document.put("fsdp_version", 1)  # the default where only `fsdp` was given
         if "offload" in words:
             document.put("fsdp_config.offload_params", value=True)
+    elif document.get("fsdp_version") is None and document.get("fsdp_config"):
+        document.put("fsdp_version", 1)
     if document.get("fsdp_version") != 1:
         return
     strategy_word = str(document.get("fsdp_config.sharding_strategy") or "").lower()
@@ -84,10 +100,22 @@ AXOLOTL = Format(
         "tp": "its tensor parallelism is DeepSpeed's AutoTP, which is not known here",
     },
     objectives=dict.fromkeys(("rl", "reward_model", "process_reward_model"), ("*",)),
-    impossible=OPTIMIZERS,
-    unread={
+    impossible=(
+        *OPTIMIZERS,
+        Impossible(
+            when={
+                "optimizer": frozenset({"adamw-8bit", "paged-adamw-8bit", "lion-8bit"}),
+                "engine": "fsdp1",
+                "offload_parameters": True,
+            },
+            reason="under FSDP1 it does not offload beside 8-bit optimizers; give adamw-fused",
+        ),
+    ),
+    unread=transformers.UNREAD
+    | {
         "tensor_parallel_size": "its tensor parallelism is DeepSpeed's AutoTP, which is not known "
-        "here"
+        "here",
+        "expert_parallel_size": "its expert parallelism is not known here",
     },
     adapters={"adapter": (None, "", "lora"), "peft_use_dora": (None, False)},
     harmless=(
@@ -97,7 +125,8 @@ AXOLOTL = Format(
         *("val_set_size", "tokenizer_*", "model_type", "special_tokens*", "fsdp_config.final_*"),
         *("peft_*", "fsdp_config.sharding_strategy", "flash_attn_*", "*_attention", "adapter"),
         *("sample_packing_*", "eval_sample_packing", "pad_to_sequence_len", "train_on_inputs"),
-        *("group_by_length", "gc_steps", "chat_template*", "strict"),
+        *("group_by_length", "gc_steps", "chat_template*", "strict", "liger_layer_norm"),
+        *("deepspeed.bf16.enabled", "deepspeed.zero_optimization.gather_16bit_weights*"),
     ),
     groups=(
         Group(
@@ -135,14 +164,6 @@ AXOLOTL = Format(
             rules=(
                 Number(key="micro_batch_size", field="micro_batch", default=1),
                 Number(key="gradient_accumulation_steps", field="accumulate", default=1),
-                Choice(
-                    keys=("optimizer",),
-                    fields=transformers.OPTIMIZER.fields,
-                    rows=(
-                        *transformers.OPTIMIZER.rows,
-                        (("muon",), ("muon", ANY, ANY, ANY)),
-                    ),
-                ),
             ),
         ),
         Group(
@@ -186,17 +207,26 @@ AXOLOTL = Format(
                     key="context_parallel_size", field="cp", default=1, written_when={"cp": MANY}
                 ),
                 Choice(
-                    keys=("gradient_checkpointing", "fsdp_config.activation_checkpointing"),
-                    fields=("recompute", "recompute_layers"),
+                    keys=(
+                        *("gradient_checkpointing", "activation_offloading"),
+                        "fsdp_config.activation_checkpointing",
+                    ),
+                    fields=("recompute", "recompute_layers", "offload_activations", "lora"),
                     rows=(
-                        ((True, ANY), ("full", None)),
-                        (("offload", ANY), ("full", None)),
-                        ((ANY, True), ("full", None)),
-                        ((False, None), ("none", ANY)),
-                        ((None, None), ("none", ANY)),
+                        # With adapters the offload stands in the place of recompute.
+                        ((True, "hidden_states", None), ("full", None, True, True)),
+                        ((True, True, None), ("none", ANY, True, True)),
+                        ((True, True, None), ("full", None, True, False)),
+                        ((True, None, None), ("full", None, False, ANY)),
+                        ((False, None, None), ("none", ANY, False, ANY)),
+                        ((True, "hidden_states", ANY), ("full", None, True, ANY)),
+                        ((True, True, ANY), ("none", ANY, True, True)),
+                        ((True, True, ANY), ("full", None, True, False)),
+                        ((True, None, ANY), ("full", None, False, ANY)),
+                        ((ANY, None, True), ("full", None, False, ANY)),
+                        ((None, None, None), ("none", ANY, False, ANY)),
                     ),
                 ),
-                switch("activation_offloading", "offload_activations"),
                 Choice(
                     keys=("bf16", "fp16", "float32", "bfloat16", "fp8"),
                     fields=("precision", "lora", "data_parallel"),
@@ -240,6 +270,19 @@ AXOLOTL = Format(
                 ),
                 switch("torch_compile", "compiled"),
                 switch("tiled_mlp", "tiled_mlp"),
+            ),
+        ),
+        Group(  # after the sharding, which decides between two libraries' 8-bit states
+            source="axolotl-ai-cloud/axolotl src/axolotl/utils/schemas/training.py 0.18",
+            rules=(
+                Choice(
+                    keys=("optimizer",),
+                    fields=transformers.OPTIMIZER.fields,
+                    rows=(
+                        *transformers.OPTIMIZER.rows,
+                        (("muon",), ("muon", ANY, ANY, ANY)),
+                    ),
+                ),
             ),
         ),
     ),

@@ -68,6 +68,12 @@ ZERO = (
 )
 """The part about ZeRO, beside its stage, which every trainer on DeepSpeed takes."""
 ZERO_SOURCE = "deepspeedai/DeepSpeed deepspeed/runtime/zero/config.py, offload_config.py 0.19.8"
+UNREAD = {
+    "tensor_parallel.autotp_size": "its tensor parallelism (AutoTP) is not known here",
+    "expert_parallel.autoep_size": "its expert parallelism (AutoEP) is not known here",
+    "sequence_parallel_size": "its sequence parallelism (Ulysses) is not known here",
+}
+"""Refused wherever the file is named, too."""
 HARMLESS = (
     *("*contiguous_gradients", "*sub_group_size", "*stage3_max_reuse_distance", "*pin_memory"),
     *("*stage3_gather_16bit_weights_on_model_save", "*stage3_param_persistence_threshold"),
@@ -75,7 +81,7 @@ HARMLESS = (
     *("*zero_allow_untested_optimizer", "*zero_force_ds_cpu_optimizer", "*optimizer.params.*"),
     *("*scheduler.*", "*wall_clock_breakdown", "*steps_per_print", "*loss_scale*", "*min_loss_*"),
     *("*gradient_clipping", "*flops_profiler*", "*fast_init", "*ratio", "*hysteresis"),
-    *("*initial_scale_power", "*fp16.auto_cast"),
+    *("*initial_scale_power", "*fp16.auto_cast", "*monitor_config.*"),
 )
 
 DEEPSPEED = Format(
@@ -103,6 +109,7 @@ DEEPSPEED = Format(
         ),
     ),
     conflicts=(("bf16.enabled", "fp16.enabled"),),
+    unread=UNREAD,
     harmless=HARMLESS,
     outside=frozenset(
         {

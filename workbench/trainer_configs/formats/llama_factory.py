@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from workbench.trainer_configs.document import Document, is_on
 from workbench.trainer_configs.format import Format, Group
 from workbench.trainer_configs.formats import deepspeed, transformers
 from workbench.trainer_configs.limits import OPTIMIZERS, Impossible
@@ -11,6 +12,33 @@ from workbench.trainer_configs.rules import ANY, Choice, Names, Number, below, s
 
 _HPARAMS = "hiyouga/LLaMA-Factory src/llamafactory/hparams"
 _OF_LORA = {"lora": True}
+_UNREAD = {
+    "train_dataset": "it is a file of LLaMA-Factory's v1, whose keys are not known here",
+    "use_kt": "KTransformers keeps the experts on the host, which is not known here",
+    "mixture_of_depths": "a mixture of depths is not known here",
+    **dict.fromkeys(
+        ("use_galore", "use_apollo", "use_badam", "use_adam_mini", "use_muon"),
+        "it has states of its own, which are not known here; adamw_torch is, as optim",
+    ),
+    **dict.fromkeys(
+        (
+            *("use_mca", "use_megatron_bridge", "use_hyper_parallel", "use_distributed_optimizer"),
+            *("tensor_model_parallel_size", "pipeline_model_parallel_size"),
+            *("expert_model_parallel_size", "context_parallel_size"),
+        ),
+        "its training with Megatron is not known here; --trainer megatron-lm is, by arguments",
+    ),
+}
+
+
+def spell_anew(document: Document) -> None:
+    """As of transformers; packing that others of its keys switch on is said."""
+    transformers.spell_anew(document)
+    pretrains = document.get("stage") == "pt" and document.get("packing") is None
+    if is_on(document.get("neat_packing")) or pretrains:
+        document.put("packing", value=True)
+
+
 LLAMA_FACTORY: Format = replace(
     transformers.TRANSFORMERS,
     trainer="llama-factory",
@@ -29,11 +57,25 @@ LLAMA_FACTORY: Format = replace(
     companions=transformers.ON_CPU,
     left_open="data set, template, learning rate, number of epochs",
     objectives={"stage": ("rm", "ppo", "dpo", "kto")},
+    unread=transformers.UNREAD | _UNREAD,
+    spell_anew=spell_anew,
     impossible=(
         *OPTIMIZERS,
         Impossible(
             when={"precision": "bf16-pure", "zero_stage": 3},
             reason="its pure_bf16 does not train under ZeRO-3; give bf16, fsdp or zero2",
+        ),
+        Impossible(
+            when={"quantization": "int8", "zero_stage": 3},
+            reason="under ZeRO-3 it loads weights of 4 bits, not of 8; give nf4, or zero2",
+        ),
+        Impossible(
+            when={"quantization": "int8", "data_parallel": "fsdp", "meta_init": True},
+            reason="under FSDP it loads weights of 4 bits, not of 8; give nf4, or zero2",
+        ),
+        Impossible(
+            when={"quantization": frozenset({"int8", "nf4", "nf4-dq"}), "precision": "fp8"},
+            reason="beside fp8 its weights are not quantized; give bf16",
         ),
     ),
     adapters={"finetuning_type": (None, "lora", "full"), "use_dora": (None, False)},
@@ -41,7 +83,7 @@ LLAMA_FACTORY: Format = replace(
         *transformers.HARMLESS,
         *("dataset*", "template", "lora_alpha", "lora_dropout", "use_rslora", "cutoff_len"),
         *("quantization_method", "upcast_*", "neat_packing", "freeze_*", "mask_history"),
-        *("preprocessing_batch_size", "val_size", "quantization_type"),
+        *("preprocessing_batch_size", "val_size", "quantization_type", "fp8_*"),
     ),
     groups=(
         Group(
@@ -100,14 +142,16 @@ LLAMA_FACTORY: Format = replace(
                     is_joined=True,
                 ),
                 Choice(
-                    keys=("pure_bf16", "bf16", "fp16"),
+                    keys=("pure_bf16", "bf16", "fp16", "fp8"),
                     fields=("precision", "low_precision_weights"),
                     rows=(
-                        ((True, None, None), ("bf16-pure", ANY)),
-                        ((None, True, None), ("bf16", ANY)),
-                        ((None, None, True), ("fp16", ANY)),
-                        ((True, True, None), ("bf16-pure", ANY)),
-                        ((None, None, None), ("fp32", ANY)),
+                        ((True, None, None, None), ("bf16-pure", ANY)),
+                        ((None, True, None, None), ("bf16", ANY)),
+                        ((None, None, True, None), ("fp16", ANY)),
+                        ((None, True, None, True), ("fp8", ANY)),
+                        ((True, True, None, None), ("bf16-pure", ANY)),
+                        ((ANY, ANY, None, True), ("fp8", ANY)),
+                        ((None, None, None, None), ("fp32", ANY)),
                     ),
                 ),
             ),

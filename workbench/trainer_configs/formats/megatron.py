@@ -2,20 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from workbench.trainer_configs.document import Document
+from workbench.trainer_configs.fields import dense_layers
 from workbench.trainer_configs.format import Format, Group
 from workbench.trainer_configs.limits import NEEDS_GPUS, Companion, Impossible
-from workbench.trainer_configs.rules import ANY, MANY, Choice, Number, switch
+from workbench.trainer_configs.rules import ANY, MANY, Choice, Names, Number, switch
 
 _ARGUMENTS = "NVIDIA/Megatron-LM megatron/training/arguments.py 0.19 (d98e8a64)"
 _CONFIG = "NVIDIA/Megatron-LM megatron/core/transformer/transformer_config.py 0.19 (d98e8a64)"
+_OF_MLA = {"model.mla": True}
+_MLA = (
+    switch("multi_latent_attention", "model.mla"),
+    Number(
+        key="q_lora_rank",
+        field="model.q_lora_rank",
+        when=_OF_MLA,
+        written_when={"model.q_lora_rank": MANY},
+    ),
+    Number(key="kv_lora_rank", field="model.kv_lora_rank", default=32, when=_OF_MLA),
+    Number(key="qk_head_dim", field="model.head_dim", default=128, when=_OF_MLA),
+    Number(key="qk_pos_emb_head_dim", field="model.rope_head_dim", default=64, when=_OF_MLA),
+    Number(key="v_head_dim", field="model.value_head_dim", default=128, when=_OF_MLA),
+    Number(key="kv_channels", field="model.head_dim", when={"model.mla": False}),
+    switch("qk_layernorm", "model.qk_norm", when={"model.mla": False}),  # MLA: of the latents
+)
 _SHAPE = (
     Number(key="num_layers", field="model.layers"),
     Number(key="hidden_size", field="model.hidden"),
     Number(key="num_attention_heads", field="model.heads"),
     switch("group_query_attention", "model.grouped"),
     Number(key="num_query_groups", field="model.kv_heads", when={"model.grouped": True}),
-    Number(key="kv_channels", field="model.head_dim"),
+    *_MLA,
     Number(key="ffn_hidden_size", field="model.mlp_hidden"),
     Number(key="vocab_size", field="model.vocab", other_keys=("padded_vocab_size",)),
     switch("swiglu", "model.gated_mlp"),
@@ -53,7 +72,6 @@ _SHAPE = (
             ((None, None), (True, True, True)),
         ),
     ),
-    switch("qk_layernorm", "model.qk_norm"),
     Number(
         key="num_experts", field="model.experts", default=0, written_when={"model.experts": MANY}
     ),
@@ -70,11 +88,29 @@ _SHAPE = (
         when={"model.experts": MANY},
         written_when={"model.shared_expert_hidden": MANY},
     ),
+    Number(
+        key="moe_layer_freq",
+        field="model.moe_pattern",
+        is_text=True,
+        when={"model.experts": MANY},
+        written_when={"model.dense_layers": MANY | {1}},
+    ),
 )
 
 
 def spell_anew(document: Document) -> None:
-    """Say which arguments others stand for, and that a sequence-length counts as positions."""
+    """Say which arguments others stand for.
+
+    Raises:
+        UsageError: blocks with and without experts alternate.
+    """
+    _spell_forks_anew(document)
+    _spell_stages_anew(document)
+    pattern = str(document.get("moe_layer_freq") or 1)
+    if pattern != "1" and dense_layers(pattern) is None:
+        raise document.wrong("moe_layer_freq", "1, or [0]*3+[1]*58: blocks without experts first")
+    document.move("tensor_model_parallel_size", "expert_tensor_parallel_size")  # its own default
+    document.move("hybrid_override_pattern", "hybrid_layer_pattern")
     if document.get("recompute_activations") is not None:
         document.put("recompute_granularity", "selective")
     if document.get("group_query_attention") is None and document.get("num_query_groups"):
@@ -88,6 +124,59 @@ def spell_anew(document: Document) -> None:
         document.put("ffn_hidden_size", 8 * hidden // 3 // 64 * 64 if gated else 4 * hidden)
 
 
+_POSITIONS = {"use_rotary_position_embeddings": "rope", "no_position_embedding": "none"}
+_OLD: tuple[tuple[str, str, Mapping[str, object]], ...] = (
+    ("num_key_value_heads", "num_query_groups", {"group_query_attention": True}),
+    ("ds_sequence_parallel_size", "context_parallel_size", {"cp_comm_type": "a2a"}),
+    ("activations_checkpoint_method", "recompute_method", {"recompute_granularity": "full"}),
+    ("checkpoint_activations", "recompute_granularity", {"recompute_granularity": "full"}),
+    *((old, "position_embedding_type", {}) for old in _POSITIONS),
+)
+"""Of Megatron-LM up to 3.0 and of Megatron-DeepSpeed -> its present name, and what goes with it."""
+
+
+def _spell_forks_anew(document: Document) -> None:
+    for old, new, beside in _OLD:
+        value = document.get(old)
+        if value is not None and document.get(new) is None:
+            for key, said in {new: _POSITIONS.get(old, value), **beside}.items():
+                document.put(key, said)
+
+
+def _spell_stages_anew(document: Document) -> None:
+    """Count chunks of a stage, not layers in them; and recomputed blocks by stage, not by chunk."""
+    layers, pp, chunk, chunks, blocks = (
+        int(text) if text.isdecimal() else 0
+        for text in (
+            str(document.get(key))
+            for key in (
+                *("num_layers", "pipeline_model_parallel_size"),
+                *("num_layers_per_virtual_pipeline_stage", "num_virtual_stages_per_pipeline_rank"),
+                "recompute_num_layers",
+            )
+        )
+    )
+    if layers and pp and chunk:
+        chunks = max(1, layers // pp // chunk)
+        document.put("num_virtual_stages_per_pipeline_rank", chunks)
+    if chunks and pp > 1 and document.get("recompute_method") == "block":
+        document.put("recompute_num_layers", blocks * chunks)
+
+
+_MODULES = {
+    "core_attn": ("attention",),
+    "mlp": ("mlp",),
+    "layernorm": ("norm",),
+    "moe": ("moe",),
+}
+_MEGATRON_FSDP = {
+    None: ("fsdp", None),
+    "optim_grads_params": ("fsdp", None),
+    "optim_grads": ("zero2", 2),
+    "optim": ("zero1", 1),
+    "no_shard": ("replicated", None),
+}
+"""--data-parallel-sharding-strategy of Megatron-FSDP -> data_parallel, zero_stage."""
 _OF_FSDP2 = {"data_parallel": "fsdp"}
 _IMPOSSIBLE = (
     NEEDS_GPUS,
@@ -95,6 +184,17 @@ _IMPOSSIBLE = (
         when={**_OF_FSDP2, "model.tied_embeddings": True},
         reason="its FSDP2 wants a head of its own (--untie-embeddings-and-output-weights); give "
         "zero1",
+    ),
+    *(  # Megatron-FSDP, with which they would go, is read alone
+        Impossible(
+            when={**_OF_FSDP2, axis: MANY},
+            reason=f"its FSDP2 goes with neither pp nor ep, and {axis} is above 1; give zero1",
+        )
+        for axis in ("pp", "ep")
+    ),
+    Impossible(
+        when={"data_parallel": "zero2"},
+        reason="its distributed optimizer is ZeRO-1; for ZeRO-3 it has FSDP",
     ),
     Impossible(
         when={**_OF_FSDP2, "precision": "fp16"},
@@ -114,7 +214,6 @@ _NO_FSDP2 = frozenset({"replicated", "zero1"})
 
 MEGATRON_LM = Format(
     trainer="megatron-lm",
-    other_trainers=("megatron-deepspeed",),
     syntax="arguments",
     file="pretrain.sh",
     script="pretrain_gpt.py",
@@ -125,6 +224,10 @@ MEGATRON_LM = Format(
     objectives={"perform_rl_step": ("*",)},
     conflicts=(("bf16", "fp16"), ("use_torch_fsdp2", "use_megatron_fsdp")),
     fixed={"use_mcore_models": True},
+    unread={
+        "hybrid_layer_pattern": "blocks of Mamba are not known here",
+        "encoder_num_layers": "an encoder beside a decoder is not known here",
+    },
     spell_anew=spell_anew,
     lacks={
         "lora_rank": "its pre-training script trains all parameters",
@@ -136,6 +239,10 @@ MEGATRON_LM = Format(
     companions=(
         Companion(when=_OF_FSDP2, keys={"no_gradient_accumulation_fusion": True}),
         Companion(when={"offload_optimizer": True}, keys={"use_precision_aware_optimizer": True}),
+        Companion(
+            when={"recompute": "full", "recompute_some": False}, keys={"recompute_num_layers": 1}
+        ),
+        Companion(when=_OF_MLA, keys={"qk_layernorm": True}),
     ),
     environment=(  # its check before Blackwell; FSDP2 wants several connections
         Companion(when={"tp": MANY, "data_parallel": _NO_FSDP2}, keys=_ONE_CONNECTION),
@@ -168,13 +275,31 @@ MEGATRON_LM = Format(
                 Number(key="context_parallel_size", field="cp", default=1),
                 Number(key="expert_model_parallel_size", field="ep", default=1),
                 Number(key="expert_tensor_parallel_size", field="expert_tp", when={"ep": MANY}),
+                Choice(  # Megatron-DeepSpeed's; it is read, not written
+                    keys=("zero_stage",),
+                    fields=("data_parallel", "zero_stage"),
+                    rows=(
+                        ((None,), (ANY, ANY)),
+                        *(((stage,), (f"zero{stage}", stage)) for stage in (1, 2, 3)),
+                        ((0,), (ANY, ANY)),
+                    ),
+                ),
                 Choice(
-                    keys=("use_distributed_optimizer", "use_torch_fsdp2"),
+                    keys=(
+                        *("use_distributed_optimizer", "use_torch_fsdp2", "use_megatron_fsdp"),
+                        "data_parallel_sharding_strategy",
+                    ),
                     fields=("data_parallel", "zero_stage", "pp", "ep"),
                     rows=(
-                        ((True, None), ("zero1", 1, ANY, ANY)),
-                        ((None, True), ("fsdp", None, 1, 1)),
-                        ((None, None), ("replicated", None, ANY, ANY)),
+                        ((True, None, None, None), ("zero1", 1, ANY, ANY)),
+                        ((None, True, None, None), ("fsdp", None, 1, 1)),
+                        ((None, None, None, None), ("replicated", None, ANY, ANY)),
+                        *(
+                            ((ANY, None, True, word), (*kind, ANY, ANY))
+                            for word, kind in _MEGATRON_FSDP.items()
+                        ),
+                        ((True, None, None, ANY), ("zero1", 1, ANY, ANY)),
+                        ((None, None, None, ANY), ("replicated", None, ANY, ANY)),
                     ),
                 ),
                 switch(
@@ -208,21 +333,27 @@ MEGATRON_LM = Format(
                     rows=(((), ("1f1b", 1)), ((), ("interleaved", ANY))),
                 ),
                 Choice(
-                    keys=(
-                        *("recompute_granularity", "recompute_method", "recompute_num_layers"),
-                        "recompute_modules",
-                    ),
-                    fields=("recompute", "recompute_layers", "recompute_parts"),
+                    keys=("recompute_granularity", "recompute_method"),
+                    fields=("recompute", "recompute_some"),
                     rows=(
-                        (("full", "uniform", 1, None), ("full", None, ANY)),
-                        (("selective", None, None, None), ("selective", None, ("attention",))),
-                        (
-                            ("selective", ANY, ANY, ["core_attn"]),
-                            ("selective", None, ("attention",)),
-                        ),
-                        (("full", "uniform", ANY, ANY), ("full", None, ANY)),
-                        ((None, ANY, ANY, ANY), ("none", ANY, ANY)),
+                        (("full", "uniform"), ("full", False)),
+                        (("full", None), ("full", False)),
+                        (("full", "block"), ("full", True)),
+                        (("selective", None), ("selective", ANY)),
+                        (("selective", ANY), ("selective", ANY)),
+                        ((None, ANY), ("none", ANY)),
                     ),
+                ),
+                Number(
+                    key="recompute_num_layers",
+                    field="recompute_layers",
+                    when={"recompute_some": True},
+                ),
+                Names(
+                    key="recompute_modules",
+                    field="recompute_parts",
+                    words=_MODULES,
+                    when={"recompute": "selective"},
                 ),
                 Choice(
                     keys=("bf16", "fp16", "fp8_format"),

@@ -23,6 +23,45 @@ _MODELS = (
     (("gpt_oss", "120b"), ("gpt-oss-120b",)),
 )
 _FLOAT8 = ["quantize.linear.float8"]
+_GPT_OSS = frozenset({"gpt-oss-20b", "gpt-oss-120b"})
+_UNSTAGED = _GPT_OSS | {ids[0] for (name, _), ids in _MODELS if name == "qwen3"}
+_UNSHARDED = {"dp_shard": 1, "cp": 1}
+_IMPOSSIBLE = (
+    Impossible(
+        when={"pp": MANY, "model_id": _UNSTAGED},
+        reason="its Qwen 3 and GPT-OSS cannot be cut into pipeline stages; give fsdp",
+    ),
+    Impossible(
+        when={"cp": MANY, "model_id": _GPT_OSS},
+        reason="its GPT-OSS has no context parallelism; give fsdp",
+    ),
+    *(
+        Impossible(
+            when={"optimizer_in_backward": True, axis: MANY},
+            reason=f"its optimizer in backward goes with neither pp nor ep, and {axis} is above 1",
+        )
+        for axis in ("pp", "ep")
+    ),
+    *(
+        Impossible(
+            when={axis: MANY, "dp_replicate": MANY, **_UNSHARDED},
+            reason=f"beside {axis} it does not replicate; give fsdp ranks, as fsdp4-tp2",
+        )
+        for axis in ("tp", "pp")
+    ),
+    *(
+        Impossible(
+            when={axis: MANY, "precision": frozenset({"bf16", "fp8"}), **_UNSHARDED},
+            reason=f"beside {axis} it trains in mixed precision only where FSDP shards, else in "
+            "fp32; give fsdp ranks, as fsdp4-tp2, or bf16-pure",
+        )
+        for axis in ("tp", "pp")
+    ),
+    Impossible(
+        when={"tp": MANY, "overlap_tp": True, "compiled": False},
+        reason="its asynchronous tensor parallelism needs the compiler; give compiled",
+    ),
+)
 _JOB_CONFIG = "pytorch/torchtitan torchtitan/config/job_config.py 0.2.2"
 
 
@@ -54,6 +93,7 @@ TORCHTITAN = Format(
     assumed={"data_parallel": "fsdp"},
     impossible=(
         NEEDS_GPUS,
+        *_IMPOSSIBLE,
         Impossible(
             when={},
             since="2026-09",
@@ -75,7 +115,7 @@ TORCHTITAN = Format(
     harmless=(
         *("optimizer.lr", "optimizer.eps", "optimizer.beta*", "optimizer.weight_decay"),
         *("checkpoint.*", "lr_scheduler.*", "profiling.*", "metrics.*", "validation.*", "comm.*"),
-        *("job.*", "training.mixed_precision_reduce", "quantize.linear.float8.*", "*dataset*"),
+        *("job.*", "training.mixed_precision_reduce", "quantize.*", "*dataset*"),
         *("compile.components", "compile.backend", "parallelism.context_parallel_load_balancer"),
         *("parallelism.context_parallel_rotate_method", "parallelism.expert_parallel_comm_backend"),
         *("activation_checkpoint.per_op*", "activation_checkpoint.selective_ac_option"),

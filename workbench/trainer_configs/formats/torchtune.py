@@ -40,6 +40,14 @@ _BUILDERS = {
         "qwen2_1_5b": "qwen2.5-1.5b",
         "qwen2_7b": "qwen2.5-7b",
     },
+    "qwen3": {
+        **{
+            f"qwen3_{size.replace('.', '_')}_{kind}": f"qwen3-{size}"
+            for size in ("0.6b", "1.7b", "4b", "8b", "14b")
+            for kind in ("instruct", "base")
+        },
+        "qwen3_32b": "qwen3-32b",
+    },
 }
 """Module below torchtune.models -> its builders -> the catalog's model of that shape."""
 _PREFIXES = (
@@ -78,6 +86,12 @@ _IMPOSSIBLE = (
         reason="its releases shard over all ranks, and read no other degree; give fsdp",
     ),
     Impossible(
+        when={"model_id": frozenset(_BUILDERS["qwen3"].values())},
+        until=_MAIN,
+        reason="Qwen 3 is in no release, only in its source from May 2025 on "
+        "(--trainer torchtune@2025-05)",
+    ),
+    Impossible(
         when={"tp": MANY, "lora": True},
         reason="its recipe for LoRA has no tensor parallelism; give fsdp",
     ),
@@ -92,6 +106,14 @@ _IMPOSSIBLE = (
     Impossible(
         when={"optimizer_in_backward": True, "accumulate": MANY},
         reason="an optimizer in backward cannot accumulate gradients; give accumulate 1",
+    ),
+    Impossible(
+        when={"optimizer_in_backward": True, "lora": True},
+        reason="its recipe for LoRA has no optimizer in backward; leave it out",
+    ),
+    Impossible(
+        when={"tp": MANY, "offload_parameters": True, "dp_shard": 1, "dp_replicate": 1},
+        reason="beside tensor parallelism it offloads only where FSDP shards; give fsdp4-tp2",
     ),
     Impossible(
         when={"offload_activations": True, "recompute": "none"},
@@ -124,7 +146,7 @@ TORCHTUNE = Format(
         "attention": "it has PyTorch's sdpa alone",
         "quantization": "it quantizes frozen weights to nf4 with double quantization (nf4-dq)",
     },
-    objectives={"loss._component_": ("*rlhf*",), "teacher_model": ("*",)},
+    objectives={"loss._component_": ("*rlhf*", "*grpo*"), "teacher_model": ("*",)},
     impossible=_IMPOSSIBLE,
     companions=(
         Companion(

@@ -46,6 +46,8 @@ OPTIMIZER = Choice(
         ),
     ),
 )
+_KERNELS = (("flash-attn2", 2), ("flash-attn", 2), ("flash-attn3", 3), ("vllm-flash-attn3", 3))
+"""FlashAttention built on the hub (huggingface/kernels-community) -> its release."""
 ATTENTION = Choice(
     keys=("attn_implementation",),
     fields=("attention", "flash_version"),
@@ -54,6 +56,7 @@ ATTENTION = Choice(
         (("flash_attention_2",), ("flash", 2)),
         (("flash_attention_3",), ("flash", 3)),
         (("eager",), ("eager", ANY)),
+        *(((f"kernels-community/{name}",), ("flash", release)) for name, release in _KERNELS),
     ),
 )
 _PURE = (("bfloat16", "bf16-pure"), ("float16", "fp16-pure"), ("auto", "bf16-pure"))
@@ -282,6 +285,7 @@ AGREEING = {
     "deepspeed.fp16.enabled": "fp16",
 }
 """Keys of the DeepSpeed file that must be "auto" or say what the arguments say."""
+UNREAD = {f"deepspeed.{key}": reason for key, reason in deepspeed.UNREAD.items()}
 LACKS = {
     "precision": "it has fp32, bf16 and fp16, and bf16-pure and fp16-pure outside DeepSpeed, which "
     "keeps an fp32 copy of the weights",
@@ -325,6 +329,7 @@ TRANSFORMERS = Format(
     agreeing=AGREEING,
     objectives=OBJECTIVES,
     impossible=OPTIMIZERS,
+    unread=UNREAD,
     harmless=HARMLESS,
     fixed={"output_dir": "out"},
     companions=ON_CPU,
