@@ -112,6 +112,15 @@ def test_what_no_job_says_is_refused_not_left_out(
         read(tmp_path, name, f"torchrun pretrain_gpt.py {text}" if name == "t.sh" else text)
 
 
+def test_gpus_that_no_degree_of_torchtitan_says_are_said_to_be_assumed(tmp_path: Path) -> None:
+    text = '[model]\nname = "llama3"\nflavor = "8B"\n[parallelism]\n{}\n'
+    job = read(tmp_path, "open.toml", text.format("data_parallel_shard_degree = -1"))
+    assert any("does not say on how many GPUs: 1 assumed" in note for note in job.notes)
+    job = read(tmp_path, "said.toml", text.format("data_parallel_shard_degree = 8"))
+    assert job.strategy.world_size == 8
+    assert not any("how many GPUs" in note for note in job.notes)
+
+
 def test_llama_factory_s_other_switches(tmp_path: Path) -> None:
     text = f"{FACTORY}fp8: true\nneat_packing: true\n"
     job = read(tmp_path, "f.yaml", text, gpus=1)

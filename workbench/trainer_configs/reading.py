@@ -182,7 +182,9 @@ def _left_open(config: TrainerConfig, typed_options: Mapping[str, Any], job: Job
             f"{config.document.name} does not say the sequence length: {job.workload.seq_len} "
             "tokens are assumed (--seq-len)."
         )
-    stated = {"gpus", "world_size", "dp_replicate", "dp_shard"} & set(config.values)
+    sharded = str(config.values.get("data_parallel")).startswith(("fsdp", "zero"))
+    free = "dp_shard" if sharded else "dp_replicate"
+    stated = {"gpus", "world_size", free} & set(config.values)
     if not stated and typed_options.get("gpus") is None and typed_options.get("strategy") is None:
         gpus = job.strategy.world_size
         by = ""
