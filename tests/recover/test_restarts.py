@@ -39,6 +39,9 @@ def test_none_by_default_and_the_checkpoint_is_named():
         {"exception": "RuntimeError: Connection closed by peer [127.0.0.1]:3000", "exit_code": 1},
         {"exception": "DistBackendError: NCCL error in: ...", "exit_code": 1, "step": 0},
         {"exception": "RuntimeError: Gloo connectFullMesh failed", "exit_code": 1, "step": 0},
+        {"exception": "gaierror: [Errno -3] Temporary failure in name resolution", "step": 0},
+        {"exception": "HfHubHTTPError: 503 Server Error: Service Unavailable for url", "step": 0},
+        {"exception": "OSError: [Errno 116] Stale file handle: '/data/a'", "step": 0},
         {"exception": "ValueError: a rare case of the data", "exit_code": 1},
         {"out_of_memory": True, "exit_code": -9},
     ],
@@ -75,6 +78,15 @@ def test_the_same_error_at_the_same_step_is_no_accident():
     restarts = Restarts(Recovery(restarts=9))
     assert restarts.decide(failure(20, **same)).restart
     assert restarts.decide(failure(33, **same)).restart
+
+
+def test_a_script_that_has_trained_may_fail_once_before_it_steps_again():
+    restarts = Restarts(Recovery(restarts=9))
+    assert restarts.decide(failure(500, exit_code=-9)).restart
+    odd = {"exception": "RuntimeError: mount is not ready", "where": "t.py:3 in f", "exit_code": 1}
+    assert restarts.decide(failure(400, first_step=400, checkpoint_step=400, **odd)).restart
+    again = restarts.decide(failure(400, first_step=400, checkpoint_step=400, **odd))
+    assert "same error at step 400 twice" in again.why
 
 
 def test_two_attempts_without_progress_are_a_crash_loop():

@@ -18,11 +18,13 @@ _USER_ERRORS = (
     (r"No space left on device|Disk quota exceeded|File too large", "a full disk"),
     (r"\b(FileNotFoundError|PermissionError|IsADirectoryError)\b", "a file that is not there"),
 )
-# Exceptions that concern another process or machine: the error of a rank whose peer was lost.
+# Exceptions that concern another process or machine: the error of a rank whose peer was lost, of a
+# hub that does not answer for a while.
 _INFRASTRUCTURE = re.compile(
     r"connection|broken pipe|timed? ?out|gloo|nccl|distbackend|distnetwork|distsocket|socket|"
     r"unreachable|input/output error|\bECC\b|\bXid\b|device-side|unspecified launch failure|"
-    r"cuda error|rendezvous",
+    r"cuda error|rendezvous|gaierror|name resolution|too many requests|bad gateway|"
+    r"service unavailable|stale file handle|couldn't connect",
     re.IGNORECASE,
 )
 _ARGUMENTS_EXIT_CODE = 2  # argparse's
@@ -81,6 +83,7 @@ class Restarts:
         self._furthest = 0
         self._saved = 0
         self._idle = 0  # attempts running that got no further than those before
+        self._trained = False  # whether one of them has made a step
         self._killed_for_memory = 0
 
     def decide(self, failure: Failure) -> Decision:
@@ -110,6 +113,7 @@ class Restarts:
         self._furthest = max(self._furthest, failure.last_step)
         self._saved = max(self._saved, saved)
         self._killed_for_memory += failure.out_of_memory
+        self._trained = self._trained or failure.moved
 
     def _against(self, failure: Failure) -> str:
         """Why there is no other attempt; "" if there is one."""
@@ -161,7 +165,7 @@ class Restarts:
                 f"No restart: the same error at step {failure.last_step} twice "
                 f"({error.splitlines()[0][:120]})."
             )
-        if error and not failure.moved:
+        if error and not self._trained:
             return "No restart: the script fails before its first step."
         return ""
 
