@@ -16,6 +16,7 @@ import pytest
 import workbench as wb
 from tests.cpu_budget import least_seconds, over_budget
 from workbench.store import files, names, processes
+from workbench.store.detached import lock_file
 from workbench.store.files import CHUNK_BYTES, LineReader, read_json, read_tail, write_json_atomic
 from workbench.store.layout import RunPaths
 
@@ -250,6 +251,24 @@ def test_a_run_on_another_machine_is_judged_by_its_heartbeat(tmp_path: Path) -> 
     assert wb.Run(paths).state == "running"
     paths.state.write_text(json.dumps({**state, "heartbeat": time.time() - 60}))
     assert wb.Run(paths).outcome == "interrupted"
+
+
+def test_a_run_of_another_container_lives_while_its_supervisor_holds_the_lock(
+    tmp_path: Path,
+) -> None:
+    """Containers of one host share the boot, and see no processes of each other."""
+    paths = make_run(tmp_path, "beside", 1.0)
+    unseen = {"pid": 1 << 22, "start_ticks": 1, "boot_id": processes.boot_id()}
+    state = {"phase": "running", "supervisor": unseen, "heartbeat": time.time()}
+    paths.state.write_text(json.dumps(state))
+    lock = lock_file(paths.lock)
+    assert lock is not None
+    assert wb.Run(paths).state == "running"
+    os.close(lock)
+    assert wb.Run(paths).outcome == "interrupted"
+    paths.lock.unlink()
+    os.mkfifo(paths.lock)
+    assert wb.Run(paths).outcome == "interrupted", "a pipe in its place holds no one up"
 
 
 def test_a_reserved_file_becomes_the_document_without_a_new_one(tmp_path, monkeypatch):

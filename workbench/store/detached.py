@@ -106,8 +106,8 @@ def _locked(handle: int, kind: int, *, wait: bool = False) -> bool:
 
 def is_locked(path: Path) -> bool:
     """Whether a process holds the lock of that file."""
-    try:
-        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:  # a pipe in a stranger's store must not be waited for
+        handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:

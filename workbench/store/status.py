@@ -9,6 +9,7 @@ from typing import Any, get_args
 
 from workbench.store import processes
 from workbench.store.commands import command_for
+from workbench.store.detached import is_locked
 from workbench.store.files import read_json_or_why
 from workbench.store.layout import RunPaths
 from workbench.store.queue_files import QueueFiles
@@ -66,9 +67,10 @@ def read_status(paths: RunPaths) -> Status:
         ):
             return Status(state="unsupervised", outcome=None, message=_unwatched(paths))
     ended = _read_end(paths)  # the supervisor may have ended while we looked
-    if ended is None and processes.is_alive_for(state.get("watcher"), paths.directory):
-        message = "Its supervisor has ended; its watcher starts another one."
-        return Status(state=_living_phase(state), outcome=None, message=message)
+    watched = processes.is_alive_for(state.get("watcher"), paths.directory)
+    if ended is None and (watched or is_locked(paths.lock)):  # the lock: from another container
+        text = "Its supervisor has ended; its watcher starts another one." if watched else message
+        return Status(state=_living_phase(state), outcome=None, message=text)
     return ended or Status(
         state="interrupted",
         outcome="interrupted",
