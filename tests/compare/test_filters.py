@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,9 @@ from workbench.observe.rows import COLUMNS
 from workbench.storage.mirror_state import mirror_lock
 from workbench.store import processes
 from workbench.store.detached import lock_file
+from workbench.store.files import write_json_atomic
 from workbench.store.labels import change_labels
+from workbench.store.layout import RunPaths
 
 
 @pytest.fixture
@@ -167,6 +170,25 @@ def test_a_run_whose_mirror_still_sends_stays(store: wb.Store) -> None:
         deletion.delete(store, "good")
     os.close(lock)
     assert deletion.delete(store, "good").run == "good"
+
+
+def test_a_run_that_is_resumed_while_its_files_are_counted_stays(
+    store: wb.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a network volume that takes a while."""
+    real = deletion.size
+
+    def resumed_meanwhile(paths: RunPaths) -> deletion.Size:
+        paths.exit.unlink()
+        supervisor = processes.identify(os.getpid())
+        state = {"phase": "starting", "supervisor": supervisor, "heartbeat": time.time()}
+        write_json_atomic(paths.state, state)
+        return real(paths)
+
+    monkeypatch.setattr(deletion, "size", resumed_meanwhile)
+    with pytest.raises(wb.UsageError, match="good is starting"):
+        deletion.delete(store, "good")
+    assert store.find("good").run.exists()
 
 
 def test_every_column_can_be_asked_for() -> None:

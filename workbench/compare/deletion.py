@@ -103,8 +103,8 @@ def delete(store: Store, run: str) -> Size:
         UsageError: see `check_deletable`.
         StoreError: it cannot be removed; what remains lies in `TRASH` of the store.
     """
-    paths = check_deletable(store, run)
-    freed = size(paths)
+    freed = size(check_deletable(store, run))
+    paths = check_deletable(store, run)  # it may have been resumed while its files were counted
     try:
         trash = _trash(paths.directory.parent)
         gone = trash / f"{paths.directory.name}-{uuid.uuid4().hex[:8]}"
