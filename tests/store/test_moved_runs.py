@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import workbench as wb
-from workbench.errors import ForeignRunError
+from workbench.errors import ForeignRunError, UsageError
 from workbench.launching import lead_node
 from workbench.launching.multinode.node_spec import node_start
+from workbench.launching.prepare.acceptance import check_accepted
+from workbench.launching.prepare.moved import record_here
+from workbench.launching.resume.resumable import why_not_resumable
 from workbench.launching.start import queued
 from workbench.launching.start.start import prepare
 from workbench.store.files import read_texts, write_json_atomic
@@ -97,3 +102,24 @@ def test_a_record_that_no_one_accepted_is_not_made_ones_own_by_moving_it(
         lead_node._begin(paths, ADDRESS, 29_500, lambda _: None)
     assert not started
     assert read_record(paths).document() == document
+
+
+def test_a_volume_that_another_machine_mounts_at_the_same_place(tmp_path: Path) -> None:
+    """The environment of the machine before was not on it: this one's Python is taken."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    options = {"cpu": True, "processes": 2, "store": tmp_path / "runs"}
+    paths, _ = prepare(replace(wb.request("gpt", **options), working_directory=folder))
+    before = read_record(paths)
+    assert record_here(paths, before) == (before, [])
+    gone = replace(before, command=["/gone/venv/bin/python3", *before.command[1:]])
+    here, notes = record_here(paths, gone)
+    assert here.command == [sys.executable, *before.command[1:]]
+    assert notes == [f"/gone/venv/bin/python3 is not on this machine: {sys.executable} is used."]
+    check_accepted(paths, here)
+    write_json_atomic(paths.exit, {"outcome": "failed", "message": "It failed."})
+    assert not why_not_resumable(paths)
+    folder.rmdir()
+    with pytest.raises(UsageError, match="project, which no longer exists"):
+        record_here(paths, before)
+    assert "no longer exists" in why_not_resumable(paths)

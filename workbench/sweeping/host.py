@@ -8,12 +8,12 @@ from pathlib import Path
 
 from workbench.errors import UnknownNameError
 from workbench.launching.prepare.build_request import build_request
+from workbench.launching.prepare.moved import recorded_folder
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.targets import resolve, target_of
 from workbench.launching.resume.attempts import Attempts
 from workbench.launching.resume.branch import recorded_variables
 from workbench.launching.resume.resumable import startable_record
-from workbench.launching.resume.resume import recorded_folder
 from workbench.launching.resume.run_options import options_of
 from workbench.launching.run import Run
 from workbench.launching.start.launch_spec import check_not_redacted

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 from workbench import recipes
-from workbench.errors import StoreError
+from workbench.errors import StoreError, UsageError
 from workbench.launching.prepare.acceptance import check_accepted, seal
 from workbench.storage.selection import CODE_FOLDER
 from workbench.store.files import read_texts, write_json_atomic, write_text_atomic
@@ -20,11 +21,37 @@ _MOST_BYTES = 1 << 20
 
 
 def record_here(paths: RunPaths, run: RunRecord) -> tuple[RunRecord, list[str]]:
-    """The accepted record of a run, fitted to where its directory lies, and what to know of it."""
-    if _directory_before(run, paths.directory) is None:
+    """The accepted record of a run, fitted to where its directory lies, and what to know of it.
+
+    Raises:
+        UsageError: it lies where it did, and the folder that it was started in is gone.
+    """
+    if _directory_before(run, paths.directory) is not None:
+        here, notes = moved(paths, paths.directory, run)
+    else:
+        recorded_folder(run)
+        here, notes = _with_python(run)  # a volume that is mounted at the same place elsewhere
+    return (replace(here, vouched=seal(here)) if here != run else run), notes
+
+
+def _with_python(run: RunRecord) -> tuple[RunRecord, list[str]]:
+    """The record with this Python in place of one that is not here, and a sentence on it."""
+    python = run.command[0] if run.command else ""
+    if not Path(python).name.startswith("python") or os.access(python, os.X_OK):
         return run, []
-    here, notes = moved(paths, paths.directory, run)
-    return replace(here, vouched=seal(here)), notes
+    note = f"{python} is not on this machine: {sys.executable} is used."
+    return replace(run, command=[sys.executable, *run.command[1:]]), [note]
+
+
+def recorded_folder(run: RunRecord) -> Path:
+    """Where the run was started; its arguments may name files there. Raises UsageError: gone."""
+    folder = Path(run.working_directory)
+    if not folder.is_dir():
+        raise UsageError(
+            f"{run.run} was started in {folder}, which no longer exists. Make that folder, or "
+            "launch the script as a new run."
+        )
+    return folder
 
 
 def settled_here(paths: RunPaths, run: RunRecord) -> tuple[RunRecord, list[str]]:
@@ -32,12 +59,13 @@ def settled_here(paths: RunPaths, run: RunRecord) -> tuple[RunRecord, list[str]]
 
     Raises:
         ForeignRunError: it was moved, and no one has accepted what it starts.
+        UsageError: the folder that it was started in is gone.
         StoreError: they cannot be written.
     """
-    if _directory_before(run, paths.directory) is None:
+    here, notes = record_here(paths, run)
+    if here == run:
         return run, []
     check_accepted(paths, run)
-    here, notes = record_here(paths, run)
     try:
         move_config(paths, paths.directory)
         write_json_atomic(paths.run, here.document(), indent=2)

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from workbench.errors import StoreError, UsageError
 from workbench.launching.prepare.acceptance import check_accepted
+from workbench.launching.prepare.moved import record_here
 from workbench.launching.resume.run_limits import check_limits
 from workbench.launching.resume.starting_point import starting_point
 from workbench.launching.start.launch_spec import recorded_spec, resume_spec
@@ -48,7 +49,7 @@ def resumption(paths: RunPaths, end: Mapping[str, Any] | None = None) -> ResumeO
         end: How the run ends, before exit.json says it.
     """
     try:
-        run = startable_record(paths)
+        run, _ = record_here(paths, startable_record(paths))
         if end is not None:
             refuse_finished(paths, end, run)
         elif paths.exit.exists() or not read_status(paths).live:

@@ -17,7 +17,7 @@ from workbench.launching.prepare.build_request import build_request, check_no_se
 from workbench.launching.prepare.described import recipe_arguments
 from workbench.launching.prepare.devices import assigned, check_free, on_named
 from workbench.launching.prepare.layout_flags import check_arguments
-from workbench.launching.prepare.moved import move_config, record_here
+from workbench.launching.prepare.moved import move_config, record_here, recorded_folder
 from workbench.launching.prepare.own_decisions import check_own_decisions
 from workbench.launching.prepare.preflight import refuse_silent_driver
 from workbench.launching.prepare.recorded_environment import with_hook
@@ -368,17 +368,6 @@ def request_in_another_layout(going_on: Continuation) -> tuple[Request, ResumeSp
     gone = () if "calibration" in changes else gone_calibration(run, before)
     request = replace(request, warnings=(*dropped, *gone, *request.warnings))
     return request, {**resumed, "arguments": list(request.arguments), "run": run.run}
-
-
-def recorded_folder(run: RunRecord) -> Path:
-    """Where the run was started; its arguments may name files there. Raises UsageError: gone."""
-    folder = Path(run.working_directory)
-    if not folder.is_dir():
-        raise UsageError(
-            f"{run.run} was started in {folder}, which no longer exists. Make that folder, or "
-            "launch the script as a new run."
-        )
-    return folder
 
 
 def refuse_engine(run: RunRecord) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from workbench.launching.prepare.moved import recorded_folder
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.targets import target_of
 from workbench.launching.resume.resumable import latest_words, startable_record
-from workbench.launching.resume.resume import recorded_folder, refuse_engine
+from workbench.launching.resume.resume import refuse_engine
 from workbench.launching.resume.run_options import options_of
 from workbench.launching.start.launch_spec import check_not_redacted
 from workbench.store.layout import RunPaths
