@@ -61,29 +61,27 @@ def steps(paths: RunPaths) -> Generator[dict[str, Any]]:
     """
     run = read_run(paths) or RunRecord()
     clock = StepClock.read(paths, read_json(paths.view) or {}, run.created_at)
-    price = run.usd_per_hour
 
     def other(row: LoggedRow) -> dict[str, Any]:
-        place = _place(paths, row.step, row.time, clock.at_time(row.time), price)
+        place = _place(paths, row.step, row.time, clock.at_time(row.time), run)
         return dict.fromkeys(STEP_COLUMNS) | place
 
     yield from joined(_steps(paths, run, clock), _logged(paths), other)
 
 
 def _place(
-    paths: RunPaths, step: int, time: float, seconds: float, usd_per_hour: float | None
+    paths: RunPaths, step: int, time: float, seconds: float, run: RunRecord
 ) -> dict[str, Any]:
-    usd = None if usd_per_hour is None else usd_per_hour * seconds / 3600
-    name = paths.directory.name
+    usd, name = run.usd_of(seconds), paths.directory.name
     return {"run": name, "step": step, "time": time, "seconds": seconds, "usd": usd}
 
 
 def _steps(paths: RunPaths, run: RunRecord, clock: StepClock) -> Generator[dict[str, Any]]:
-    price, count = run.usd_per_hour, TokenCount(run)
+    count = TokenCount(run)
     for row in recorded_rows(paths, rank_count(paths, run.processes)):
         seconds = clock.at(row.time, row.step_seconds)
         yield {
-            **_place(paths, row.step, row.time, seconds, price),
+            **_place(paths, row.step, row.time, seconds, run),
             "tokens": count.up_to(row),
             "loss": row.loss,
             "lr": row.lr,

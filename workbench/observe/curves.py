@@ -100,13 +100,7 @@ def _curve(paths: RunPaths, series: Mapping[str, Sequence[Number]], stride: int)
         loss_max=tuple(series["loss_max"]),
         stride=stride,
     )
-    return replace(curve, usd=_usd(seconds, run.usd_per_hour))
-
-
-def _usd(seconds: Sequence[Number], usd_per_hour: float | None) -> tuple[Number, ...]:
-    if usd_per_hour is None:
-        return (None,) * len(seconds)
-    return tuple(None if at is None else usd_per_hour * at / 3600 for at in seconds)
+    return replace(curve, usd=tuple(map(run.usd_of, seconds)))
 
 
 def _filled(series: Mapping[str, list[Number]]) -> dict[str, list[Number]]:

@@ -145,6 +145,13 @@ class TokensBeforeDoc(TypedDict):
     tokens_per_step: int | None
 
 
+class UsdBeforeDoc(TypedDict):
+    """Price of an hour, all machines, up to so many seconds at work."""
+
+    until_seconds: float
+    usd_per_hour: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """``run.json``. Secrets are redacted before writing.
@@ -205,6 +212,8 @@ class RunRecord:
     # what `tokens_per_step` was before resumes that changed it, oldest first
     tokens_before: list[TokensBeforeDoc] = field(default_factory=list[TokensBeforeDoc])
     usd_per_hour: float | None = None
+    # what it was on the machines of earlier attempts, oldest first
+    usd_before: list[UsdBeforeDoc] = field(default_factory=list[UsdBeforeDoc])
     grid_gco2e_per_kwh: float | None = None  # as given; null = the default of observe.emissions
     # recover.policy.Recovery, field by field
     recovery: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -238,9 +247,22 @@ class RunRecord:
         return self.sweep is not None or self.part_of is not None
 
     def usd_of(self, seconds: float | None) -> float | None:
-        """What so long a time costs; None where the price is unknown."""
-        price = self.usd_per_hour
-        return None if price is None or seconds is None else price * seconds / 3600
+        """What the first so many seconds at work cost; None where the price is unknown.
+
+        >>> run = RunRecord(
+        ...     usd_per_hour=3.0, usd_before=[{"until_seconds": 3600, "usd_per_hour": 20.0}]
+        ... )
+        >>> run.usd_of(1800), run.usd_of(7200)
+        (10.0, 23.0)
+        """
+        if self.usd_per_hour is None or seconds is None:
+            return None
+        usd = since = 0.0
+        for part in self.usd_before:
+            until = min(seconds, part["until_seconds"])
+            usd += part["usd_per_hour"] * max(0.0, until - since) / 3600
+            since = max(since, until)
+        return usd + self.usd_per_hour * max(0.0, seconds - since) / 3600
 
     def tokens_at(self, time: float) -> int | None:
         """Tokens of a step that ended at that Unix time, all ranks; None = unknown."""

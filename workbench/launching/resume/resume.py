@@ -25,6 +25,7 @@ from workbench.launching.prepare.request import Request, capture_variable
 from workbench.launching.prepare.targets import as_script_words, target_of
 from workbench.launching.resume.attempts import Attempts
 from workbench.launching.resume.changed_work import with_work
+from workbench.launching.resume.price import priced_here
 from workbench.launching.resume.resumable import (
     latest_words,
     refuse_finished,
@@ -141,6 +142,9 @@ def prepared(
     if run.device == "cuda" and detect_host():
         refuse_silent_driver()
     changes = explicit_changes(changes)
+    if stays_in_place(changes):
+        run, priced = priced_here(paths, run, changes.get("devices"))
+        notes = [*notes, *priced]
     arguments = with_described(run, arguments, changes)
     if checkpoint is None and stays_in_place(changes) and arguments is None and not drop:
         refuse_finished(paths, read_json(paths.exit) or {}, run)
