@@ -59,6 +59,7 @@ def test_infrastructure_and_rare_errors_are_tried_again(about):
         ({"exception": "RuntimeError: DefaultCPUAllocator: can't allocate memory"}, "memory"),
         ({"exception": "OSError: [Errno 28] No space left on device"}, "full disk"),
         ({"exit_code": 2, "step": 0}, "arguments"),
+        ({"exception": "KeyboardInterrupt: ", "exit_code": -2}, "interrupted"),
         ({"exception": "ValueError: shapes", "exit_code": 1, "step": 0}, "before its first step"),
     ],
 )

@@ -134,7 +134,7 @@ class Restarts:
                 f"No restart: {_HOPELESS_ATTEMPTS} attempts running ended without getting beyond "
                 f"step {self._furthest} or saving a newer checkpoint."
             )
-        return "" if failure.preempted else self._user_error(failure)
+        return "" if failure.preempted else _interrupted(failure) or self._user_error(failure)
 
     def _user_error(self, failure: Failure) -> str:
         error = failure.exception or ""
@@ -168,6 +168,13 @@ class Restarts:
         if error and not self._trained:
             return "No restart: the script fails before its first step."
         return ""
+
+
+def _interrupted(failure: Failure) -> str:
+    """A wish of a person, also where a tracker passes it on (Weights & Biases does)."""
+    if not (failure.exception or "").startswith("KeyboardInterrupt"):
+        return ""
+    return "No restart: it was interrupted, as by Ctrl-C or a tracker's button to stop a run."
 
 
 def _kind(exception: str) -> str:
