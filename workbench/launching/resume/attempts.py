@@ -19,14 +19,16 @@ from workbench.store.files import (
     write_bytes_atomic,
 )
 from workbench.store.layout import RunPaths
-from workbench.store.schema import RollbackDoc
+from workbench.store.schema import BY_HAND, RollbackDoc
 from workbench.store.secrets import hide_bytes, redact_arguments
 from workbench.store.starts import is_by_hand, read_attempts
 
 if TYPE_CHECKING:
     from workbench.recover.checkpoints import Checkpoint
 
-_CONTROL = ("stop-at", "terminating", "dump", "steer")
+ON_END = "on-end"
+"""In control/: the last hook of the present attempt was started."""
+_CONTROL = ("stop-at", "terminating", "dump", "steer", ON_END)
 _WISHES = ("stop", "stop-now", "preempt")
 _END_BYTES = 4096
 _UNSEEN = "Its end was not seen: every process was gone."
@@ -134,7 +136,8 @@ class Attempts:
         starts again stands: the new attempt stops at once.
         """
         if self.number or why is not None:  # no one gives a reason for a run's first attempt
-            old = _CONTROL if self._watching else (*_CONTROL, *_WISHES)
+            resumed = self.number or str(why).startswith(BY_HAND)  # else it comes out of the queue
+            old = (*_CONTROL, *_WISHES) if resumed and not self._watching else _CONTROL
             self._end_the_last()
             self._clear(first_step, old)
         beyond = _every_checkpoint(self._paths) if self.number else []

@@ -66,9 +66,12 @@ def supervise(directory: str, spec_text: bytes, *, adopting: bool) -> None:
             return
     elif spec:
         adopting = False
+    if not adopting:  # before anyone can see that the run is live again, and ask something of it
+        supervisor.state.attempts.take_over()
     if paths.exit.exists():
         if adopting or not resume:
-            log("the run has ended")
+            os.close(lock)
+            _leave_ended(supervisor.state, adopting=adopting)
             return
         _reopen(supervisor.state)
     guarded("reserve", lambda: reserve(paths.control / "reserve", _RESERVE_BYTES))
@@ -80,6 +83,13 @@ def supervise(directory: str, spec_text: bytes, *, adopting: bool) -> None:
     supervisor.watch()
     os.close(lock)
     supervisor.state.sidecars.last_hook()
+
+
+def _leave_ended(state: RunState, *, adopting: bool) -> None:
+    """Nothing is left to do but what a supervisor before may not have come to."""
+    log("the run has ended")
+    if adopting:
+        state.sidecars.last_hook()
 
 
 def _reopen(state: RunState) -> None:

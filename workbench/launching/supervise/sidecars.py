@@ -16,6 +16,7 @@ from pathlib import Path
 
 from workbench.errors import WorkbenchError
 from workbench.launching.log import guarded, log
+from workbench.launching.resume.attempts import ON_END
 from workbench.launching.supervise.protection import set_oom_score
 from workbench.notifying import chosen
 from workbench.notifying import follow_command as follow_messages
@@ -112,10 +113,11 @@ class Sidecars:
                 process.wait(_FLUSH_SECONDS)
 
     def last_hook(self) -> None:
-        """Start it: it may stop the machine, so the mirror's last copy comes before it.
+        """Start it, once: it may stop the machine, so the mirror's last copy comes before it.
 
         Call it without the run's lock: who resumes the run meanwhile has its last hook.
         """
+        mark = self._paths.control / ON_END
         ended, starts = self._paths.exit.exists(), attempts_of(self._paths)
 
         def resumed() -> bool:
@@ -127,7 +129,9 @@ class Sidecars:
         if self._recovery.on_end and resumed():
             log("on_end is left to the attempt after it")
             return
-        self._hook("on_end", self._recovery.on_end)
+        if not mark.exists():
+            guarded("on_end", mark.touch)
+            self._hook("on_end", self._recovery.on_end)
 
     def _hook(self, name: str, command: Sequence[str]) -> None:
         if not command:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,6 +51,7 @@ class Supervisor:
         self._restarts_before = 0  # made under the supervisor that this one takes over from
         self._port_retries = 0  # of the present attempt
         self._child: Launcher | None = None
+        self._unstarted = ""  # why the launcher of the present attempt could not be started
         self._view_due = 0.0
 
     def _several_nodes(self) -> RunNodes | None:
@@ -60,8 +62,10 @@ class Supervisor:
         return RunNodes(self.state, self._write_view)
 
     def _write_view(self, phase: str) -> None:
+        """While other nodes are waited for, which takes time and money, too."""
         if self._monitor is not None:
             self._monitor.write_view(phase)
+            self.state.stop_because(self._monitor.stop_reason)
 
     def start(self, spec: LaunchSpec) -> None:
         """Start the launcher of `spec`; see `workbench.launching.start.launch_spec`."""
@@ -70,7 +74,7 @@ class Supervisor:
         resume = spec["resume"]
         first_step = 0 if resume is None else resume["step"]
         state.begin_attempt()
-        self._child = None
+        self._child, self._unstarted = None, ""
         if self.nodes is not None:
             placed = self.nodes.gathered(spec, first_step)
             if placed is None:
@@ -89,7 +93,11 @@ class Supervisor:
         if spec["warm"]:  # a warm server may still be importing
             self._cold_ranks.unlink(missing_ok=True)
             state.write("starting")
-        self._child = self._launch(spec, first_step)
+        try:
+            self._child = self._launch(spec, first_step)
+        except OSError as error:  # no such program or folder, or no room for a process
+            self._unstarted = f"The launcher could not be started: {error}."
+            return
         state.warm = self._child.warm
         if self._child.why_cold is not None:
             state.message = f"Started cold: {self._child.why_cold}."
@@ -171,6 +179,8 @@ class Supervisor:
             exit_code = self._loop(monitor, restarts)
             left = self._end_leftovers(exit_code)
             verdict = restarts.judge_ended(monitor) or monitor.judge(exit_code)
+            if self._unstarted:
+                verdict = replace(verdict, outcome="failed", message=self._unstarted)
             if self.nodes is not None:
                 verdict = self.nodes.judge(verdict, monitor.steps)
             spec = restarts.next_spec(monitor, verdict, exit_code)

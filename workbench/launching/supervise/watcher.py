@@ -38,13 +38,10 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)  # a launcher whose parent died
     begun, quick = _directory_identity(directory), 0
-    ended_before = _end_of(directory)
     if "--beside" in flags:
         _wait_for_stranger(int(flags[flags.index("--beside") + 1]))
-        adopting, ended_before = True, None
-        if _end_of(directory) is not None:
-            return
-        _log("the supervisor is gone: starting another one")
+        adopting = True
+        _log("the supervisor has ended: starting another one")
     while True:
         since = time.monotonic()
         child = os.fork()
@@ -52,8 +49,7 @@ def main() -> None:
             _supervise(directory, order, adopting=adopting)
             return
         status = _wait_for_child(child, directory)
-        over = _end_of(directory) not in {None, ended_before}
-        if status == 0 or over or _directory_identity(directory) != begun:
+        if status == 0 or _directory_identity(directory) != begun:
             return
         quick = quick + 1 if time.monotonic() - since < _QUICK_SECONDS else 0
         if quick > _MAX_QUICK_ENDS:
@@ -68,9 +64,15 @@ def _supervise(directory: str, order: bytes, *, adopting: bool) -> None:
     """Become the supervisor, in a session of its own."""
     os.setsid()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGHUP, signal.SIGINT):  # what is ignored, the training would inherit
+        signal.signal(number, _go_on)
     from workbench.launching.supervise.lifecycle import supervise  # noqa: PLC0415  (the child alone loads it)
 
     supervise(directory, order, adopting=adopting)
+
+
+def _go_on(*_: object) -> None:
+    """A signal that ends nothing."""
 
 
 def _wait_for_child(child: int, directory: str) -> int:
@@ -120,15 +122,6 @@ def _directory_identity(directory: str) -> tuple[int, ...] | None:
     except OSError:
         return None
     return about.st_dev, about.st_ino, about.st_uid, about.st_mode
-
-
-def _end_of(directory: str) -> tuple[int, int] | None:
-    """Which exit.json there is; None = the run has not ended."""
-    try:
-        about = os.lstat(f"{directory}/exit.json")
-    except OSError:
-        return None
-    return about.st_ino, about.st_mtime_ns
 
 
 def _how(code: int) -> str:
