@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -25,18 +25,20 @@ from workbench.launching.lead_node import lead
 from workbench.launching.multinode.agent import NodeAgent
 from workbench.launching.multinode.node_spec import marker_of
 from workbench.launching.multinode.node_view import NodeView
-from workbench.launching.multinode.peers import Peers
+from workbench.launching.multinode.peers import WAIT_VARIABLE, Peers
 from workbench.launching.resume import resume as resume_module
 from workbench.launching.resume import starting_point
 from workbench.launching.resume.resume import at_work, has_continued, resume
 from workbench.launching.resume.run_options import options_of
 from workbench.launching.start.launch_spec import check_not_redacted
 from workbench.launching.start.start import prepare
+from workbench.launching.supervise.monitor import RunMonitor
 from workbench.launching.supervise.outcome import Verdict
 from workbench.launching.supervise.reattach import may_adopt
 from workbench.launching.supervise.restart import RestartController
 from workbench.launching.supervise.run_state import RunState
 from workbench.launching.supervise.supervisor import Supervisor
+from workbench.recover.limits import sentence
 from workbench.recover.policy import Recovery
 from workbench.recover.restarts import Restarts
 from workbench.store import processes
@@ -44,9 +46,6 @@ from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
 from workbench.store.run_record import RunRecord
-
-if TYPE_CHECKING:
-    from workbench.launching.supervise.monitor import RunMonitor
 
 ADDRESS = "127.0.0.1"
 
@@ -224,6 +223,32 @@ def test_an_error_of_a_rank_on_node_1_is_told_as_that(tmp_path: Path) -> None:
     echo = {**end, "exception": "RuntimeError: [gloo] Connection closed by peer"}
     write_json_atomic(paths.rank_end(1), echo)
     assert machines.judge(killed, 3).message.startswith("The launcher of Node 1 ended with")
+
+
+def test_a_limit_counts_while_a_machine_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was lost is given half an hour to come back; the others cost money meanwhile."""
+    run = run_of(recovery={"max_hours": 1.0})
+    paths = directory(tmp_path, run)
+    began = {"attempt": 1, "event": "start", "time": time.time() - 3700.0, "first_step": 0}
+    paths.attempts.write_text(json.dumps(began) + "\n")
+    monkeypatch.setenv(WAIT_VARIABLE, "60")
+    supervisor = Supervisor(RunState.of(paths, RunRecord.of(run)))
+    state, machines = supervisor.state, supervisor.nodes
+    monkeypatch.setattr(state.stop_request, "listen", lambda: None)
+    supervisor._monitor = RunMonitor(state, supervisor.ranks, begins=False)
+    assert machines is not None
+    assert machines.gathered(order_of(), 0) is None
+    assert (state.limit, state.stop_request.reason) == (sentence("max_hours", 1.0), "stopped")
+    assert machines.peers.ending is None, "no machine is to blame"
+
+
+def test_a_name_that_leads_nowhere_is_refused_before_machines_are_waited_for(store: Path) -> None:
+    how: dict[str, Any] = {"cpu": True, "nodes": 2, "processes": 1, "store": store}
+    with pytest.raises(wb.UsageError, match=r"node-0\.invalid leads to no address on this"):
+        wb.launch("gpt", address="node-0.invalid", **how)
+    assert not wb.Store(store).ids()
 
 
 def test_secret_arguments_are_refused_before_the_run_and_never_written(

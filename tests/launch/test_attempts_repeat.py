@@ -22,6 +22,7 @@ from workbench.launching.prepare.recorded_environment import recorded_value, wit
 from workbench.launching.resume.attempts import Attempts
 from workbench.launching.resume.resumable import latest_words
 from workbench.launching.resume.resume import next_spec, prepared, with_described
+from workbench.launching.start.start import prepare
 from workbench.launching.supervise import outcome, rollback, run_state
 from workbench.launching.supervise import supervisor as supervisor_module
 from workbench.launching.supervise.direct_stop import _end_document
@@ -124,6 +125,15 @@ def test_a_supervisor_that_takes_over_repeats_the_words_of_the_resume(state: Run
     assert again.base_spec()["launcher"] == LAUNCHER
 
 
+def test_a_stop_of_a_run_that_comes_out_of_the_queue_just_now_stands(state: RunState) -> None:
+    stop = state.paths.control / "stop"
+    stop.touch()
+    state.attempts.begin(first_step=0, checkpoint=None, why="its turn in the queue")
+    assert stop.exists()
+    Attempts(state.paths).begin(first_step=0, checkpoint=None, why=BY_HAND)
+    assert not stop.exists(), "it was asked of another attempt"
+
+
 def test_only_automatic_restarts_since_the_last_start_by_hand_are_counted(
     state: RunState, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,6 +220,24 @@ def test_a_place_that_gives_no_notice_is_refused_before_the_start(
     script.write_text("print(1)\n")
     with pytest.raises(UsageError, match="aws, gcp"):
         wb.request(script, cpu=True, store=tmp_path, recovery=Recovery(preemption=where))
+
+
+def test_a_notice_that_is_there_before_the_run_is_refused(tmp_path: Path) -> None:
+    """On a shared volume it outlives the machine that it was about."""
+    script, store = tmp_path / "train.py", tmp_path / "runs"
+    script.write_text("print('never started')\n")
+    notice = tmp_path / "preempted"
+    recovery = Recovery(preemption=str(notice))
+    paths, _ = prepare(wb.request(script, cpu=True, processes=1, store=store, recovery=recovery))
+    write_json_atomic(paths.exit, {"outcome": "preempted", "message": "Pre-empted."})
+    assert next_spec(prepared(paths, None, None, (), {}))
+    notice.touch()
+    said = f"{notice} is there already"
+    with pytest.raises(UsageError, match=said):
+        next_spec(prepared(paths, None, None, (), {}))
+    with pytest.raises(UsageError, match=said):
+        wb.launch(script, cpu=True, processes=1, store=store, recovery=recovery)
+    assert len(wb.Store(store).ids()) == 1
 
 
 def test_what_could_never_happen_is_refused_of_a_resume_as_of_a_launch() -> None:

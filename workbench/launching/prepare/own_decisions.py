@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench.errors import UsageError
 from workbench.recover.checkpoints import Checkpoint
-from workbench.recover.policy import Recovery
+from workbench.recover.policy import CLOUDS, Recovery
 from workbench.recover.resuming import how_to_resume
 
 _SAVING = ("--checkpoint-every", "--checkpoint-minutes", "--checkpoint-auto")
@@ -51,6 +51,22 @@ def check_own_decisions(
         how_to_resume(script, recipe, arguments, _ANY)
     except UsageError as error:
         raise UsageError(f"--rollback-on: the run could not go back. {error}") from error
+
+
+def refuse_standing_notice(recovery: Recovery, folder: Path) -> None:
+    """Refuse to start where the file that announces a pre-emption is there before the run is.
+
+    A file on a shared volume outlives the machine that it was about. `folder`: of the run.
+
+    Raises:
+        UsageError: the run would end at once.
+    """
+    where = recovery.notices_from(str(folder))
+    if where is not None and where not in CLOUDS and "://" not in where and Path(where).exists():
+        raise UsageError(
+            f"{where} is there already, which tells that the machine goes away (--preemption): the "
+            "run would end at once. Remove that file first."
+        )
 
 
 _ANY = Checkpoint(

@@ -122,6 +122,21 @@ def check_address(address: str) -> str:
     return address
 
 
+def check_known_here(address: str) -> None:
+    """Refuse a name that this machine, node 0, does not know: its own ranks meet there, too.
+
+    Raises:
+        UsageError: it leads to no address.
+    """
+    try:
+        socket.getaddrinfo(address, None)
+    except (OSError, UnicodeError) as error:
+        raise UsageError(
+            f"The name {address} leads to no address on this machine ({error}). Give the address "
+            "of this machine that the other nodes reach: see `ip -brief address`."
+        ) from error
+
+
 def check_nodes(nodes: int, address: str | None) -> str | None:
     """The address of node 0 for so many machines; None for one.
 

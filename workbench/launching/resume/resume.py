@@ -18,7 +18,7 @@ from workbench.launching.prepare.described import recipe_arguments
 from workbench.launching.prepare.devices import assigned, check_free, on_named
 from workbench.launching.prepare.layout_flags import check_arguments
 from workbench.launching.prepare.moved import move_config, record_here, recorded_folder
-from workbench.launching.prepare.own_decisions import check_own_decisions
+from workbench.launching.prepare.own_decisions import check_own_decisions, refuse_standing_notice
 from workbench.launching.prepare.preflight import refuse_silent_driver
 from workbench.launching.prepare.recorded_environment import with_hook
 from workbench.launching.prepare.request import Request, capture_variable
@@ -216,6 +216,7 @@ def next_spec(going_on: Continuation) -> tuple[RunRecord, LaunchSpec]:
             arguments=words,
         )
     check_limits(paths, run)
+    refuse_standing_notice(Recovery.read(run.recovery), Path(run.working_directory))
     new_variables = changes.get("environment", {})  # a secret among them is not in run.json
     remaining = {
         name: value for name, value in run.environment.items() if name not in new_variables

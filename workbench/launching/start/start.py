@@ -14,6 +14,8 @@ from workbench.errors import StoreError
 from workbench.launching.cell.script import kept_script
 from workbench.launching.prepare.acceptance import seal
 from workbench.launching.prepare.devices import drives_all_gpus, placed, wants_devices
+from workbench.launching.prepare.own_decisions import refuse_standing_notice
+from workbench.launching.prepare.placement import check_known_here
 from workbench.launching.prepare.recorded_environment import tuning_variables
 from workbench.launching.prepare.request import Request
 from workbench.launching.start.launch_spec import LaunchSpec, ResumeSpec, make_spec, warm_server
@@ -46,10 +48,14 @@ def begin(
     `rerun_of`: the run that is started again.
 
     Raises:
-        UsageError: another run holds devices that it needs.
+        UsageError: another run holds devices that it needs, node 0 has no such address, or a notice
+            of pre-emption stands.
         HostError: the GPU driver tells no GPU now.
         StoreError: the run store cannot be written.
     """
+    if request.options.address is not None:
+        check_known_here(request.options.address)
+    refuse_standing_notice(request.options.recovery, request.working_directory)
     queue = QueueFiles(request.store.root)
     with queue.locked() if wants_devices(request) else nullcontext():
         paths, spec = prepare(placed(request), resume, rerun_of)
