@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Number, Real
 from typing import Any, cast
 
@@ -27,7 +28,13 @@ def require_choice(field: str, value: Any, allowed: Sequence[Any]) -> None:
 
 
 def require_switch(field: str, value: Any) -> bool:
-    """Refuse anything but True and False; 1, "no" and the like could mean either."""
+    """Refuse anything but True and False; 1, "no" and the like could mean either.
+
+    NumPy's own become Python's.
+    """
+    numpy = sys.modules.get("numpy")  # who has a value of it has loaded it
+    if numpy is not None and isinstance(value, numpy.bool_):
+        return bool(value)
     if not isinstance(value, bool):
         raise UsageError(f"{field} must be True or False, not {value!r}.")
     return value
@@ -64,22 +71,32 @@ def require_type(field: str, kind: type, value: Any) -> Any:
     if kind is bool:
         return require_switch(field, value)
     if kind in {int, float}:
-        if isinstance(value, bool):
-            return value  # the holder refuses it
-        if isinstance(value, Integral):
-            return int(value)
         if not isinstance(value, Real):
             raise UsageError(f"{field} must be a number, not {value!r}.")
-    elif isinstance(value, Number | bytes | list | tuple | Mapping):
+    elif isinstance(value, Number | Iterable) and not isinstance(value, str):
         raise UsageError(f"{field} must be a text, not {value!r}.")
-    return value
+    return plain(value)
+
+
+def plain(value: Any) -> Any:
+    """Python's own number or text for one of another library (NumPy's); others as they are."""
+    if type(value) in _PLAIN:
+        return value
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    return str(value) if isinstance(value, str) else value
+
+
+_PLAIN = frozenset({bool, int, float, str, tuple})
 
 
 def require_several(field: str, value: Any) -> tuple[Any, ...]:
-    """Refuse anything but several values."""
+    """Refuse anything but several values; each is as `plain` makes it."""
     if not isinstance(value, Iterable):
         raise UsageError(f"{field} must be several values, or a text with commas, not {value!r}.")
-    return tuple(cast("Iterable[Any]", value))
+    return tuple(map(plain, cast("Iterable[Any]", value)))
 
 
 def require_positive(field: str, value: object) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from workbench.describe.accelerators import Accelerator, find
-from workbench.describe.checks import require_choice
+from workbench.describe.checks import plain, require_choice
 from workbench.describe.option import Option
 from workbench.describe.option_limits import check_value
 from workbench.describe.shown import changed_fields
@@ -187,6 +187,7 @@ class Cluster:
         16
         """
         accelerator = gpu if isinstance(gpu, Accelerator) else find(gpu)
+        gpus, nodes = plain(gpus), plain(nodes)
         for name, value in (("gpus", gpus), ("nodes", nodes), ("link", link)):
             check_value(name, value, SIZES[name])
         devices = tuple(

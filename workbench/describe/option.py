@@ -10,7 +10,7 @@ import functools
 import shlex
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from typing import Any, Literal, TypeVar, cast
 
@@ -168,7 +168,7 @@ class DeclaredField:
                 return shell_words(value) if isinstance(value, str) else value
             case "pairs":
                 return dict(self._pair(text) for text in value)
-            case _ if value == "none" and self.default is None:
+            case _ if isinstance(value, str) and value == "none" and self.default is None:
                 return None
             case _ if isinstance(value, str) and self.plain_type is not str:
                 return self._number(value)
@@ -234,6 +234,15 @@ def words(text: str) -> tuple[str, ...]:
     ('optimizer', 'parameters')
     """
     return tuple(word.strip() for word in text.split(",") if word.strip())
+
+
+def several(names: str | Iterable[_T]) -> tuple[str | _T, ...]:
+    """Names as they were given: one text with commas, or each by itself.
+
+    >>> several("lambda, aws"), several(["lambda"])
+    (('lambda', 'aws'), ('lambda',))
+    """
+    return words(names) if isinstance(names, str) else tuple(names)
 
 
 def shell_words(command: str | None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from workbench.describe.checks import (
+    plain,
     require_at_least,
     require_at_most,
     require_choice,
@@ -19,17 +20,23 @@ from workbench.describe.option import DeclaredField, Option, own_fields
 def check_declared(value: Any) -> None:
     """Hold every declared field of a dataclass's value against its declaration.
 
+    What stands for the same is kept as the same: NumPy's numbers as Python's, listed words once
+    and in the order of their choices, so that equal questions are equal values.
+
     Raises:
         UsageError: one of them is not allowed; the message names the field and what is.
     """
     for name, field in _limited(value.__class__).items():
         given = getattr(value, name)
-        if given is not field.default:  # a planner makes thousands, most fields as they come
-            checked_field(field, given)
+        if given is field.default:  # a planner makes thousands, most fields as they come
+            continue
+        kept = checked_field(field, given)
+        if kept is not given:
+            object.__setattr__(value, name, kept)
 
 
 def checked_field(field: DeclaredField, value: Any) -> Any:
-    """A value that its field's declaration allows.
+    """A value that its field's declaration allows, as the field keeps it.
 
     Raises:
         UsageError: it is not allowed; the message names the field and what is.
@@ -37,11 +44,14 @@ def checked_field(field: DeclaredField, value: Any) -> Any:
     if value is None and field.may_be_none:
         return None
     if field.is_switch:
-        require_switch(field.name, value)
-    elif field.plain_type is float:
+        return require_switch(field.name, value)
+    if field.plain_type is float:
         _check_number(field.name, value, field.option)
-    else:
-        check_value(field.name, value, field.option, field.title)
+        return plain(value)
+    value = field.read(value) if field.option.split == "commas" else plain(value)
+    check_value(field.name, value, field.option, field.title)
+    if field.option.split and field.option.choices:
+        return tuple(choice for choice in field.option.choices if choice in value)
     return value
 
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any
 
-from workbench.describe.checks import require_positive
+from workbench.describe.checks import plain, require_positive
 from workbench.describe.library_options import (
     BACKENDS,
     ESTIMATED,
@@ -349,7 +349,7 @@ class Strategy:
         >>> Strategy.parse("ddp", 2).dp_replicate, Strategy.parse("dp2-tp2", 4).tp
         (2, 2)
         """
-        text = name.strip().lower()
+        text, processes = name.strip().lower(), plain(processes)
         combined = None if text in NAMES else _combined(cls(name=text), text)
         if processes < 1:
             raise UsageError(f"The number of processes must be at least 1, not {processes}.")

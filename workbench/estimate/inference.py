@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from workbench.describe import Cluster, Model, Strategy, Workload
-from workbench.describe.checks import require_choice, require_positive
+from workbench.describe.checks import plain, require_choice, require_positive
 from workbench.describe.counting import block_linears
 from workbench.describe.hardware import device_of
 from workbench.describe.named_model import read_model
@@ -57,8 +57,9 @@ def inference_memory(
         UsageError: a value is not allowed, or `tp` leaves heads or columns over (as in training).
     """
     if not isinstance(model, Model):
-        model, _ = read_model(str(model))
+        model, _ = read_model(model)
     check_where(where)
+    seq_len, batch, tp, kv_bytes = map(plain, (seq_len, batch, tp, kv_bytes))
     _check(model, seq_len, batch, precision, quantization, tp, kv_bytes)
     tokens = Workload(model=model, seq_len=seq_len, micro_batch=batch).tokens
     parts = {
