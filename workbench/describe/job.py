@@ -131,7 +131,7 @@ class Job:
             UnknownNameError: as `of`.
             UsageError: as `of`; or a typed option changes nothing.
         """
-        described, notes = (model, ()) if isinstance(model, Model) else read_model(str(model))
+        described, notes = (model, ()) if isinstance(model, Model) else read_model(model)
         job = cls._described(described, notes, values)
         option_names = [name for name, value in values.items() if value is not None]
         if layout_is_open:
@@ -199,7 +199,7 @@ class Job:
         """The same job with other options; its trainer decides again what they leave open.
 
         None leaves an option out that was given. A calibration stays, and the cluster too unless
-        one of its options is among the values.
+        one of its options is among the values. ``model=`` makes it a job of another model.
 
         >>> job = Job.of("llama-3-8b", gpu="h100", trainer="trl", optimizer="sgd")
         >>> job.changed(lora_rank=16).workload.loss, job.changed(optimizer=None).workload.optimizer
@@ -217,7 +217,8 @@ class Job:
         changed_options = {
             name: value for name, value in {**self.given, **values}.items() if value is not None
         }
-        job = Job.from_options(self.workload.model, changed_options, typed=values)
+        model = changed_options.pop(MODEL.name, self.workload.model)
+        job = Job.from_options(model, changed_options, typed=values)
         calibrated = replace(job.workload, calibration=self.workload.calibration)
         moved = not values.keys().isdisjoint(declared(Placement))
         return replace(job, workload=calibrated, cluster=job.cluster if moved else self.cluster)
@@ -252,6 +253,8 @@ class Job:
         Raises:
             UsageError: the record does not say what was trained, or not in a way that is read here.
         """
+        if not run:
+            raise UsageError("The record of the run is gone or cannot be read.")
         name, workload = run.get("run", "The run"), run.get("workload")
         if not isinstance(workload, Mapping):
             raise UsageError(

@@ -50,25 +50,26 @@ def takes_job(
     that has a parameter `is_named` receives whether the job's trainer was named.
     """
     own = inspect.signature(function)
-    first, strategy, cluster, *more = own.parameters.values()
+    _, strategy, cluster, *more = own.parameters.values()
     own_names = {parameter.name for parameter in more}
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> _R:
-        if args and not isinstance(args[0], Workload):
-            job = _job(function.__name__, args[0], kwargs, own_names)
-            args = (job.workload, job.strategy, job.cluster, *args[1:])
+        args = args or _named_first(kwargs)
+        if args and isinstance(args[0], Workload):
+            parts = {"strategy": strategy.name, "cluster": cluster.name}
+            given = {part: kwargs.pop(name) for part, name in parts.items() if name in kwargs}
+            job = as_job(*args[:3], **given)
+            args = args[3:]
+        else:
+            job = _job(function.__name__, args[0] if args else None, kwargs, own_names)
+            args = args[1:]
             if "is_named" in own_names:
                 kwargs.setdefault("is_named", job.has_named_trainer)
-        return function(*args, **kwargs)
+        return function(job.workload, job.strategy, job.cluster, *args, **kwargs)
 
-    parameters = [
-        first,
-        *(parameter.replace(default=None) for parameter in (strategy, cluster)),
-        *more,
-    ]
-    called.__dict__["__signature__"] = own.replace(parameters=parameters)
-    return cast("JobFunction[_P, _R]", called)
+    open_parts = (part.replace(default=None) for part in (strategy, cluster))
+    return _shown(called, own.replace(parameters=[_FIRST_PARAMETER, *open_parts, *more, _OPTIONS]))
 
 
 def takes_whole_job(function: Callable[Concatenate[Job, _P], _R]) -> JobFunction[_P, _R]:
@@ -82,16 +83,34 @@ def takes_whole_job(function: Callable[Concatenate[Job, _P], _R]) -> JobFunction
 
     @functools.wraps(function)
     def called(*args: Any, **kwargs: Any) -> _R:
-        if not args or isinstance(args[0], Workload):
+        args = args or _named_first(kwargs)
+        if args and isinstance(args[0], Workload):
             parts = {name: kwargs.pop(name) for name in _PARTS if name in kwargs}
             args = (as_job(*args[:3], **parts), *args[3:])
         else:
-            args = (_job(function.__name__, args[0], kwargs, own_names), *args[1:])
+            first = args[0] if args else None
+            args = (_job(function.__name__, first, kwargs, own_names), *args[1:])
         return function(*args, **kwargs)
 
-    parameters = [*inspect.signature(as_job).parameters.values(), *more]
-    called.__dict__["__signature__"] = own.replace(parameters=parameters)
-    return cast("JobFunction[_P, _R]", called)
+    _, *parts = inspect.signature(as_job).parameters.values()
+    return _shown(called, own.replace(parameters=[_FIRST_PARAMETER, *parts, *more, _OPTIONS]))
+
+
+_FIRST_PARAMETER = inspect.Parameter(
+    "workload",
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    annotation="Workload | Job | Model | str | Path",
+)
+_OPTIONS = inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD, annotation="Any")
+
+
+def _shown(called: Callable[..., _R], signature: inspect.Signature) -> JobFunction[..., _R]:
+    """With the signature and the sentence that `help` shows of what it takes."""
+    title, _, rest = inspect.cleandoc(called.__doc__ or "").partition("\n\n")
+    takes = "A `Job`, or a model's name with the options of `Job.of`, stands for the first three."
+    called.__doc__ = f"{title}\n\n{takes}\n\n{rest}"
+    called.__dict__["__signature__"] = signature
+    return cast("JobFunction[..., _R]", called)
 
 
 def as_job(
@@ -100,16 +119,34 @@ def as_job(
     """A job as it is, or of its three parts.
 
     Raises:
-        UsageError: a workload without a strategy.
+        UsageError: neither, or a workload without a strategy, or with what is none.
     """
     if isinstance(workload, Job):
         return workload
+    if not isinstance(workload, Workload):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(
+            f"Give a Job, such as wb.Job.of('llama-3-8b', gpu='h100'), or a Workload, not "
+            f"{workload!r}."
+        )
     if strategy is None:
         raise UsageError("A workload does not say how it is spread. Give a strategy, or a Job.")
+    if not isinstance(strategy, Strategy):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(
+            f"Beside a workload the strategy is a Strategy, as Strategy.parse('fsdp', 8), not "
+            f"{strategy!r}."
+        )
     return Job(workload=workload, strategy=strategy, cluster=cluster)
 
 
 _PARTS = tuple(inspect.signature(as_job).parameters)
+_FIRST = ("job", "model", "workload")
+"""Names by which a call may give what comes first."""
+
+
+def _named_first(kwargs: dict[str, Any]) -> tuple[Any, ...]:
+    """What a call gives first, where it gives it by name; it is taken from `kwargs`."""
+    name = next((name for name in _FIRST if name in kwargs), None)
+    return () if name is None else (kwargs.pop(name),)
 
 
 def _job(function: str, first: object, kwargs: dict[str, Any], own_names: set[str]) -> Job:

@@ -46,8 +46,8 @@ class CardParts:
 
 
 def check_where(where: Cluster | str) -> None:
-    """Refuse a text that is not a kind of device: the name of a GPU would count as no card."""
-    if isinstance(where, str) and where not in DEVICES:
+    """Refuse what is no cluster or kind of device: the name of a GPU would count as no card."""
+    if not isinstance(where, Cluster) and where not in DEVICES:
         raise UsageError(
             f"{where!r} is not a kind of device: give 'cuda', 'cpu', or a cluster. For the name of "
             f"a GPU write Cluster.rented({where!r}, 8)."
