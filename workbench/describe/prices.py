@@ -25,6 +25,7 @@ from workbench.describe import price_files
 from workbench.describe.accelerators import find
 from workbench.describe.hardware import Network
 from workbench.describe.live_prices import WITH_KEY, WITHOUT_KEY, cached
+from workbench.describe.option import several
 from workbench.describe.price import Offer, Terms, marked, medians
 from workbench.describe.price_files import PriceFile, read_prices
 from workbench.errors import UnknownNameError, UsageError
@@ -60,7 +61,7 @@ def offers(
     file that cannot be read are left out with a warning, see `own_problems`.
 
     Args:
-        providers: short names; None = all.
+        providers: short names, or a text with commas; None = all.
         gpu: any usual name of an accelerator; None = all.
         region: the provider's name of it; offers that name no region are kept.
         today: the day on which staleness is judged; None = today.
@@ -81,7 +82,7 @@ def offers(
         listed = _over(read.offers, listed)
     if providers is not None:
         all_providers = _known_providers()
-        chosen = {provider_name(name, all_providers) for name in providers}
+        chosen = {provider_name(name, all_providers) for name in several(providers)}
         listed = [offer for offer in listed if offer.provider in chosen]
     if gpu is not None:
         identifier = find(gpu).id

@@ -9,7 +9,7 @@ from typing import Annotated
 from workbench.describe import Cluster, Conditions, Workload
 from workbench.describe.accelerators import STARTABLE, accelerators, find
 from workbench.describe.hardware import MOST_GPUS, MOST_NODES
-from workbench.describe.option import Option
+from workbench.describe.option import Option, several
 from workbench.describe.option_limits import check_declared
 from workbench.describe.price import Offer, Terms
 from workbench.errors import UnknownNameError, UsageError
@@ -57,6 +57,8 @@ class Limits:
     """Interruptible machines may be used too."""
 
     def __post_init__(self) -> None:
+        for name in ("providers", "gpus", "regions"):
+            object.__setattr__(self, name, several(getattr(self, name)))
         check_declared(self)
 
     @property

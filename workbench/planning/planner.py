@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from workbench.describe import Cluster, Conditions, Strategy, Workload
-from workbench.describe.checks import require_number, require_positive
+from workbench.describe.checks import plain, require_number, require_positive
 from workbench.describe.job import Job
 from workbench.describe.price import Offer, Terms
 from workbench.errors import UsageError
@@ -150,7 +150,7 @@ def _plans(search: OfferSearch, relaxed: OfferSearch | None) -> Plans:
 
 
 def plan_on(
-    cluster: Cluster,
+    cluster: Cluster | str,
     workload: Workload | Job,
     *,
     tokens: float | None = None,
@@ -170,8 +170,8 @@ def plan_on(
     job = workload if isinstance(workload, Job) else None
     workload = _workload_of(workload)
     parts = _own_parts(cluster)
-    batch = _batch(workload, global_batch, cluster.world_size)
-    candidate = _own(cluster, _run(workload, tokens, run))
+    batch = _batch(workload, global_batch, parts[0].world_size)
+    candidate = _own(parts[0], _run(workload, tokens, run))
     context = SearchContext(
         workload=workload, batch=batch, space=space or Space(), conditions=conditions, job=job
     )
@@ -196,11 +196,12 @@ def plan_on(
     )
 
 
-def _own_parts(cluster: Cluster) -> list[Cluster]:
+def _own_parts(cluster: Cluster | str) -> list[Cluster]:
     """All of the machines, and one GPU of them."""
-    if cluster.accelerator is None:
+    if not isinstance(cluster, Cluster) or cluster.accelerator is None:
+        name = cluster if isinstance(cluster, str) else cluster.name
         raise UsageError(
-            f"{cluster.name} has no accelerator of the catalog, so nothing is known of its speed. "
+            f"{name} has no accelerator of the catalog, so nothing is known of its speed. "
             "Describe the machine: --gpu h100 --gpus 8; in Python Cluster.rented('h100', 8)."
         )
     if cluster.world_size == 1:
@@ -225,6 +226,7 @@ def _run(workload: Workload, tokens: float | None, run: RunPlan | None) -> RunPl
 def _batch(workload: Workload, global_batch: int | None, ranks: int) -> int:
     if global_batch is None:
         return default_batch(workload, ranks)
+    global_batch = plain(global_batch)
     require_positive("global_batch", global_batch)
     return global_batch
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from workbench.describe import Cluster, Strategy, Workload
@@ -246,7 +246,7 @@ class Plans:
     """Ranked; empty when nothing keeps the limits."""
     pareto: tuple[int, ...]
     """Positions of the plans that no other beats in both dollars and hours."""
-    rejected: Rejected
+    rejected: Rejected = field(compare=False)
     """Every other combination with its reason."""
     combinations: int
     """Layouts x offers looked at: `plans` and `rejected` together."""
@@ -254,7 +254,7 @@ class Plans:
     """Sequences per optimizer step, the same for all."""
     misses: tuple[str, ...] = ()
     """Where there is no plan: the nearest ones and what would make them one."""
-    answers: Answers
+    answers: Answers = field(compare=False)
     """Keeps what `explain` and `sensitivity` need."""
 
     def __len__(self) -> int:

@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from workbench.describe import Accelerator, Cluster, Strategy, Workload
+from workbench.describe.accelerators import find
 from workbench.describe.job import Job
 from workbench.describe.job_function import as_job
-from workbench.describe.option import declared
+from workbench.describe.option import declared, several
 from workbench.describe.supported import ignored
 from workbench.errors import UnknownNameError, UsageError
 from workbench.estimate.memory import training_memory
@@ -97,7 +98,7 @@ class Option:
 def smallest_gpu(
     workload: Workload | Job,
     strategy: Strategy | None = None,
-    candidates: Iterable[Accelerator] | None = None,
+    candidates: Iterable[Accelerator | str] | None = None,
     headroom: float = HEADROOM,
 ) -> tuple[GpuFit, ...]:
     """GPUs on which it fits with `headroom`, the smallest memory first.
@@ -105,8 +106,8 @@ def smallest_gpu(
     Args:
         workload: What is trained; or a job, whose GPUs do not count.
         strategy: How it is spread; its world size is the number of GPUs. None = as the job has it.
-        candidates: GPUs to try; None = those of the catalog by NVIDIA and AMD that compute in
-            the workload's precision.
+        candidates: GPUs to try, or their names; None = those of the catalog by NVIDIA and AMD that
+            compute in the workload's precision.
         headroom: Share of the card that stays free.
 
     Raises:
@@ -118,7 +119,8 @@ def smallest_gpu(
     if strategy is None:
         raise UsageError("smallest_gpu needs a strategy beside a workload, or a job.")
     fitting: list[GpuFit] = []
-    for gpu in candidates if candidates is not None else _usual(workload):
+    named = _usual(workload) if candidates is None else several(candidates)
+    for gpu in (find(name) if isinstance(name, str) else name for name in named):
         cluster = Cluster.rented(gpu, gpus=min(NODE, strategy.world_size))
         laid_out = workload if job is None else job.in_layout(strategy, gpu.arch)[0]
         estimate = training_memory(laid_out, strategy, cluster)
@@ -159,7 +161,7 @@ def fewest_gpus(
     on_one = list(_on_one(job, gpu, headroom))
     many = [
         option
-        for name in strategies
+        for name in several(strategies)
         if name != "single" and (option := _first_count(job, gpu, name, headroom)) is not None
     ]
     return (*on_one, *sorted(many, key=lambda option: option.gpus))
