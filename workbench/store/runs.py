@@ -55,6 +55,16 @@ class Store:
     def __repr__(self) -> str:
         return f"Store({str(self.root)!r})"
 
+    def __fspath__(self) -> str:
+        """Its folder: a store stands wherever the path of one does."""
+        return str(self.root)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Store) and self.root == other.root
+
+    def __hash__(self) -> int:
+        return hash(self.root)
+
     def create(self, name: str) -> RunPaths:
         """Claim a new run directory for `name` (``mkdir`` is the lock: two callers, two runs).
 
