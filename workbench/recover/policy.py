@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from workbench.describe.checks import require_choice
-from workbench.describe.option import Option
+from workbench.describe.option import Option, declared, several
 from workbench.describe.option_limits import check_declared
+from workbench.describe.other_names import unknown_option
 from workbench.errors import UsageError
 from workbench.recover.limits import NAMES as LIMITS
 from workbench.recover.stop_rule import stop_conditions
@@ -146,7 +147,7 @@ class Recovery:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be."""
-        object.__setattr__(self, "rollback_on", tuple(self.rollback_on))
+        object.__setattr__(self, "rollback_on", several(self.rollback_on))
         for kind in self.rollback_on:
             require_choice("reason to go back", kind, ROLLBACK_KINDS)
         check_declared(self)
@@ -196,3 +197,20 @@ class Recovery:
             if name in values:
                 values[name] = tuple(str(word) for word in values[name])
         return cls(**values)
+
+
+def recovery_of(change: Recovery | Mapping[str, Any], before: Recovery | None = None) -> Recovery:
+    """As it is given; of a mapping of options `before`, or nothing, with these.
+
+    Raises:
+        UsageError: it is neither, or it has no such option.
+    """
+    if isinstance(change, Recovery):
+        return change
+    if not isinstance(change, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(f"recovery={change!r}: give a dict of its options, as {{'restarts': 3}}.")
+    known = declared(Recovery)
+    for name in change:
+        if name not in known:
+            raise unknown_option("option of recovery", name, known)
+    return replace(before or Recovery(), **change)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import inspect
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Annotated, Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from workbench.describe import Cluster, Strategy
@@ -23,7 +23,7 @@ from workbench.describe.option_limits import check_value
 from workbench.describe.other_names import unknown_option
 from workbench.describe.stack import ALL, CALIBRATION
 from workbench.errors import UsageError
-from workbench.recover.policy import Recovery
+from workbench.recover.policy import Recovery, recovery_of
 from workbench.storage.remote import checked_address
 from workbench.store.runs import Store
 
@@ -116,7 +116,7 @@ class LaunchOptions:
     ] = field(default_factory=dict[str, str])
     """Added to the ranks' environment."""
     recovery: Annotated[Recovery, Group(of=Recovery)] = _NO_RECOVERY
-    """Restarts, pre-emption, idle machines; default: none of it."""
+    """Restarts, pre-emption, idle machines, as ``{"restarts": 3}``; default: none of it."""
     trackers: Annotated[
         Sequence[str],
         Option(
@@ -173,6 +173,9 @@ class LaunchOptions:
         for name, default in _EMPTY.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, default)
+        for name, (kinds, said) in _VALUES.items():
+            if not isinstance(value := getattr(self, name), kinds):
+                raise UsageError(f"{name} must be {said}, not {value!r}.")
         for name, kind in _KINDS.items():
             object.__setattr__(self, name, _of_kind(name, kind, getattr(self, name)))
         for name in ("trackers", "notify", "devices"):
@@ -180,10 +183,7 @@ class LaunchOptions:
             object.__setattr__(self, name, tuple(map(_word, several)))
         object.__setattr__(self, "environment", _written(self.environment))
         check_value("priority", self.priority, PRIORITY)
-        if not isinstance(self.recovery, Recovery):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise UsageError(
-                f"recovery={self.recovery!r}: give a Recovery, as Recovery(restarts=3)."
-            )
+        object.__setattr__(self, "recovery", recovery_of(self.recovery))
         if self.grid_gco2e_per_kwh is not None:
             grid = declared(LaunchOptions)["grid_gco2e_per_kwh"].option
             check_value("grid_gco2e_per_kwh", self.grid_gco2e_per_kwh, grid)
@@ -227,10 +227,21 @@ _KINDS: dict[str, type] = {
     **dict.fromkeys(("wrap", "address", "name", "mirror"), str),
 }
 """Options whose values are of one kind, whatever is said of them later."""
+_VALUES: dict[str, tuple[Any, str]] = {
+    "job": (Job | None, "a Job, as wb.Job.of('llama-3-8b') or a plan's .job"),
+    "strategy": (str | Strategy | None, "a name or a Strategy"),
+    "options": (Mapping, "a dict, as {'recompute': 'full'}"),
+    "cluster": (Cluster | None, "a Cluster, as Cluster.rented('h100', 8)"),
+}
+"""Option -> what it may be, and how that is said."""
 
 
 def _of_kind(name: str, kind: type, value: Any) -> Any:
     """Python's own value of that kind. Raises UsageError: it is another."""
+    if kind is str and isinstance(value, os.PathLike):
+        value = os.fspath(cast("os.PathLike[str]", value))
+    if kind is str and not isinstance(value, str | None):
+        raise UsageError(f"{name} must be a text, not {value!r}.")
     if kind is not int or value is None:
         return require_type(name, kind, value)
     if not isinstance(value, bool) and isinstance(value, Integral):
@@ -261,7 +272,7 @@ def _written(environment: Mapping[str, Any]) -> dict[str, str]:
         )
     written = dict[str, str]()
     for name, value in environment.items():
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
         text = str(cast("object", value)) if is_number or isinstance(value, os.PathLike) else value
         if not isinstance(name, str) or not isinstance(text, str) or "\0" in text:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(
@@ -290,11 +301,19 @@ IN_PLACE = frozenset({"recovery"}) | {
 """Those that a resumed run may change and stay the same run."""
 
 
-def check_names(values: Mapping[str, Any]) -> None:
-    """Refuse keywords that no launch has. Raises UsageError: one of them is unknown."""
-    for name in values:
-        if name not in NAMES:
-            raise unknown_option("launch option", name, NAMES)
+def check_names(values: Mapping[str, Any], beside: Collection[str] = ()) -> None:
+    """Refuse keywords that no launch has, and that are not `beside` its own.
+
+    Raises:
+        UsageError: one of them is unknown, or stands in a group of options.
+    """
+    for name, value in values.items():
+        if name in NAMES or name in beside:
+            continue
+        for group, kind in groups(LaunchOptions).items():
+            if name in declared(kind):
+                raise UsageError(f"{name} is one of {group}: give {group}={{{name!r}: {value!r}}}.")
+        raise unknown_option("launch option", name, (*NAMES, *beside))
 
 
 class Launching(Protocol[_P, _R_co]):

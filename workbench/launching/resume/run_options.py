@@ -25,7 +25,7 @@ from workbench.launching.prepare.options import FIXED, IN_PLACE, LaunchOptions, 
 from workbench.launching.prepare.placement import NAMES as INTERFACES
 from workbench.launching.prepare.preflight import USUAL_PORT
 from workbench.launching.prepare.recorded_environment import recorded_value
-from workbench.recover.policy import Recovery
+from workbench.recover.policy import Recovery, recovery_of
 from workbench.store import stack_calibrations
 from workbench.store.layout import RunPaths
 from workbench.store.processes import MARKER
@@ -177,7 +177,7 @@ def changed(
     if "environment" in changes:
         plain["environment"] = {**options.environment, **changes["environment"]}
     if "recovery" in changes:
-        plain["recovery"] = _recovery(options.recovery, changes["recovery"])
+        plain["recovery"] = recovery_of(changes["recovery"], options.recovery)
     if "strategy" not in plain and "nodes" not in plain and "processes" not in plain:
         assert isinstance(options.strategy, Strategy)
         base, carried = options.strategy, dict[str, Any]()
@@ -198,10 +198,6 @@ def changed(
 
 
 _MERGED = {"environment", "recovery", "options"}
-
-
-def _recovery(before: Recovery, change: Recovery | Mapping[str, Any]) -> Recovery:
-    return change if isinstance(change, Recovery) else replace(before, **change)
 
 
 def _resized(options: LaunchOptions, plain: Mapping[str, Any]) -> tuple[Strategy, dict[str, Any]]:
