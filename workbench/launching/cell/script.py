@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import math
+import os
 import re
 import shutil
 import site
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
@@ -112,10 +114,6 @@ def function_script(root: Path, function: Callable[..., object]) -> Path:
     Raises:
         UsageError: it can neither be imported nor written down.
     """
-    if not isinstance(function, FunctionType):
-        raise UsageError(
-            f"{function!r} is not a plain function: give a def, a script's path or a recipe's name."
-        )
     name, home = function.__name__, function.__module__
     included = ""
     if not is_importable(function):
@@ -156,6 +154,8 @@ def as_words(arguments: Sequence[Any]) -> list[str]:
             same = ast.literal_eval(text) == value
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             same = False
+        if isinstance(value, os.PathLike):
+            raise UsageError(f"The path {text} is given to a function as a text: str(path).")
         if not same:
             raise UsageError(
                 f"An argument is a {type(value).__name__}, which lives in this process only: "
@@ -168,10 +168,53 @@ def as_words(arguments: Sequence[Any]) -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """The number that a scalar of NumPy or torch is; anything else as it is."""
+    """The number that a scalar of NumPy or torch is, in lists and dicts too; others as they are."""
     if getattr(value, "shape", None) == () and callable(getattr(value, "item", None)):
         return value.item()
+    if type(value) in {list, tuple}:
+        return type(value)(map(_plain, value))
+    if type(value) is dict:
+        return {name: _plain(held) for name, held in value.items()}
     return value
+
+
+def call_words(function: Callable[..., object], arguments: Iterable[Any]) -> list[str]:
+    """`as_words` of the arguments, where a rank can call the function with them.
+
+    Raises:
+        UsageError: the arguments are no list, or not those of the function; or it is no plain
+            function, or one that only an event loop or an iteration runs.
+    """
+    if not isinstance(function, FunctionType):
+        raise UsageError(
+            f"{function!r} is not a plain function: give a def, a script's path or a recipe's name."
+        )
+    name = function.__name__
+    if isinstance(arguments, str | bytes | Mapping) or not isinstance(arguments, Iterable):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(
+            f"The arguments of `{name}` are a list in its order, as [3e-4, 100], not {arguments!r}."
+        )
+    if any(kind(function) for kind in _NOT_CALLED):
+        raise UsageError(
+            f"`{name}` is async or a generator, so calling it runs none of it. Give a plain def."
+        )
+    # As it is called: a decorator (hydra.main) may give what the function inside takes.
+    given, signature = list(arguments), inspect.signature(function, follow_wrapped=False)
+    try:
+        signature.bind(*given)
+    except TypeError as error:
+        raise UsageError(
+            f"`{name}{signature}` cannot be called with {len(given)} arguments: {error}. Give them "
+            "as a list in its order; it is called without keywords."
+        ) from None
+    return as_words(given)
+
+
+_NOT_CALLED = (
+    inspect.iscoroutinefunction,
+    inspect.isgeneratorfunction,
+    inspect.isasyncgenfunction,
+)
 
 
 def _is_literal(text: str) -> bool:

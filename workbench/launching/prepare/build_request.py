@@ -21,7 +21,7 @@ from workbench.describe.detection import CHOOSE_GPUS, detect_host, host_price
 from workbench.describe.job import Job
 from workbench.describe.strategy import DEGREES
 from workbench.errors import HostError, UsageError, pip_install
-from workbench.launching.cell.script import as_words, function_script, tidy
+from workbench.launching.cell.script import call_words, function_script, tidy
 from workbench.launching.prepare import accelerate_config
 from workbench.launching.prepare.accelerate_defaults import open_settings
 from workbench.launching.prepare.described import (
@@ -76,7 +76,7 @@ def build_request(
 ) -> Request:
     """`request` with the options as one value, to start in `folder`; None = here."""
     if isinstance(target, Callable):
-        return _of_function(target, as_words(arguments), options, folder)
+        return _of_function(target, call_words(target, arguments), options, folder)
     if isinstance(target, Job):
         target, options = recipe_for(target), replace(options, job=target)
     if not isinstance(target, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
