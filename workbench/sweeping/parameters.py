@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass
 from itertools import product
 from typing import Any, cast
 
+from workbench.describe.option import words
 from workbench.errors import UsageError
 from workbench.store.shapes import fit_as
 
@@ -88,7 +90,7 @@ def grid_parameter(name: str, spec: object) -> Parameter:
     Raises:
         UsageError: there is no value, or one comes twice.
     """
-    values = _listed(spec)
+    values = _listed("--grid", name, spec)
     _check_listed("--grid", name, values, least=1)
     return Parameter(name=name, option=f"--{name}", tried=True, values=values)
 
@@ -105,7 +107,7 @@ def random_parameter(name: str, spec: object) -> Parameter:
     pair = isinstance(spec, tuple)
     text = ":".join(map(str, cast("Sequence[Any]", spec))) if pair else spec
     if not isinstance(text, str) or ":" not in text:
-        values = _listed(text)
+        values = _listed("--random", name, text)
         _check_listed("--random", name, values, least=2)
         return Parameter(name=name, option=f"--{name}", tried=False, values=values)
     low, high, *marks = text.split(":")
@@ -140,11 +142,17 @@ def _range_problem(low: str, high: str, marks: Sequence[str]) -> str:
     return next((text for text, is_so in problems.items() if is_so), "")
 
 
-def _listed(spec: object) -> tuple[str, ...]:
+def _listed(flag: str, name: str, spec: object) -> tuple[str, ...]:
     if isinstance(spec, str):
-        return tuple(part.strip() for part in spec.split(",") if part.strip())
-    if isinstance(spec, Sequence):
-        return tuple(map(str, cast("Sequence[object]", spec)))
+        return words(spec)
+    if isinstance(spec, Mapping | bytes):
+        raise UsageError(
+            f"{flag} {name}={spec!r}: give a list of values, as [1, 2], or a text, as '1,2'"
+            f"{' or LOW:HIGH' if flag == '--random' else ''}."
+        )
+    if isinstance(spec, Iterable):  # an array, a range, a column of pandas
+        texts = map(str, cast("Iterable[object]", spec))
+        return tuple(sorted(texts) if isinstance(spec, AbstractSet) else texts)
     return (str(spec),)
 
 

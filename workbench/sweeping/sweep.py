@@ -13,7 +13,7 @@ from typing import Any
 
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.launcher_process import LOADERS
-from workbench.launching.prepare.options import LaunchOptions
+from workbench.launching.prepare.options import LaunchOptions, check_names
 from workbench.launching.prepare.targets import as_script_words
 from workbench.launching.resume.resumable import startable_record
 from workbench.launching.run import Run
@@ -282,6 +282,12 @@ def sweep(
         if not isinstance(mapping or {}, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             example = '{"lr": [1e-4, 3e-4]}' if name == "grid" else '{"lr": "1e-5:1e-3:log"}'
             raise UsageError(f"{name} maps options to values, as {example}, not {mapping!r}.")
+    if not isinstance(target, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise UsageError(
+            f"A sweep is of a recipe or a script, by its name or path, not of a "
+            f"{type(target).__name__}: its trials differ in options of a command line."
+        )
+    check_names(options, names)
     chosen = SweepOptions(grid=grid or {}, random=random or {}, **own)
     launching = LaunchOptions.from_keywords(options)
     prepared = prepare_sweep(os.fspath(target), as_script_words(arguments), chosen, launching)
