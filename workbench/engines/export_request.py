@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -13,6 +14,7 @@ from workbench.describe import prices
 from workbench.describe.job import Job, options
 from workbench.describe.option import Option
 from workbench.describe.option_limits import check_declared
+from workbench.describe.other_names import unknown_option
 from workbench.engines.exporting import Export
 from workbench.engines.exporting import export as export_job
 from workbench.engines.job import EngineJob, EngineSettings
@@ -20,6 +22,7 @@ from workbench.engines.jobs import job_from_job, job_from_plan, job_from_request
 from workbench.engines.refusals import places
 from workbench.errors import RunNotFoundError, UsageError
 from workbench.launching.prepare.described import recipe_for
+from workbench.launching.prepare.targets import as_script_words
 from workbench.launching.run import Run
 from workbench.store.runs import Store
 
@@ -66,21 +69,34 @@ class ExportRequest(EngineSettings):
     """None = the run's, or the script's and the strategy's."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "arguments", tuple(as_script_words(self.arguments)))
         check_declared(self)
 
     @classmethod
-    def of(cls, what: str | Run | Job, values: Mapping[str, Any]) -> ExportRequest:
+    def of(
+        cls, what: str | os.PathLike[str] | Run | Job, values: Mapping[str, Any]
+    ) -> ExportRequest:
         """From what Python, the command line and a form give, each by its name.
 
         Raises:
             UsageError: a value that is not allowed, or a job that no recipe trains.
         """
         field_values = dict(values)
+        for name in values:
+            if name not in cls.__dataclass_fields__:
+                raise unknown_option("option of an export", name, cls.__dataclass_fields__)
         if isinstance(what, Job):
             what, field_values["job"] = recipe_for(what), what
-        return cls(what=what.id if isinstance(what, Run) else what, **field_values)
+        if isinstance(what, Run):
+            what = what.id
+        if not isinstance(what, str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise UsageError(
+                "What is exported is a run, a recipe, the path of a script or a Job, not of type "
+                f"{type(what).__name__}."
+            )
+        return cls(what=os.fspath(what), **field_values)
 
-    def engine_job(self, store: str | Store | None = None) -> EngineJob:
+    def engine_job(self, store: str | os.PathLike[str] | None = None) -> EngineJob:
         """What is meant: a recipe or script where there is one of that name, else a run.
 
         Raises:
@@ -96,9 +112,8 @@ class ExportRequest(EngineSettings):
             raise UsageError(
                 f"{self.what} would be a run, which has its arguments: leave them out."
             )
-        where = store if isinstance(store, Store) else Store(store)
         try:
-            run = where.locate(self.what)
+            run = Store(store).locate(self.what)
         except RunNotFoundError as error:
             raise RunNotFoundError(
                 f"No recipe or script {self.what!r}, and no run: {error}"
@@ -133,10 +148,10 @@ _SIZE = ("nodes", "processes_per_node", "gpu", "strategy")
 
 
 def export(
-    what: str | Run | Job,
+    what: str | os.PathLike[str] | Run | Job,
     engine: str,
     *,
-    store: str | Store | None = None,
+    store: str | os.PathLike[str] | None = None,
     address: str | None = None,
     **values: Any,
 ) -> Export:
@@ -152,7 +167,7 @@ def export(
 
     Raises:
         RefusedError: (a UsageError) the engine does not do that; each reason with what would work.
-        UsageError: there is no such thing, or a value is not allowed.
+        UsageError: there is no such thing or option, or a value is not allowed.
     """
     if isinstance(what, Run) and store is None:
         store = str(what.directory.parent)

@@ -148,7 +148,7 @@ def refusals(job: EngineJob, engine: str) -> tuple[Refusal, ...]:
         UnknownNameError: no such engine.
     """
     if engine not in ENGINES:
-        raise UnknownNameError.near("engine", engine, ENGINES)
+        raise UnknownNameError.near("engine", str(engine), ENGINES)
     reasons = list(_unstartable(job))
     if engine in RENTING:
         reasons += _rented(job, engine)

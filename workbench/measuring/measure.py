@@ -12,12 +12,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from workbench.describe.checks import require_number
 from workbench.describe.detection import detect_host
 from workbench.describe.measured import cpu_text
 from workbench.launching.launch import start
 from workbench.launching.prepare.build_request import request
 from workbench.launching.prepare.launcher_process import SINGLE_PROCESS_VARIABLES
-from workbench.launching.prepare.targets import resolve
+from workbench.launching.prepare.targets import as_script_words, resolve
 from workbench.launching.run import Run
 from workbench.measuring.batches import OtherBatch, other_batches, usual_value
 from workbench.measuring.described import QUIET_SHARE, samples_of, workload_of
@@ -58,7 +59,7 @@ class ProbeError(ShortRunError):
 
 def measure(
     script: str | os.PathLike[str],
-    arguments: Sequence[str] = (),
+    arguments: Sequence[Any] = (),
     *,
     cpu: bool = False,
     store: str | os.PathLike[str] | Store | None = None,
@@ -83,14 +84,14 @@ def measure(
         UsageError: there is no such script.
         StoreError: the run store cannot be written.
     """
-    target = resolve(os.fspath(script))
-    runs = store if isinstance(store, Store) else Store(store)
-    content = content_hash(target.path)
+    require_number("timeout", timeout, above=0)
+    target, arguments = resolve(os.fspath(script)), tuple(as_script_words(arguments))
+    runs, content = Store(store), content_hash(target.path)
     prober = _Prober(
         os.fspath(script), cpu=cpu, store=runs, timeout=timeout, on_progress=on_progress
     )
     value = usual_value(target.path, arguments)
-    first = prober.run(tuple(arguments), value, None, "the script's own batch size")
+    first = prober.run(arguments, value, None, "the script's own batch size")
     ways = other_batches(target.path, arguments, first.samples, first.record.get("loader_batch"))
     second, source = prober.second(first, list(ways))
     probes = [first] if second is None else [first, second]
@@ -104,7 +105,7 @@ def measure(
     )
     measurement = Measurement(
         script=str(target.path),
-        arguments=tuple(arguments),
+        arguments=arguments,
         workload=workload,
         content=content or "",
         run=first.run.id,

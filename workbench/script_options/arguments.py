@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from workbench.describe.option import several
 from workbench.errors import UsageError
 from workbench.script_options.values import ScriptOption, ScriptOptions
 
@@ -48,7 +49,7 @@ def changed_arguments(
     Raises:
         UsageError: nothing of that name is there, or it is unclear which words belong to it.
     """
-    declared = declared or ScriptOptions()
+    declared, drop = declared or ScriptOptions(), several(drop)
     if ALL in drop:
         return list(new)
     parts, added = list(parts_of(old, declared)), list(parts_of(new, declared))

@@ -19,7 +19,7 @@ from workbench.errors import UsageError
 from workbench.launching.launch import start
 from workbench.launching.prepare.build_request import request
 from workbench.launching.prepare.launcher_process import SINGLE_PROCESS_VARIABLES
-from workbench.launching.prepare.targets import resolve
+from workbench.launching.prepare.targets import as_script_words, resolve
 from workbench.launching.run import Run
 from workbench.measuring.batches import declared_option
 from workbench.measuring.short_run import ShortRunError, last_output
@@ -119,7 +119,7 @@ class VerifyError(ShortRunError):
 
 def verify(
     script: str | os.PathLike[str],
-    arguments: Sequence[str] = (),
+    arguments: Sequence[Any] = (),
     options: VerifyOptions | None = None,
     *,
     on_progress: Callable[[str], None] = lambda _: None,
@@ -138,8 +138,9 @@ def verify(
     """
     chosen = options or VerifyOptions()
     resolve(os.fspath(script))
+    words = tuple(as_script_words(arguments))
     with _store(chosen.keep) as store:
-        bench = _Bench(os.fspath(script), tuple(arguments), chosen, store, on_progress)
+        bench = _Bench(os.fspath(script), words, chosen, store, on_progress)
         return bench.verification()
 
 

@@ -18,6 +18,7 @@ from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.described import recipe_arguments, recipe_for
 from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.request import Request
+from workbench.launching.prepare.targets import as_script_words
 from workbench.store.runs import Store
 
 LAUNCHED = ("strategy", "options", "wrap", "cpu", "warm", "environment", "store")
@@ -66,7 +67,7 @@ class Bench:
     def of(
         cls,
         target: str | os.PathLike[str] | Job,
-        arguments: Sequence[str] = (),
+        arguments: Sequence[Any] = (),
         launch: LaunchOptions | None = None,
         **options: Any,
     ) -> Bench:
@@ -81,15 +82,14 @@ class Bench:
         Raises:
             UsageError: no recipe trains the job.
         """
-        launch = launch or LaunchOptions()
+        launch, words = launch or LaunchOptions(), as_script_words(arguments)
         if not isinstance(target, Job):
-            words = tuple(arguments)
-            return cls(target=os.fspath(target), arguments=words, launch=launch, **options)
+            return cls(target=os.fspath(target), arguments=tuple(words), launch=launch, **options)
         recipe = recipe_for(target)
         own = target.launched if target.launched.world_size > 1 else None
         return cls(
             target=recipe,
-            arguments=(*recipe_arguments(recipe, target.workload), *arguments),
+            arguments=(*recipe_arguments(recipe, target.workload), *words),
             launch=replace(
                 launch,
                 strategy=launch.strategy or own,

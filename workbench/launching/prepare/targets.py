@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +90,8 @@ def _path(target: str) -> Path:
 
 
 _NO_LISTS = (str, bytes, Mapping, AbstractSet)
+_WORDS = (str, Real, Decimal, Path)
+"""What is written out by itself; NumPy's numbers are Real."""
 
 
 def as_script_words(arguments: Sequence[Any]) -> list[str]:
@@ -101,7 +105,7 @@ def as_script_words(arguments: Sequence[Any]) -> list[str]:
     """
     is_list = isinstance(arguments, Iterable) and not isinstance(arguments, _NO_LISTS)  # pyright: ignore[reportUnnecessaryIsInstance]
     words: list[Any] = list(arguments) if is_list else []  # a generator gives its words once
-    if not is_list or not all(isinstance(word, str | int | float | Path) for word in words):
+    if not is_list or not all(isinstance(word, _WORDS) for word in words):
         example = arguments.split() if isinstance(arguments, str) else ["--lr", "3e-4"]
         raise UsageError(
             f"The arguments are a list of words, as {example!r}, not {words or arguments!r}."

@@ -120,8 +120,8 @@ def _differs_now(run: RunRecord, request: Request) -> list[dict[str, Any]]:
 def _again(paths: RunPaths, devices: Sequence[str]) -> tuple[RunRecord, Request]:
     again = settings_of(paths)
     run, words, options = again.run, again.arguments, again.options
-    if devices:
-        options = replace(options, devices=tuple(devices))
+    if devices not in ((), None):
+        options = replace(options, devices=devices)
     variables = {**recorded_variables(run), **options.environment}
     options = replace(options, environment=variables)
     request = build_request(again.target, words, options, again.folder)

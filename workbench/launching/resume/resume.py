@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from workbench import recipes
 from workbench.describe import Strategy
 from workbench.describe.detection import detect_host
+from workbench.describe.option import several
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.prepare.acceptance import seal
 from workbench.launching.prepare.build_request import build_request, check_no_secret, check_options
@@ -150,7 +151,7 @@ def prepared(
         refuse_finished(paths, read_json(paths.exit) or {}, run)
     words = changed_words(paths, run, arguments, drop)
     start = _starting_point(paths, run, checkpoint, arguments or (), read=read)
-    words_typed = (*(arguments or ()), *drop)
+    words_typed = (*(arguments or ()), *several(drop))
     start = replace(start, typed=words_typed, notes=(*notes, *start.notes))
     return Continuation(paths, run, start, words, changes)
 
