@@ -159,7 +159,7 @@ class Run:
         Raises:
             UsageError: the run has no such rank.
         """
-        self._check_rank(rank)
+        rank = self._checked_rank(rank)
         if keys:
             rows = iterate_keys(self._paths, self._ranks(), keys, rank)
             return rows if tail is None else iter(deque(rows, maxlen=tail))
@@ -181,7 +181,7 @@ class Run:
         Raises:
             UsageError: the run has no such rank.
         """
-        self._check_rank(rank)
+        rank = self._checked_rank(rank)
         if rank is not None:
             return log_text(self._paths.rank_log(rank), tail)
         parts = {"launcher": self._paths.launcher_log}
@@ -379,9 +379,10 @@ class Run:
     def _ranks(self) -> int:
         return rank_count(self._paths, (read_run(self._paths) or RunRecord()).processes)
 
-    def _check_rank(self, rank: int | None) -> None:
-        if rank is not None and not 0 <= rank < self._ranks():
-            raise UsageError(f"{self.id} has ranks 0 to {self._ranks() - 1}, not {rank}.")
+    def _checked_rank(self, rank: int | None) -> int | None:
+        if rank is not None and rank not in range(self._ranks()):
+            raise UsageError(f"{self.id} has ranks 0 to {self._ranks() - 1}, not {rank!r}.")
+        return None if rank is None else int(rank)  # of NumPy, too
 
     def __repr__(self) -> str:
         status = self.status

@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from workbench.describe.checks import require_choice
+from workbench.describe.option import several
 from workbench.errors import StoreError, UsageError, WorkbenchError
 from workbench.launching.capture.steering import ACTIONS, BELL, LATE
 from workbench.launching.capture.tensor_looks import KINDS
@@ -107,7 +109,10 @@ def set_values(
         raise UsageError(f"Give 1 to {_MOST_VALUES} values to change, as lr=1e-4.")
     numbers: dict[str, float] = {}
     for name, value in values.items():
-        number = float(value)
+        try:
+            number = float(value)
+        except (TypeError, ValueError):
+            number = math.nan
         if not math.isfinite(number) or (name == "lr" and number < 0):
             raise UsageError(f"{name}={value}: give a finite number, a rate of 0 or more.")
         numbers[name] = number
@@ -117,6 +122,7 @@ def set_values(
 
 def look(paths: RunPaths, module: str = "", kinds: Sequence[str] = (), **how: Any) -> Answer:
     """Statistics of a module's tensors on each rank, or the names of all modules."""
+    kinds = several(kinds)
     if unknown := [kind for kind in kinds if kind not in KINDS]:
         raise UsageError(f"{unknown[0]!r} cannot be looked at: choose from {', '.join(KINDS)}.")
     words = [module, *kinds] if module else []
@@ -152,7 +158,7 @@ def ask(
         StoreError: the run directory cannot be written.
         WorkbenchError: the ranks did not answer in time.
     """
-    assert action in ACTIONS
+    require_choice("action", action, ACTIONS)
     run = _askable(paths, action, at)
     hidden = redact_arguments(words)
     arguments = [*hidden, *(["--at", str(at)] if at is not None else [])]

@@ -9,6 +9,7 @@ import sqlite3
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from typing import Any
 
+from workbench.describe.option import several
 from workbench.errors import StoreError, UnknownNameError
 from workbench.observe.events import iterate_metrics
 from workbench.observe.logged import LoggedRow, LoggedStream, matches_any
@@ -182,6 +183,7 @@ def iterate_keys(
     Raises:
         UnknownNameError: one of `keys` matches nothing.
     """
+    keys = several(keys)
     logged = LoggedRows(paths, ranks, keys, rank)
     columns = [name for name in _COLUMNS if matches_any(name, keys)]
     for key in keys:

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.errors import ForeignRunError
+from workbench.errors import ForeignRunError, RunNotFoundError
 from workbench.store.layout import RunPaths
 
 TRUSTED_VARIABLE = "WORKBENCH_TRUSTED_STORES"
@@ -23,6 +23,7 @@ list of folders, separated by colons, whose runs count as one's own."""
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS_ENTER = stat.S_IXGRP | stat.S_IXOTH
 _OF_THE_TRAINING = frozenset({"logs", "metrics"})
+_GONE = "its directory is gone, deleted or moved"
 _MAX_ENTRIES = 200_000  # far beyond what a run of a thousand ranks has
 
 
@@ -39,7 +40,8 @@ def foreign_reason(paths: RunPaths, *, own_links: bool = False) -> str | None:
     try:
         about = os.lstat(paths.directory)
     except OSError as error:
-        return f"it cannot be examined: {error.strerror or error}"
+        is_gone = isinstance(error, FileNotFoundError)
+        return _GONE if is_gone else f"it cannot be examined: {error.strerror or error}"
     reason = _reason("its directory", about, closed=False)
     if reason is not None:
         return reason
@@ -63,8 +65,11 @@ def check_own(paths: RunPaths, action: str, *, own_links: bool = False) -> None:
 
     Raises:
         ForeignRunError: it is not this user's alone; the message says why and what to do.
+        RunNotFoundError: it is gone.
     """
     reason = foreign_reason(paths, own_links=own_links)
+    if reason == _GONE:
+        raise RunNotFoundError(f"{paths.directory.name} cannot be {action}: {reason}.")
     if reason is not None:
         raise ForeignRunError(
             f"{paths.directory.name} cannot be {action} by {user_name(os.geteuid())}: {reason}. "
