@@ -162,15 +162,17 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    """Load a public name on first use, so that ``import workbench`` stays instant."""
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module 'workbench' has no attribute {name!r}")
-    module = importlib.import_module(home)
-    value = module if home == f"workbench.{name}" else getattr(module, name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # to a type checker every misspelled name would be one
+
+    def __getattr__(name: str) -> Any:
+        """Load a public name on first use, so that ``import workbench`` stays instant."""
+        home = _HOMES.get(name)
+        if home is None:
+            raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+        module = importlib.import_module(home)
+        value = module if home == f"workbench.{name}" else getattr(module, name)
+        globals()[name] = value
+        return value
 
 
 def load_ipython_extension(shell: Any) -> None:

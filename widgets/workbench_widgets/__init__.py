@@ -92,13 +92,15 @@ _HOMES = {
 """Face -> its module: a face is loaded when it is used, all of them would take seconds."""
 
 
-def __getattr__(name: str) -> Any:
-    """Load a face on first use."""
-    if name not in _HOMES:
-        raise AttributeError(f"module 'workbench_widgets' has no attribute {name!r}")
-    face = getattr(importlib.import_module(f"workbench_widgets.{_HOMES[name]}"), name)
-    globals()[name] = face
-    return face
+if not TYPE_CHECKING:  # to a type checker every misspelled name would be one
+
+    def __getattr__(name: str) -> Any:
+        """Load a face on first use."""
+        if name not in _HOMES:
+            raise AttributeError(f"module 'workbench_widgets' has no attribute {name!r}")
+        face = getattr(importlib.import_module(f"workbench_widgets.{_HOMES[name]}"), name)
+        globals()[name] = face
+        return face
 
 
 def __dir__() -> list[str]:
