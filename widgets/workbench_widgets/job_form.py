@@ -59,6 +59,8 @@ class JobForm(Form):
     def _with_degrees(self: _Own) -> _Own:  # noqa: PYI019
         """Take a name with degrees such as ``fsdp4-tp2`` apart, where it fits the GPUs."""
         name = self["strategy"]
+        if isinstance(name, wb.Strategy) and "gpus" not in self.moved:
+            return replace(self, moved={**self.moved, "gpus": name.world_size})
         if not isinstance(name, str) or name in STRATEGIES or "-" not in name:
             return self
         try:

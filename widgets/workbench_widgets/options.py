@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Collection, Iterable
+import shlex
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from workbench.describe.other_names import meant
+from workbench.launching.prepare.targets import as_script_words
 
 _MOST_NAMED = 20  # options beside a near one; the list of a calculator's fifty hides it
 
@@ -27,6 +30,16 @@ def refuse_unknown(face: str, names: Iterable[str], allowed: Collection[str]) ->
     named = near and len(options) > _MOST_NAMED
     listed = "" if named else f"; its options are {', '.join(options)}"
     raise TypeError(f"{face} has no option {unknown!r}{listed}.{hint}")
+
+
+def as_typed(arguments: str | Sequence[Any] | None) -> str:
+    """A script's arguments as typed in a shell: a text as it is, a list as its quoted words.
+
+    Raises:
+        UsageError: it is neither.
+    """
+    is_text = arguments is None or isinstance(arguments, str)
+    return (arguments or "") if is_text else shlex.join(as_script_words(arguments))
 
 
 def refuse_extra(face: type, extra: Iterable[str]) -> None:

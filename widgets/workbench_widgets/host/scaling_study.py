@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from workbench.recipes import recipes
 from workbench.units import format_seconds
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
-from workbench_widgets.options import refuse_unknown
+from workbench_widgets.options import as_typed, refuse_unknown
 
 _SIZES = {name: size for name, size in declared(Sizes).items() if name != "global_batch"}
 """The controls of a study beside what runs; a script's global batch is for the command."""
@@ -40,7 +41,7 @@ class ScalingStudy(Face):
 
     Args:
         target: A recipe's name or a script.
-        arguments: Of it, as typed on a command line.
+        arguments: Of it, as typed on a command line, or a list.
         options: The first values of the other controls, as ``wb.scale`` takes them (``sizes``,
             ``mode``, ``to``, ``steps``, ``strategy``), and what has no control: ``cpu``,
             ``store``, ``warm``, ``wrap``, ``environment``, ``options`` of the strategy.
@@ -55,7 +56,9 @@ class ScalingStudy(Face):
     state = traitlets.Dict().tag(sync=True)
     _stop: threading.Event | None = None
 
-    def __init__(self, target: str = "gpt", arguments: str = "", **options: Any) -> None:
+    def __init__(
+        self, target: str | Path = "gpt", arguments: str | Sequence[Any] = "", **options: Any
+    ) -> None:
         allowed = (*_FIELDS, *_LAUNCH_NAMES)
         refuse_unknown("ScalingStudy", options, allowed)
         self.store = Path(wb.Store(options.get("store")).root)
@@ -70,11 +73,16 @@ class ScalingStudy(Face):
         config = {"recipes": list(recipes()), "modes": list(_SIZES["mode"].option.choices)}
         super().__init__(
             store_config(self.store, face="scaling_study.js", **config),
-            fields={"target": target, "arguments": arguments, "strategy": strategy, **first},
+            fields={
+                "target": str(target),
+                "arguments": as_typed(arguments),
+                "strategy": strategy,
+                **first,
+            },
             state=_idle("No measurements yet."),
         )
 
-    def start(self, **fields: str) -> None:
+    def start(self, **fields: Any) -> None:
         """Begin in the background; `fields` replace what the form says.
 
         Raises:
@@ -84,7 +92,9 @@ class ScalingStudy(Face):
         refuse_unknown("ScalingStudy.start", fields, _FIELDS)
         if self._thread is not None and self._thread.is_alive():
             raise wb.UsageError("The study is still running. Stop it first, or wait.")
-        self.fields = {**self.fields, **{name: str(value) for name, value in fields.items()}}
+        texts = {"arguments": as_typed}
+        given = {name: texts.get(name, text_of)(value) for name, value in fields.items()}
+        self.fields = {**self.fields, **given}
         self._stop = threading.Event()
         self.state = {**_idle("Checking …"), "busy": True}
         self._thread = threading.Thread(target=self._run, name="workbench-scaling", daemon=True)

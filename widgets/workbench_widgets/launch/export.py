@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,11 @@ class Export(Calculator):
         if isinstance(what, wb.Run):
             store = what.directory.parent if store is None else store
             what = what.id
+        if not isinstance(what, str | os.PathLike):
+            raise wb.UsageError(
+                "This form exports a run, a recipe or a script, not of type "
+                f"{type(what).__name__}. For a Job: wb.export(job, 'slurm')."
+            )
         choice = ExportChoice.from_options({"what": str(what), **options})
         self._store = store if isinstance(store, wb.Store) else wb.Store(store)
         self._made: Files | None = None

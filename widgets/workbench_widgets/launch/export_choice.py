@@ -12,6 +12,7 @@ from workbench.engines.export_request import ExportRequest
 from workbench.engines.limits import ABSENT
 from workbench.engines.refusals import ENGINES, RENTING
 from workbench_widgets.form import Form
+from workbench_widgets.options import as_typed
 
 RENAMED = {"checkpoints": "checkpoint_uri"}
 """Control -> field of `ExportRequest`, where the two differ."""
@@ -40,6 +41,8 @@ class ExportChoice(Form):
 
     def plain(self, name: str, value: Any) -> Any:
         """Text stays text; an emptied number is not given."""
+        if name == "arguments":
+            return as_typed(value)
         first = self.FIRST[name]
         if isinstance(first, bool):
             return bool(value)

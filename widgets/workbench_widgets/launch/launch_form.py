@@ -20,6 +20,7 @@ from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.launch.arguments import Arguments
 from workbench_widgets.launch.folders import listing
+from workbench_widgets.options import as_typed
 from workbench_widgets.queue.picker import DevicePicker
 from workbench_widgets.strategy.preview import NoTargetError
 
@@ -123,7 +124,8 @@ class LaunchForm:
         self._suggested = self._suggestion(chosen, cpu=bool(options.get("cpu")))
         self.target_menu = widgets.Dropdown(options=self._targets(), value=chosen)
         self.path = ScriptPath("" if chosen == target else str(target), store=store)
-        self.arguments = Arguments(options.get("arguments", self._suggested), store=store)
+        typed = as_typed(options.get("arguments", self._suggested))
+        self.arguments = Arguments(typed, store=store)
         self.devices = DevicePicker(store=store)
         self.options = {
             name: self.devices if name == "devices" else _control(field, options.get(name))

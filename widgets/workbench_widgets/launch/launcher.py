@@ -65,7 +65,7 @@ class Launcher(ControlBox):
     Args:
         store: Folder of runs; default ``$WORKBENCH_STORE``, else ``./runs``.
         target: A recipe's name or the path of a script to begin with.
-        arguments: The script's arguments, as typed in a shell.
+        arguments: The script's arguments, as typed in a shell or as a list.
         strategy: A name such as ``"ddp"``, ``"fsdp"`` or ``"pp2-dp2-tp2"``, or a ``wb.Strategy``.
         processes: Number of processes; default all GPUs, or 2 on a host without.
         goal: ``"fit"``, ``"fast"`` or ``"cheap"`` picks the strategy; default ``"hand"``.

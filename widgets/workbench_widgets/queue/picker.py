@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import traitlets
 
 import workbench as wb
+from workbench.describe.option import several
 from workbench.errors import UnknownNameError
 from workbench.queueing import Queue
 from workbench_widgets.face import Face
@@ -34,7 +36,11 @@ class DevicePicker(Face):
     devices = traitlets.List().tag(sync=True)
 
     def __init__(
-        self, *, store: str | Path | None = None, value: tuple[str, ...] = (), **unknown: object
+        self,
+        *,
+        store: str | Path | None = None,
+        value: str | Iterable[str | int] = (),
+        **unknown: object,
     ) -> None:
         refuse_extra(DevicePicker, unknown)
         self._queue = Queue(store)
@@ -43,11 +49,12 @@ class DevicePicker(Face):
         super().__init__(config, devices=self._read())
         self.value = self._known(value)
 
-    def _known(self, names: Any) -> tuple[str, ...]:
+    def _known(self, given: Any) -> tuple[str, ...]:
         known = [device["name"] for device in self.devices]
+        names = [str(name) for name in several(given)]
         for name in names:
             if name not in known:
-                raise UnknownNameError.near("device", str(name), known)
+                raise UnknownNameError.near("device", name, known)
         return tuple(name for name in known if name in names)
 
     def _read(self) -> list[dict[str, Any]]:

@@ -139,7 +139,8 @@ class RunFace(Face):
 def handle_of(run: Any, store: Path | None = None) -> Any:
     """The run itself, or the one of this name. Raises UsageError: there is none, or several."""
     name: Any = run  # what is no single name is refused where it is looked up
-    return wb.attach(name, store=store) if isinstance(run, str | Path | Collection) else run
+    is_name = run is None or isinstance(run, str | Path | Collection)
+    return wb.attach(name, store=store) if is_name else run
 
 
 def check_transport(transport: str, refresh_seconds: Any) -> None:
