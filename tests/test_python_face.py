@@ -155,7 +155,7 @@ def test_one_text_is_never_its_letters(script: Path) -> None:
     ):
         with pytest.raises(wb.UsageError, match="arguments are a list of words"):
             ask(str(script), "--lr 3")
-    assert changed_arguments(["--lr", "3", "--bf16"], [], "lr") == ["--bf16"]
+    assert changed_arguments(["--lr", "3", "--bf16"], [], "--lr") == ["--bf16"]
     assert wb.offers(providers="lambda, aws") == wb.offers(providers=["lambda", "aws"])
     assert Limits(providers="lambda,aws") == Limits(providers=("lambda", "aws"))
     job = wb.Job.of("gpt2", gpu="h100")
