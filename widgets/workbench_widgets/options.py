@@ -38,8 +38,9 @@ def as_typed(arguments: str | Sequence[Any] | None) -> str:
     Raises:
         UsageError: it is neither.
     """
-    is_text = arguments is None or isinstance(arguments, str)
-    return (arguments or "") if is_text else shlex.join(as_script_words(arguments))
+    if arguments is None or isinstance(arguments, str):
+        return arguments or ""
+    return shlex.join(as_script_words(arguments))
 
 
 def refuse_extra(face: type, extra: Iterable[str]) -> None:

@@ -226,9 +226,9 @@ def _run(workload: Workload, tokens: float | None, run: RunPlan | None) -> RunPl
 def _batch(workload: Workload, global_batch: int | None, ranks: int) -> int:
     if global_batch is None:
         return default_batch(workload, ranks)
-    global_batch = plain(global_batch)
-    require_positive("global_batch", global_batch)
-    return global_batch
+    batch: int = plain(global_batch)
+    require_positive("global_batch", batch)
+    return batch
 
 
 def _plan(

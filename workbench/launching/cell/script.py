@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, cast
 
 from workbench.errors import UsageError
 from workbench.launching.cell.included_source import (
@@ -174,7 +174,8 @@ def _plain(value: Any) -> Any:
     if type(value) in {list, tuple}:
         return type(value)(map(_plain, value))
     if type(value) is dict:
-        return {name: _plain(held) for name, held in value.items()}
+        pairs = cast("Mapping[Any, Any]", value).items()
+        return {name: _plain(held) for name, held in pairs}
     return value
 
 

@@ -14,6 +14,7 @@ from typing import Any
 from workbench import recipes
 from workbench.describe import Strategy
 from workbench.describe.job import Job
+from workbench.describe.stack import ALL
 from workbench.describe.strategy import DEGREES
 from workbench.describe.supported import check_supported
 from workbench.errors import UsageError
@@ -102,7 +103,7 @@ def _calibration(paths: RunPaths, run: RunRecord) -> str:
     try:
         stack_calibrations.of_stack(paths.directory.parent, None, run.calibration)
     except UsageError:
-        return stack_calibrations.ALL
+        return ALL
     return run.calibration
 
 
