@@ -21,6 +21,7 @@ from workbench.diagnose import (
     host,
     memory_growth,
     nodes,
+    nonfinite,
     numbers,
     progress,
     script,
@@ -240,7 +241,7 @@ class Diagnoser:
         self.evidence.outcome = outcome
         for raised in (*self._ask(script.no_steps), *self._ask(script.caught_error)):
             self._merge_one(raised, self.evidence.facts)
-        for raised in self._ask(numbers.nan_loss):  # what to do is another thing now
+        for raised in self._ask(nonfinite.nan_loss):  # what to do is another thing now
             entry = self._by_key.get(raised.key)
             if entry is not None and entry.finding.cleared_at is None:
                 entry.finding = replace(entry.finding, next=raised.next)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.diagnose import known_errors, out_of_memory
+from workbench.diagnose import error_table, known_errors, out_of_memory
 from workbench.diagnose.hang import stacks
 from workbench.errors import UsageError
 from workbench.observe.disks import first_shortage
@@ -293,7 +293,7 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
         if failed.killed is not None:
             stack = stacks.crashed(failed.text, stacks.rank_tree(paths, failed.rank or 0))
         evidence += "" if stack is None else f"; Python was at {stack.place}"
-        if kind == known_errors.OUT_OF_MEMORY:
+        if kind == error_table.OUT_OF_MEMORY:
             action = out_of_memory.memory_action(paths, failed.rank)
             evidence = f"{evidence}{out_of_memory.requested_bytes(f'{failed.error} {failed.text}')}"
     elif failed.killed is not None or kind == "launcher-killed":
