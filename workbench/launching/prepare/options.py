@@ -272,7 +272,7 @@ def _written(environment: Mapping[str, Any]) -> dict[str, str]:
         )
     written = dict[str, str]()
     for name, value in environment.items():
-        is_number = isinstance(value, Real) and type(value) is not bool
+        is_number = type(value) is not bool and isinstance(value, Real)
         text = str(cast("object", value)) if is_number or isinstance(value, os.PathLike) else value
         if not isinstance(name, str) or not isinstance(text, str) or "\0" in text:  # pyright: ignore[reportUnnecessaryIsInstance]
             raise UsageError(
