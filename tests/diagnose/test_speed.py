@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.diagnose.sample import STEP, Replay, gpu, kinds, row, run_document, sample
 from workbench.diagnose.facts import RankFacts
+from workbench.store.findings import Finding
 
 
 def late(steps: int, seconds: float, *, every: int = 1, rank: int = 1, first: int = 1, **more):
@@ -123,10 +125,28 @@ def test_long_backward_passes(tmp_path: Path) -> None:
 
 def test_gpus_that_wait(tmp_path: Path) -> None:
     replay = Replay(tmp_path, device="cuda", cluster={"gpus": [{"index": 0}, {"index": 1}]})
-    replay.rows([row(n, 3.0 - n / 1000) for n in range(1, 100)])
     gpus = [gpu(0, util=12.0), gpu(1, util=20.0)]
-    found = replay.samples([sample(1010.0 + n, gpus=gpus) for n in range(90)])
-    assert kinds(found) == ["low-utilisation"]
+    assert kinds(trained(replay, 1, 100, gpus)) == ["low-utilisation"]
+
+
+def trained(replay: Replay, begin: int, end: int, gpus: list[dict[str, Any]]) -> list[Finding]:
+    """Ten steps and a sample of the hardware each second."""
+    found: list[Finding] = []
+    for second in range(begin, end):
+        steps = range(10 * second, 10 * second + 10)
+        replay.rows([row(step, 9.0 - step / 1000) for step in steps])
+        found = replay.samples([sample(1001.0 + second, gpus=gpus)])
+    return found
+
+
+def test_gpus_that_wait_for_a_checkpoint_are_no_finding(tmp_path: Path) -> None:
+    """Without a step in that time, nor for a while after it: the last minute's mean is low."""
+    replay = Replay(tmp_path, device="cuda", cluster={"gpus": [{"index": 0}, {"index": 1}]})
+    busy, waiting = ([gpu(index, util=util) for index in range(2)] for util in (97.0, 8.0))
+    trained(replay, 1, 90, busy)
+    pause = replay.samples([sample(1090.0 + second, gpus=waiting) for second in range(100)])
+    after = trained(replay, 190, 220, busy)
+    assert kinds([*pause, *after]) == []
 
 
 def test_a_clock_that_jumps_says_nothing(tmp_path: Path) -> None:

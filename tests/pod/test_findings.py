@@ -20,8 +20,13 @@ Put = Callable[[Pod], Placed]
 RANKS = (0, 1)
 
 
-def watched(folder: Path, placed: Placed, *, seconds: int = 200, step: int = 2) -> list[Finding]:
-    """The findings of a training on both cards, as the supervisor's own sampler reads them."""
+def watched(
+    folder: Path, placed: Placed, *, seconds: int = 200, step: int = 2, steps: bool = False
+) -> list[Finding]:
+    """The findings of a training on both cards, as the supervisor's own sampler reads them.
+
+    `steps`: go on making ten a second.
+    """
     cluster: dict[str, Any] = asdict(detect_host())
     replay = Replay(folder, device="cuda", cluster=cluster, recovery={"idle_minutes": 1})
     sampler = PatientGpuSampler()
@@ -30,6 +35,9 @@ def watched(folder: Path, placed: Placed, *, seconds: int = 200, step: int = 2) 
     for second in range(0, seconds, step):
         placed.second = second
         gpus = [one.document() for one in sampler.sample()]
+        if steps:
+            begun = 100 + 10 * second
+            replay.rows([row(number, 2.9 - number / 1000) for number in range(begun, begun + 10)])
         found = replay.samples([sample(1010.0 + second, gpus=gpus)])
     return found
 
@@ -59,7 +67,6 @@ def test_a_healthy_node_is_silent(tmp_path: Path, put: Put, gpu: str) -> None:
         (busy().error(100, "*", 999), "gpu-lost", None, "No GPU returned a reading"),
         (busy().at(100, RANKS, util=0), "idle-gpus", None, "No GPU of the run was active"),
         (busy().at(0, 1, util=0), "unused-gpu", None, "gpu1 did nothing"),
-        (busy().at(0, RANKS, util=20), "low-utilisation", None, "busy 20 %"),
     ],
     ids=lambda value: value if isinstance(value, str) else None,
 )
@@ -70,6 +77,13 @@ def test_a_finding_and_no_other(
     assert [one.kind for one in found] == [kind]
     assert found[0].rank == rank
     assert says in found[0].evidence
+
+
+def test_cards_that_wait_while_steps_are_made(tmp_path: Path, put: Put) -> None:
+    pod = busy().at(0, RANKS, util=20)
+    (found,) = watched(tmp_path, put(pod), seconds=120, step=1, steps=True)
+    assert (found.kind, found.rank) == ("low-utilisation", None)
+    assert "busy 20 %" in found.evidence
 
 
 def test_a_driver_that_is_silent_for_a_moment_has_lost_no_card(tmp_path: Path, put: Put) -> None:

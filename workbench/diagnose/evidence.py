@@ -32,6 +32,7 @@ _WINDOWS = 48
 _LOSSES = 2000
 _SAMPLES = 900
 _EARLY = 64
+_PAUSE_SECONDS, _PAUSE_STEPS = 10.0, 3.0  # without a step: so long, and so many usual steps
 _IDLE_GPU_PERCENT = 3.0
 _IDLE_CPU_PERCENT = 5.0  # of one core
 _MOST_RUNS = 200  # looked at for a run of a single rank
@@ -118,6 +119,10 @@ class Evidence:
     """Gradient norms in a row that were no number."""
     row_at: float | None = None
     """time.monotonic() at which the latest step was read."""
+    flowing_since: float | None = None
+    """Unix seconds since which one step follows the other; None before a step."""
+    last_step_at: float | None = None
+    """Unix seconds at which the latest step ended."""
     single_rank_seconds: float | None = None
     """What a single rank takes for a step of the same micro-batch, from another run."""
     starts: Mapping[int, RankStart] = field(default_factory=dict[int, RankStart])
@@ -149,6 +154,9 @@ class Evidence:
             self.steps = row.step
             self.steps_seen += 1
             self.row_at = max(row.seen_at, self.row_at or 0.0)
+            if self.is_pause(row.time):
+                self.flowing_since = row.time
+            self.last_step_at = row.time
             self._loss(row)
             self.same_data.take(row, self.processes)
             self.bad_norms = self.bad_norms + 1 if _bad(row.grad_norm) else 0
@@ -260,6 +268,13 @@ class Evidence:
         """Median duration of the latest steps; None before any."""
         seconds = [row.step_seconds for row in self.latest(64) if row.step_seconds]
         return median(seconds) if seconds else None
+
+    def is_pause(self, until: float) -> bool:
+        """Whether no step ended for long before `until` (Unix seconds), as during a checkpoint."""
+        if self.last_step_at is None:
+            return True
+        seconds = until - self.last_step_at
+        return seconds > _PAUSE_SECONDS and seconds > _PAUSE_STEPS * (self.step_seconds or 0.0)
 
     def latest(self, count: int) -> list[StepRow]:
         """The newest steps after the warm-up, oldest first, at most `count`."""

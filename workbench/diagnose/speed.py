@@ -266,12 +266,17 @@ def _growing_node(evidence: Evidence) -> int | None:
 
 
 def low_utilisation(evidence: Evidence) -> Iterator[Finding]:
-    """GPUs that wait most of the time while training continues."""
-    if evidence.steps_seen < 10:
+    """GPUs that wait most of the time while training continues.
+
+    They also wait for a checkpoint that is written: only what was read since the steps flow counts.
+    """
+    since = evidence.flowing_since
+    if evidence.steps_seen < 10 or since is None or evidence.is_pause(evidence.facts.time):
         return
     working: dict[str, float] = {}
     for device in evidence.fresh_devices():
-        used = [reading.util for reading in device.minute if reading.util is not None]
+        minute = (reading for reading in device.minute if reading.time >= since)
+        used = [reading.util for reading in minute if reading.util is not None]
         if len(used) >= 10 and fmean(used) >= 3.0:  # idle ones: `economy`
             working[evidence.device_name(device.node, device.index, device.part)] = fmean(used)
     if not working or fmean(working.values()) > evidence.bound("low-utilisation", None, 30, 40):
