@@ -28,7 +28,7 @@ _LEAST_SECONDS = 2.0  # between two looks, on the run's clock
 _LOOK_SECONDS = 0.5  # on the host's clock, for people
 _WRITE_SECONDS = 1.0
 _FAST_WRITE_SECONDS = 5.0
-_CLOSE = (180.0, 4.0)  # around a fault and while it lasts: for so long, and so far apart
+_CLOSE = (180.0, 4.0)  # after a fault: for so long, and so far apart
 _MOST_STEPS = 3  # recorded at a look; of more the last
 
 Wait = Callable[[float], None]
@@ -105,8 +105,8 @@ class Player:
         times |= {number * spacing for number in range(first, int(attempt.end // spacing) + 1)}
         close = {
             begin + number * _CLOSE[1]
-            for begin, seconds in self._close_looks(attempt)
-            for number in range(int(seconds / _CLOSE[1]))
+            for begin in self._close_looks(attempt)
+            for number in range(int(_CLOSE[0] / _CLOSE[1]))
         }
         times |= close
         segments = iter(attempt.segments)
@@ -114,17 +114,22 @@ class Player:
         for at in sorted(moment for moment in times if attempt.begin < moment <= attempt.end):
             while at > segment.end:
                 segment = next(segments)
-            yield at, segment, at in close or self.speed is not None
+            yield at, segment, at in close or (self.speed is not None and not self._lasts(at))
 
-    def _close_looks(self, attempt: Attempt) -> Iterator[tuple[float, float]]:
-        """From when on, and for how long, the hardware is worth a closer look."""
-        after = _CLOSE[0]
+    def _close_looks(self, attempt: Attempt) -> Iterator[float]:
+        """Moments after which the hardware is worth a closer look."""
         for slowdown in self.plan.slow:
-            yield slowdown.begin - after + 1, after  # the rules tell it from the minutes before
-            yield slowdown.begin, slowdown.end - slowdown.begin + after
+            yield from (slowdown.begin - _CLOSE[0] + 1, slowdown.begin, slowdown.end)
         event = attempt.event
         if event is not None and event.cause in {LOST, ECC}:
-            yield from ((event.at - 60.0, after), (event.at + 0.1, after))
+            yield from (event.at - 60.0, event.at + 0.1)
+
+    def _lasts(self, at: float) -> bool:
+        """Whether a fault goes on between two closer looks.
+
+        The rules, which count a minute's readings, are not asked then: too few are taken.
+        """
+        return any(slow.begin + _CLOSE[0] <= at < slow.end for slow in self.plan.slow)
 
     def _stop_asked(self, at: float) -> bool:
         """Wait until the moment has come; whether someone asked for a stop meanwhile."""
@@ -147,7 +152,7 @@ class Player:
         self._events(at)
         self.watcher.sample(at, states)
         self._record_steps(attempt, segment, at)
-        if close or self._looked % _RULES == 0:
+        if close or (self._looked % _RULES == 0 and not self._lasts(at)):
             self.watcher.look(at, attempt.number, states)
         self._write_sometimes(attempt.number)
 
