@@ -22,6 +22,7 @@ from workbench.observe.series import Series, figures, shown_series
 from workbench.observe.summary import nonfinite_text, predicted_memory
 from workbench.observe.svg import Line, Mark, Number, chart
 from workbench.store.actions import step_marks
+from workbench.store.commands import command_for
 from workbench.store.files import read_json, read_tail, write_text_atomic
 from workbench.store.layout import RunPaths
 from workbench.store.record import read_run
@@ -248,7 +249,7 @@ def _not_drawn(paths: RunPaths, view: Mapping[str, Any]) -> str:
     left = count if type(count) is int else 0
     left += sum(max(0, len(group) - _LINES) for group in figures(series).values())
     left += max(0, sum(each.is_validation_loss for each in series) - (_LINES - 1))
-    line = f"workbench metrics {paths.directory.name} --list"
+    line = command_for(paths.directory, "metrics", "--list")
     return f'<p class="mute">{left:,} more logged names: {html.escape(line)}</p>' if left else ""
 
 

@@ -174,10 +174,15 @@ class Recovery:
 
     def notices_from(self, folder: str) -> str | None:
         """`preemption`; a path begins at the run's `folder`: its supervisor works elsewhere."""
+        file = self.notice_file(folder)
+        return self.preemption if file is None else str(file)
+
+    def notice_file(self, folder: str | Path) -> Path | None:
+        """The file that announces a pre-emption; None where none does: a cloud, or a URL."""
         where = self.preemption
         if where is None or where in CLOUDS or "://" in where:
-            return where
-        return str(Path(folder, Path(where).expanduser()))
+            return None
+        return Path(folder, Path(where).expanduser())
 
     @property
     def limits(self) -> dict[str, float | None]:

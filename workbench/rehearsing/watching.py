@@ -82,9 +82,18 @@ class Watcher:
 
     def saved(self, at: float, step: int) -> None:
         """The plan saved a checkpoint here; a rehearsal writes none."""
-        document = {"step": step, "name": f"step-{step}", "path": None, "bytes": None}
-        document |= {"saved_at": self._journal.began + at, "kind": REHEARSED_KIND}
-        self._checkpoints.appendleft({**document, "sealed": False, "problem": ""})
+        self._checkpoints.appendleft(
+            {
+                "step": step,
+                "name": f"step-{step}",
+                "path": None,
+                "bytes": None,
+                "saved_at": self._journal.began + at,
+                "kind": REHEARSED_KIND,
+                "sealed": False,
+                "problem": "",
+            }
+        )
 
     def rows(self, rows: Sequence[StepRow]) -> None:
         """Steps that were done."""

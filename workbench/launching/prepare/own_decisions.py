@@ -7,7 +7,7 @@ from pathlib import Path
 
 from workbench.errors import UsageError
 from workbench.recover.checkpoints import Checkpoint
-from workbench.recover.policy import CLOUDS, Recovery
+from workbench.recover.policy import Recovery
 from workbench.recover.resuming import how_to_resume
 
 _SAVING = ("--checkpoint-every", "--checkpoint-minutes", "--checkpoint-auto")
@@ -61,10 +61,10 @@ def refuse_standing_notice(recovery: Recovery, folder: Path) -> None:
     Raises:
         UsageError: the run would end at once.
     """
-    where = recovery.notices_from(str(folder))
-    if where is not None and where not in CLOUDS and "://" not in where and Path(where).exists():
+    file = recovery.notice_file(folder)
+    if file is not None and file.exists():
         raise UsageError(
-            f"{where} is there already, which tells that the machine goes away (--preemption): the "
+            f"{file} is there already, which tells that the machine goes away (--preemption): the "
             "run would end at once. Remove that file first."
         )
 
