@@ -83,6 +83,26 @@ def test_scales_are_those_of_the_engine(paths: RunPaths, tmp_path: Path) -> None
     assert seen["back"] == pytest.approx(120)
 
 
+def test_a_run_resumed_at_another_price_costs_the_same_everywhere(
+    paths: RunPaths, tmp_path: Path
+) -> None:
+    document = json.loads(paths.run.read_text())
+    document["usd_before"] = [{"until_seconds": 50.0, "usd_per_hour": 36.0}]
+    paths.run.write_text(json.dumps(document))
+    view = view_of(paths, phase="ended", ended_at=1500.0, elapsed_seconds=200.0)
+    curve = read_curve(paths)
+    assert curve.usd[-1] == pytest.approx((50 * 36 + 150 * 3.6) / 3600)
+    script = f"""
+        import {{ scaleOf }} from "./scales.js";
+        import {{ curveOf }} from "./compare.js";
+        const view = {json.dumps(view)};
+        const compared = curveOf({json.dumps(series_message(paths.directory)["view"])});
+        console.log(JSON.stringify([view.series.step.map(scaleOf(view, "usd").of), compared.usd]));
+    """
+    for dollars in run(tmp_path, script):
+        assert dollars == pytest.approx(curve.usd, abs=1e-6)
+
+
 @pytest.mark.parametrize("jump", [-3600.0, 864_000.0])
 def test_a_clock_that_is_set_moves_no_curve(paths: RunPaths, tmp_path: Path, jump: float) -> None:
     """Time and cost of an ended run went back to nothing, or on by ten days; in a table, not."""

@@ -245,6 +245,7 @@ class ViewBuilder:
             "samples_per_second": self.recent.samples_per_second,
             "throughput_upper_bound": self.upper_bound(),
             "usd_per_hour": self.run.usd_per_hour,
+            "usd_before": self.run.usd_before,
             "usd_so_far": None if usd is None else round(usd, 4),
             "predicted": self.run.predicted,
             "peak_memory_bytes": shown_peaks([r.memory_bytes for r in self.stream.ranks.values()]),

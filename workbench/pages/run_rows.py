@@ -13,7 +13,7 @@ from workbench.store.runs import Store
 _ROWS_MAX = 200  # newest first; the command line lists the rest
 _LIVE = ("starting", "running", "stopping", "unsupervised")  # shown however old they are
 _OF_VIEW = (
-    *("run", "name", "started_at", "usd_per_hour", "tokens_per_step"),
+    *("run", "name", "started_at", "usd_per_hour", "usd_before", "tokens_per_step"),
     *("attempts", "attempts_before", "ended_at", "elapsed_seconds", "stride"),
 )
 _CURVES = ("step", "time", "loss", "tokens_per_second", "step_seconds")

@@ -60,11 +60,10 @@ file                       content                                     written b
 ``labels.json``            :class:`LabelsDoc`, atomic                  clients, at any time
 =========================  ==========================================  ============================
 
-Beside the runs lies ``.queue/``, see `queue_files`.
-
-Rules of reading: a line without its newline is *not yet written*; a line that does not parse is
-counted and skipped; unknown keys are kept; unknown values are ``null``. Times are Unix seconds.
-Metric files may hold Python's ``NaN``/``Infinity``; ``view.json`` is strict JSON (``null``).
+Beside the runs lies ``.queue/``, see `queue_files`. Rules of reading: a line without its newline is
+*not yet written*; a line that does not parse is counted and skipped; unknown keys are kept; unknown
+values are ``null``. Times are Unix seconds. Metric files may hold Python's ``NaN``/``Infinity``;
+``view.json`` is strict JSON (``null``).
 """
 
 from __future__ import annotations
@@ -344,6 +343,7 @@ class ViewDoc(TypedDict):
     samples_per_second: float | None
     throughput_upper_bound: bool  # ranks may have been counted that share their data with others
     usd_per_hour: float | None
+    usd_before: list[dict[str, Any]]  # run_record.UsdBeforeDoc: prices of earlier attempts
     usd_so_far: float | None
     energy: EnergyDoc | None
     # Equal columns. A row is ``stride`` optimizer steps: ``step``, ``time`` of its last, means of

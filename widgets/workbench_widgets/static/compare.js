@@ -2,10 +2,9 @@
 /** The loss curves of ticked runs, read from their views: it works while the kernel is busy or gone. */
 
 import { element } from "./dom.js";
-import { known } from "./format.js";
 import { Overlay } from "./overlay.js";
 import { withNames } from "./run_words.js";
-import { secondsOf, tokensOf } from "./scales.js";
+import { secondsOf, tokensOf, usdOf } from "./scales.js";
 
 /** @typedef {import("./loader.js").Context} Context */
 
@@ -15,9 +14,8 @@ const REFRESH_MS = 3000;
 export function curveOf(view) {
   const { step = [], loss = [] } = view.series ?? {};
   const seconds = secondsOf(view);
-  const price = view.usd_per_hour;
   const tokens = tokensOf(view).map((sum) => (sum === null ? null : Math.round(sum)));
-  const usd = seconds.map((/** @type {any} */ at) => (known(at) && known(price) ? (at * price) / 3600 : null));
+  const usd = seconds.map((/** @type {any} */ at) => usdOf(view, at));
   return { run: view.run, name: view.name || view.run, step, tokens, seconds, usd, loss };
 }
 

@@ -62,6 +62,19 @@ export function secondsOf(view) {
   });
 }
 
+/** Dollars of the first so many seconds at work, as `RunRecord.usd_of`: before a resume an hour may have cost another
+ * price. @param {any} view @param {any} seconds @returns {number|null} */
+export function usdOf(view, seconds) {
+  if (!known(view.usd_per_hour) || !known(seconds)) return null;
+  let [total, since] = [0, 0];
+  for (const part of view.usd_before ?? []) {
+    const until = Math.min(seconds, part.until_seconds);
+    total += (part.usd_per_hour * Math.max(0, until - since)) / 3600;
+    since = Math.max(since, until);
+  }
+  return total + (view.usd_per_hour * Math.max(0, seconds - since)) / 3600;
+}
+
 /** Tokens consumed up to each row: counted where a step's are known, else from the rates; null from where those of a
  * step are unknown: the sum is then, too. The first step of an attempt has no duration, so no rate: it consumed as many
  * as the next one. @param {any} view @returns {(number|null)[]} */
@@ -111,16 +124,15 @@ function missing(by, view, steps, raw) {
 export function scaleOf(view, by) {
   const series = view.series ?? {};
   const steps = series.step ?? [];
-  const price = view.usd_per_hour;
   const raw = by === "tokens" ? tokensOf(view) : secondsOf(view);
   const rows = steps.map((/** @type {number} */ _, /** @type {number} */ at) => at).filter((/** @type {number} */ at) => known(steps[at]) && known(raw[at]));
   const length = Math.max(0, ...rows.map((/** @type {number} */ at) => raw[at]));
   const [unit, size] = timeUnit(length);
-  const factor = by === "time" ? 1 / size : by === "usd" ? (price ?? 0) / 3600 : 1;
-  const [x, y] = [[0, ...rows.map((/** @type {number} */ at) => steps[at])], [0, ...rows.map((/** @type {number} */ at) => raw[at] * factor)]];
+  const placeOf = (/** @type {number} */ value) => (by === "time" ? value / size : by === "usd" ? usdOf(view, value) ?? 0 : value);
+  const [x, y] = [[0, ...rows.map((/** @type {number} */ at) => steps[at])], [0, ...rows.map((/** @type {number} */ at) => placeOf(raw[at]))]];
   const along = through(x, y);
   const last = by === "tokens" && raw.at(-1) === null ? /** @type {number} */ (x.at(-1)) : Infinity; // none is guessed
-  const there = rows.length > 0 && (by !== "usd" || known(price));
+  const there = rows.length > 0 && (by !== "usd" || known(view.usd_per_hour));
   const all = { by, known: there, missing: missing(by, view, steps, raw), of: (/** @type {number} */ step) => (step > last ? null : along(step)), back: through(y, x) };
   if (by === "time") return { ...all, title: "running time", say: (at) => clock(at * size), axis: { ticksuffix: ` ${unit}` } };
   if (by === "tokens") return { ...all, title: "tokens", say: (at) => `${short(at)} tokens`, axis: { tickformat: "~s" } };
