@@ -97,6 +97,7 @@ def main() -> None:
     parser.add_argument("--store", type=Path)
     given = parser.parse_args()
     folder = given.store or Path(tempfile.mkdtemp())
+    folder.mkdir(parents=True, exist_ok=True)
     plan = planned()
     cost, held, seconds = plan.cost, dict[str, list[bool]](), []
     by_trace: dict[str, list[bool]] = {}

@@ -19,6 +19,7 @@ from workbench.compare.studies.sizes import MODES, Sizes, trials
 from workbench.compare.studies.step_split import Host, MeasuredSize
 from workbench.compare.studies.study import Study
 from workbench.compare.studies.trial import TrialResult
+from workbench.describe.checks import require_instance
 from workbench.describe.detection import detect_host
 from workbench.describe.job import Job
 from workbench.describe.option import declared
@@ -140,6 +141,8 @@ def scale(
         UsageError: a size that cannot run here, a batch that cannot be divided.
         StudyStoppedError: `stop` was set.
     """
+    example = "a recipe's name, the path of a script or a Job, as 'gpt'"
+    require_instance("target", (str, os.PathLike, Job), target, example)
     own, launch = declared(Sizes), dict[str, Any]()
     sizes: dict[str, Any] = {}
     for name, value in options.items():

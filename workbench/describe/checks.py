@@ -78,6 +78,20 @@ def require_type(field: str, kind: type, value: Any) -> Any:
     return plain(value)
 
 
+def require_instance(
+    field: str, kind: type | tuple[type, ...], value: object, example: str
+) -> None:
+    """Refuse an object of another kind than `field` takes; `example` is one that it takes."""
+    if not isinstance(value, kind):
+        raise UsageError(f"{field} must be {example}, not {short(value)}.")
+
+
+def short(value: object) -> str:
+    """A value as Python writes it, in at most 60 characters."""
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
 def plain(value: Any) -> Any:
     """Python's own number or text for one of another library (NumPy's); others as they are."""
     if type(value) in _PLAIN:

@@ -195,7 +195,7 @@ class Strategy:
     """How context-parallel ranks exchange a sequence."""
 
     def __post_init__(self) -> None:
-        for field in (*DEGREES, "expert_tp"):
+        for field in DEGREES:
             require_positive(field, getattr(self, field))
         check_declared(self)
         if self.zero_stage not in {None, 1, 2, 3}:

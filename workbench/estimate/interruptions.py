@@ -195,8 +195,10 @@ def _renewals(
 
 def _gamma(power: int, at: float) -> float:
     """The integral of y^power exp(-y) from `at` on."""
-    terms = (weight * at**i for i, weight in enumerate(_gamma_weights(power)))
-    return math.exp(-at) * sum(terms)
+    total = 0.0
+    for weight in reversed(_gamma_weights(power)):
+        total = total * at + weight
+    return math.exp(-at) * total
 
 
 @functools.cache

@@ -8,6 +8,7 @@ zero-bubble (ZB-H1, arXiv 2401.10241) min(p, m) on every stage.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate as running_sums
 from typing import NamedTuple
 
 from workbench.describe import Model, Strategy
@@ -109,31 +110,30 @@ def stages(
             ),
         )
     below = 0 if trained_layers is None else max(0, model.layers - trained_layers)
-    blocks = [
-        (number >= model.layers - model.moe_layers, number >= below)
-        for number in range(model.layers)
-    ]
-    chunks: list[list[tuple[bool, bool]]] = []
-    start = 0
-    for size in chunk_sizes(model.layers, strategy, head_blocks=_head_blocks(model)):
-        chunks.append(blocks[start : start + size])
-        start += size
+    routed = model.layers - model.moe_layers  # the first block with experts: they are the last ones
+    sizes = chunk_sizes(model.layers, strategy, head_blocks=_head_blocks(model))
+    ends = tuple(running_sums(sizes, initial=0))
     result: list[Stage] = []
     for index in range(strategy.pp):
-        own_blocks = [block for part in range(index, parts, strategy.pp) for block in chunks[part]]
+        chunks = [(ends[part], ends[part + 1]) for part in range(index, parts, strategy.pp)]
         result.append(
             Stage(
                 index=index,
-                dense=sum(not moe for moe, _ in own_blocks),
-                moe=sum(moe for moe, _ in own_blocks),
-                trained_dense=own_blocks.count((False, True)),
-                trained_moe=own_blocks.count((True, True)),
+                dense=_within(chunks, 0, routed),
+                moe=_within(chunks, routed, model.layers),
+                trained_dense=_within(chunks, below, routed),
+                trained_moe=_within(chunks, max(below, routed), model.layers),
                 embedding=index == 0,
                 head=index == strategy.pp - 1,
                 in_flight=_in_flight(strategy, index, accumulate),
             )
         )
     return tuple(result)
+
+
+def _within(chunks: list[tuple[int, int]], first: int, end: int) -> int:
+    """How many blocks of these chunks are among the model's from `first` to before `end`."""
+    return sum(max(0, min(end, last) - max(first, start)) for start, last in chunks)
 
 
 def chunk_sizes(layers: int, strategy: Strategy, *, head_blocks: float = 0.0) -> list[int]:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+from workbench.describe.checks import require_instance
 from workbench.launching.cell.script import tidy
 from workbench.launching.prepare.build_request import build_request
 from workbench.launching.prepare.options import Launched, LaunchOptions, with_launch_options
@@ -46,9 +47,12 @@ def start(request: Request) -> Run:
     With ``queue=True`` it is filed instead, and starts when its devices are free.
 
     Raises:
-        UsageError: another run holds devices that it needs, or it cannot wait in the queue.
+        UsageError: no request; another run holds devices that it needs; or it cannot wait in the
+            queue.
         StoreError: the run store cannot be written.
     """
+    example = "what wb.request makes, as wb.request('gpt'); wb.launch('gpt') starts it at once"
+    require_instance("request", Request, request, example)
     return Run(file(request) if request.options.queue else begin(request))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from workbench.describe.checks import require_number
+from workbench.describe.checks import require_instance, require_number
 from workbench.describe.detection import detect_host
 from workbench.describe.measured import cpu_text
 from workbench.launching.launch import start
@@ -84,12 +84,12 @@ def measure(
         UsageError: there is no such script.
         StoreError: the run store cannot be written.
     """
+    require_instance("script", (str, os.PathLike), script, "the path of a script, as 'train.py'")
     require_number("timeout", timeout, above=0)
-    target, arguments = resolve(os.fspath(script)), tuple(as_script_words(arguments))
-    runs, content = Store(store), content_hash(target.path)
-    prober = _Prober(
-        os.fspath(script), cpu=cpu, store=runs, timeout=timeout, on_progress=on_progress
-    )
+    name, arguments = os.fspath(script), tuple(as_script_words(arguments))
+    target, runs = resolve(name), Store(store)
+    content = content_hash(target.path)
+    prober = _Prober(name, cpu=cpu, store=runs, timeout=timeout, on_progress=on_progress)
     value = usual_value(target.path, arguments)
     first = prober.run(arguments, value, None, "the script's own batch size")
     ways = other_batches(target.path, arguments, first.samples, first.record.get("loader_batch"))

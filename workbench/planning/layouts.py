@@ -130,7 +130,7 @@ def _experts(
         ep for ep in _divisors(ranks) if ep == 1 or (model.experts and not model.experts % ep)
     ]
     for ep in degrees:
-        split = replace(strategy, ep=ep)
+        split = strategy if ep == strategy.ep else replace(strategy, ep=ep)
         if batch % split.data_ranks:
             ranks = split.data_ranks
             yield _named(split, f"a batch of {batch} sequences cannot be split over {ranks} ranks")

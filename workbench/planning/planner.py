@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from workbench.describe import Cluster, Conditions, Strategy, Workload
-from workbench.describe.checks import plain, require_number, require_positive
+from workbench.describe.checks import plain, require_instance, require_number, require_positive
 from workbench.describe.job import Job
 from workbench.describe.price import Offer, Terms
 from workbench.errors import UsageError
@@ -23,6 +24,7 @@ from workbench.planning.rejected import Rejected
 from workbench.planning.search_context import SearchContext, node_group
 from workbench.planning.space import Space, default_batch
 
+_Kind = TypeVar("_Kind")
 PLAIN = Strategy.parse("single", 1)
 """Checkpoints are as large as this strategy's for every plan: 12 bytes per parameter with AdamW."""
 
@@ -93,10 +95,12 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
     job = workload if isinstance(workload, Job) else None
     workload = _workload_of(workload)
     batch = _batch(workload, global_batch, 1)  # the training must not depend on the limits
-    limits, run = limits or Limits(), _run(workload, tokens, run)
-    conditions = conditions or Conditions()
+    limits = _or_default("limits", limits, Limits, "Limits(budget_usd=500)")
+    run = _run(workload, tokens, run)
+    conditions = _or_default("conditions", conditions, Conditions, "Conditions()")
+    space = _or_default("space", space, Space, "Space(most_tp=8)")
     context = SearchContext(
-        workload=workload, batch=batch, space=space or Space(), conditions=conditions, job=job
+        workload=workload, batch=batch, space=space, conditions=conditions, job=job
     )
     offers, terms = _price_tables(offers, terms)
     candidates = limits.matching(offers)
@@ -113,6 +117,13 @@ def plan(  # noqa: PLR0913  (what, how long, within what, where; all but the fir
     if limited.priced:
         return _plans(limited, None)
     return _plans(limited, search(replace(limits, budget_usd=None, deadline_hours=None)))
+
+
+def _or_default(field: str, value: _Kind | None, kind: type[_Kind], example: str) -> _Kind:
+    if value is None:
+        return kind()
+    require_instance(field, kind, value, f"a {kind.__name__}, as {example}")
+    return value
 
 
 def _workload_of(workload: Workload | Job) -> Workload:
@@ -172,8 +183,10 @@ def plan_on(
     parts = _own_parts(cluster)
     batch = _batch(workload, global_batch, parts[0].world_size)
     candidate = _own(parts[0], _run(workload, tokens, run))
+    conditions = _or_default("conditions", conditions, Conditions, "Conditions()")
+    space = _or_default("space", space, Space, "Space(most_tp=8)")
     context = SearchContext(
-        workload=workload, batch=batch, space=space or Space(), conditions=conditions, job=job
+        workload=workload, batch=batch, space=space, conditions=conditions, job=job
     )
     results = [(part, LayoutSearch(context, node_group(part), KEEP).run()) for part in parts]
     fits = sorted(
@@ -198,6 +211,8 @@ def plan_on(
 
 def _own_parts(cluster: Cluster | str) -> list[Cluster]:
     """All of the machines, and one GPU of them."""
+    kinds, example = (Cluster, str), "a Cluster, as Cluster.rented('h100', 8)"
+    require_instance("cluster", kinds, cluster, example)
     if not isinstance(cluster, Cluster) or cluster.accelerator is None:
         name = cluster if isinstance(cluster, str) else cluster.name
         raise UsageError(
@@ -211,6 +226,7 @@ def _own_parts(cluster: Cluster | str) -> list[Cluster]:
 
 def _run(workload: Workload, tokens: float | None, run: RunPlan | None) -> RunPlan:
     if run is not None:
+        require_instance("run", RunPlan, run, "a RunPlan, as RunPlan(tokens=10**9)")
         if tokens is not None:
             raise UsageError("The run says how long it is. Give tokens or run, not both.")
         if run.spot:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from workbench.describe import Cluster, Strategy, Workload
+from workbench.describe.checks import require_instance
 from workbench.describe.job import Job
 from workbench.describe.job_function import as_job
 from workbench.estimate.parts import Estimate, Peak
@@ -50,6 +51,7 @@ def explain(
         strategy: How it is spread.
         cluster: Where; a device name when no card is known.
     """
+    require_instance("estimate", Estimate, estimate, "what training_memory answers")
     job = as_job(workload, strategy, cluster)
     workload = job.workload
     peak = _winning(estimate)

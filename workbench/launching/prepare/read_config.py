@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.describe import Strategy
+from workbench.describe.checks import require_instance
 from workbench.errors import UsageError
 from workbench.launching.prepare.accelerate_config import FSDP_KEYS
 from workbench.launching.prepare.deepspeed_batches import check_batches_of
@@ -72,6 +73,7 @@ def read_strategy(
     Raises:
         UsageError: the file is none of these, or a value in it cannot be; says file and key.
     """
+    require_instance("path", (str, Path), path, "the path of a config file, as 'accelerate.yaml'")
     path = Path(path)
     values = load(path)
     if "zero_optimization" in values or "train_micro_batch_size_per_gpu" in values:
