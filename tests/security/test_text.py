@@ -11,11 +11,15 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.text import Text
+from typer.testing import CliRunner
 
 import workbench as wb
 from tests.security.payloads import MARKUP, TERMINAL
 from tests.security.test_code_execution import ROOT, SOURCES, calls
+from workbench.cli.entry import app
 from workbench.cli.tables import runs_table, summary_table
+from workbench.cli.terminal import errors
 from workbench.compare import export
 from workbench.observe.log_tails import log_lines
 from workbench.store.files import write_json_atomic
@@ -68,6 +72,77 @@ def test_the_command_line_shows_names_and_messages_as_text(text: str, tmp_path: 
         assert "\x1b]8" not in printed  # a link of the terminal
     assert run.outcome is None or run.outcome.isalpha()
     assert printable(text) in printed
+
+
+@pytest.mark.parametrize("text", TERMINAL)
+def test_what_a_record_leaves_open_commands_no_terminal(text: str, tmp_path: Path) -> None:
+    """Names of its entries, and values that the schema does not narrow, as `compare` shows them."""
+    shared = {"created_at": 1.0, "processes": 1, "strategy_name": "ddp"}
+    open_values = {
+        "cluster": {"name": f"host {text}", "cpu_name": text},
+        "strategy": {"name": "ddp", f"option {text}": 1, "engine": text},
+        "environment": {f"A{text}": "1"},
+        "provenance": {"packages": {f"torch{text}": "2"}, "files": {f"t{text}.py": "0"}},
+        "workload": {"deep": [[{f"key {text}": [text, 1.0]}]]},
+    }
+    for run, values in {"mine": {}, "theirs": open_values}.items():
+        (tmp_path / run).mkdir()
+        (tmp_path / run / "run.json").write_text(json.dumps({**shared, "run": run, **values}))
+    document = wb.Run(RunPaths(tmp_path / "theirs")).document
+    kept = json.dumps({name: document[name] for name in open_values}, ensure_ascii=False)
+    assert not ACTS.search(kept)
+    assert not HIDDEN.search(kept)
+    assert document["cluster"]["cpu_name"] == printable(text)
+    printed = CliRunner().invoke(app, ["compare", "mine", "theirs", "--store", str(tmp_path)])
+    assert printed.exit_code == 0, printed.output
+    assert "host" in printed.output
+    assert not ACTS.search(COLOURS.sub("", printed.output))
+
+
+def test_values_nested_beyond_any_reader_are_left_out(tmp_path: Path) -> None:
+    deep = "[" * 400 + "]" * 400
+    (tmp_path / "run.json").write_text(f'{{"created_at": 1.0, "workload": {{"x": {deep}}}}}')
+    assert json.dumps(wb.Run(RunPaths(tmp_path)).document).count("[") < 200
+
+
+@pytest.mark.parametrize("text", TERMINAL[::4])  # each reads the catalogs
+def test_a_configuration_of_others_commands_no_terminal(text: str, tmp_path: Path) -> None:
+    """Its unknown keys are named in notes, and its wrong values in errors."""
+    path = tmp_path / "deepspeed.json"
+    path.write_text(
+        json.dumps(
+            {
+                "train_micro_batch_size_per_gpu": 1,
+                "zero_optimization": {"stage": 3},
+                f"zero_optim{text}": 3,
+            }
+        )
+    )
+    line = ["memory", "--config", str(path), "--model", "llama-3-8b", "--gpu", "h100"]
+    printed = CliRunner().invoke(app, line)
+    assert printed.exit_code == 0, printed.output
+    assert "left out: zero_optim" in " ".join(printed.output.split())
+    assert not ACTS.search(COLOURS.sub("", printed.output))
+
+
+@pytest.mark.parametrize("text", TERMINAL)
+def test_an_error_commands_no_terminal(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    errors.print(f"error: [b]{text}[/]", markup=False, soft_wrap=True)
+    errors.print(Text(text, style="bold red"))
+    printed = capsys.readouterr().err
+    assert printed.startswith("error: [b]")
+    assert not ACTS.search(COLOURS.sub("", printed))
+
+
+def test_every_console_of_the_command_line_prints_texts_as_text() -> None:
+    made = {
+        path.name
+        for path in SOURCES
+        if path.parent.name == "cli"
+        for called, _ in calls(path)
+        if called == "Console"
+    }
+    assert made == set()
 
 
 @pytest.mark.slow

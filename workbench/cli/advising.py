@@ -24,6 +24,7 @@ from workbench.estimate.memory import training_memory
 from workbench.estimate.stack_factor import sentences_of
 from workbench.estimate.step_time import step_time
 from workbench.planning.advice import Advice, RunFacts, advise, known_offer
+from workbench.store.printable import printable
 
 USUAL_GPU = "h100"
 _MARKS = {True: ("✓", "green"), False: ("!", "yellow"), None: ("·", "dim")}
@@ -58,7 +59,7 @@ def advise_command(options: AdviseOptions) -> None:
         return
     for sentence in (note, *machine_note(job.cluster), *_calibration_notes(job)):
         if sentence:
-            typer.echo(f"note: {sentence}", err=True)
+            typer.echo(printable(f"note: {sentence}", max_line=None), err=True)
     show(plain_console(), Lines(*(_paragraph(rule) for rule in advice)))
 
 

@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -20,6 +19,7 @@ from rich.table import Table
 from workbench.cli.describing import Description, describe, option, with_options
 from workbench.cli.tables import JsonOption, print_json
 from workbench.cli.terminal import StoreOption, console
+from workbench.cli.text_console import TextConsole
 from workbench.compare.calibration.calibrate import QUICK_SECONDS, USUAL_SECONDS, stored_calibration
 from workbench.compare.calibration.calibrate import calibrate as measure
 from workbench.compare.calibration.figures import FIGURES
@@ -152,7 +152,7 @@ def stack_document(measurement: StackMeasurement) -> dict[str, Any]:
 def _measured(seconds: float, store: str | None, *, cpu: bool) -> Calibration:
     """Measure, with a bar on stderr; Ctrl-C ends every probe and keeps the earlier calibration."""
     columns = (TextColumn("calibrating:"), BarColumn(), TextColumn("{task.description}"))
-    stderr = Console(stderr=True, highlight=False)
+    stderr = TextConsole(stderr=True, highlight=False)
     try:
         with Progress(*columns, TimeElapsedColumn(), console=stderr, transient=True) as progress:
             task = progress.add_task("starting", total=1.0)

@@ -15,6 +15,7 @@ from workbench.cli.describing import (
 )
 from workbench.cli.memory_values import MemoryAnswer, MemoryOptions, accelerator
 from workbench.cli.tables import print_json
+from workbench.cli.text_console import TextConsole
 from workbench.describe import Cluster, Strategy
 from workbench.describe.job import Job
 from workbench.errors import UsageError
@@ -66,11 +67,11 @@ def _refuse_idle(options: MemoryOptions) -> None:
 def plain_console() -> Console:
     """A console of readable width: the terminal's up to 140, a fixed one in logs and pipes."""
     if sys.stdout.isatty():
-        console = Console(highlight=False, markup=False)
-        return Console(highlight=False, markup=False, width=min(140, console.width))
+        console = TextConsole(highlight=False, markup=False)
+        return TextConsole(highlight=False, markup=False, width=min(140, console.width))
     columns = os.environ.get("COLUMNS", "")
     width = int(columns) if columns.isdigit() and int(columns) > 0 else _LOG_WIDTH
-    return Console(highlight=False, markup=False, width=max(60, width))
+    return TextConsole(highlight=False, markup=False, width=max(60, width))
 
 
 def show(console: Console, piece: RenderableType) -> None:
@@ -120,7 +121,7 @@ def _simulated(report: MemoryAnswer, timeout_seconds: float) -> MemoryAnswer:
     outside -= estimate.parts.get(SLACK, 0)
     card = None if estimate.card_bytes is None else max(0, estimate.card_bytes - outside)
     columns = (TextColumn("simulating:"), BarColumn(), TextColumn("{task.description}"))
-    stderr = Console(stderr=True, highlight=False)
+    stderr = TextConsole(stderr=True, highlight=False)
     try:
         with Progress(*columns, TimeElapsedColumn(), console=stderr, transient=True) as progress:
             task = progress.add_task("starting", total=1.0)

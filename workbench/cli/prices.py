@@ -6,12 +6,12 @@ import warnings
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from workbench.cli.describing import with_options
 from workbench.cli.memory import plain_console, show
 from workbench.cli.tables import JsonOption, print_json
+from workbench.cli.text_console import TextConsole
 from workbench.describe import Offer, catalog, prices
 from workbench.describe.gpuhunt_items import RENTABLE
 from workbench.describe.live_prices import WITH_KEY, WITHOUT_KEY, ProviderAnswer, refresh
@@ -56,7 +56,7 @@ def prices_command(
     """List prices of machines."""
     names = [prices.provider_name(name, prices.providers()) for name in provider or ()]
     answers = _ask_providers(names, seconds) if ask else ()
-    stderr = Console(stderr=True, highlight=False)
+    stderr = TextConsole(stderr=True, highlight=False)
     for problem in prices.own_problems():
         stderr.print("own prices:", style="bold red", end=" ")
         stderr.print(problem, markup=False, soft_wrap=True)
@@ -77,7 +77,7 @@ prices_command.__doc__ = _HELP
 
 def _ask_providers(names: list[str], seconds: float) -> tuple[ProviderAnswer, ...]:
     """Ask the providers, telling each answer on stderr as it comes."""
-    stderr = Console(stderr=True, highlight=False)
+    stderr = TextConsole(stderr=True, highlight=False)
     live = [name for name in names if name in (*WITHOUT_KEY, *WITH_KEY)]
     without_live = [
         ProviderAnswer(provider=name, error="does not have live prices: gpuhunt does not list it")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from workbench.cli.terminal import Terminated, sigterm_as_interrupt
+from workbench.cli.text_console import TextConsole
 
 if TYPE_CHECKING:
     from workbench.planning.offer_search import Progress
@@ -26,10 +27,8 @@ def status_line() -> Generator[Callable[[str], None] | None]:
     if not sys.stderr.isatty():
         yield None
         return
-    from rich.console import Console  # noqa: PLC0415  (slow to load)
-
     began, shown = time.monotonic(), False
-    status = Console(stderr=True).status("")
+    status = TextConsole(stderr=True).status("")
 
     def show(text: str) -> None:
         nonlocal shown
@@ -52,7 +51,6 @@ def interruptible(kept_text: str) -> Generator[Callable[[str], None]]:
 
     Ctrl-C and SIGTERM end the command with their exit code, saying what was `kept`.
     """
-    from rich.console import Console  # noqa: PLC0415  (slow to load)
     from rich.progress import (  # noqa: PLC0415
         Progress,
         SpinnerColumn,
@@ -60,7 +58,7 @@ def interruptible(kept_text: str) -> Generator[Callable[[str], None]]:
         TimeElapsedColumn,
     )
 
-    stderr = Console(stderr=True, highlight=False)
+    stderr = TextConsole(stderr=True, highlight=False)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
     try:
         with (

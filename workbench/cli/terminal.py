@@ -9,15 +9,15 @@ from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from workbench.cli.completion import run_names
+from workbench.cli.text_console import TextConsole
 from workbench.describe.option import declared
 from workbench.launching.prepare.options import LaunchOptions
 
 
-class _Console(Console):
+class _Console(TextConsole):
     """In a narrow terminal a cell takes more lines; no id is cut, which could not be copied."""
 
     def print(self, *objects: Any, **how: Any) -> None:
@@ -32,7 +32,7 @@ class _Console(Console):
 
 # A pipe has no width: tables are not squeezed, and ids stay whole.
 console = _Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-errors = Console(stderr=True, highlight=False)
+errors = TextConsole(stderr=True, highlight=False)
 
 _STORE = declared(LaunchOptions)["store"]
 StoreOption = Annotated[

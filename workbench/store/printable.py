@@ -21,7 +21,8 @@ _HIDDEN = re.compile(
 
 def is_printable(text: str) -> bool:
     """Whether `printable` would leave lines that are short enough as they are."""
-    return "\x1b" not in text and _HIDDEN.search(text) is None
+    # What Python calls printable holds none of them; it is asked first, for it answers at once.
+    return text.isprintable() or ("\x1b" not in text and _HIDDEN.search(text) is None)
 
 
 def printable(text: str, *, colours: bool = False, max_line: int | None = MAX_LINE) -> str:

@@ -22,6 +22,7 @@ MAX_RANKS = 16_384  # a rank costs its readers a file each
 _MAX_INTEGER = 2**63
 _MAX_NUMBER = 1e300  # sums of a few thousand of these are finite
 LAST_SECOND = 253_402_300_799.0  # of the year 9999, as far as calendars go
+_DEEPEST = 100  # levels of what the schema leaves open
 _DROPPED = object()
 _NUMBERS = (int, float)
 _RANK = re.compile(r"[0-9]{1,5}")
@@ -232,11 +233,28 @@ def _fitter(hint: Any) -> Callable[[Any], Any]:
         fitter = partial(_fitted_typed, hint)
     else:
         fitter = partial(_plain, str if origin is Literal else hint)
-    return _unchanged if hint is Any else fitter
+    return _with_printable_texts if hint is Any else fitter
 
 
-def _unchanged(value: Any) -> Any:
-    return value
+def _with_printable_texts(value: Any, depth: int = 0) -> Any:
+    """What the schema leaves open: its names and texts command no terminal either."""
+    if isinstance(value, str):
+        return _printable(value)
+    if not isinstance(value, dict | list):
+        return value
+    if depth == _DEEPEST:  # no reader looks there
+        return None
+    if isinstance(value, dict):
+        members = cast("dict[str, Any]", value).items()
+        return {_printable(key): _with_printable_texts(item, depth + 1) for key, item in members}
+    entries = cast("list[Any]", value)
+    if all(map(_is_reading, entries)):
+        return entries
+    return [_with_printable_texts(entry, depth + 1) for entry in entries]
+
+
+def _printable(text: str) -> str:
+    return text if is_printable(text) else printable(text, max_line=None)
 
 
 def _first_fit(fitters: Sequence[Callable[[Any], Any]], value: Any) -> Any:
@@ -278,7 +296,8 @@ def _fitted_mapping(hint: Any, value: Any) -> Any:
     if not isinstance(value, dict):
         return _DROPPED
     fitter = _fitter(hint)
-    entries = {key: fitter(item) for key, item in cast("dict[str, Any]", value).items()}
+    members = cast("dict[str, Any]", value).items()
+    entries = {_printable(key): fitter(item) for key, item in members}
     return {key: value for key, value in entries.items() if value is not _DROPPED}
 
 
@@ -295,9 +314,7 @@ def _plain(kind: Any, value: Any) -> Any:
     if kind is NoneType:
         return None if value is None else _DROPPED
     if kind is str:
-        if not isinstance(value, str):
-            return _DROPPED
-        return value if is_printable(value) else printable(value, max_line=None)
+        return _printable(value) if isinstance(value, str) else _DROPPED
     if kind is bool:
         return value if isinstance(value, bool) else _DROPPED
     if kind is int:
