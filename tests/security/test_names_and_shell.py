@@ -16,6 +16,7 @@ import workbench as wb
 from tests.security.payloads import CANARY, SHELL
 from workbench.launching.prepare import accelerate_config
 from workbench.store import names
+from workbench.trainer_configs import syntax
 
 ECHO = "import json, os, sys; json.dump([sys.argv[1:], dict(os.environ)], open('said.json', 'w'))"
 NAMES = [
@@ -121,3 +122,18 @@ def test_the_printed_command_reads_back(hostile: wb.Request) -> None:
     words = shlex.split(line)
     assert words[-len(SHELL) :] == SHELL
     assert sys.executable in words
+
+
+@pytest.mark.parametrize("text", SHELL)
+def test_a_trainers_script_passes_every_word_on_as_it_is(text: str, tmp_path: Path) -> None:
+    """Also a value that looks like an option."""
+    words = ["--model", f"--{text}", "--names", text]
+    said = tmp_path / "said.py"
+    said.write_text(ECHO)
+    start = [sys.executable, str(said)]
+    shell = syntax.script_file(start, words, [f"Start: {text}"], {"PAYLOAD": text})
+    done = subprocess.run(["sh", "-c", shell], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr.decode()[-2000:]
+    arguments, environment = json.loads((tmp_path / "said.json").read_text())
+    assert (arguments, environment["PAYLOAD"]) == (words, text)
+    assert touched(tmp_path) == []

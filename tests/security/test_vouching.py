@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,8 +14,10 @@ from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.prepare.recorded_environment import is_applied, recorded_value
 from workbench.launching.start.launch_spec import recorded_spec
 from workbench.launching.start.start import prepare, vouched
+from workbench.store.files import write_json_atomic
 from workbench.store.record import read_record
 from workbench.store.run_record import RunRecord
+from workbench.store.secrets import HIDDEN
 from workbench.store.signatures import vouch
 
 GIVEN = {"DATA": "/mine", "OMP_NUM_THREADS": "3", "PYTHONPATH": "/my/source"}
@@ -112,3 +116,50 @@ def test_a_home_that_cannot_be_written_costs_no_launch(
 )
 def test_what_tunes_is_applied(name: str) -> None:
     assert is_applied(name)
+
+
+def planted(root: Path, **changes: object) -> wb.Run:
+    """A recipe's run whose record someone else has changed."""
+    paths = prepare(wb.request("gpt", cpu=True, processes=1, store=root, environment=GIVEN))[0]
+    write_json_atomic(paths.run, read_record(paths).document() | changes)
+    return wb.Run(paths)
+
+
+@pytest.mark.parametrize("engine", ["torchrun", "slurm"])
+def test_an_export_has_the_variables_of_ones_own_record(engine: str, tmp_path: Path) -> None:
+    job = wb.export(planted(tmp_path / "runs"), engine).job
+    assert job.environment == {"DATA": "/mine", "OMP_NUM_THREADS": "3"}
+
+
+@pytest.mark.parametrize("name", [*CODE.keys() - {"PYTHONPATH", "PATH"}, "PIP_INDEX_URL"])
+def test_an_export_has_no_variable_that_somebody_wrote_into_a_record(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files install packages and train, as the user who exported them."""
+    monkeypatch.delenv(name, raising=False)
+    run = planted(tmp_path / "runs", environment={"OMP_NUM_THREADS": "3", name: "planted"})
+    with pytest.raises(wb.UsageError, match=f"Set {name} in this environment"):
+        wb.export(run, "torchrun")
+    monkeypatch.setenv(name, "/own")
+    job = wb.export(run, "torchrun").job
+    assert job.environment == {"OMP_NUM_THREADS": "3", name: "/own"}
+
+
+@pytest.mark.parametrize("name", ["A=1; touch x; B", "$(touch x)", "A\ntouch x\nB", "a b", ""])
+@pytest.mark.parametrize("value", ["1", HIDDEN])
+def test_the_name_of_a_recorded_variable_is_no_command(
+    name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.environ", {**os.environ, name: "1"})  # even were there such a one
+    run = planted(tmp_path / "runs", environment={name: value})
+    for engine in ("torchrun", "slurm", "dstack"):
+        with pytest.raises(wb.UsageError, match="not a valid name of an environment variable"):
+            wb.export(run, engine, gpu="h100")
+
+
+def test_the_names_of_a_record_are_no_commands_in_an_export(tmp_path: Path) -> None:
+    strategy = wb.Strategy.parse("single", 1).options() | {"name": "single\ntouch planted\n"}
+    run = planted(tmp_path / "runs", strategy=strategy, name="gpt\ntouch planted\n")
+    for engine in ("torchrun", "slurm", "dstack", "kubeflow"):
+        for text in wb.export(run, engine, gpu="h100").files.values():
+            assert not re.search(r"^\s*touch", text, re.MULTILINE), text

@@ -16,6 +16,7 @@ from workbench.describe.option_limits import check_declared
 from workbench.describe.placement import Placement
 from workbench.errors import UsageError
 from workbench.launching.prepare.preflight import USUAL_PORT
+from workbench.launching.prepare.variables import check_variable_names
 from workbench.recover.policy import Recovery
 
 NODES: int = default("nodes")
@@ -127,6 +128,7 @@ class EngineJob(EngineSettings):
     def __post_init__(self) -> None:
         """Refuse what no engine could start."""
         check_declared(self)
+        check_variable_names([*self.environment, *self.secrets])
         if self.strategy.world_size != self.world_size:
             raise UsageError(
                 f"The strategy {self.strategy.name} has {self.strategy.world_size} ranks, but "

@@ -22,6 +22,7 @@ from workbench.launching.prepare.accelerate_defaults import open_settings
 from workbench.launching.prepare.acceptance import check_accepted
 from workbench.launching.prepare.described import check_trained, flags_of, recipe_arguments
 from workbench.launching.prepare.layout_flags import check_arguments
+from workbench.launching.prepare.recorded_environment import recorded_value
 from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
 from workbench.store.record import TO_EXPORT, read_record
@@ -101,7 +102,8 @@ def job_from_run(
     Raises:
         ForeignRunError: the record names a script of its own and is not this user's.
         StoreError: run.json cannot be read, or lacks what a job needs.
-        UsageError: the strategy does not go with the new size; the message says which would.
+        UsageError: the strategy does not go with the new size; the message says which would. Or the
+            record sets a variable that this user's workbench did not write.
     """
     run = read_record(paths, TO_EXPORT)
     if run.rehearsal is not None:
@@ -120,7 +122,8 @@ def job_from_run(
     before = Strategy.recorded(run.strategy)
     count, each = _size(before.world_size, nodes, processes_per_node)
     words = run.arguments[len(run.layout_arguments) :]
-    environment, secrets = environment_of(run.environment)
+    visible, secrets = environment_of(run.environment)
+    environment = {name: recorded_value(run, name, value) for name, value in visible.items()}
     settings = {"environment": environment, "secrets": secrets} | more
     return job_from_request(
         run.recipe or run.script,

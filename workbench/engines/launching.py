@@ -43,13 +43,18 @@ def launch_text(job: EngineJob) -> str:
         exports=False,
     )
     head = _HEAD.format(
-        name=job.name.replace("\n", " "),
+        name=_in_one_line(job.name),
         nodes=job.nodes,
         ranks=job.processes_per_node,
-        strategy=job.strategy.name,
+        strategy=_in_one_line(job.strategy.name),
         port=job.port,
     )
     return head + body
+
+
+def _in_one_line(text: str) -> str:
+    """As a comment holds it: what follows an end of line would be a command."""
+    return " ".join(text.split())
 
 
 def option_names(arguments: Iterable[str]) -> set[str]:

@@ -144,7 +144,7 @@ def script_file(
     lines: list[str] = [shlex.join(start)]
     for word in words:
         if word.startswith("--"):
-            lines.append(f"  {word}")
+            lines.append(f"  {shlex.quote(word)}")
         else:
             lines[-1] += f" {shlex.quote(word)}"
     head = ["#!/bin/sh", *(f"# {' '.join(line.split())}" for line in comments)]

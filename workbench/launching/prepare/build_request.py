@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -40,6 +39,7 @@ from workbench.launching.prepare.preflight import checked, refuse_silent_driver,
 from workbench.launching.prepare.rank_starters import rank_starter
 from workbench.launching.prepare.request import Request
 from workbench.launching.prepare.targets import Target, as_script_words, resolve, spreads_itself
+from workbench.launching.prepare.variables import check_variable_names
 from workbench.notifying import chosen
 from workbench.observe.doctor import NAME_CLASH_FIX, name_clash
 from workbench.observe.trackers import check as check_tracker
@@ -50,7 +50,6 @@ from workbench.store.runs import Store
 from workbench.store.secrets import redact_arguments
 
 MAX_CPU_RANKS = 64
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @with_launch_options
@@ -203,12 +202,7 @@ def check_options(options: LaunchOptions) -> None:
             f"A warm start is for one machine, not {options.nodes}. Leave --warm out: the start of "
             "ranks on several machines is cold."
         )
-    for name in environment:
-        if not _VARIABLE.fullmatch(name):
-            raise UsageError(
-                f"{name!r} is not a valid name of an environment variable. Use letters, digits and "
-                "_, not beginning with a digit."
-            )
+    check_variable_names(environment)
     for name in filter(environment.get, CHOOSE_GPUS):
         raise UsageError(
             f"{name} decides which GPUs the workbench counts, so set it before: "

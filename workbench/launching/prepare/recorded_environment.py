@@ -115,10 +115,10 @@ def _missing(run: RunRecord, name: str, value: str) -> UsageError:
     if value == HIDDEN:
         return UsageError(
             f"{run.run} was started with the secret variable {name}, which run.json does "
-            f"not keep. Set {name} in this environment, then resume."
+            f"not keep. Set {name} in this environment, then repeat the command."
         )
     return UsageError(
         f"{run.run} was started with {name}={value!r}. It is not known that you set it (its "
         f"record comes from elsewhere, or your key is gone). Set {name} in this environment if it "
-        "should count, then resume."
+        "should count, then repeat the command."
     )
