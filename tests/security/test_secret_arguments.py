@@ -38,6 +38,7 @@ NAMES = [
     *("wandb_key", "wandb.key", "WANDB_API_KEY", "pat", "github_pat", "pwd", "db_pwd", "password"),
     *("passwd", "secret", "client_secret", "aws_secret_access_key", "private_key", "storage-key"),
     *("credentials", "auth_token", "passphrase", "openai_key", "license_key"),
+    *("db_pass", "SMTP_PASS", "PGPASSWORD", "sshpass"),
 ]
 FORMS = {
     "--name value": lambda name: [f"--{name}", VALUE],
@@ -55,6 +56,10 @@ FORMS = {
     "address": lambda name: [f"https://host.example/data?split=a&{name}={VALUE}&n=1"],
     "--url=address": lambda name: [f"--url=https://host.example:8080/?{name}={VALUE}#x"],
     "header": lambda name: ["--header", f"X-{name}: {VALUE}"],
+    "--set=name=value": lambda name: [f"--set=trainer.{name}={VALUE}"],
+    "--set=name: value": lambda name: [f"--set=logger.{name}: {VALUE}"],
+    "set=logger=name=value": lambda name: [f"set=logger=my.{name}={VALUE}"],
+    "--header=header": lambda name: [f"--header=X-{name}: {VALUE}"],
 }
 OTHERS = {
     "-p": ["-p", VALUE],
@@ -68,6 +73,9 @@ OTHERS = {
     "password of an address": [f"--db=postgresql://me:{VALUE}@db.example/x"],
     "password with an @": [f"postgresql://me:a@{VALUE}@db.example:5432/x"],
     "password with a /": [f"--url=redis://:p/{VALUE}@host:6379/0"],
+    "password of a user that is a key": [f"--to=s3://AKIA{'AB12' * 4}:{VALUE}@bucket/x"],
+    "password of a user that is a token": [f"https://hf_{'aB12' * 6}:{VALUE}@h.example/r.git"],
+    "key of NVIDIA": [f"nvapi-{DRAWN}{DRAWN}"],
     "token as the user": [f"git+https://{DRAWN}@git.example/r.git"],
     "service account": ["--sa", json.dumps({"type": "service_account", "private_key": PEM})],
     "PEM": [f"--pem={PEM}"],
@@ -80,7 +88,9 @@ TABLE = {
     **{
         f"{form}: {name}": make(name)
         for (form, make), name in itertools.product(FORMS.items(), NAMES)
-        if (form, name) != ("+name=value", "key")  # trainer.key may name a column
+        if not (
+            name == "key" and "name" in form and "." in str(make("key"))
+        )  # it may name a column
     },
     **OTHERS,
 }
@@ -95,7 +105,15 @@ PLAIN = [
     *(["-p", "2"], ["-p", "."], ["--sort-key", "length"], ["--image_key", "pixel_values"]),
     *(["--text_key=text"], ["--key-size=128"], ["--patience", "3"], ["--pattern=*.txt"]),
     *(["--author", "me"], ["--use_auth_token", "true"], ["--compat", "old"], ["--passes", "2"]),
-    *(["--keys", "a,b"], ["--keyboard=qwerty"], ["--public", "x"], ["--lr", "3e-4"], ["a.py"]),
+    *(["--first-pass", "done"], ["--pass", "two"], ["--pass_at_k=8"], ["--bypass", "none"]),
+    *(
+        ["--header=name: value"],
+        ["--keys", "a,b"],
+        ["--keyboard=qwerty"],
+        ["--public", "x"],
+        ["--lr", "3e-4"],
+        ["a.py"],
+    ),
     *(["https://host.example:8080/path@v2?split=train&n=1"], ["--data=s3://bucket/a@b/c"]),
     *(["git@github.com:me/x.git"], ["--basic", "training loop"], ["Basic training"]),
     *(["--revision", "0123456789abcdef0123" * 2], ["--config", '{"lr": 1e-3, "key_dim": 64}']),
@@ -120,6 +138,9 @@ def test_variables_are_read_as_arguments_are() -> None:
     told = redact_environment({"SETTINGS": text, "DSN": f"Server=x;Password={VALUE}", "LANG": "C"})
     assert VALUE not in str(told)
     assert json.loads(told["SETTINGS"])["retries"] == 3
+    by_name = {"NGC_CLI_KEY": DRAWN, "SORT_KEY": "length", "FIRST_PASS": "done"}
+    assert redact_environment(by_name) == {**by_name, "NGC_CLI_KEY": HIDDEN}
+    assert redact_environment(dict.fromkeys(NAMES, VALUE)) == dict.fromkeys(NAMES, HIDDEN)
     assert told["LANG"] == "C"
 
 

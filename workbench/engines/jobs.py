@@ -27,7 +27,7 @@ from workbench.store.layout import RunPaths
 from workbench.store.ownership import check_own
 from workbench.store.record import TO_EXPORT, read_record
 from workbench.store.run_record import RunRecord
-from workbench.store.secrets import HIDDEN, hide, is_secret_name
+from workbench.store.secrets import HIDDEN, hide, redact_environment
 
 PYTHON = "python3"
 _OURS = (
@@ -244,7 +244,7 @@ def environment_of(variables: Mapping[str, str]) -> tuple[dict[str, str], tuple[
     for name, value in variables.items():
         if name.startswith(_OURS):
             continue
-        if is_secret_name(name) or HIDDEN in value or hide(value) != value:
+        if HIDDEN in redact_environment({name: value})[name] or hide(value) != value:
             secrets.append(name)
         else:
             visible[name] = value

@@ -30,7 +30,14 @@ _KEYS = {
     *("s3", "storage", "service", "comet", "neptune", "mlflow", "clearml", "swanlab", "runpod"),
     *("license", "auth", "client", "shared", "sas", "session", "deploy"),
 }
+# Words before "pass" that make it a password: whose it is. Without one it is a round, a kernel …
+_ACCOUNTS = {
+    *("db", "database", "sql", "mysql", "pg", "postgres", "mongo", "redis", "rabbitmq", "kafka"),
+    *("smtp", "imap", "mail", "email", "ftp", "sftp", "ssh", "ldap", "mqtt", "proxy", "http"),
+    *("registry", "docker", "git", "minio", "user", "admin", "root", "login", "account", "service"),
+}
 _KEY_KINDS = {"dim", "size", "heads", "length", "len", "path", "file", "name", "id", "type"}
+_PASSWORD = re.compile(r"(?:password|passwd|sshpass)$")  # PGPASSWORD: no word ends in the middle
 _PATHS = {"PWD", "OLDPWD"}  # of the shell: the working directory
 # Words beside "token" that make it a piece of text, not a key.
 _TEXT = {
@@ -54,16 +61,17 @@ _TEXT = {
 # path, as in a model's snapshot folder. Before the start of a key may stand JSON's escaped newline.
 _START = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf]))"
 SHAPES = re.compile(
-    rf"{_START}(?:hf_[A-Za-z0-9]{{20,}}|sk-[A-Za-z0-9_-]{{20,}}|gh[pousr]_[A-Za-z0-9]{{30,}}"
-    r"|github_pat_[A-Za-z0-9_]{30,}|glpat-[A-Za-z0-9_-]{20,}|npm_[A-Za-z0-9]{30,}"
-    r"|(?:AKIA|ASIA)[0-9A-Z]{16}|xox[abeprs]-[A-Za-z0-9-]{20,}|rpa_[A-Za-z0-9]{20,}"
-    r"|wandb_v1_[A-Za-z0-9_-]{20,}|AIza[A-Za-z0-9_-]{35}"
-    r"|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})"
-    # user:password@ of an address, up to the last @; a port before a path is none.
-    r"|(?<=://)[^\s/:@\"'<>]{0,128}:(?!\d+(?:[/?#]|$))[^\s\"'<>]{1,256}(?=@[\w.\[])"
+    # user:password@ of an address, up to the last @; a port before a path is none. It comes first:
+    # a user that has the shape of a key is no end of it (s3://AKIA…:SECRET@bucket).
+    r"(?<=://)[^\s/:@\"'<>]{0,128}:(?!\d+(?:[/?#]|$))[^\s\"'<>]{1,256}(?=@[\w.\[])"
     r"|(?<=://)[A-Za-z0-9_~.-]{20,256}(?=@)"
     # Anyone who has such an address can post to it.
     r"|(?<=hooks\.slack\.com/)[\w/-]+|(?<=/api/webhooks/)\d+/[\w-]+"
+    rf"|{_START}(?:hf_[A-Za-z0-9]{{20,}}|sk-[A-Za-z0-9_-]{{20,}}|gh[pousr]_[A-Za-z0-9]{{30,}}"
+    r"|github_pat_[A-Za-z0-9_]{30,}|glpat-[A-Za-z0-9_-]{20,}|npm_[A-Za-z0-9]{30,}"
+    r"|(?:AKIA|ASIA)[0-9A-Z]{16}|xox[abeprs]-[A-Za-z0-9-]{20,}|rpa_[A-Za-z0-9]{20,}"
+    r"|wandb_v1_[A-Za-z0-9_-]{20,}|AIza[A-Za-z0-9_-]{35}|nvapi-[A-Za-z0-9_-]{40,}"
+    r"|eyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,})"
     r"|(?<=[Bb]earer )[A-Za-z0-9._~+/-]{16,}=*"
     r"|-----BEGIN[A-Z ]* PRIVATE KEY-----.*?(?:-----END[A-Z ]* PRIVATE KEY-----|$)",
     re.DOTALL,
@@ -86,7 +94,18 @@ _SIGNS = tuple(
     sign.translate(None, _OF_NUMBERS)
     for sign in (
         *(b"hf_", b"sk-", b"ghp_", b"gho_", b"ghu_", b"ghs_", b"ghr_", b"github_pat_", b"glpat-"),
-        *(b"npm_", b"AKIA", b"ASIA", b"xox", b"rpa_", b"wandb_v1_", b"AIza", b"eyJ", b"://"),
+        *(
+            b"npm_",
+            b"AKIA",
+            b"ASIA",
+            b"xox",
+            b"rpa_",
+            b"wandb_v1_",
+            b"AIza",
+            b"nvapi-",
+            b"eyJ",
+            b"://",
+        ),
         *(b"earer ", b"PRIVATE KEY", b"uthorization", b"UTHORIZATION", b"asic "),
     )
 )
@@ -101,6 +120,9 @@ _NAMED = re.compile(
 )
 # The same in a line of a script, or an object as Python prints it.
 _QUOTED = re.compile(r"(?<!\w)(\w+)(\\?[\"']?\]?\s*[:=]\s*)(\\?[\"'])([\w~+/=.@!$%^&*-]{8,})\3")
+# --set=logger.api_key=…, --header=X-Key: …: what is assigned may name its own value.
+_ASSIGNED = re.compile(r"([-+]{0,2}[A-Za-z_][\w.-]*=)([^\s:=]+\s*[:=].*)", re.DOTALL)
+_MOST_ASSIGNED = 3  # one in another
 _SHORT_OPTION = "-p"  # of mysql, sshpass and their like; a port or a count is none
 _SCHEMES = {"basic", "bearer", "token", "digest", "negotiate", "apikey"}
 _LEAST_LENGTH = 8  # of a value that is hidden wherever it stands: "train" is a word, too
@@ -115,12 +137,15 @@ def is_secret_name(name: str) -> bool:
     False
     """
     spaced = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)  # hubToken
-    words = {word for word in re.split(r"[^a-z0-9]+", spaced.lower()) if word}
+    in_order = [word for word in re.split(r"[^a-z0-9]+", spaced.lower()) if word]
+    words = set(in_order)
     if name in _PATHS or (words & _TEXT and not words & (SECRET_WORDS - {"token"})):
         return False
     if "key" in words:
         return bool(words & (SECRET_WORDS | _KEYS)) or words <= {"x", "key"}  # X-Key: …
-    return bool(words & SECRET_WORDS)
+    if in_order[-1:] == ["pass"] and words & _ACCOUNTS:  # DB_PASS
+        return True
+    return bool(words & SECRET_WORDS) or any(map(_PASSWORD.search, words))
 
 
 def is_secret(name: str, value: str) -> bool:
@@ -153,7 +178,7 @@ def values_of(environment: Mapping[str, str]) -> frozenset[str]:
     return frozenset(
         value
         for name, value in environment.items()
-        if is_secret_name(name)
+        if (is_secret_name(name) or is_secret(name, value))
         and len(value) >= _LEAST_LENGTH
         and not value.isdecimal()
         and not _is_path(value)  # SSH_AUTH_SOCK and key files: a path is no secret
@@ -314,6 +339,16 @@ def _is_secret_value(option: str, value: str) -> bool:
 
 def _redact_inside(argument: str, secret_texts: frozenset[str]) -> str:
     """One argument without the secrets in it: JSON by its keys, other text by its named values."""
+    before = ""
+    for _ in range(_MOST_ASSIGNED):
+        match = _ASSIGNED.fullmatch(argument)
+        if match is None or is_secret(match[1], match[2]):
+            break
+        before, argument = before + match[1], match[2]
+    return before + _redact_value(argument, secret_texts)
+
+
+def _redact_value(argument: str, secret_texts: frozenset[str]) -> str:
     if argument.lstrip()[:1] in {"{", "["}:
         try:
             document = json.loads(argument)
@@ -349,9 +384,15 @@ def _hide_named(match: re.Match[str]) -> str:
 
 
 def redact_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Hide the values of secret variables and secret shapes."""
+    """Hide the values of secret variables and secret shapes.
+
+    >>> redact_environment({"NGC_CLI_KEY": "9f8A7c6B5d4e3F2a1b0c", "DB_PASS": "x", "LR": "1e-4"})
+    {'NGC_CLI_KEY': '[redacted]', 'DB_PASS': '[redacted]', 'LR': '1e-4'}
+    """
     secret_texts = values_of(os.environ) | values_of(environment)
     return {
-        name: HIDDEN if is_secret_name(name) else _redact_inside(value, secret_texts)
+        name: HIDDEN
+        if is_secret_name(name) or is_secret(name, value)
+        else _redact_inside(value, secret_texts)
         for name, value in environment.items()
     }

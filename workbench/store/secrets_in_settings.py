@@ -18,7 +18,9 @@ _CODE = {
     *(".jl", ".rb", ".php", ".kt", ".scala", ".swift", ".pyx", ".pxd", ".proto"),
 }
 _PROSE = {".md", ".rst", ".ipynb"}
-_SIGN = re.compile("|".join(sorted({*SECRET_WORDS, "key"})), re.IGNORECASE)  # in each secret's name
+_SIGN = re.compile(
+    "|".join(sorted({*SECRET_WORDS, "key", "pass"})), re.IGNORECASE
+)  # in each secret's name
 _NAME = r"(?<!\w)(?P<name>[A-Za-z_][\w.-]{0,100})"
 _IN_QUOTES = re.compile(
     rf"{_NAME}(?P<between>(?:\\?[\"'])?\]?\s*[:=]\s*)(?P<quote>\\?[\"'])"
