@@ -17,7 +17,12 @@ import pytest
 
 import workbench as wb
 from tests.security.payloads import CANARY
+from workbench import notifying
+from workbench.describe import live_prices
+from workbench.estimate.simulation.process import SimulationProcess, SimulationUnavailable
+from workbench.observe import trackers
 from workbench.recover import checkpoints
+from workbench.storage.mirror_state import mirror_command
 from workbench.store.layout import RunPaths
 
 ROOT = Path(__file__).parents[2]
@@ -234,3 +239,57 @@ def test_a_sitecustomize_of_the_working_directory_is_not_ours_to_load(tmp_path: 
     code = f"import sitecustomize; assert {str(package)!r} in sitecustomize.__file__"
     subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
     assert canary.exists()  # what the user put on the path still works
+
+
+STARTS_IN_PLACE = {  # where the working directory belongs on the module path, or a script is named
+    "launching/prepare/accelerate_config.py": "the training's own launcher",
+    "launching/warm/client.py": "start.py by its path",
+}
+
+
+def test_no_process_of_ours_takes_modules_from_the_working_directory() -> None:
+    """``-c`` and ``-m`` put it before the standard library: it may be a download, or /tmp."""
+    found = set[str]()
+    for path in sorted((ROOT / "workbench").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            words = [ast.unparse(word) for word in getattr(node, "elts", ())]
+            if "sys.executable" in words and {"'-c'", "'-m'", "'-u'"} & set(words):
+                found.add(str(path.relative_to(ROOT / "workbench")))
+    assert found == set(STARTS_IN_PLACE)
+
+
+@pytest.fixture
+def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with modules that go before others of their names; returns the canary."""
+    canary = tmp_path / CANARY
+    for name in ("json", "torch", "logging", "queue", "requests"):
+        (tmp_path / f"{name}.py").write_text(f"open({str(canary)!r}, 'w'); raise ImportError")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])  # as a program has it
+    return canary
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no -P")
+def test_what_follows_a_run_is_not_of_the_projects_folder(planted: Path) -> None:
+    """Its mirror would die of a project's logging.py, and the copy would never be sent."""
+    paths = RunPaths(planted.parent / "none")
+    commands = [
+        mirror_command(paths, "file:///nowhere"),
+        notifying.follow_command(paths, ["me"]),
+        trackers.follow_command(paths, "tensorboard"),
+    ]
+    for command in commands:
+        subprocess.run(command, check=False, capture_output=True, timeout=60)
+    assert not planted.exists()
+
+
+@pytest.mark.slow
+def test_a_look_at_this_host_takes_no_modules_of_the_working_directory(planted: Path) -> None:
+    checks = {check["name"]: check for check in wb.doctor()["checks"]}
+    assert not planted.exists()
+    assert checks["torch"]["ok"]
+    assert live_prices._ask("no-such-provider", 5.0).error
+    assert not planted.exists()
+    with pytest.raises(SimulationUnavailable):  # an empty request
+        SimulationProcess([{}], timeout_seconds=60).wait()
+    assert not planted.exists()

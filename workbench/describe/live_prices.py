@@ -16,13 +16,13 @@ import queue
 import re
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from workbench.describe.child_python import SAFE_PYTHON, import_path
 from workbench.describe.gpuhunt_items import offers_of
 from workbench.describe.price import Offer
 from workbench.describe.price_files import fabric
@@ -129,9 +129,11 @@ def _ask(provider: str, seconds: float) -> ProviderAnswer:
     silence = ProviderAnswer(provider=provider, error=f"no answer in {seconds:g} s")
     try:
         done = subprocess.run(
-            [sys.executable, "-c", code],
+            [*SAFE_PYTHON, "-c", code],
             capture_output=True,
             stdin=subprocess.DEVNULL,
+            env={**os.environ, "PYTHONPATH": import_path()},
+            cwd="/",
             timeout=seconds + _STARTING,
             check=False,
         )

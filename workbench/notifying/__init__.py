@@ -9,15 +9,14 @@ down nor end it; Apprise knows the services.
 
 from __future__ import annotations
 
-import sys
-
 from workbench.notifying.targets import Target, chosen, read_targets, write_targets
 from workbench.store.layout import RunPaths
+from workbench.store.processes import SAFE_PYTHON
 
 __all__ = ["Target", "chosen", "follow_command", "read_targets", "write_targets"]
 
 
 def follow_command(paths: RunPaths, names: list[str]) -> list[str]:
     """The process that follows the run to its end and sends what there is to tell."""
-    command = [sys.executable, "-m", "workbench.notifying", str(paths.directory)]
+    command = [*SAFE_PYTHON, "-m", "workbench.notifying", str(paths.directory)]
     return [*command, "--to", ",".join(names)]

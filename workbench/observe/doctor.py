@@ -18,11 +18,13 @@ from typing import Any
 from workbench.describe import detection
 from workbench.describe.amd import VENDOR as AMD
 from workbench.describe.bounded_calls import DRIVER, driver_silence
+from workbench.describe.child_python import import_path
 from workbench.describe.detection import detect_host, nvml, silent_gpus, vendor, visible_gpus
 from workbench.describe.hardware import Gpu
 from workbench.describe.torch_build import cuda_version, torch_that_fits
 from workbench.errors import UsageError, pip_install
 from workbench.observe.host import disk_free
+from workbench.store.processes import SAFE_PYTHON
 from workbench.store.runs import Store
 from workbench.units import GIB, format_bytes, format_usd
 
@@ -86,7 +88,9 @@ def _probe_torch() -> dict[str, Any] | None:
     seconds = _NO_DRIVER_SECONDS if driver_silence() else _TORCH_SECONDS
     try:
         result = subprocess.run(
-            [sys.executable, "-W", "ignore", "-c", _PROBE],
+            [*SAFE_PYTHON, "-W", "ignore", "-c", _PROBE],
+            env={**os.environ, "PYTHONPATH": import_path()},
+            cwd="/",
             capture_output=True,
             text=True,
             timeout=seconds,

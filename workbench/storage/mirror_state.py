@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from workbench.store.detached import is_locked
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.layout import RunPaths
+from workbench.store.processes import SAFE_PYTHON
 from workbench.store.shapes import fit_as
 from workbench.units import format_bytes, format_seconds
 
@@ -91,7 +91,7 @@ def mirror_lock(paths: RunPaths) -> Path:
 
 def mirror_command(paths: RunPaths, url: str) -> list[str]:
     """The process that keeps the copy in step until the run has ended."""
-    return [sys.executable, "-m", "workbench.storage", str(paths.directory), "--to", url]
+    return [*SAFE_PYTHON, "-m", "workbench.storage", str(paths.directory), "--to", url]
 
 
 def await_last_copy(paths: RunPaths, resumed: Callable[[], bool] = lambda: False) -> bool:

@@ -11,11 +11,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from workbench.describe.child_python import import_path
 from workbench.errors import HostError, UsageError, WorkbenchError
 from workbench.store.processes import SAFE_PYTHON
 from workbench.store.secrets import hide_known
@@ -39,8 +39,7 @@ class ModelProcess:
     """A child that exports a model, uploads it, or lets it answer prompts; a context manager."""
 
     def __init__(self) -> None:
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
-        environment = {**os.environ, **_OWN, "PYTHONPATH": path}
+        environment = {**os.environ, **_OWN, "PYTHONPATH": import_path()}
         environment.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in close)
         self._child = subprocess.Popen(

@@ -8,7 +8,6 @@ import os
 import queue
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -16,8 +15,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from workbench.describe.child_python import import_path
 from workbench.errors import HostError
 from workbench.launching.prepare.accelerate_config import environment
+from workbench.store.processes import SAFE_PYTHON
 
 _WORKER = "workbench.compare.calibration.probes.worker"
 _TAIL = 1500  # characters of a dead process's stderr in the message
@@ -64,18 +65,17 @@ class ProbeProcesses:
         threading.Thread(target=self._read, name="calibration", daemon=True).start()
 
     def _start(self, rank: int, plan: Mapping[str, Any]) -> None:
-        path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
         device = str(plan["device"])
         lo = {"GLOO_SOCKET_IFNAME": "lo"}  # one machine: never depend on how its name resolves
         with self._errors[rank].open("wb") as errors:
             child = subprocess.Popen(
-                [sys.executable, "-m", _WORKER, json.dumps(plan)],
+                [*SAFE_PYTHON, "-m", _WORKER, json.dumps(plan)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE if rank == 0 else subprocess.DEVNULL,
                 stderr=errors,
                 text=True,
                 start_new_session=True,
-                env={**os.environ, **lo, **environment(device), "PYTHONPATH": path},
+                env={**os.environ, **lo, **environment(device), "PYTHONPATH": import_path()},
             )
         self._children.append(child)
 

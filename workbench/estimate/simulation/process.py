@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from workbench.describe.checks import require_number
+from workbench.describe.child_python import SAFE_PYTHON, import_path
 from workbench.errors import pip_install
 from workbench.estimate.simulation.result import Simulation, SimulationUnavailable
 
@@ -46,7 +47,7 @@ class SimulationProcess:
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115  (closed in _finish)
         lines = [encode(request) for request in requests]
         self._child = subprocess.Popen(
-            [sys.executable, "-c", f"from {_CHILD} import main; main()"],
+            [*SAFE_PYTHON, "-c", f"from {_CHILD} import main; main()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -212,9 +213,8 @@ def _cloudpickled(request: dict[str, Any]) -> bytes:
 
 def _environment() -> dict[str, str]:
     """The parent's import path, and no GPU: a fake cuda device aborts the whole process."""
-    path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # noqa: PTH109
     hidden = {"CUDA_VISIBLE_DEVICES": "", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
-    return {**os.environ, **hidden, "PYTHONPATH": path, "TOKENIZERS_PARALLELISM": "false"}
+    return {**os.environ, **hidden, "PYTHONPATH": import_path(), "TOKENIZERS_PARALLELISM": "false"}
 
 
 def _ending(code: int) -> str:

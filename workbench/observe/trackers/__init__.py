@@ -10,12 +10,12 @@ Everything stays on this machine: no server is contacted and no port is opened.
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.observe.trackers.places import check, default_folder, log_path, names
 from workbench.store.layout import RunPaths
+from workbench.store.processes import SAFE_PYTHON
 
 if TYPE_CHECKING:
     from workbench.observe.trackers.progress import Progress
@@ -29,7 +29,7 @@ def follow_command(paths: RunPaths, name: str, folder: Path | None = None) -> li
     It writes its own log (`log_path`) and never the caller's output: start it detached, with
     stdin, stdout and stderr on the null device, and without the run's marker in its environment.
     """
-    command = [sys.executable, "-m", "workbench.observe.trackers", str(paths.directory)]
+    command = [*SAFE_PYTHON, "-m", "workbench.observe.trackers", str(paths.directory)]
     command += ["--to", name, "--follow"]
     return command if folder is None else [*command, "--folder", str(folder)]
 
