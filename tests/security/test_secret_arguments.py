@@ -17,6 +17,7 @@ import workbench as wb
 from workbench.diagnose import offline
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.start.start import prepare
+from workbench.launching.supervise import launcher_log
 from workbench.store import secrets
 from workbench.store.files import write_json_atomic
 from workbench.store.findings import Finding
@@ -256,3 +257,50 @@ def test_a_long_argument_is_read_in_time(part: str) -> None:
     assert redact_arguments([text, f"{text} token={VALUE}"])[1].endswith(f"token={HIDDEN}")
     secrets.hide_failure({"message": text}, [])
     assert time.process_time() - began < 1.0
+
+
+def called(words: list[str], how: str) -> str:
+    """As Accelerate's launcher ends; `how` its process did."""
+    error = subprocess.CalledProcessError(1, words)
+    head = "Traceback (most recent call last):\n    raise subprocess.CalledProcessError(\n"
+    return f"{head}subprocess.CalledProcessError: {error}\n".replace(
+        "returned non-zero exit status 1", how
+    )
+
+
+@pytest.mark.parametrize(
+    "how", ["returned non-zero exit status 3", "died with <Signals.SIGBUS: 7>"]
+)
+def test_the_launchers_last_words_name_no_secret_argument(how: str, tmp_path: Path) -> None:
+    path = tmp_path / "launcher.log"
+    words = [*(word for form in OTHERS.values() for word in form), "it's", "--lr", "1"]
+    before = called(["/python", "first.py", f"--token={VALUE}"], how)  # of an attempt before it
+    path.write_text(called(["/python", "train.py", *words], how))
+    launcher_log.hide_command(path)
+    hidden = path.read_text()
+    assert not {one for one in (VALUE, DRAWN, BASIC) if one in hidden}
+    assert how in hidden
+    assert "\"it's\", '--lr', '1']" in hidden
+    assert hidden.startswith("Traceback")
+    plain = called(["/python", "train.py", "--lr", "1"], how)
+    path.write_text(before + plain)
+    launcher_log.hide_command(path)
+    assert path.read_text() == before + plain  # the last alone: each attempt's end is looked at
+    launcher_log.hide_command(tmp_path / "none")
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(OSError, match="link"):
+        launcher_log.hide_command(tmp_path / "link")
+
+
+@pytest.mark.slow
+def test_the_log_of_a_launcher_that_failed_has_no_secret_argument(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("raise SystemExit(3)\n")
+    words = [f"--api_key={VALUE}", "--lr", "1"]
+    run = wb.launch(script, words, cpu=True, processes=1, store=tmp_path / "runs")
+    assert run.wait(120) == "failed"
+    text = (run.directory / "logs" / "launcher.log").read_text()
+    assert f"'--api_key={HIDDEN}', '--lr', '1'" in text
+    assert VALUE not in text
+    assert "returned non-zero exit status 3" in text
+    assert "code 3" in str(run.document | run.summary())

@@ -20,6 +20,7 @@ from workbench.launching.prepare.launcher_process import Launcher, inherited, wi
 from workbench.launching.prepare.placement import recorded_for_ranks
 from workbench.launching.steered import steered_environment
 from workbench.launching.stop_ladder import end_leftovers, stop_message
+from workbench.launching.supervise.launcher_log import hide_command
 from workbench.launching.supervise.protection import set_oom_score
 from workbench.launching.supervise.rank_processes import RankProcesses
 from workbench.launching.supervise.rollback_environment import rollback_environment
@@ -203,6 +204,7 @@ class Supervisor:
             self._child.close()
         left += 0 if self.nodes is None else self.nodes.end(exit_code)
         guarded("launchers' folders", lambda: remove_left(str(state.paths.directory)))
+        guarded("launcher.log", lambda: hide_command(state.paths.launcher_log))
         return left
 
     def _loop(self, monitor: RunMonitor, restarts: RestartController) -> int | None:
