@@ -30,7 +30,8 @@ def old_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     project = tmp_path / "project"
     with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(project, filter="data")
+        how = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        archive.extractall(project, **how)
     places = {
         "@PROJECT@": str(project),
         "@PYTHON@": sys.executable,

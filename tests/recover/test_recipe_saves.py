@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import enum
 import itertools
 import json
 import os
+import pickle
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,6 +25,7 @@ from tests.conftest import SCRIPTS
 from tests.launch.ranks import printed
 from workbench.estimate.interruptions import checkpoint_interval
 from workbench.recipes import recipes
+from workbench.recover import dcp_table
 
 from .launching import run
 
@@ -204,6 +207,42 @@ def test_a_table_of_contents_runs_no_code(tmp_path, monkeypatch):
         with pytest.raises(CheckpointError), dcp_files.one_error():
             dcp_files.Reader(tmp_path / "good").read_metadata()
     assert not (tmp_path / "canary").exists()
+
+
+META = b"ctorch.distributed.checkpoint.metadata\nMetadata\n"
+ENUM = b"ctorch.distributed.checkpoint.metadata\n_MEM_FORMAT_ENCODING\n"
+
+
+class PicklesAsPython311(pickle.Pickler):
+    """Members of enumerations as Python 3.11.0 to 3.11.3 write them: Debian 12 has 3.11.2."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, enum.Enum):
+            return getattr, (type(value), value.name)
+        return NotImplemented
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_table_of_contents_of_python_3_11_2_is_read(tmp_path):
+    folder = tmp_path / "good"
+    dcp.save({"w": torch.ones(3)}, checkpoint_id=folder, no_dist=True)
+    metadata = dcp_files.Reader(folder).read_metadata()
+    with (folder / ".metadata").open("wb") as file:
+        PicklesAsPython311(file).dump(metadata)
+    assert b"getattr" in (folder / ".metadata").read_bytes()
+    again = dcp_files.Reader(folder).read_metadata()
+    assert again.state_dict_metadata == metadata.state_dict_metadata
+    assert again.storage_data == metadata.storage_data
+    assert dcp_table.why_unreadable(folder) == ""
+    assert dcp_table.read_table(folder).sizes == {"w": (3,)}
+
+
+@pytest.mark.parametrize("kind", [b"cos\n_Environ\n", b"cbuiltins\nstr\n", META, ENUM])
+def test_a_table_of_contents_gets_no_attribute_of_anything_else(tmp_path, kind):
+    asked = b"cbuiltins\ngetattr\n(" + kind + b"V__init__\ntR."
+    (tmp_path / ".metadata").write_bytes(asked)
+    with pytest.raises(CheckpointError), dcp_files.one_error():
+        dcp_files.Reader(tmp_path).read_metadata()
 
 
 # --- Real processes ------------------------------------------------------------------------------

@@ -170,6 +170,12 @@ def _joined(*parts: str) -> str:
     return "/".join(parts)
 
 
+_UNCALLED = {
+    ("torch.serialization", "_get_layout"),
+    ("builtins", "getattr"),  # a member of an enumeration, as Python 3.11.0 to 3.11.3 pickle it
+}
+
+
 class _Unpickler(pickle.Unpickler):
     """Makes records of torch's descriptions and refuses every other name."""
 
@@ -183,6 +189,6 @@ class _Unpickler(pickle.Unpickler):
             return tuple
         if (module, name) == ("collections", "OrderedDict"):
             return dict
-        if module == "torch" or (module, name) == ("torch.serialization", "_get_layout"):
+        if module == "torch" or (module, name) in _UNCALLED:
             return _Description  # dtypes, layouts, devices: never called for what they do
         raise pickle.UnpicklingError(f"a table of contents names {module}.{name}")
