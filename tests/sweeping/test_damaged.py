@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 from collections.abc import Callable
@@ -13,6 +14,7 @@ import pytest
 
 pytest.importorskip("optuna", reason="the extra sweep is not installed")
 
+from tests.security.payloads import MARKUP, TERMINAL
 from tests.sweeping.plans import plan, sweep_of_results
 from tests.sweeping.test_controller import World, controlled
 from workbench.cli.sweep import list_sweeps
@@ -21,6 +23,7 @@ from workbench.store.processes import identify
 from workbench.sweeping import find
 from workbench.sweeping.files import SweepFiles
 from workbench.sweeping.host import RunNow
+from workbench.sweeping.page import write_page
 from workbench.sweeping.plan import SweepPlan
 from workbench.sweeping.study import Trials
 
@@ -91,6 +94,26 @@ def test_a_damaged_journal_leaves_its_sweep_out_of_the_list_alone(
     shown = capsys.readouterr()
     assert "lr is left out" in shown.err
     assert "other" in shown.out
+
+
+def test_the_texts_of_a_sweep_of_others_are_no_markup_on_its_page(tmp_path: Path) -> None:
+    """It has scripts, and is opened from the disk."""
+    pytest.importorskip("plotly", reason="the extra lab is not installed")
+    sweep_of_results(tmp_path, trials=4)
+    files, text = SweepFiles(tmp_path, "lr"), "".join(MARKUP)
+    for path in (files.plan_file, files.journal):
+        spoilt = path.read_text().replace('"lr"', json.dumps(f"lr{text}"))
+        path.write_text(spoilt.replace('"3e-4"', json.dumps(f"3e-4{text}")))
+    about = {**json.loads(files.plan_file.read_text()), "name": "lr", "metric": f"loss{text}"}
+    files.plan_file.write_text(json.dumps(about))
+    files.end.write_text(json.dumps({"outcome": text, "message": text, "at": 1.0}))
+    sweep = find("lr", tmp_path)
+    write_page(sweep, page := tmp_path / "page.html")
+    shown = page.read_text()
+    assert html.escape(text) in shown
+    assert not [one for one in MARKUP if one.startswith("<") and one in shown]
+    files.end.write_text(json.dumps({"outcome": TERMINAL[0], "message": [text], "at": "soon"}))
+    assert sweep.state == "interrupted"  # nothing of it can be read
 
 
 def test_a_date_can_be_the_seed(tmp_path: Path) -> None:

@@ -45,6 +45,12 @@ class ChangeDoc(TypedDict, total=False):
     words: list[str]  # the same for people; empty: as it was made
 
 
+class _EndDoc(TypedDict, total=False):
+    outcome: str
+    message: str
+    at: float
+
+
 class _ChangesDoc(TypedDict, total=False):
     changes: list[ChangeDoc]
 
@@ -101,7 +107,8 @@ class SweepFiles:
 
     def ended(self) -> dict[str, Any] | None:
         """How it ended; None = it has not."""
-        return read_json(self.end)
+        document = read_json(self.end)
+        return None if document is None else fit_as(_EndDoc, document)
 
     def tell_end(self, outcome: str, message: str, at: float) -> None:
         """Write how it ended."""

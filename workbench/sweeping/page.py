@@ -27,10 +27,10 @@ def write_page(sweep: Sweep, path: Path) -> None:
     """Write figures and trials as one HTML file that needs no network. Raises StoreError."""
     drawn = figures(sweep)
     plan, best = sweep.plan, sweep.best()
-    varied, metric = html.escape(labels(plan.parameters)), html.escape(sweep.metric_text)
+    about = f"{labels(plan.parameters)}; {sweep.metric_text}, {plan.direction} is better; "
     parts = [
         f"<h1>{html.escape(sweep.name)}</h1>",
-        f"<p>{varied}; {metric}, {plan.direction} is better; {sweep.state}</p>",
+        f"<p>{html.escape(about + sweep.state)}</p>",
     ]
     if best is not None:
         values = ", ".join(f"{name}={value}" for name, value in best.values.items())

@@ -63,8 +63,7 @@ class Sweep:
         """running, stopping, finished, stopped, failed, or interrupted (no one serves it)."""
         if self._files.is_served:
             return "stopping" if self._files.stop.exists() else "running"
-        ended = self._files.ended()
-        return "interrupted" if ended is None else str(ended.get("outcome"))
+        return (self._files.ended() or {}).get("outcome") or "interrupted"
 
     @property
     def message(self) -> str:
@@ -72,8 +71,7 @@ class Sweep:
         state = self.state
         if state == "interrupted":
             return f"Nothing serves it. To go on: {self._typed('resume')}"
-        ended = self._files.ended()
-        return "" if ended is None or state == "running" else str(ended.get("message"))
+        return "" if state == "running" else (self._files.ended() or {}).get("message") or ""
 
     def _typed(self, verb: str) -> str:
         return command_in(self._files.root, "sweep", verb, self.name)
