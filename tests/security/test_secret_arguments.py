@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from workbench.describe import catalog
 from workbench.diagnose import offline
 from workbench.launching.capture import SITE_FOLDER
 from workbench.launching.start.start import prepare
 from workbench.launching.supervise import launcher_log
-from workbench.store import secrets
+from workbench.store import measurements, secrets
 from workbench.store.files import write_json_atomic
 from workbench.store.findings import Finding
 from workbench.store.layout import RunPaths
@@ -304,3 +305,22 @@ def test_the_log_of_a_launcher_that_failed_has_no_secret_argument(tmp_path: Path
     assert VALUE not in text
     assert "returned non-zero exit status 3" in text
     assert "code 3" in str(run.document | run.summary())
+
+
+def test_a_measurement_keeps_no_secret_argument_and_is_found_by_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("print()\n")
+    words = ["--api_key", VALUE, f"--url=https://me:{VALUE}@h.example/", "--batch_size", "8"]
+    store, run = wb.Store(tmp_path / "runs"), tmp_path / "run"
+    run.mkdir()
+    workload = wb.Workload(model=catalog.model("llama-3-8b"), seq_len=128, micro_batch=8)
+    made = measurements.Measurement(
+        script=str(script), arguments=tuple(words), workload=workload, batch_value=8
+    )
+    kept = measurements.keep(store, made, run)
+    for path in (kept, *run.iterdir()):
+        assert VALUE not in path.read_text()
+    found = measurements.find(store, script, [*words[:-1], "16"])
+    assert found is not None
+    assert found.workload.micro_batch == 16
+    assert measurements.find(store, script, ["--api_key", "another", *words[2:]]) is None

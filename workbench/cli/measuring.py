@@ -24,6 +24,7 @@ from workbench.measuring.measure import USUAL_TIMEOUT, ProbeError
 from workbench.measuring.measure import measure as run_probes
 from workbench.store.measurements import Measurement
 from workbench.store.runs import Store
+from workbench.store.secrets import redact_arguments
 from workbench.units import format_bytes, format_seconds
 
 
@@ -79,7 +80,7 @@ def document(measurement: Measurement) -> dict[str, Any]:
     assert measured is not None
     return {
         "script": measurement.script,
-        "arguments": list(measurement.arguments),
+        "arguments": redact_arguments(measurement.arguments),
         "run": measurement.run,
         "batches": list(measured.batches),
         "batch_source": measurement.batch_source or None,

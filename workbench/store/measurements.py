@@ -26,6 +26,7 @@ from workbench.errors import UsageError
 from workbench.store.calibrations import unwritable
 from workbench.store.files import read_json, write_json_atomic
 from workbench.store.runs import Store
+from workbench.store.secrets import redact_arguments
 
 FOLDER = "measured"
 FILE = "measured.json"
@@ -76,7 +77,7 @@ class Measurement:
     script: str
     """Its path when it was measured."""
     arguments: tuple[str, ...]
-    """Its arguments then."""
+    """Its arguments then; of one that is read again, without their secrets."""
     workload: Workload
     """What it trains."""
     content: str = ""
@@ -165,9 +166,12 @@ def keep(store: Store, measurement: Measurement, run: Path | None = None) -> Pat
     path = store.root / FOLDER / f"{key_of(Path(measurement.script), measurement.arguments)}.json"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json_atomic(path, measurement.document(), indent=1)
+        # Found by a hash of the arguments as they are; none that is a secret is written.
+        document = measurement.document()
+        document["arguments"] = redact_arguments(measurement.arguments)
+        write_json_atomic(path, document, indent=1)
         if run is not None:
-            write_json_atomic(run / FILE, measurement.document(), indent=1)
+            write_json_atomic(run / FILE, document, indent=1)
     except OSError as error:
         raise unwritable(path, error) from error
     return path
