@@ -94,7 +94,7 @@ def test_who_waited_for_whom_in_words(lab: Lab, page: Page, store: Path) -> None
     waited = "step 119: rank 0 entered backward first and waited 31.3 ms for rank 1"
     assert any(one.startswith(f"{waited}; it waited 6.1 ms for data") for one in words)
     assert not any(one.startswith("step 107") for one in words)  # the last twelve
-    assert page.text(".wb-area-waits .wb-panel-value") == "rank 1: 29.6 ms late"
+    assert page.text(".wb-area-waits .wb-panel-value") == "rank 1: 29.6 ms late (median)"
     said = "return document.querySelector('.wb-area-waits .wb-plot').getAttribute('aria-label')"
     assert "rank 1 entered backward 29.6 ms after the first (median)" in page.js(said)
     restarts = "return document.querySelector('.wb-area-loss .js-plotly-plot').layout.shapes.map((one) => one.x0)"

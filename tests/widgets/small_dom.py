@@ -20,9 +20,12 @@ class Node {
     this.children.push(...more);
   }
   replaceChildren(...more) {
-    [this.own, this.children] = ["", []];
+    this.own = "";
+    this.children.length = 0; // who holds the list sees the new ones, as on a page
     this.append(...more);
   }
+  get firstChild() { return this.children[0] ?? null; }
+  get lastChild() { return this.children.at(-1) ?? null; }
   setAttribute(name, value) {
     this.attributes[name] = String(value);
     if (name === "hidden") this.hidden = true;

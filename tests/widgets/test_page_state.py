@@ -554,7 +554,7 @@ def test_the_note_above_the_runs_tells_what_the_table_leaves_out(tmp_path: Path)
     )
     assert told == [
         "Reading the store …",
-        "No runs in this store yet",
+        "No runs in this store yet: launch one, and it is listed here",
         "",
         "Select another run to compare losses",
         "200 of 10,000 runs; workbench runs lists all. Select runs to compare losses",
@@ -604,7 +604,7 @@ def test_a_loss_that_is_no_number_is_said_wherever_the_last_one_stands(tmp_path:
         const results = [{{ what: "loss_last", unit: "", values: {{ a: view.loss_last }} }}];
         const beside = lines({{ runs: ["a"], configuration: [], results, reach: {{ loss: null, runs: {{}} }} }});
         console.log(JSON.stringify([facts(view), facts(healthy), drawing.value, drawing.label,
-          [...drawing.layout.annotations, early].map((one) => [one.text, one.xanchor]), lossText(healthy), beside.find((one) => one.what === "last loss").cells]));""",
+          [...drawing.layout.annotations, early].map((one) => [one.text, one.xanchor]), lossText(healthy), beside.find((one) => one.what === "loss, last step").cells]));""",
     )
     broken, healthy, value, label, marks, cell, beside = said
     assert broken == ["Last finite loss", "2.72e+17"]

@@ -111,9 +111,15 @@ class Workbench(ControlBox):
         return Planner(launcher=self.launcher, here=wb.detect_host().accelerator is not None)
 
     def _on_tab(self, change: dict[str, Any]) -> None:
-        if change["new"] is not None:
-            with inner_faces():
-                self._build([*self._makers][change["new"]])
+        if change["new"] is None:
+            return
+        tab = [*self._makers][change["new"]]
+        before = tuple(self._tabs.children[change["new"]].children)
+        with inner_faces():
+            self._build(tab)
+        for face in before:  # made at an earlier look: runs may have come since
+            if isinstance(face, Compare):
+                face.refresh_later()
 
     def _build(self, tab: str) -> tuple[widgets.Widget, ...]:
         box = self._tabs.children[[*self._makers].index(tab)]

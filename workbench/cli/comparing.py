@@ -39,8 +39,8 @@ _AXIS_TEXT = {
     "usd": format_usd,
 }
 _RESULT_NAMES = {
-    "loss_last": "last loss",
-    "loss_best": "best loss",
+    "loss_last": "loss, last step",
+    "loss_best": "best loss, mean of some steps",
     "nonfinite_step": "first NaN or infinite loss at step",
     "tokens_per_second": "tokens/s",
     "samples_per_second": "samples/s",

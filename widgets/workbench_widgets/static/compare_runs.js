@@ -6,7 +6,7 @@ import { besideTable } from "./compare_table.js";
 import { element, focusedElement, makeButton, setAttribute, setText } from "./dom.js";
 import { mounted } from "./face.js";
 import { count, moment, usd } from "./format.js";
-import { lossText, lossTitle, withNames } from "./run_words.js";
+import { lossText, lossTitle, NO_RUNS, withNames } from "./run_words.js";
 import { badge } from "./state.js";
 import { Overlay } from "./overlay.js";
 import { ResumeButton } from "./resume.js";
@@ -191,7 +191,7 @@ class Face {
     const { found = 0, of = 0, where = "", sort = "" } = this.model.get("listed") ?? {};
     if (focusedElement() !== this.where) this.where.value = where;
     const shown = rows.length < found ? `the first ${count(rows.length)} of ${count(found)}` : count(found);
-    setText(this.counts, `${shown} of ${count(of)} runs, ${picked.length} ticked`);
+    setText(this.counts, of === 0 ? NO_RUNS : `${shown} of ${count(of)} runs, ${picked.length} ticked`);
     this.heads.forEach((head, index) => {
       const way = sort === COLUMNS[index].field ? "ascending" : sort === `-${COLUMNS[index].field}` ? "descending" : "none";
       setAttribute(head, "aria-sort", way);

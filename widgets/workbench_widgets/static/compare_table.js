@@ -5,8 +5,8 @@ import { element } from "./dom.js";
 import { bytes, count, hours, known, number, seconds, short, shortSeconds, UNKNOWN, usd } from "./format.js";
 
 const NAMES = {
-  loss_last: "last loss",
-  loss_best: "best loss",
+  loss_last: "loss, last step",
+  loss_best: "best loss, mean of some steps",
   nonfinite_step: "first NaN, at step",
   tokens_per_second: "tokens/s",
   samples_per_second: "samples/s",

@@ -4,6 +4,7 @@
 import { element, focusedElement, makeButton, setAttribute, setText } from "./dom.js";
 import { Alarm } from "./findings.js";
 import { count, grams, joules, known, number, percent, seconds, usd } from "./format.js";
+import { ReportLink } from "./report_link.js";
 import { lossTitle } from "./run_words.js";
 import { ResumeButton, resumable, whyNot } from "./resume.js";
 import { Steer } from "./steer.js";
@@ -36,14 +37,15 @@ function drawFact(node, [, text, title = ""]) {
 
 export class Header {
   /** @param {string} name
-   * @param {{stop: (now: boolean) => Promise<void>, resume: () => void, show: () => void, profile: () => void, steer: (wish: import("./steer.js").Wish) => void, adopt?: () => void, reuse?: () => void, openLog?: (rank: number) => void, kernel: () => boolean}} actions
+   * @param {{stop: (now: boolean) => Promise<void>, resume: () => void, show: () => void, profile: () => void, steer: (wish: import("./steer.js").Wish) => void, adopt?: () => void, reuse?: () => void, report?: () => string|null, openLog?: (rank: number) => void, kernel: () => boolean}} actions
    * @param {string} [refusal] why this page may not act */
   constructor(name, actions, refusal = "") {
     this.refusal = refusal;
     this.kernel = actions.kernel;
     this.resume = new ResumeButton("Resume", actions.resume);
+    this.resume.node.hidden = true; // until the run's state is known
     this.resumeNote = { text: "", bad: false };
-    this.profile = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button" }, "Profile 5 steps"));
+    this.profile = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button", hidden: "" }, "Profile 5 steps"));
     this.profile.title = "Trace the next steps on every rank: where their time goes";
     this.profile.addEventListener("click", actions.profile);
     this.profileNote = { text: "", busy: false };
@@ -55,6 +57,7 @@ export class Header {
     this.watch = /** @type {HTMLButtonElement} */ (element("button", { type: "button", class: "wb-button wb-watch", hidden: "" }, "Watch again"));
     this.watch.title = "Start a supervisor for the run: restarts, alarms and a recorded end again";
     this.watch.addEventListener("click", () => actions.adopt?.());
+    this.report = new ReportLink(actions.report ?? (() => null));
     this.toLog = makeButton("", () => actions.openLog?.(this.failedRank ?? 0), { hidden: "" });
     this.alarm = new Alarm(actions.show);
     this.attempt = element("p", { class: "wb-detail wb-attempt", hidden: "" });
@@ -90,7 +93,7 @@ export class Header {
       this.alarm.spoken,
     );
     this.stop.node.append(this.resume.node);
-    this.stop.node.before(this.watch, this.profile, this.reuse);
+    this.stop.node.before(this.watch, this.profile, this.reuse, this.report.node);
     this.traceback.before(this.toLog);
   }
 
@@ -120,6 +123,7 @@ export class Header {
     this.profile.disabled = this.profileNote.busy;
     this.steer.show(!this.profile.hidden);
     this.reuse.hidden = !this.reusable || !this.kernel();
+    this.report.draw(now.ended, this.drawnAttempt);
     if (view.phase !== "ended" && !now.unwatched && now.followed) this.resumeNote = { text: "", bad: false };
     const attempt = attemptText(view);
     setText(this.attempt, attempt);

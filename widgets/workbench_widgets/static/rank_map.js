@@ -118,7 +118,7 @@ export class RankMap {
     if (!this.map) return;
     this.theme = theme;
     const worst = latest(this.map);
-    setText(this.value, worst ? (worst.seconds > 0.003 ? `rank ${worst.rank}: ${shortSeconds(worst.seconds)} late` : "all within 3 ms") : "");
+    setText(this.value, worst ? (worst.seconds > 0.003 ? `rank ${worst.rank}: ${shortSeconds(worst.seconds)} late (median)` : "all within 3 ms (median)") : "");
     const first = this.map.step.at(0);
     setAttribute(this.canvas, "aria-label", `Rank heat map, ${count(this.map.ranks)} ranks, steps ${count(first)} to ${count(this.map.step.at(-1))}. ${worst ? `Latest by the median: rank ${worst.rank}, ${shortSeconds(worst.seconds)}. ` : ""}Arrow keys move, Enter opens the rank's log.`);
     this.paint();

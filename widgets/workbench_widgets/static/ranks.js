@@ -5,6 +5,10 @@ import { element } from "./dom.js";
 import { bytes, count, known, number, shortSeconds } from "./format.js";
 
 const COLUMNS = ["Rank", "Step", "Loss", "Late by", "Memory peak", "State"];
+/** @type {Record<string, string>} */
+const MEANINGS = {
+  "Late by": "How long after the first rank it enters backward: a running mean, in which the latest ten steps or so count most",
+};
 
 /** @param {any} rank @param {any} view */
 function state(rank, view) {
@@ -18,7 +22,7 @@ function state(rank, view) {
 export class Ranks {
   constructor() {
     this.body = element("tbody");
-    const heads = COLUMNS.map((text) => element("th", { scope: "col" }, text));
+    const heads = COLUMNS.map((text) => element("th", { scope: "col", title: MEANINGS[text] ?? "" }, text));
     const table = element("table", {}, element("thead", {}, element("tr", {}, ...heads)), this.body);
     this.node = element(
       "section",

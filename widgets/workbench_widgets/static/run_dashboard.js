@@ -54,6 +54,7 @@ class Dashboard {
       steer: (wish) => this.source.act("steer", wish),
       adopt: () => this.adopt(),
       reuse: context.config.reusable ? () => this.source.act("reuse") : undefined,
+      report: () => (this.source.transport === "http" && !context.server ? this.source.url("report.html") : null), // the other pages have it in their head
       openLog: (rank) => this.logs.open(rank),
       kernel: () => this.source.kernelLink() !== "none" && this.source.kernelLink() !== "gone",
     }, context.refusal);
@@ -223,6 +224,7 @@ class Dashboard {
 
   close() {
     this.source.close();
+    this.header.report.close();
     this.resizing?.disconnect();
     this.endTheme?.();
     clearInterval(this.ticking);

@@ -3,6 +3,8 @@
 
 import { count, known, number } from "./format.js";
 
+export const NO_RUNS = "No runs in this store yet: launch one, and it is listed here";
+
 /** The rows, each with what it is `called`: its name; its id where another run has, or had, that
  * name, or is called so. @param {any[]} rows */
 export function withNames(rows) {

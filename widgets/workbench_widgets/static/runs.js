@@ -7,7 +7,7 @@ import { element, setAttribute, setRows, setText } from "./dom.js";
 import { mounted } from "./face.js";
 import { compareKnown, count, known, moment, seconds } from "./format.js";
 import { InPlace } from "./in_place.js";
-import { lossKey, lossText, lossTitle, withNames } from "./run_words.js";
+import { lossKey, lossText, lossTitle, NO_RUNS, withNames } from "./run_words.js";
 import { badge } from "./state.js";
 import { StopButton } from "./stop_button.js";
 
@@ -57,7 +57,7 @@ function stateOf(row) {
  * @param {number} of runs in the store @param {number} selected */
 export function noteOf(shown, of, selected) {
   if (shown === null) return "Reading the store …";
-  if (shown === 0) return "No runs in this store yet";
+  if (shown === 0) return NO_RUNS;
   if (shown < 2) return "";
   const part = of > shown ? `${count(shown)} of ${count(of)} runs; workbench runs lists all. ` : "";
   return part + (selected === 1 ? "Select another run to compare losses" : "Select runs to compare losses");

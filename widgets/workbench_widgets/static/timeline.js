@@ -130,7 +130,7 @@ export function waiting(view, { theme }) {
   const more = view.timeline.ranks_hidden || 0;
   const left = more ? `; ${more} of ${more + view.timeline.ranks.length} ranks in between are hidden` : "";
   const noticed = late >= NOTICED;
-  const value = noticed ? `rank ${rank}: ${shortSeconds(late)} late` : `in sync within ${shortSeconds(Math.max(late, 1e-4))}`;
+  const value = noticed ? `rank ${rank}: ${shortSeconds(late)} late (median)` : `in sync within ${shortSeconds(Math.max(late, 1e-4))} (median)`;
   const others = noticed ? `rank ${rank} entered backward ${shortSeconds(late)} after the first (median); the others waited` : "all ranks entered backward together";
   return {
     traces: [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from workbench.observe.thinning import Number, round_significant
 from workbench.observe.view_json import finite
 from workbench.store.labels import change_labels
 from workbench.units import format_bytes
+from workbench_widgets.answering import in_background
 from workbench_widgets.face import Face
 from workbench_widgets.fallback_output import store_config
 from workbench_widgets.options import refuse_extra
@@ -132,6 +133,10 @@ class Compare(Face):
                 self.picked = [run for run in self.picked if run in there]
             self._set_beside()
 
+    def refresh_later(self) -> None:
+        """`refresh` in a thread; what goes wrong is said on the face."""
+        self._begin(self._on_refresh, {})
+
     def _relist(self) -> None:
         listed = self._list()
         self.rows, self.listed = listed["rows"], listed["listed"]
@@ -180,7 +185,7 @@ class Compare(Face):
 
     def _receive(self, kind: str, message: dict[str, Any]) -> None:
         """Whatever reads the store does so in a thread: nothing blocks."""
-        work = {
+        work: Callable[[dict[str, Any]], str] | None = {
             "pick": self._on_pick,
             "list": self._on_list,
             "refresh": self._on_refresh,
@@ -190,10 +195,13 @@ class Compare(Face):
             "delete": self._on_delete,
         }.get(kind)
         if work is not None:
-            answer = functools.partial(self._answer, work, message)
-            threading.Thread(target=answer, name="workbench-compare", daemon=True).start()
+            self._begin(work, message)
 
-    def _answer(self, work: Any, message: dict[str, Any]) -> None:
+    def _begin(self, work: Callable[[dict[str, Any]], str], message: dict[str, Any]) -> None:
+        answer = functools.partial(self._answer, work, message)
+        in_background(answer, "workbench-compare")
+
+    def _answer(self, work: Callable[[dict[str, Any]], str], message: dict[str, Any]) -> None:
         with self._working:
             try:
                 text = work(message)
