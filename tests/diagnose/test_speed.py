@@ -192,3 +192,16 @@ def test_a_slow_down_that_is_over_is_cleared(tmp_path: Path, after: float, *, en
         found = replay.diagnoser.end("succeeded", None)
     assert kinds(found) == []
     assert [one.kind for one in found if one.cleared_at is not None] == ["slow-down"]
+
+
+def test_a_finding_that_comes_back_was_not_seen_before_it_began(tmp_path: Path) -> None:
+    """A page said "since step 1,710, seen 04:33", when the run had made 300 steps."""
+    replay = Replay(tmp_path)
+    (first,) = replay.rows(late(400, 0.04))
+    (gone,) = replay.rows(late(900, 0.0, first=401))
+    (again,) = replay.rows(late(400, 0.04, first=1301))
+    assert (first.cleared_at, again.cleared_at) == (None, None)
+    assert gone.seen_at == first.seen_at
+    assert gone.cleared_at is not None
+    assert again.seen_at is not None
+    assert again.seen_at > gone.cleared_at

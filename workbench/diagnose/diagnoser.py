@@ -348,7 +348,8 @@ class Diagnoser:
         entry.raised_at, better = now, finding.confidence > old.confidence + 0.1
         if old.cleared_at is not None or better or now - entry.refreshed >= _REFRESH_SECONDS:
             began, other = (old, finding) if old.cleared_at is None else (finding, old)
-            entry.finding = replace(finding, seen_at=old.seen_at, step=began.step or other.step)
+            seen_at = began.seen_at or round(facts.time, 3)
+            entry.finding = replace(finding, seen_at=seen_at, step=began.step or other.step)
             entry.refreshed = now
 
     def _write(self) -> list[Finding]:
