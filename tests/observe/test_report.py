@@ -60,7 +60,12 @@ def test_all_of_it_is_told(paths: RunPaths) -> None:
     once = [ATTEMPTS[0] | {"first_step": 0}, *ATTEMPTS[1:]]
     once = [line | ({"last_step": 61} if line["event"] == "end" else {}) for line in once]
     paths.attempts.write_text("".join(json.dumps(line) + "\n" for line in once))
-    assert "1 step was made twice" in write(paths)
+    assert "1 step was made twice (" in write(paths)
+    assert "1 step was made twice; " in write(paths, step_seconds_median=None)
+    assert "at the median step); " in write(paths, usd_per_hour=None)  # no "n/a" for dollars
+    none = [line | ({"last_step": 60} if line["event"] == "end" else {}) for line in once]
+    paths.attempts.write_text("".join(json.dumps(line) + "\n" for line in none))
+    assert "no step was made twice; 10 s passed" in write(paths)
 
 
 @pytest.mark.parametrize(

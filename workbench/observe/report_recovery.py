@@ -116,6 +116,17 @@ def _over(finding: Finding) -> str:
     return "cleared" if by is None else f"replaced by {by}"
 
 
+def _repeated(cost: LostWork) -> str:
+    """How many steps were made twice, and what that took, as far as it is known."""
+    if cost.steps == 0:
+        return "no step was made twice"
+    took = [] if cost.repeat_seconds is None else [format_seconds(cost.repeat_seconds)]
+    price = "" if cost.usd is None else f": {format_usd(cost.usd)}"
+    return f"{cost.steps} step{_were(cost.steps)} made twice" + "".join(
+        f" ({text} at the median step{price})" for text in took
+    )
+
+
 def _attempts(attempts: list[dict[str, Any]], view: Mapping[str, Any]) -> str:
     cost = lost(attempts, view)
     if cost is None:
@@ -133,10 +144,8 @@ def _attempts(attempts: list[dict[str, Any]], view: Mapping[str, Any]) -> str:
         ]
         rows.append(_row(cells))
     sentence = (
-        f"Restarts and rewinds: {cost.steps} step{_were(cost.steps)} made twice "
-        f"({format_seconds(cost.repeat_seconds)} at the median step: {format_usd(cost.usd)}); "
-        f"{format_seconds(cost.pause_seconds)} passed between attempts, which the cost so far "
-        "leaves out."
+        f"Restarts and rewinds: {_repeated(cost)}; {format_seconds(cost.pause_seconds)} passed "
+        "between attempts, which the cost so far leaves out."
     )
     head = "<tr><th></th><th>when</th><th>step</th><th></th></tr>"
     return f"<h2>Attempts</h2><table>{head}{''.join(rows)}</table><p>{html.escape(sentence)}</p>"

@@ -61,6 +61,15 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f} times" if ratio >= 10 else f"{ratio:.2g} times"
 
 
+def _change(share: float) -> str:
+    """A share more or less; a factor where a percentage would say that nothing is left.
+
+    >>> _change(0.03), _change(-0.4), _change(-0.9983)
+    ('+3%', '-40%', '588 times less')
+    """
+    return f"{_times(1 / (1 + share))} less" if -1 < share <= -0.95 else f"{share:+.0%}"
+
+
 def why_layout(result: LayoutResult, fit: FittingLayout) -> str:
     """Why the layout is not a simpler one."""
     simplest = result.first_legal
@@ -140,7 +149,7 @@ def _against(first: PricedCandidate, other: PricedCandidate) -> str:
     rate, own = other.cost.idle_usd_per_hour, first.cost.idle_usd_per_hour
     return (
         f"{other.candidate.where} with {other.fit.text}, costs {format_usd(other.usd)} "
-        f"({more:+.0%}) and takes {format_hours(other.hours)} ({longer:+.0%}): "
+        f"({more:+.0%}) and takes {format_hours(other.hours)} ({_change(longer)}): "
         f"{format_usd(rate)} an hour against {format_usd(own)}, {_speed(other)} against "
         f"{_speed(first)}"
     )
