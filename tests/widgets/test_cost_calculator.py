@@ -227,3 +227,13 @@ def test_the_workbench_has_one_folded(tmp_path: Path) -> None:
     assert isinstance(made, CostCalculator)
     bench.close()
     assert made.comm is None
+
+
+def test_why_a_cheaper_machine_of_the_table_is_not_taken_stands_beside_the_price() -> None:
+    """ "cheapest" was the second row of the table; the reason was folded among the assumptions."""
+    calculator = CostCalculator(model="llama-3.2-1b", gpu="h100", tokens="20B")
+    offer = calculator.figure["offer"]
+    assert "is the cheapest of" in offer["why"]
+    assert offer["why"] in repr(calculator)
+    taken = [row["chosen"] for row in calculator.figure["offers"]].index(True)
+    assert taken == 0 or "excluded" in offer["why"]

@@ -75,7 +75,7 @@ def answer(options: CostOptions) -> CostAnswer:
             f"a card with enough memory. {_what_fits(job)}"
         )
     notes = (*priced.notes, *job.notes)
-    return CostAnswer(job=job, cost=bill, notes=notes, problem=problem)
+    return CostAnswer(job=job, cost=bill, notes=notes, why=" ".join(priced.notes), problem=problem)
 
 
 def document(report: CostAnswer) -> dict[str, Any]:

@@ -93,5 +93,7 @@ class CostAnswer:
     """The bill."""
     notes: tuple[str, ...]
     """What was read by analogy or chosen by us."""
+    why: str = ""
+    """Why this offer, and which cheaper ones were passed over; also in `notes`."""
     problem: str = ""
     """Why the run cannot be as described; empty = it can."""

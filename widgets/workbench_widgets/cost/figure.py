@@ -28,6 +28,7 @@ def figure(choice: CostChoice) -> dict[str, Any]:
         "numbers": _numbers(cost),
         "offer": {
             "says": priced_at(offer, cost.job.nodes, spot=cost.spot),
+            "why": costed.why,
             "source": offer.source,
             "date": offer.date or "undated",
             "marks": list(offer.marks),
@@ -145,7 +146,7 @@ def as_text(figure: dict[str, Any]) -> str:
     offer = figure["offer"]
     marks = f" ({', '.join(offer['marks'])})" if offer["marks"] else ""
     lines = [figure["headline"], figure["setting"], offer["says"] + marks]
-    lines += [figure["lacks"]] if figure["lacks"] else []
+    lines += [text for text in (offer["why"], figure["lacks"]) if text]
     lines += [f"Price: {offer['source'] or 'n/a'}, {offer['date']}", ""]
     lines += [
         f"  {number['name']:<16}{number['value']:>14}  {number['says']}".rstrip()

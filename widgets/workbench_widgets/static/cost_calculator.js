@@ -43,8 +43,8 @@ class CostCalculator extends Calculator {
     this.numbers.draw(figure.numbers);
     this.lacks.hidden = !figure.lacks;
     setText(this.lacks, figure.lacks);
-    const { says, source, date, marks } = figure.offer;
-    this.where.replaceChildren(`${says}. `, ...doubts(marks), element("span", { class: "wb-note" }, ` Price: ${source || "n/a"}, ${date}`));
+    const { says, why, source, date, marks } = figure.offer;
+    this.where.replaceChildren(`${says}. `, ...doubts(marks), element("span", { class: "wb-note" }, ` Price: ${source || "n/a"}, ${date}. ${why}`));
     this.bill.draw(figure.bill);
     setText(this.stepSays, figure.step.says);
     drawRows(this.step, figure.step.parts);
