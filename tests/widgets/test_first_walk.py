@@ -125,3 +125,25 @@ def test_a_comparison_does_not_call_an_average_the_best_loss(tmp_path: Path) -> 
         """,
     )
     assert told[-2:] == ["loss, last step", "best loss, mean of some steps"]
+
+
+def test_no_plan_is_said_to_break_the_limits_while_they_are_searched(tmp_path: Path) -> None:
+    """On a busy machine the search takes seconds, under which stood that no plan meets the limits."""
+    told = on_page(
+        tmp_path,
+        """
+        const { Table } = await import("./plan_table.js");
+        const { drawing } = await import("./plan_scatter.js");
+        const theme = { series: Array(8).fill("rgb(1,1,1)"), accent: "rgb(2,2,2)", ink: "rgb(3,3,3)" };
+        const table = new Table(() => {});
+        tell([false, true].map((exact) => {
+          const figure = { kept: [], front: [], own: false, set: 1, exact };
+          table.draw([], figure, -1);
+          return [table.none.textContent, drawing({ rows: [], figure, values: {}, selected: -1 }, theme).empty];
+        }));
+        """,
+    )
+    assert told == [
+        ["No plan yet.", "No plan yet"],
+        ["No plan meets the limits.", "No plan has a known price"],
+    ]

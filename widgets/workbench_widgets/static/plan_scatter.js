@@ -66,7 +66,7 @@ export class Scatter {
 }
 
 /** @param {Shown} shown @param {Theme} theme @returns {import("./traces.js").Drawing} */
-function drawing({ rows, figure, values, selected }, theme) {
+export function drawing({ rows, figure, values, selected }, theme) {
   const known = rows.map((row, at) => ({ ...row, at })).filter((row) => row.usd !== null);
   const front = new Set(figure.front);
   const kept = new Set(figure.kept);
@@ -87,7 +87,7 @@ function drawing({ rows, figure, values, selected }, theme) {
     traces: traces.filter(({ x }) => x.length > 0),
     value: "",
     label: `${many}. The table below has the same plans.`,
-    empty: "No plan has a known price",
+    empty: figure.exact ? "No plan has a known price" : "No plan yet",
     hidden: figure.own, // there dollars are hours times a price
     chips: [
       { text: "no other plan is cheaper and faster", color: theme.accent },

@@ -18,7 +18,7 @@ export class Table {
       this.open = !this.open;
       this.show();
     });
-    this.none = element("p", { class: "wb-note", hidden: "" }, "No plan meets the limits.");
+    this.none = element("p", { class: "wb-note", hidden: "" });
     const head = element("tr", {}, ...HEAD.map((text) => element("th", { scope: "col" }, text)));
     const table = element("table", { class: "wbp-table" }, element("thead", {}, head), this.body);
     this.scroll = element("div", { class: "wbc-scroll wbp-scroll" }, table);
@@ -35,7 +35,7 @@ export class Table {
   }
 
   show() {
-    const { kept, front, own } = this.figure;
+    const { kept, front, own, exact } = this.figure;
     setText(this.order, own ? "the fastest first" : "the cheapest first; ● nothing is cheaper and faster");
     const shown = this.open ? kept : kept.slice(0, FEW);
     const held = focusedElement()?.closest("[data-plan]")?.getAttribute("data-plan");
@@ -43,6 +43,7 @@ export class Table {
     this.body.replaceChildren(...shown.map((/** @type {number} */ at, /** @type {number} */ row) => this.row(at, row + 1, front.includes(at))));
     if (inside && held) /** @type {HTMLElement|null} */ (this.body.querySelector(`[data-plan="${held}"] button`))?.focus({ preventScroll: true });
     this.scroll.dataset.open = String(this.open);
+    setText(this.none, exact ? "No plan meets the limits." : "No plan yet."); // before a search has ended nothing is known of the limits
     this.none.hidden = kept.length > 0;
     this.all.hidden = kept.length <= FEW;
     setText(this.all, this.open ? "Show fewer" : `Show all ${kept.length}`);
