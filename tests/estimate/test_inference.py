@@ -7,7 +7,7 @@ import pytest
 import workbench as wb
 from workbench.describe import catalog
 from workbench.errors import UsageError
-from workbench.estimate.inference import cache_bytes_per_token
+from workbench.estimate.inference import cache_bytes
 
 GIB = 2**30
 
@@ -23,7 +23,7 @@ GIB = 2**30
     ],
 )
 def test_cache_per_token_is_the_published_one(name: str, per_token: int) -> None:
-    assert cache_bytes_per_token(catalog.model(name)) == per_token
+    assert cache_bytes(catalog.model(name), 1) == per_token
 
 
 def test_weights_are_the_parameters() -> None:
@@ -46,7 +46,7 @@ def test_tensor_parallel_splits_weights_and_heads_but_not_mla() -> None:
     sixteen = wb.inference_memory(model, 4096, tp=16)
     assert sixteen.parts["KV cache"] == eight.parts["KV cache"]  # 8 key/value heads
     latent = catalog.model("deepseek-v3")
-    assert cache_bytes_per_token(latent, tp=8) == cache_bytes_per_token(latent)
+    assert cache_bytes(latent, 4096, tp=8) == cache_bytes(latent, 4096)
 
 
 def test_it_says_what_is_left_out_and_answers_for_a_card() -> None:

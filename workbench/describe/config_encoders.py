@@ -124,12 +124,6 @@ def deberta(keys: Keys) -> Fields:
 
 def modernbert(keys: Keys) -> Fields:
     """ModernBERT: gated MLP, rotary positions, no biases in its blocks."""
-    if keys.integer("global_attn_every_n_layers", default=3) > 1:
-        window = keys.integer("local_attention", default=128)
-        keys.notes.append(
-            f"{keys.label}: its local attention over {window:,} tokens is counted as full "
-            "attention, which takes longer where sequences are."
-        )
     bias = keys.switch("attention_bias", default=False)
     return {
         **common.base_sizes(keys),

@@ -135,9 +135,8 @@ def qwen3(keys: Keys) -> Fields:
 def qwen3_next(keys: Keys) -> Fields:
     """Qwen3-Next and 3.5: gated attention; three of four blocks have linear attention instead."""
     keys.notes.append(
-        f"{keys.label}: its linear attention is counted as full attention, which is smaller by 1 "
-        "to 4 % of the parameters and takes longer where sequences are; multi-token prediction "
-        "is left out."
+        f"{keys.label}: its linear blocks' projections are counted as attention's, which are "
+        "smaller by 1 to 4 % of the parameters; multi-token prediction is left out."
     )
     fields = {**llama(keys), "mlp_bias": False}
     gates = fields["layers"] - fields["dense_layers"] if fields.get("shared_expert_hidden") else 0

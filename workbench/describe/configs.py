@@ -6,7 +6,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -16,6 +16,7 @@ from workbench.describe.config_encoders import is_like_bert, like_bert
 from workbench.describe.config_families import EXPERTS, HEADS, HIDDEN, LAYERS, deepseek, llama
 from workbench.describe.config_keys import Keys
 from workbench.describe.config_older import FAMILIES
+from workbench.describe.config_windows import attention_kinds
 from workbench.describe.model import Model
 from workbench.errors import UsageError
 
@@ -88,6 +89,7 @@ def read_config(config: Mapping[str, Any] | str | Path | object) -> ReadConfig:
         raise UsageError(f"model_type in {label} must be a word, not {family!r}.")
     keys = Keys(values=values, label=label, family=family or "Llama-like", notes=notes)
     fields = _fields(keys, family or "")
+    fields |= attention_kinds(keys, fields["layers"])
     own_name = str(values.get("_name_or_path") or "").rstrip("/").rsplit("/", 1)[-1]
     try:
         model = Model(name=own_name or name or family or "model", **fields)
@@ -95,19 +97,7 @@ def read_config(config: Mapping[str, Any] | str | Path | object) -> ReadConfig:
         model = model.classifier(classes) if classes else model
     except UsageError as error:
         raise UsageError(f"{label}: {error}") from error
-    return ReadConfig(model=model, notes=(*notes, *_window(values, label)))
-
-
-def _window(values: Mapping[str, Any], label: str) -> Iterator[str]:
-    """That attention is counted over the whole sequence, where the model looks at less of it."""
-    window, longest = values.get("sliding_window"), values.get("max_position_embeddings")
-    if isinstance(longest, int) and isinstance(window, int) and window >= longest:
-        return
-    if isinstance(window, int) and window and values.get("use_sliding_window") is not False:
-        yield (
-            f"{label}: its sliding window of {window:,} tokens is counted as full attention, which "
-            "takes longer where sequences are."
-        )
+    return ReadConfig(model=model, notes=tuple(notes))
 
 
 def _classes(values: Mapping[str, Any]) -> int:
@@ -167,7 +157,7 @@ def _likeness(keys: Keys) -> tuple[str, Callable[[Keys], dict[str, Any]]]:
     elif _is_called(keys.values, "ForMaskedLM"):
         kind, read = f"{kind} that sees both directions", _encoder
     if any(key.startswith("linear_") for key in keys.values):
-        kind += ", its linear attention as full attention"
+        kind += ", its linear blocks' projections as attention's"
     return kind, read
 
 

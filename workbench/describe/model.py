@@ -144,6 +144,19 @@ class Model:
     """MLA: the rotary part of each head (on top of `head_dim`)."""
     value_head_dim: int = 0
     """MLA: width of one head's values."""
+    window: int = 0
+    """Tokens that a windowed block attends to, its own included (encoder: on both sides
+    together); 0 = every block attends to the whole sequence."""
+    windowed_layers: int = 0
+    """Blocks with that window; the others attend to everything (Gemma 3: five of six)."""
+    chunked_window: bool = False
+    """Sequences are cut into chunks of `window` tokens that attend to themselves (Llama 4)."""
+    linear_layers: int = 0
+    """Blocks with a state of fixed size in place of keys and values (Qwen3-Next: three of four)."""
+    linear_state: int = 0
+    """Elements of such a block's state for one sequence: all heads' keys times values."""
+    linear_conv: int = 0
+    """Elements that its short convolution keeps of a sequence; 0 without one."""
     extra_parameters: int = 0
     """Parameters outside this scheme (a vision tower, soft tokens), treated as one root weight."""
     traced: Traced | None = None
@@ -160,6 +173,7 @@ class Model:
         for field in ("layers", "hidden", "heads", "vocab"):
             require_positive(f"model.{field}", getattr(self, field))
         self._check_attention()
+        self._check_kinds()
         self._check_mlp()
         if self.kind == "vision":
             require_positive("model.image_size", self.image_size)
@@ -185,6 +199,22 @@ class Model:
                     f"{self.heads} heads cannot share {self.kv_heads} key/value heads. "
                     "kv_heads must divide heads."
                 )
+
+    def _check_kinds(self) -> None:
+        """Blocks with a window and linear blocks are different ones, and each has its size."""
+        for count, size in (("windowed_layers", "window"), ("linear_layers", "linear_state")):
+            if getattr(self, count) < 0 or getattr(self, size) < 0:
+                raise UsageError(f"model.{count} and model.{size} must not be negative.")
+            if (getattr(self, count) > 0) != (getattr(self, size) > 0):
+                raise UsageError(
+                    f"model.{count} {getattr(self, count)} and model.{size} {getattr(self, size)} "
+                    "do not fit each other: give both, or neither."
+                )
+        if self.windowed_layers + self.linear_layers > self.layers:
+            raise UsageError(
+                f"{self.windowed_layers} windowed and {self.linear_layers} linear blocks are more "
+                f"than the {self.layers} layers. Give at most so many together."
+            )
 
     def _check_mlp(self) -> None:
         if self.experts:
@@ -285,6 +315,11 @@ class Model:
     def attention_width(self) -> int:
         """Width of attention's result before the output projection."""
         return self.heads * (self.value_head_dim or self.head_width)
+
+    @property
+    def full_layers(self) -> int:
+        """Blocks that attend to the whole sequence."""
+        return self.layers - self.windowed_layers - self.linear_layers
 
     @property
     def moe_layers(self) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from workbench.estimate.attention import scoring_share
 from workbench.estimate.context import RankContext
 from workbench.estimate.elements import cast_elements
 from workbench.estimate.inventory import (
@@ -104,6 +105,8 @@ def _block(context: RankContext, *, moe: bool) -> BlockMemory:
     if context.model.dropout:
         inventory["dropout masks"] = 2 * context.residual
     saved, gradients = _after_selective(context, inventory, moe=moe), _gradients(context, moe=moe)
+    if saved.get("scores"):  # a linear block keeps none: the mean of all blocks
+        saved = {**saved, "scores": saved["scores"] * scoring_share(context.model)}
     flow = _residual_gradients(context)
     in_attention = gradients.attention + _of_scores(context, inventory)
     fetched = _fetched(context, inventory, saved, gradients, moe=moe)

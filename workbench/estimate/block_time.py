@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from workbench.describe import Strategy, Workload
+from workbench.estimate.attention import attention_kinds, scoring_share
 from workbench.estimate.context import RankContext
 from workbench.estimate.fitted import fitted
 from workbench.estimate.flops import (
     Product,
-    attention_flops,
     block_products,
     head_product,
     recompute_flops,
@@ -146,18 +146,25 @@ def _backward(machine: Machine, product: Product, *, frozen: bool) -> float:
 
 
 def _attention(workload: Workload, strategy: Strategy, machine: Machine) -> tuple[float, float]:
-    """Fused attention, or the two products of the eager one (its passes are in the traffic)."""
-    model = workload.model
-    flops = attention_flops(workload, strategy.tp, strategy.cp)
-    if workload.attention == "eager":
-        total = flops * (2.0 if model.kind == "decoder" else 1.0)
-        rate = machine.plain_flops * fitted("eager_attention")
-        return total / rate, 2 * total / rate
-    piece = float(workload.sequence)
-    if strategy.context.cp_method == "ring":  # computes with one rank's keys at a time
-        piece /= strategy.cp
-    forward = machine.attention_seconds(flops, piece, model.head_width)
-    return forward, 2.5 * forward / fitted("attention_backward")
+    """Fused attention, or the two products of the eager one (its passes are in the traffic).
+
+    The mean of all blocks; a kernel that does not skip what a window hides computes it.
+    """
+    forward = backward = 0.0
+    for kind in attention_kinds(workload):
+        flops = kind.computed / (strategy.tp * strategy.cp)
+        if workload.attention == "eager" and not kind.linear:
+            rate = machine.plain_flops * fitted("eager_attention")
+            forward += kind.share * (flops / rate)
+            backward += kind.share * (2 * flops / rate)
+            continue
+        piece = kind.piece
+        if strategy.context.cp_method == "ring":  # computes with one rank's keys at a time
+            piece = min(piece, workload.sequence / strategy.cp)
+        seconds = machine.attention_seconds(flops, piece, workload.model.head_width)
+        forward += kind.share * seconds
+        backward += kind.share * (2.5 * seconds / fitted("attention_backward"))
+    return forward, backward
 
 
 def _recompute(
@@ -225,7 +232,9 @@ def _expert_launches(context: RankContext) -> float:
 def _cp_seconds(context: RankContext, network: Links, peers: Groups) -> tuple[float, float]:
     """Exchange of one forward and one backward pass between the context ranks.
 
-    Ring: the others' keys and values, and in backward their gradients too. Ulysses (arXiv
+    Ring: the others' keys and values, and in backward their gradients too; a window does not make
+    it shorter (Transformer Engine's and torch's rings know none), linear blocks send their small
+    state alone, which is left out. Ulysses (arXiv
     2309.14509): queries, keys and values to the ranks of their heads in one all-to-all, the output
     back in another; backward the same again.
     """
@@ -236,7 +245,7 @@ def _cp_seconds(context: RankContext, network: Links, peers: Groups) -> tuple[fl
     token = size / (strategy.cp * strategy.tp)  # one rank's, per channel
     keys = model.key_width + model.value_width
     if strategy.context.cp_method == "ring":
-        ring = network.gather_seconds(token * keys * strategy.cp, peers.cp)
+        ring = network.gather_seconds(token * keys * strategy.cp, peers.cp) * scoring_share(model)
         return ring, 2 * ring
     forward_gather = network.gather_seconds(token * (model.query_width + keys), peers.cp)
     backward_gather = network.gather_seconds(token * model.attention_width, peers.cp)

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from workbench.describe import Model, Strategy, Workload
 from workbench.describe.counting import Linear, active_parameters, block_linears
+from workbench.estimate.attention import attention_kinds
 from workbench.estimate.elements import LORA_LAYERS, REPLICATED
 from workbench.estimate.stages import stages
 
@@ -88,12 +89,12 @@ def head_product(workload: Workload, tp: int, cp: int) -> Product:
 
 
 def attention_flops(workload: Workload, tp: int = 1, cp: int = 1) -> float:
-    """Scores and weighted values of one block's forward on one rank; causal halves them."""
-    model = workload.model
-    if model.traced is not None:
-        return 0.0
-    pairs = workload.tokens * workload.sequence * (0.5 if model.kind == "decoder" else 1.0)
-    return 2.0 * pairs * (model.query_width + model.attention_width) / (tp * cp)
+    """Scores and weighted values of one block's forward on one rank, the mean of all blocks.
+
+    What the model needs: a causal mask halves them, windows and linear attention leave out more
+    (`estimate/attention.py`).
+    """
+    return sum(kind.share * kind.flops for kind in attention_kinds(workload)) / (tp * cp)
 
 
 def model_flops(workload: Workload) -> dict[str, float]:
@@ -140,7 +141,8 @@ def flops_per_token(model: Model, seq_len: int, *, causal: bool = True) -> float
     """Training FLOPs per token by the field's usual formula: 6 N + 6 L s width (12 if not causal).
 
     N leaves the embedding table out and counts the head once and only the experts that a token
-    visits. Tools differ by the causal factor: compare rates only under one convention.
+    visits. Tools differ by the causal factor: compare rates only under one convention. Windows and
+    linear attention count as full attention, as those tools count them.
 
     >>> round(flops_per_token(Model.catalog("llama-3-8b"), 8192, causal=False) / 1e9, 1)
     57.9

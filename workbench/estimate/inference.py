@@ -1,7 +1,8 @@
 """Memory of inference: weights, the cache of keys and values, activations of the prefill.
 
 Cache per token and layer: keys and values of every key/value head (grouped-query attention), or
-with multi-head latent attention the compressed latent and one rotary key (arXiv 2405.04434).
+with multi-head latent attention the compressed latent and one rotary key (arXiv 2405.04434). A
+layer with a window keeps its last tokens alone; a linear one a state, whatever the length.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from workbench.estimate.parts import COMMUNICATION, CONTEXT, Estimate
 
 PRECISIONS = ("fp32", "bf16", "fp16", "fp8")
 WEIGHTS, CACHE, PREFILL = "weights", "KV cache", "activations: prefill"
+STATES = "linear attention states"
 
 
 def inference_memory(
@@ -64,7 +66,8 @@ def inference_memory(
     tokens = Workload(model=model, seq_len=seq_len, micro_batch=batch).tokens
     parts = {
         WEIGHTS: _weights(model, precision, quantization, tp),
-        CACHE: batch * seq_len * cache_bytes_per_token(model, tp=tp, kv_bytes=kv_bytes),
+        CACHE: batch * cache_bytes(model, seq_len, tp=tp, kv_bytes=kv_bytes),
+        STATES: batch * state_bytes(model, tp=tp),
         PREFILL: _prefill(model, tokens, batch, precision, tp),
     }
     device = device_of(where)
@@ -76,7 +79,10 @@ def inference_memory(
         parts={name: size for name, size in parts.items() if size} | context,
         assumptions=_assumptions(model, precision, quantization, kv_bytes),
         peak="prefill",
-        peaks={"prefill": sum(parts.values()), "decode": parts[WEIGHTS] + parts[CACHE]},
+        peaks={
+            "prefill": sum(parts.values()),
+            "decode": parts[WEIGHTS] + parts[CACHE] + parts[STATES],
+        },
         card_bytes=min((card.memory_bytes for card in cards), default=None),
         sources=("cache: arXiv 2305.13245 (GQA), 2405.04434 (MLA)",),
     )
@@ -106,17 +112,30 @@ def _check(
     check_tensor(model, tp)
 
 
-def cache_bytes_per_token(model: Model, *, tp: int = 1, kv_bytes: int = 2) -> int:
-    """Bytes that one token leaves in the cache of one rank, all layers; 0 without a cache.
+def cache_bytes(model: Model, seq_len: int, *, tp: int = 1, kv_bytes: int = 2) -> int:
+    """Bytes that one sequence of `seq_len` tokens keeps in the cache of one rank; 0 without one.
 
     Heads are split over `tp` as far as there are key/value heads; MLA's latent is on every rank.
+    A layer with a window or chunk keeps that many tokens at most.
+
+    >>> cache_bytes(Model.catalog("gemma-3-27b"), 131_072) / 2**30  # 62 GiB if all kept everything
+    10.40625
     """
     if model.kind != "decoder":
         return 0
+    kept = model.full_layers * seq_len + model.windowed_layers * min(seq_len, model.window)
     if model.kv_lora_rank:
-        return model.layers * (model.kv_lora_rank + model.rope_head_dim) * kv_bytes
+        return kept * (model.kv_lora_rank + model.rope_head_dim) * kv_bytes
     ways = min(tp, model.key_value_heads)
-    return model.layers * (model.key_width + model.value_width) // ways * kv_bytes
+    return kept * ((model.key_width + model.value_width) // ways) * kv_bytes
+
+
+def state_bytes(model: Model, *, tp: int = 1) -> int:
+    """Bytes of one sequence's states in the linear layers of one rank: split by heads over `tp`.
+
+    The state is summed in fp32, the convolution's inputs are kept in two bytes.
+    """
+    return model.linear_layers * (4 * model.linear_state + 2 * model.linear_conv) // tp
 
 
 def _weights(model: Model, precision: str, quantization: str, tp: int) -> int:
@@ -162,12 +181,18 @@ def _assumptions(model: Model, precision: str, quantization: str, kv_bytes: int)
         f"matrices in {stored}, cache {kv_bytes} bytes per element, one whole prefill at a time",
         "logits of the last token only; fused attention; no paging or fragmentation of the cache",
     ]
-    if model.kind == "decoder":
-        sentences.append(
-            "sliding windows are not modelled: the cache holds every token of every layer"
-        )
-    else:
+    if model.kind != "decoder":
         sentences.append(f"{model.kind}: no cache, every sequence is computed whole")
+    elif model.windowed_layers:
+        sentences.append(
+            f"{model.windowed_layers} of {model.layers} layers keep the last {model.window:,} "
+            "tokens alone (a server that knows no windows keeps all)"
+        )
+    if model.linear_layers:
+        sentences.append(
+            f"{model.linear_layers} of {model.layers} layers keep a state per sequence in fp32 and "
+            "no keys or values"
+        )
     if model.kv_lora_rank:
         sentences.append("MLA: the cache holds the compressed latent and the rotary key")
     return tuple(sentences)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 from workbench.describe import Accelerator, Cluster, Conditions, Strategy, Workload
 from workbench.describe.job_function import takes_job
 from workbench.errors import UsageError
+from workbench.estimate.attention import attention_sentences
 from workbench.estimate.block_time import BlockTime, block_time, computing, head_time
 from workbench.estimate.context import RankContext
 from workbench.estimate.exchange import exchange, host_seconds
@@ -332,6 +333,7 @@ def _assumptions(
         conditions.source
         or "usual rates of the GPU's generation; nothing was measured on this machine",
     ]
+    sentences += attention_sentences(workload)
     if workload.model.measured is not None:
         sentences.append(RANGE_TEXT)
     if network.assumed:

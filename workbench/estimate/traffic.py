@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from workbench.describe import Strategy, Workload
 from workbench.describe.counting import block_linears
+from workbench.estimate.attention import scoring_share
 from workbench.estimate.fitted import fitted
 from workbench.estimate.flops import block_products
 
@@ -104,7 +105,7 @@ def _attention_passes(workload: Workload, c: int) -> float:
     if workload.attention == "eager":
         one_kernel = kernels.norm == "fused"  # scale, mask and softmax together (Megatron)
         passes = 4.0 * c if one_kernel else 6.0 * c + 8.0
-        total += passes * model.heads * workload.sequence
+        total += passes * model.heads * workload.sequence * scoring_share(model)
     return total
 
 
