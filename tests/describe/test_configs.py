@@ -270,21 +270,6 @@ def test_a_multimodal_config_gives_its_text_part_and_says_so() -> None:
         Model.from_config({"model_type": "llava", "text_config": 3})
 
 
-@pytest.mark.parametrize(
-    ("keys", "said"),
-    [
-        ({}, False),
-        ({"sliding_window": 4096}, True),
-        ({"sliding_window": None}, False),
-        ({"sliding_window": 4096, "max_position_embeddings": 4096}, False),
-        ({"sliding_window": 4096, "use_sliding_window": False}, False),
-    ],
-)
-def test_a_sliding_window_is_said_not_to_count(keys: dict[str, Any], said: bool) -> None:  # noqa: FBT001
-    notes = configs.read_config({**SMALL, "model_type": "mistral", **keys}).notes
-    assert any("sliding window of 4,096 tokens" in note for note in notes) == said
-
-
 def test_a_flat_multimodal_config_says_that_its_tower_is_left_out() -> None:
     read = configs.read_config({**SMALL, "model_type": "qwen2_vl", "vision_config": {"depth": 32}})
     same = configs.read_config({**SMALL, "model_type": "qwen2"})

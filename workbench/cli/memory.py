@@ -226,7 +226,8 @@ def _served(options: MemoryOptions) -> tuple[Job, Estimate]:
 
 def _inference_document(options: MemoryOptions, job: Job, estimate: Estimate) -> dict[str, Any]:
     model, tp = job.workload.model, job.strategy.tp
-    per_token = cache_bytes_per_token(model, tp=tp, kv_bytes=options.kv_bytes)
+    length = job.workload.seq_len
+    per_token = cache_bytes_per_token(model, length, tp=tp, kv_bytes=options.kv_bytes)
     return (
         estimate.document()
         | _card(job)

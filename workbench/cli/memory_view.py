@@ -48,7 +48,8 @@ def inference_view(
 ) -> RenderableType:
     """Everything about a serving process."""
     model, tp = job.workload.model, job.strategy.tp
-    per_token = cache_bytes_per_token(model, tp=tp, kv_bytes=options.kv_bytes)
+    length = job.workload.seq_len
+    per_token = cache_bytes_per_token(model, length, tp=tp, kv_bytes=options.kv_bytes)
     subject = f"serving {job.workload.micro_batch} x {job.workload.sequence} tokens"
     table = _table()
     size, per = format_bytes(estimate.on_card_bytes), "rank" if _on_cpu(job) else "GPU"

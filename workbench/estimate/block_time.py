@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from workbench.describe import Strategy, Workload
-from workbench.estimate.attention import attention_kinds, scoring_share
+from workbench.estimate.attention import attention_kinds
 from workbench.estimate.context import RankContext
 from workbench.estimate.fitted import fitted
 from workbench.estimate.flops import (
@@ -73,7 +73,9 @@ def block_time(
         times *= _weight(single, slower)
         forward += times * _forward(machine, single)
         backward += times * _backward(machine, single, frozen=frozen)
-    attention, attention_back = _attention(workload, strategy, machine)
+    kinds = _attention(workload, strategy, machine)
+    attention = sum(kind.share * kind.forward for kind in kinds)
+    attention_back = sum(kind.share * kind.backward for kind in kinds)
     traffic = block_traffic(workload, strategy, moe=moe)
     # each kernel between the products starts and drains too, however little it moves
     gaps = max(0.0, traffic.launches - len(products)) * fitted("kernel_seconds")
@@ -86,9 +88,7 @@ def block_time(
     repeated = 1.0 if strategy.recompute == "full" else 0.0
     ep_time = _ep_seconds(context, network, peers) if moe else 0.0
     waiting = _expert_launches(context) if moe else 0.0
-    exchange = _cp_seconds(context, network, peers)
-    # A ring sends the next keys while the last ones are used.
-    hidden = strategy.context.cp_method == "ring"
+    cp_time = _exposed_cp(strategy, kinds, _cp_seconds(context, network, peers))
     return BlockTime(
         forward=PassTime(
             matmul=forward,
@@ -96,7 +96,7 @@ def block_time(
             pointwise=moved,
             tp=tp_time,
             ep=ep_time,
-            cp=max(0.0, exchange[0] - attention * hidden),
+            cp=cp_time[0],
             host=waiting,
         ),
         backward=PassTime(
@@ -106,7 +106,7 @@ def block_time(
             recompute=recompute_seconds,
             tp=tp_time * (1 + repeated),
             ep=ep_time * (1 + repeated),
-            cp=max(0.0, exchange[1] - attention_back * hidden),
+            cp=cp_time[1],
             host=waiting * (2 + repeated),  # gradients of inputs and of weights
         ),
         launches=traffic.launches,
@@ -145,25 +145,50 @@ def _backward(machine: Machine, product: Product, *, frozen: bool) -> float:
     return seconds
 
 
-def _attention(workload: Workload, strategy: Strategy, machine: Machine) -> tuple[float, float]:
+class _AttentionTime(NamedTuple):
+    """Attention of one kind of blocks."""
+
+    share: float
+    """Of all blocks."""
+    forward: float
+    backward: float
+    linear: bool
+
+
+def _attention(
+    workload: Workload, strategy: Strategy, machine: Machine
+) -> tuple[_AttentionTime, ...]:
     """Fused attention, or the two products of the eager one (its passes are in the traffic).
 
-    The mean of all blocks; a kernel that does not skip what a window hides computes it.
+    A kernel that does not skip what a window hides computes it.
     """
-    forward = backward = 0.0
+    times: list[_AttentionTime] = []
     for kind in attention_kinds(workload):
         flops = kind.computed / (strategy.tp * strategy.cp)
         if workload.attention == "eager" and not kind.linear:
             rate = machine.plain_flops * fitted("eager_attention")
-            forward += kind.share * (flops / rate)
-            backward += kind.share * (2 * flops / rate)
-            continue
-        piece = kind.piece
-        if strategy.context.cp_method == "ring":  # computes with one rank's keys at a time
-            piece = min(piece, workload.sequence / strategy.cp)
-        seconds = machine.attention_seconds(flops, piece, workload.model.head_width)
-        forward += kind.share * seconds
-        backward += kind.share * (2.5 * seconds / fitted("attention_backward"))
+            forward, backward = flops / rate, 2 * flops / rate
+        else:
+            piece = kind.piece
+            if strategy.context.cp_method == "ring":  # computes with one rank's keys at a time
+                piece = min(piece, workload.sequence / strategy.cp)
+            forward = machine.attention_seconds(flops, piece, workload.model.head_width)
+            backward = 2.5 * forward / fitted("attention_backward")
+        times.append(_AttentionTime(kind.share, forward, backward, kind.linear))
+    return tuple(times)
+
+
+def _exposed_cp(
+    strategy: Strategy, kinds: tuple[_AttentionTime, ...], exchange: tuple[float, float]
+) -> tuple[float, float]:
+    """What attention does not hide of the exchange: a ring sends while the last keys are used."""
+    if strategy.context.cp_method != "ring":
+        return exchange
+    forward = backward = 0.0
+    for kind in kinds:
+        if not kind.linear:
+            forward += kind.share * max(0.0, exchange[0] - kind.forward)
+            backward += kind.share * max(0.0, exchange[1] - kind.backward)
     return forward, backward
 
 
@@ -245,7 +270,7 @@ def _cp_seconds(context: RankContext, network: Links, peers: Groups) -> tuple[fl
     token = size / (strategy.cp * strategy.tp)  # one rank's, per channel
     keys = model.key_width + model.value_width
     if strategy.context.cp_method == "ring":
-        ring = network.gather_seconds(token * keys * strategy.cp, peers.cp) * scoring_share(model)
+        ring = network.gather_seconds(token * keys * strategy.cp, peers.cp)
         return ring, 2 * ring
     forward_gather = network.gather_seconds(token * (model.query_width + keys), peers.cp)
     backward_gather = network.gather_seconds(token * model.attention_width, peers.cp)

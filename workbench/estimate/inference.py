@@ -130,6 +130,15 @@ def cache_bytes(model: Model, seq_len: int, *, tp: int = 1, kv_bytes: int = 2) -
     return kept * ((model.key_width + model.value_width) // ways) * kv_bytes
 
 
+def cache_bytes_per_token(model: Model, seq_len: int = 1, *, tp: int = 1, kv_bytes: int = 2) -> int:
+    """Bytes that the last of `seq_len` tokens adds to the cache of one rank; 0 without a cache.
+
+    Layers whose window is full by then add nothing.
+    """
+    shorter = cache_bytes(model, seq_len - 1, tp=tp, kv_bytes=kv_bytes)
+    return cache_bytes(model, seq_len, tp=tp, kv_bytes=kv_bytes) - shorter
+
+
 def state_bytes(model: Model, *, tp: int = 1) -> int:
     """Bytes of one sequence's states in the linear layers of one rank: split by heads over `tp`.
 
