@@ -250,18 +250,15 @@ def _describe(
 def _gpu_memory() -> dict[str, object]:
     """What the allocator and the card say when memory ran out; nothing on CPU."""
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
-    try:
-        if cuda is None or not cuda.is_initialized():
-            return {}
-        free, total = cuda.mem_get_info()
-        return {
-            "gpu_memory": {
-                "allocated_bytes": cuda.memory_allocated(),
-                "reserved_bytes": cuda.memory_reserved(),
-                "peak_allocated_bytes": cuda.max_memory_allocated(),
-                "free_bytes": free,
-                "total_bytes": total,
-            }
-        }
-    except Exception:
+    if cuda is None or not cuda.is_initialized():
         return {}
+    memory: dict[str, int] = {}
+    with contextlib.suppress(Exception):  # an allocator of the script's own counts nothing
+        memory.update(
+            allocated_bytes=cuda.memory_allocated(),
+            reserved_bytes=cuda.memory_reserved(),
+            peak_allocated_bytes=cuda.max_memory_allocated(),
+        )
+    with contextlib.suppress(Exception):
+        memory["free_bytes"], memory["total_bytes"] = cuda.mem_get_info()
+    return {"gpu_memory": memory} if memory else {}

@@ -28,7 +28,8 @@ def log(
     """Tell the run of this process some values; a no-op outside a run, and never an error.
 
     Each call appends one line to ``metrics/rank-N.said.jsonl``. Numbers stay numbers (a tensor's or
-    an array's single value is read, which waits for its device), everything else becomes text.
+    an array's single value is read), everything else becomes text. A tensor on a GPU is not waited
+    for: its value follows in a later line of the same step.
     In a script whose optimizer steps the workbench cannot see (JAX, TensorFlow, its own
     loop), a call with ``loss=`` is a step: it shows in the charts and takes part in stopping.
     A call with the texts ``prompt=`` and ``answer=`` is a sample: shown step by step. An answer
@@ -48,8 +49,8 @@ def log(
         return
     try:
         named_values = {**(mapping or {}), **values}
-        plain = {str(name): _plain(value) for name, value in named_values.items()}
-        leave = _write(folder, None if step is None else int(step), plain)
+        named_values = {str(name): value for name, value in named_values.items()}
+        leave = _write(folder, None if step is None else int(step), named_values)
     except Exception:
         return
     if leave is not None:
@@ -60,15 +61,32 @@ def _write(folder: str, step: int | None, values: dict[str, Any]) -> Any:
     """Write the line; returns what to call when a stop is due."""
     hook: Any = sys.modules.get("_workbench_capture")
     recorder: Any = hook.recorder() if hook is not None else None
-    leave = None
+    leave, now = None, time.time()
     rank = os.environ.get("RANK", "0")
+    on_device: list[tuple[str, Any]] = []
     if recorder is not None and recorder.owner == os.getpid():
         rank = recorder.rank
+        on_device = [pair for pair in values.items() if _waits(pair[1])]
+        later = {name for name, _ in on_device}
+        values = {name: value if name in later else _plain(value) for name, value in values.items()}
         if "loss" in values and recorder.logged_step(step, values) and recorder.stop_due():
             end: Any = hook.leave  # pyright: ignore[reportOptionalMemberAccess]
             leave = functools.partial(end, recorder)  # called outside the guard: it exits
         step = recorder.steps if step is None else step
-    line = {"time": round(time.time(), 6), "step": step, "values": values}
+        recorder.logged.await_device(step, now, on_device)
+        values = {name: value for name, value in values.items() if name not in later}
+    if values or not on_device:
+        plain = {name: _plain(value) for name, value in values.items()}
+        _append(folder, rank, {"time": round(now, 6), "step": step, "values": plain})
+    return leave
+
+
+def _waits(value: Any) -> bool:
+    """Whether it is the single value of a tensor on a GPU."""
+    return getattr(value, "is_cuda", False) and value.numel() == 1
+
+
+def _append(folder: str, rank: str | int, line: dict[str, Any]) -> None:
     content = json.dumps(line, separators=(",", ":")).encode() + b"\n"
     path = os.path.join(folder, "metrics", f"rank-{rank}.said.jsonl")
     handle = open_lines(path, 0o600)
@@ -76,7 +94,6 @@ def _write(folder: str, step: int | None, values: dict[str, Any]) -> Any:
         os.write(handle, content)
     finally:
         os.close(handle)
-    return leave
 
 
 def _plain(value: Any) -> float | int | str | bool | None:

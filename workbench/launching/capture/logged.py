@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from .device_values import DeviceValues
 from .writers import LaterLines
 
 MAX_NAME = 200
@@ -34,46 +35,59 @@ class LoggedValues:
         self._lock = threading.Lock()
         self._open: dict[str, Any] | None = None
         self._names: set[str] = set()
-        self._waiting: list[tuple[int, str, Any, Any]] = []
+        self._waiting: DeviceValues[tuple[int, float, list[str]]] = DeviceValues()
         self.depth = 0  # of observed calls inside each other
 
     def add(self, step: int, values: Values) -> None:
         """Take the numbers among `values`; a device is never waited for."""
-        ready = self._arrived()
+        ready: list[tuple[str, float]] = []
+        on_device: list[tuple[str, Any]] = []
         for name, value in values.items():
             text = str(name)[:MAX_NAME]
             if text not in self._names:
                 if len(self._names) >= _MAX_NAMES:
                     continue
                 self._names.add(text)
-            number = self._number(step, text, value)
-            if number is not None:
-                ready.append((step, text, number))
-        for at, name, number in ready:
-            self._put(at, name, number)
+            if getattr(value, "is_cuda", False):
+                on_device.append((text, value))
+            elif (number := _number(value)) is not None:
+                ready.append((text, number))
+        self.await_device(step, time.time(), on_device)
+        for name, number in ready:
+            self._put(step, time.time(), name, number)
 
-    def _number(self, step: int, name: str, value: Any) -> float | None:
-        if isinstance(value, bool):
-            return None
-        if getattr(value, "is_cuda", False):
-            with contextlib.suppress(Exception):
-                if value.numel() == 1:
-                    self._waiting.append((step, name, *_copied(value)))
-            return None
-        try:  # a number of any library has it, a text has not
-            return float(value) if hasattr(value, "__float__") else None
-        except OverflowError:
-            return math.inf if value > 0 else -math.inf
-        except Exception:
-            return None
+    def await_device(self, step: int, at: float, on_device: list[tuple[str, Any]]) -> None:
+        """Take values on a device when they have come; write those that have by now.
 
-    def _put(self, step: int, name: str, number: float) -> None:
+        `at`: Unix seconds, when they were logged. What holds no single number is passed over.
+        """
+        with self._lock:
+            by_device: dict[Any, list[tuple[str, Any]]] = {}
+            for name, value in on_device:
+                with contextlib.suppress(Exception):
+                    tensor = _single(value)
+                    if tensor is not None:
+                        by_device.setdefault(tensor.device, []).append((name, tensor))
+            for pairs in by_device.values():
+                names, tensors = [name for name, _ in pairs], [tensor for _, tensor in pairs]
+                self._waiting.put((step, at, names), tensors)
+            arrived = self._waiting.arrived() if self._waiting else []
+        self._put_arrived(arrived)
+
+    def _put_arrived(
+        self, arrived: list[tuple[tuple[int, float, list[str]], list[float] | None]]
+    ) -> None:
+        for (step, at, names), numbers in arrived:
+            for name, number in zip(names, numbers or (), strict=False):
+                self._put(step, at, name, number)
+
+    def _put(self, step: int, at: float, name: str, number: float) -> None:
         with self._lock:
             line = self._open
             if line is not None and line["step"] == step:
                 line["values"][name] = number
                 return
-            line = {"time": round(time.time(), 6), "step": step, "values": {name: number}}
+            line = {"time": round(at, 6), "step": step, "values": {name: number}}
             self._open = line
         self._lines.write(line)
 
@@ -84,32 +98,35 @@ class LoggedValues:
                 self._open = None
         return line
 
-    def _arrived(self) -> list[tuple[int, str, float]]:
-        """Values that have come from their device since the last call."""
-        if not self._waiting:
-            return []
-        ready = [row for row in self._waiting if row[3].query()]
-        self._waiting = [row for row in self._waiting if not row[3].query()][-_MAX_NAMES:]
-        return [(step, name, float(buffer)) for step, name, buffer, _ in ready]
-
     def drain(self) -> None:
         """Write what waits, at the end of the process."""
         with contextlib.suppress(Exception):
-            for step, name, number in self._arrived():
-                self._put(step, name, number)
+            with self._lock:
+                arrived = self._waiting.drain(_DRAIN_SECONDS)
+            self._put_arrived(arrived)
         self._lines.flush(self._flush_seconds)
 
 
-def _copied(value: Any) -> tuple[Any, Any]:
-    """A copy on its way to pinned memory, and what tells when it is there."""
-    import torch  # noqa: PLC0415 - the value is a tensor: the script has it
+def _number(value: Any) -> float | None:
+    """The number that a value of any library is; None for what is none."""
+    if isinstance(value, bool):
+        return None
+    try:  # a number of any library has it, a text has not
+        return float(value) if hasattr(value, "__float__") else None
+    except OverflowError:
+        return math.inf if value > 0 else -math.inf
+    except Exception:
+        return None
 
-    buffer = torch.empty((), dtype=torch.float32, pin_memory=True)
-    with torch.cuda.device(value.device):
-        buffer.copy_(value.detach().reshape(()).float(), non_blocking=True)
-        event = torch.cuda.Event()
-        event.record()
-    return buffer, event
+
+def _single(value: Any) -> Any:
+    """The one element on this rank's device; None where there are more, or others have parts."""
+    tensor = value.detach()
+    if hasattr(tensor, "placements"):  # a DTensor: nothing is communicated for the record
+        if not all(placement.is_replicate() for placement in tensor.placements):
+            return None
+        tensor = tensor.to_local()
+    return tensor if tensor.numel() == 1 else None
 
 
 def observe(

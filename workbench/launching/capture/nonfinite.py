@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from .device_values import is_capturing
 from .writers import write_json
 
 
@@ -30,7 +31,7 @@ class FirstNonFinite:
 
     def loss(self, value: float) -> None:
         """A loss that is known before its backward pass."""
-        if not self._written and not math.isfinite(value):
+        if not self._written and not math.isfinite(value) and not is_capturing():
             self._write(self._recorder.steps + 1, value, None, before_backward=True)
 
     def line(self, line: dict[str, Any]) -> None:
@@ -39,7 +40,7 @@ class FirstNonFinite:
 
     def step(self, step: int, loss: float | None, norm: float | None) -> None:
         """A step's values."""
-        if self._written:
+        if self._written or is_capturing():
             return
         norm = None if self.scaled else norm
         if not (math.isfinite(loss or 0.0) and math.isfinite(norm or 0.0)):

@@ -113,7 +113,7 @@ class Tracer:
             raise RuntimeError("the script is tracing itself with a profiler of its own")
         kinds = torch.profiler.ProfilerActivity
         activities = [kinds.CPU]
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_initialized():
             activities.append(kinds.CUDA)
         profile = torch.profiler.profile(
             activities=activities, profile_memory=self._memory, record_shapes=self._shapes

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from .batches import NOTHING, Batch
 from .writers import current_rss_peak
 
+UNKNOWN_MEMORY = -1  # of a rank on a GPU whose allocator does not tell
 _MEMORY_SECONDS = 1.0  # between two readings of the process's memory
 
 
@@ -67,7 +68,9 @@ class StepLines:
     def line(self, record: StepRecord | dict[str, Any]) -> dict[str, Any]:
         """The line of `record`, or the line itself."""
         line = record if isinstance(record, dict) else record.line()
-        if "memory_bytes" not in line:
+        if line.get("memory_bytes") == UNKNOWN_MEMORY:
+            del line["memory_bytes"]  # the process's own is no GPU's
+        elif "memory_bytes" not in line:
             if line["time"] >= self._next_reading:
                 self._next_reading = line["time"] + _MEMORY_SECONDS
                 self._peak = current_rss_peak()

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from .batches import NOTHING
+from .device_values import is_capturing
 from .step_line import StepRecord
 
 _MIXED, _LONG = 8, 64  # steps without the first one, after which another takes over
@@ -113,7 +114,8 @@ class Turns:
         first = self.first()
         if first is not None and first is not optimizer:
             return False
-        self.by_hand = (self.by_hand and first is not None) or _has_gradients(optimizer)
+        known = self.by_hand and first is not None
+        self.by_hand = known or (not is_capturing() and _has_gradients(optimizer))
         return self.by_hand
 
     def forget(self) -> None:

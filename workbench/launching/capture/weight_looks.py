@@ -2,22 +2,24 @@
 
 At steps 8, 16, 32 and 64, and then at each 64th, up to four parameters are looked at, 1024 elements
 of each: sums with signs, the norm, and the norm of the gradient. On a GPU the numbers are copied
-without waiting for the device, and written with the next look. Nothing is communicated.
+without waiting for the device, and written with a later look. Nothing is communicated.
 """
 
 from __future__ import annotations
 
-import collections
 import contextlib
 import functools
 import json
 import math
 from typing import Any
 
+from .device_values import DeviceValues, is_capturing
 from .writers import LineWriter
 
 _FIRST, _EVERY = 8, 64  # steps
 _PARAMETERS, _ELEMENTS = 4, 1024
+_NUMBERS = 4  # of a parameter
+_DRAIN_SECONDS = 0.5
 
 
 class WeightLooks:
@@ -32,12 +34,12 @@ class WeightLooks:
         self._optimizer = 0  # whose parameters were chosen
         self._chosen: list[tuple[str, Any]] = []
         self._copies = False
-        self._waiting: collections.deque[tuple[dict[str, Any], Any]] = collections.deque(maxlen=4)
+        self._waiting: DeviceValues[dict[str, Any]] = DeviceValues()
 
     def step(self, recorder: Any) -> None:
         """An optimizer step ended; `recorder` has counted it."""
         number = recorder.steps
-        if number == self._last or not _due(number):
+        if number == self._last or not _due(number) or is_capturing():
             return
         self._last = number
         optimizer = recorder.lead()
@@ -68,32 +70,37 @@ class WeightLooks:
     def _look(self, number: int, optimizer: Any) -> None:
         import torch  # noqa: PLC0415  (there: an optimizer stepped)
 
-        values = torch.stack([_numbers(torch, parameter) for _, parameter in self._chosen])
-        if values.is_cuda:
-            waiting = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-            values = waiting.copy_(values, non_blocking=True)
+        values: Any = torch.stack([_numbers(parameter) for _, parameter in self._chosen])
+        rates = [group.get("lr") for group in optimizer.param_groups]
+        on_gpu = [rate for rate in rates if getattr(rate, "is_cuda", False)]
+        rates = [float(rate or 0) for rate in rates if not getattr(rate, "is_cuda", False)]
         line = {
             "step": number,
-            "lr": max(float(group.get("lr") or 0) for group in optimizer.param_groups),
+            "lr": max(rates, default=0.0),
             "copies": self._copies and not WeightLooks.averages,
             "half": any(parameter.dtype.itemsize < 4 for _, parameter in self._chosen),
             "names": [name for name, _ in self._chosen],
         }
-        self._waiting.append((line, values))
-        if not values.is_pinned():
-            self.write()
-        elif len(self._waiting) > 1:
-            self._emit(*self._waiting.popleft())  # of 8 steps and more ago: the device is done
+        if values.is_cuda:
+            self._waiting.put(line, (values, *on_gpu))
+            self._emit(self._waiting.arrived())
+        else:
+            self._write(line, values.tolist())
 
     def write(self) -> None:
-        """Write what still waits; the device must be done with it."""
-        while self._waiting:
-            self._emit(*self._waiting.popleft())
+        """Write what still waits, at the end of the process; a hung device is not waited for."""
+        self._emit(self._waiting.drain(_DRAIN_SECONDS))
 
-    def _emit(self, line: dict[str, Any], values: Any) -> None:
-        numbers = [
-            [number if math.isfinite(number) else None for number in row] for row in values.tolist()
-        ]
+    def _emit(self, arrived: list[tuple[dict[str, Any], list[float] | None]]) -> None:
+        for line, numbers in arrived:
+            if numbers is not None:
+                count = len(line["names"]) * _NUMBERS
+                line["lr"] = max(line["lr"], *numbers[count:], 0.0)
+                rows = [numbers[at : at + _NUMBERS] for at in range(0, count, _NUMBERS)]
+                self._write(line, rows)
+
+    def _write(self, line: dict[str, Any], rows: list[list[float]]) -> None:
+        numbers = [[number if math.isfinite(number) else None for number in row] for row in rows]
         text = json.dumps({**line, "values": numbers}, separators=(",", ":"))
         self._writer.write(text.encode() + b"\n")
 
@@ -145,10 +152,12 @@ def _flat(tensor: Any) -> Any:
     return local.reshape(-1)[:: max(1, local.numel() // _ELEMENTS)][:_ELEMENTS]
 
 
-def _numbers(torch: Any, parameter: Any) -> Any:
+def _numbers(parameter: Any) -> Any:
     """Sum, sum with signs, norm, and the norm of the gradient; NaN = it has none."""
+    import torch  # noqa: PLC0415  (there: an optimizer stepped)
+
     values = _flat(parameter).float()
     gradient = parameter.grad
-    norm = values.new_tensor(float("nan")) if gradient is None else _flat(gradient).float().norm()
+    norm = values.new_full((), float("nan")) if gradient is None else _flat(gradient).float().norm()
     signed = values[::2].sum() * 2 - values.sum()
     return torch.stack([values.sum(), signed, values.norm(), norm])
