@@ -66,6 +66,25 @@ def test_a_power_brake_and_a_clock_that_drops(replay: Replay) -> None:
     assert "slow-clock" in kinds(found)
 
 
+def test_a_slowdown_of_a_cool_card_is_one_of_power(replay: Replay) -> None:
+    """Not every card tells why its hardware slows it down; a fast power protection is told so."""
+    run_for(replay, 100)
+    slowed = {"throttle_reasons": 0x8, "sm_clock_mhz": 1100.0}
+    found = run_for(replay, 100, 100, **slowed, temperature_c=55.0)
+    assert "power-throttling" in kinds(found)
+    assert "thermal-throttling" not in kinds(found)
+    found = run_for(replay, 100, 200, **slowed, temperature_c=91.0)
+    assert "thermal-throttling" in kinds(found)
+
+
+def test_a_card_with_a_lower_power_limit_than_its_peers_is_named_so(replay: Replay) -> None:
+    cards = [gpu(2), gpu(3), gpu(4), gpu(5, throttle_reasons=0x4, sm_clock_mhz=900.0)]
+    found = replay.samples([sample(1010.0 + n, gpus=cards) for n in range(100)])
+    (slow,) = (one for one in found if one.kind == "slow-clock")
+    assert "power limit" in slow.cause
+    assert "heat" not in slow.cause
+
+
 def test_a_gpu_that_gives_no_reading_any_more(replay: Replay) -> None:
     run_for(replay, 30)
     nothing = dict.fromkeys(
@@ -107,6 +126,11 @@ def watched(replay: Replay, put: Callable[[Pod], Placed], pod: Pod) -> list[Find
         (48, "error", "Exclude the GPU"),
         (63, "warning", "Continue"),
         (999, "error", "dmesg"),
+        (43, "warning", "card is fine"),
+        (45, "warning", "card is fine"),
+        (69, "warning", "CUDA_LAUNCH_BLOCKING"),
+        (109, "warning", "restart the run"),
+        (46, "error", "reset"),
     ],
 )
 def test_xids_become_advice(

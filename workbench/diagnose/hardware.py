@@ -30,18 +30,40 @@ XIDS: dict[int, tuple[str, str]] = {
         "an illegal address in a kernel",
         "Usually a bug in the program: run under compute-sanitizer.",
     ),
+    43: (
+        "the driver ended the program's work on it, after an error of the program",
+        "The card is fine. Look at the first error in the rank's log, and for an Xid before it.",
+    ),
+    45: (
+        "a program's work was taken off it: the process was killed, or another error came before",
+        "The card is fine. Look at how that rank ended, and for an Xid before it.",
+    ),
+    46: ("it stopped processing", "Exclude the GPU; it must be reset."),
     48: ("an uncorrectable (double-bit) memory error", "Exclude the GPU; it must be reset."),
     63: ("a memory row that will be remapped", "Continue; reset the GPU at the next pause."),
     64: ("a memory row that could not be remapped", "Exclude the GPU; it must be replaced."),
+    69: (
+        "a kernel or library made an invalid request",
+        "Usually a bug in the program or a library: run with CUDA_LAUNCH_BLOCKING=1.",
+    ),
     74: ("an error of an NVLink", "Exclude the GPU; have the link checked."),
     79: ("a GPU that has fallen off the bus", "Use another machine; this one must be restarted."),
     92: ("many corrected memory errors", "Continue; have the GPU tested."),
     94: ("a contained memory error", "Restart the run; reset the GPU."),
     95: ("an uncontained memory error", "Exclude the GPU; it must be reset."),
+    109: (
+        "a kernel was not stopped in time (context switch timeout)",
+        "Usually a kernel that hangs: restart the run. If other programs have it, reset the GPU.",
+    ),
     119: ("GPU system processor (GSP) timeout", "The machine must be restarted."),
     120: ("an error of the GPU's system processor", "The machine must be restarted."),
 }
-_PROGRAM = {13, 31}  # the program's own mistakes, most of the time
+# Most of the time the program's own mistake, or its end. NVIDIA says: restart the application (13,
+# 31, 69), do nothing (43), follow the Xid before (45). For 109 it says: reset the GPU, but lists
+# programs among the causes, and a kernel that never ends is the most usual one.
+_PROGRAM = {13, 31, 43, 45, 69, 109}
+_HARMLESS = {63, 92}
+_WARM_C = 80.0  # below it no card slows down for heat (their limits are 83 to 95 °C)
 
 
 def throttling(evidence: Evidence) -> Iterator[Finding]:
@@ -61,7 +83,7 @@ def _throttled(
     rank = place["rank"]
     clock, best = _clock(seen), device.best_clock
     clocks = f"{clock:.0f} MHz" if clock else "n/a"
-    hot = sum(map(_is_hot, masks)) / len(masks)
+    hot = sum(map(_is_hot, seen)) / len(masks)
     if hot >= evidence.bound("thermal-throttling", rank, _LASTING_SHARE, 0.3):
         degrees = [reading.temperature_c for reading in seen if reading.temperature_c is not None]
         warmest = f"{max(degrees):.0f}" if degrees else "n/a"
@@ -77,7 +99,7 @@ def _throttled(
             "machine.",
         )
     # At its power limit a card is doing what it can: only clocks well below are a finding.
-    brake = sum(bool(mask & POWER_BRAKE) for mask in masks) / len(masks)
+    brake = sum(map(_is_braked, seen)) / len(masks)
     capped = sum(bool(mask & POWER_CAP) for mask in masks) / len(masks)
     share = evidence.bound("power-throttling", rank, _LASTING_SHARE, 0.3)
     if brake >= share or (capped >= share and clock < 0.7 * best):
@@ -118,15 +140,31 @@ def slow_clock(evidence: Evidence) -> Iterator[Finding]:
         if throttled or clock > evidence.bound("slow-clock", rank, 0.7, 0.85) * best:
             continue
         name = evidence.device_name(device.node, device.index, device.part)
+        cause, move = _limit(name, device.minute)
         yield Finding(
             kind="slow-clock",
             **place,
             confidence=0.7,
             evidence=f"{name} runs at {clock:.0f} MHz (median of a minute); it has reached "
             f"{best:.0f} MHz before, or its peers run at that.",
-            cause=f"Something limits {name}'s clock: heat, power, or a clock limit.",
-            next="Look at nvidia-smi -q -d CLOCK,PERFORMANCE; reset limits with nvidia-smi -rgc.",
+            cause=cause,
+            next=move,
         )
+
+
+def _limit(name: str, seen: Sequence[Reading]) -> tuple[str, str]:
+    """What holds a clock down, as far as the driver tells; and what to do."""
+    masks = [reading.throttle for reading in seen if reading.throttle is not None]
+    capped = sum(bool(mask & POWER_CAP) for mask in masks)
+    if masks and capped >= _LASTING_SHARE * len(masks):
+        return (
+            f"{name}'s power limit holds its clock down, lower than its peers' or than before.",
+            "Look at nvidia-smi -q -d POWER; raise the limit with nvidia-smi -pl.",
+        )
+    return (
+        f"Something limits {name}'s clock: heat, power, or a clock limit.",
+        "Look at nvidia-smi -q -d CLOCK,PERFORMANCE; reset limits with nvidia-smi -rgc.",
+    )
 
 
 def lost_gpu(evidence: Evidence) -> Iterator[Finding]:
@@ -209,7 +247,7 @@ def _xid(evidence: Evidence, card: _Card) -> Finding:
         kind=f"xid-{xid}",
         **evidence.device_place(card.node, card.error.index),
         step=evidence.steps or None,
-        severity="warning" if xid in _PROGRAM | {63, 92} else "error",
+        severity="warning" if xid in _PROGRAM | _HARMLESS else "error",
         confidence=0.7 if xid in _PROGRAM else 0.95,
         evidence=f"The driver reported Xid {xid} on {name}.",
         cause=f"{name}: {meaning}.",
@@ -230,10 +268,25 @@ def _memory_error(evidence: Evidence, card: _Card) -> Finding:
     )
 
 
-def _is_hot(mask: int) -> bool:
-    """Whether heat slows the GPU. A hardware slowdown is told of a power brake too."""
-    slowed = bool(mask & HW_SLOWDOWN) and not mask & POWER_BRAKE
-    return slowed or bool(mask & THERMAL)
+def _is_hot(reading: Reading) -> bool:
+    """Whether heat slows the GPU."""
+    mask = reading.throttle or 0
+    return bool(mask & THERMAL) or (_is_unexplained(mask) and not _is_cool(reading))
+
+
+def _is_braked(reading: Reading) -> bool:
+    """Whether its power supply slows the GPU down, not heat and not its own power limit."""
+    mask = reading.throttle or 0
+    return bool(mask & POWER_BRAKE) or (_is_unexplained(mask) and _is_cool(reading))
+
+
+def _is_unexplained(mask: int) -> bool:
+    """A hardware slowdown is for heat or for power; not every card tells which."""
+    return bool(mask & HW_SLOWDOWN) and not mask & (THERMAL | POWER_BRAKE)
+
+
+def _is_cool(reading: Reading) -> bool:
+    return reading.temperature_c is not None and reading.temperature_c < _WARM_C
 
 
 def _clock(seen: Sequence[Reading]) -> float:
