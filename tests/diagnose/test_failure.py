@@ -91,7 +91,7 @@ def failed(paths: RunPaths, *exceptions: str | None, steps: int = 5, **more: Any
         ("RuntimeError: CUDA error: device-side assert triggered", "cuda-error"),
         ("RuntimeError: CUDA error: uncorrectable ECC error encountered", "gpu-lost"),
         ("RuntimeError: CUDA error: out of memory", "out-of-memory"),
-        (f"torch.distributed.DistBackendError: {NCCL}\nDuplicate GPU detected", "nccl-error"),
+        (f"torch.distributed.DistBackendError: {NCCL}\nDuplicate GPU detected", "duplicate-gpu"),
         ("ValueError: boom", "rank-failed"),
         ("KeyError: 'Xidentifier'", "missing-key"),
     ],

@@ -64,9 +64,12 @@ OUT_OF_MEMORY = "out-of-memory"
 MEMORY = (
     known_error(
         OUT_OF_MEMORY,
-        r"CUDA (error: )?out of memory|[Cc]uda failure[^\n]*out of memory|CUDACachingAllocator|"
+        r"(CUDA|HIP) (driver )?(error: )?out of memory|([Cc]uda|HIP) failure[^\n]*out of memory|"
+        r"NVML_SUCCESS == \w+ INTERNAL ASSERT FAILED|"  # where torch wants to tell what is left
         r"OutOfMemoryError|DefaultCPUAllocator: can't allocate|not enough memory: you tried to "
-        r"allocate|CUBLAS_STATUS_ALLOC_FAILED|bad_alloc|Cannot allocate memory",
+        r"allocate|(CU|HIP)\w+_STATUS_ALLOC_FAILED|rocblas_status_memory_error|miopenStatusAlloc|"
+        r"cudaErrorMemoryAllocation|hipErrorOutOfMemory|CUDA_ERROR_OUT_OF_MEMORY|"
+        r"bad_alloc|Cannot allocate memory",
         "Out of memory: halve the micro-batch and double the accumulation; the result is the same.",
     ),
     known_error(
@@ -79,7 +82,8 @@ MEMORY = (
 ENVIRONMENT = (
     known_error(
         "no-gpu",
-        r"not compiled with CUDA|_cuda_setDevice|No CUDA GPUs are available|invalid device ordinal|"
+        r"not compiled with CUDA|_cuda_setDevice|No (CUDA|HIP) GPUs are available|"
+        r"no (CUDA|ROCm)-capable device is detected|cudaErrorNoDevice|hipErrorNoDevice|"
         r"Found no NVIDIA driver|Torch not compiled|CUDA (device )?(is )?not available",
         "The script needs a GPU and none is available: run it on a GPU host, or let "
         "Accelerator().device choose.",
@@ -94,7 +98,8 @@ ENVIRONMENT = (
     known_error(
         "version-mismatch",
         r"CUDA driver version is insufficient|driver on your system is too old|no kernel image is "
-        r"available|undefined symbol|version `GLIBC\w*' not found|forward "
+        r"available|invalid device function|unsupported toolchain|unsupported display driver|"
+        r"hipErrorNoBinaryForGpu|undefined symbol|version `GLIBC\w*' not found|forward "
         r"compatibility was attempted|lib(cud|nccl|nv)\S* *: (cannot open|version)|numpy\.dtype "
         r"size changed|compiled using NumPy 1",
         "Driver, CUDA, torch and NCCL are incompatible: `workbench doctor` lists them; install "
@@ -192,20 +197,6 @@ MACHINE = (
         "Name the interface that the machines share: GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME "
         "(`ip addr` lists them).",
         0.85,
-    ),
-    known_error(
-        "gpu-lost",
-        r"fallen off the bus|GPU is lost|uncorrectable ECC|\bXid \(|CUDA error: unspecified launch "
-        r"failure|CUDA error: (hardware|ECC)",
-        "A GPU failed: exclude it (CUDA_VISIBLE_DEVICES) or use another machine, then {again}.",
-        0.8,
-    ),
-    known_error(
-        "cuda-error",
-        r"device-side assert|illegal memory access",
-        "A kernel got values out of range, often a label or token id beyond the last one: run "
-        "again on CPU or with CUDA_LAUNCH_BLOCKING=1 to see the line.",
-        0.8,
     ),
 )
 PROCESSES = (

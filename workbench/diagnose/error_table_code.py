@@ -212,13 +212,16 @@ GENERAL = (
     ),
     known_error(
         "nccl-error",
-        r"ncclUnhandledCudaError|ncclSystemError|ncclInternalError|NCCL error|ncclInvalidUsage",
-        "NCCL failed: run once with NCCL_DEBUG=WARN; in a container check /dev/shm and the links.",
+        # A remote error is the echo of another rank's end.
+        r"\A(?![\s\S]*(?:ncclRemoteError|remote process exited))[\s\S]*?(?:ncclUnhandledCudaError|"
+        r"ncclSystemError|ncclInternalError|NCCL error|ncclInvalidUsage)",
+        "NCCL failed: run once with NCCL_DEBUG=WARN, which names the call; in a container check "
+        "/dev/shm and the links.",
         0.7,
     ),
     known_error(
         "peer-lost",
-        r"Connection (closed|reset) by peer|gloo/transport|Broken pipe|DistNetworkError|"
+        r"ncclRemoteError|remote process exited|Connection (closed|reset) by peer|gloo/transport|Broken pipe|DistNetworkError|"
         r"RendezvousConnectionError|DistStoreError|failed to connect to",
         "Another process of the run exited first or never connected: look at the other ranks' "
         "logs, and on several machines at address and port.",

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
-from workbench.diagnose import error_table, error_table_code
+from workbench.diagnose import error_table, error_table_code, error_table_gpu
 from workbench.diagnose.error_table import OUT_OF_MEMORY, KnownError
 
 KNOWN = (
     *error_table.MEMORY,
+    *error_table_gpu.GPU,
     *error_table.ENVIRONMENT,
     *error_table.MACHINE,
     *error_table.PROCESSES,
     *error_table_code.TRAINING,
     *error_table.HUB,
     *error_table_code.FILES,
+    *error_table_gpu.GENERAL,
     *error_table_code.GENERAL,
 )
 BY_KIND = {error.kind: error for error in KNOWN}
 # A log is full of words that report no failure: there only these are looked for.
 _IN_LOGS = (
     *error_table.MEMORY,
+    *error_table_gpu.GPU,
     *(BY_KIND[kind] for kind in ("no-gpu", "version-mismatch", "missing-module")),
     *error_table.MACHINE,
     *error_table.PROCESSES,
     *(BY_KIND[kind] for kind in ("unused-parameters", "access-denied", "script-arguments")),
     *(BY_KIND[kind] for kind in ("collective-mismatch", "collective-timeout", "nccl-error")),
+    BY_KIND["gpu-initialization"],
 )
 ABORTS = frozenset(
     {
@@ -31,6 +35,7 @@ ABORTS = frozenset(
         "network-interface",
         "gpu-lost",
         "cuda-error",
+        "shared-memory",
         "collective-mismatch",
         "collective-timeout",
         "nccl-error",

@@ -14,7 +14,14 @@ _USER_ERRORS = (
     (r"\b(ModuleNotFoundError|ImportError)\b|No module named", "an import that fails"),
     (r"\b(SyntaxError|IndentationError|NameError)\b", "a mistake in the script"),
     (r"\bUsageError\b|error: (unrecognized|the following|argument)", "wrong arguments"),
-    (r"CUDA (error: )?out of memory|OutOfMemoryError|can't allocate memory", "too little memory"),
+    (
+        (
+            r"(CUDA|HIP) (driver )?(error: )?out of memory|OutOfMemoryError|can't allocate memory|"
+            r"_STATUS_ALLOC_FAILED"
+        ),
+        "too little memory",
+    ),
+    (r"invalid device ordinal|Duplicate GPU detected", "a rank without a GPU of its own"),
     (r"No space left on device|Disk quota exceeded|File too large", "a full disk"),
     (r"\b(FileNotFoundError|PermissionError|IsADirectoryError)\b", "a file that is not there"),
 )
@@ -23,7 +30,7 @@ _USER_ERRORS = (
 _INFRASTRUCTURE = re.compile(
     r"connection|broken pipe|timed? ?out|gloo|nccl|distbackend|distnetwork|distsocket|socket|"
     r"unreachable|input/output error|\bECC\b|\bXid\b|device-side|unspecified launch failure|"
-    r"cuda error|rendezvous|gaierror|name resolution|too many requests|bad gateway|"
+    r"(cuda|hip) error|rendezvous|gaierror|name resolution|too many requests|bad gateway|"
     r"service unavailable|stale file handle|couldn't connect",
     re.IGNORECASE,
 )

@@ -24,6 +24,7 @@ _REPORTS = ("ProcessRaisedException: ", "ProcessExitedException: ")  # of torch.
 # Set by the only rank of a run for the processes that it starts.
 SINGLE_RANK_VARIABLE = "WORKBENCH_ALONE"
 _CLEAN: dict[str, object] = {"ok": True, "exit_code": None, "where": None, "frame": None}
+_NO_MEMORY = ("out of memory", "_STATUS_ALLOC_FAILED")
 _TEXTS = ("exception", "traceback", "chain", "frame")  # of an end record
 _child_exit_codes: dict[int, int] = {}
 
@@ -233,7 +234,7 @@ def _describe(
         text = str(value)
     except Exception:
         text = "<exception str() failed>"  # as Python prints it
-    out_of_memory = "OutOfMemory" in kind.__name__ or "out of memory" in text
+    out_of_memory = "OutOfMemory" in kind.__name__ or any(words in text for words in _NO_MEMORY)
     place: dict[str, Any] = {"where": None}
     with contextlib.suppress(Exception):
         place = exceptions.described(value, code)
