@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.pod.place import Placed
 from workbench.describe import detection
+from workbench.observe import driver_processes
+from workbench.observe.devices import read_devices
 from workbench.observe.gpu import GpuSampler, gpu_holders
 from workbench.rehearsing.driver.pod import PROFILES, Pod, Slice
 from workbench.units import GIB
@@ -159,6 +162,39 @@ def test_held_memory_is_unknown_rather_than_nothing(
 ) -> None:
     put(Pod("t4", 1).processes(0, 0, entries))
     assert GpuSampler().memory_of({MINE}) == expected
+
+
+@pytest.mark.parametrize(
+    ("used", "on_host", "expected"), [(20 * GIB, False, None), (0, False, 0), (20 * GIB, True, 0)]
+)
+def test_a_container_that_is_told_of_no_process_knows_nothing_of_memory_left(
+    monkeypatch: pytest.MonkeyPatch, put: Put, used: int, *, on_host: bool, expected: int | None
+) -> None:
+    put(Pod("t4", 1).processes(0, 0, {}).at(0, 0, used=used))
+    for name in ("observe.gpu", "observe.driver_processes"):
+        monkeypatch.setattr(f"workbench.{name}.shares_numbers", lambda: on_host)
+    assert GpuSampler().memory_of({MINE}) == expected
+
+
+def test_a_number_of_the_host_is_no_process_of_this_container(
+    monkeypatch: pytest.MonkeyPatch, put: Put, tmp_path: Path
+) -> None:
+    """The driver of a container may tell the host's numbers: by chance one is a process here."""
+    put(Pod("t4", 1).processes(0, 0, {MINE: 5 * GIB}))
+    for name in ("observe.gpu", "observe.driver_processes"):
+        monkeypatch.setattr(f"workbench.{name}.shares_numbers", lambda: False)
+    monkeypatch.setattr(driver_processes, "_DRIVERS", (str(tmp_path),))  # a real driver is there
+    assert GpuSampler().memory_of({MINE}) is None
+    (holder,) = gpu_holders(detection.device_gpus())
+    assert holder.processes == ((MINE, None),)
+    (device,) = read_devices(tmp_path, cuda=True)
+    assert [(one.pid, one.text) for one in device.holders] == [
+        (None, "a process outside this container")
+    ]
+    node = tmp_path / "nvidia0"
+    monkeypatch.setattr(driver_processes, "_NODES", (str(node),))
+    with node.open("w"):  # as a process that computes has it open
+        assert GpuSampler().memory_of({MINE}) == 5 * GIB
 
 
 def test_memory_in_use_is_without_what_the_driver_keeps(put: Put) -> None:

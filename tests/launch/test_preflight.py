@@ -307,6 +307,28 @@ def test_whoever_holds_a_gpu_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
     assert warning.startswith("GPU 1: 20 GiB are held by python (pid 42); 4 GiB are free.")
 
 
+@pytest.mark.parametrize(
+    ("processes", "said"),
+    [
+        ((), "20 GiB are in use, by whom is unknown"),
+        (((42, None),), "20 GiB are in use, by whom is unknown"),
+        (((7, "python"), (42, None)), "held by python (pid 7) and by others outside this"),
+    ],
+)
+def test_a_holder_that_the_driver_does_not_name_is_unknown(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    processes: tuple[tuple[int, str | None], ...],
+    said: str,
+) -> None:
+    holder = GpuHolder(index=1, memory_bytes=20 << 30, total_bytes=24 << 30, processes=processes)
+    monkeypatch.setattr(preflight_warnings, "gpu_holders", lambda gpus: [holder])
+    (warning,) = preflight.checked(on_gpus(asked(tmp_path), "rtx-4090", 2)).warnings
+    assert said in warning
+    assert "4 GiB are free" in warning
+    assert "pid 42" not in warning  # a number of the host's: here it is another program's
+
+
 def test_warnings_stay_with_the_run(tmp_path: Path) -> None:
     steps = ("--steps", "1", "--layers", "1", "--eval-every", "0", "--checkpoint-every", "90")
     request = replace(asked(tmp_path, *steps, processes=1), warnings=("little disk",))

@@ -179,12 +179,14 @@ def _gpus(store: Path, records: Sequence[RunRecord], excluding: str | None) -> I
         )
 
 
-def _named_by_driver(pid: int, text: str, store: Path) -> Holder:
+def _named_by_driver(pid: int, name: str | None, store: Path) -> Holder:
     """Whose process on a card is: a run's of this store or another one, or anything else."""
+    if name is None:
+        return Holder(text="a process outside this container", is_run=False)
     directory = processes.variable(pid, "WORKBENCH_RUN_DIR")
     if directory:
         of, run = Path(directory).parent, Path(directory).name
         if of.resolve() == store.resolve():
             return Holder(run=run, text=run)
         return Holder(pid=pid, text=run)
-    return Holder(pid=pid, text=f"{text} (pid {pid})", is_run=False)
+    return Holder(pid=pid, text=f"{name} (pid {pid})", is_run=False)

@@ -11,9 +11,11 @@ import psutil
 from workbench.describe.bounded_calls import DRIVER, SECONDS, BoundedCalls
 from workbench.describe.detection import nvml, visible_gpus
 from workbench.describe.hardware import Gpu
+from workbench.observe.driver_processes import is_local, process_name, shares_numbers
 
 AT_LAUNCH_SECONDS = 15.0
 """For a reading before a start: nothing runs that would have to wait for it."""
+_CONTEXT_BYTES = 128 << 20  # of a card; what CUDA sets up for one process is more
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +54,11 @@ class GpuHolder:
     """Memory in use by all processes on the card."""
     total_bytes: int
     """The card's memory."""
-    processes: tuple[tuple[int, str], ...]
-    """Pid and name of each process the driver names; those of other containers have no name."""
+    processes: tuple[tuple[int, str | None], ...]
+    """Pid and name of each process the driver tells; one of another container has no name here.
+
+    () = the driver tells none, as it does in most containers: who holds the memory is unknown.
+    """
 
 
 def gpu_holders(gpus: Sequence[Gpu]) -> list[GpuHolder]:
@@ -167,26 +172,43 @@ class GpuSampler:
             return self._ask(lib.nvmlDeviceGetComputeRunningProcesses_v2, handles[1])
         return processes
 
-    def processes_on(self, index: int, uuid: str | None = None) -> Iterator[tuple[int, str]]:
-        """Pid and name of the processes that compute on GPU `index`; `uuid`: on that slice."""
+    def processes_on(self, index: int, uuid: str | None = None) -> Iterator[tuple[int, str | None]]:
+        """Pid and name of the processes that compute on GPU `index`; `uuid`: on that slice.
+
+        The name is None where the number is not one of this container.
+        """
         for gpu in self.gpus:
             is_this = gpu.index == index and uuid in {None, gpu.uuid}
             for entry in (is_this and self._computing(gpu)) or ():
-                yield entry.pid, _process_name(entry.pid)
+                yield entry.pid, process_name(entry.pid)
 
     def memory_of(self, pids: set[int]) -> int | None:
-        """GPU memory held by these processes; None when NVML cannot tell (or there is no GPU)."""
+        """GPU memory held by these processes; None when NVML cannot tell (or there is no GPU).
+
+        In a container the driver most often tells no process at all, or numbers of the host: then
+        a card is known to hold nothing of theirs only while no one's memory lies on it.
+        """
         total = 0
         for gpu in self.gpus:
             entries = self._computing(gpu)
             if entries is None:
                 return None
-            process_bytes = [entry.usedGpuMemory for entry in entries if entry.pid in pids]
-            foreign = any(not psutil.pid_exists(entry.pid) for entry in entries)
-            if None in process_bytes or (foreign and not process_bytes):
-                return None  # inside a container the driver may count processes otherwise
+            own = [entry for entry in entries if entry.pid in pids and is_local(entry.pid)]
+            process_bytes = [entry.usedGpuMemory for entry in own]
+            if None in process_bytes or (not own and not self._holds_nothing(gpu, entries)):
+                return None
             total += sum(process_bytes)
         return total if self.gpus else None
+
+    def _holds_nothing(self, gpu: Gpu, entries: Sequence[Any]) -> bool:
+        """Whether none of these `entries`, which are not the run's, can be of the run after all."""
+        if shares_numbers():
+            return all(psutil.pid_exists(entry.pid) for entry in entries)
+        if any(not is_local(entry.pid) for entry in entries):
+            return False
+        handles = self._handles(gpu)
+        memory = handles and self._ask(self._memory, handles[1])
+        return bool(entries) or (memory is not None and memory.used < _CONTEXT_BYTES)
 
 
 @final
@@ -215,7 +237,7 @@ class PatientGpuSampler:
             self._sampler = sampler
         return self._sampler
 
-    def processes_on(self, index: int, uuid: str | None = None) -> list[tuple[int, str]]:
+    def processes_on(self, index: int, uuid: str | None = None) -> list[tuple[int, str | None]]:
         """As `GpuSampler.processes_on`; [] where the driver does not answer."""
         return self._thread.ask(lambda: list(self._open().processes_on(index, uuid))) or []
 
@@ -233,11 +255,3 @@ class PatientGpuSampler:
     def memory_of(self, pids: set[int]) -> int | None:
         """As `GpuSampler.memory_of`."""
         return self._thread.ask(lambda: self._open().memory_of(pids))
-
-
-def _process_name(pid: int) -> str:
-    """The program of a process of this container."""
-    try:
-        return psutil.Process(pid).name()
-    except psutil.Error:
-        return "a process outside this container"

@@ -274,14 +274,21 @@ def _silent(request: Request) -> Iterator[str]:
 
 
 def _in_use_sentence(holder: GpuHolder, request: Request) -> str:
-    holders = ", ".join(f"{name} (pid {pid})" for pid, name in holder.processes)
+    known = [f"{name} (pid {pid})" for pid, name in holder.processes if name is not None]
     free = holder.total_bytes - holder.memory_bytes
-    text = (
-        f"GPU {holder.index}: {format_bytes(holder.memory_bytes)} are held by "
-        f"{holders or 'a process of another container'}; {format_bytes(free)} are free."
-    )
+    unknown = len(known) < max(1, len(holder.processes))
+    held = f"GPU {holder.index}: {format_bytes(holder.memory_bytes)} are"
+    if known:
+        others = " and by others outside this container" if unknown else ""
+        text = f"{held} held by {', '.join(known)}{others}; {format_bytes(free)} are free."
+    else:
+        text = (
+            f"{held} in use, by whom is unknown: the driver names no process of this container. "
+            f"{format_bytes(free)} are free."
+        )
     if request.predicted is not None and request.predicted.total_bytes > free:
-        return f"{text} This run needs {format_bytes(request.predicted.total_bytes)}: end it first."
+        move = "use other GPUs (--devices)" if unknown else "end it first"
+        return f"{text} This run needs {format_bytes(request.predicted.total_bytes)}: {move}."
     return text
 
 
