@@ -104,6 +104,49 @@ def test_a_script_ends_as_without_the_hook(
     assert "ends.py" not in log
 
 
+HANDLERS = {
+    "in the handler": ("except ValueError:\n    sys.exit(1)", "train.py:3 in load"),
+    "argparse": (
+        (
+            "except ValueError:\n    pass\n"
+            "import argparse\nargparse.ArgumentParser().parse_args(['--lr'])"
+        ),
+        "train.py:9 in <module>",
+    ),
+    "after the handler": ("except ValueError:\n    pass\nsys.exit(1)", "train.py:8 in <module>"),
+    "and after another exit": (
+        (
+            "except ValueError:\n    try:\n        sys.exit(1)\n    except SystemExit:\n"
+            "        pass\nsys.exit(1)"
+        ),
+        "train.py:11 in <module>",
+    ),
+}
+
+
+@pytest.mark.parametrize(("handler", "where"), HANDLERS.values(), ids=HANDLERS)
+def test_an_exit_from_a_handler_names_the_line_of_the_error(
+    tmp_path: Path, handler: str, where: str
+) -> None:
+    (tmp_path / "train.py").write_text(
+        "import sys\ndef load():\n    return int('api_key=\"hunter2hunter2\"')\n"
+        f"try:\n    load()\n{handler}\n"
+    )
+    run = tmp_path / "run"
+    subprocess.run(
+        [sys.executable, "train.py"], cwd=tmp_path, env=environment(run), check=False, timeout=240
+    )
+    record = (run / "metrics" / "rank-0.end.json").read_text()
+    told = json.loads(record)
+    assert told["where"] == where
+    assert told["exception"] is None
+    assert "hunter2hunter2" not in record
+    links = [link["exception"].partition(":")[0] for link in told["chain"]]
+    assert links == (
+        [] if "<module>" in where else [f"exit code {told['exit_code']}", "ValueError"]
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_an_interrupted_rank_is_told_as_such_by_a_launcher_that_leaves_no_folder(

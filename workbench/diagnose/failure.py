@@ -49,6 +49,7 @@ _MARK = re.compile(r"^--- attempt \d+, from step \d+ ---$", re.MULTILINE)
 _TAIL_BYTES = 20_000
 _SHOWN_LINKS = 4  # exceptions of a chain that are shown
 _OF_CHILDREN = re.compile(r"^(exit code|ProcessExitedException|ChildFailedError)")
+_EXIT_PLACES = ("the script calls exit", "the error arose that the script exits for")
 _DEADLY = {-signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE, -signal.SIGILL}
 
 
@@ -72,8 +73,8 @@ class Failed:
     """Traceback or log, where known errors are looked for when `error` reports none."""
     place: str | None = None
     """The user's line, ``train.py:31 in main``."""
-    ended_itself: bool = False
-    """Whether the script left by ``sys.exit``: there is no traceback."""
+    ended_at: str = ""
+    """What is at `place` where the script left by ``sys.exit``: there is no traceback."""
 
 
 def root_cause(paths: RunPaths) -> tuple[int, int] | None:
@@ -193,7 +194,7 @@ def _raised(paths: RunPaths, rank: int, error: str, end: RankEnd, steps: int) ->
         error="\n".join([error, *_links(end)]),
         text=text,
         place=end.where,
-        ended_itself=ended_itself,
+        ended_at=_EXIT_PLACES[bool(end.chain[1:])] if ended_itself else "",
     )
 
 
@@ -275,8 +276,8 @@ def finding(paths: RunPaths, failed: Failed, steps: int) -> Finding:
     entry = entry or known_errors.BY_KIND.get(kind)
     no_room = known_errors.BY_KIND["disk-full"]
     if entry is no_room or (entry is None and not failed.error):
-        full = first_shortage(paths)
-        if full:  # which may leave a process no last word
+        full = first_shortage(paths)  # which may leave a process no last word
+        if full:
             entry, evidence = no_room, f"{evidence}; {full}"
     if failed.killed == signal.SIGKILL and out_of_memory.killed_for_memory(paths):
         kind, cause = "killed-for-memory", f"{cause}: the kernel's memory killer"
@@ -315,8 +316,8 @@ def _where_to_look(failed: Failed, log: str) -> str:
         return _EVEN_STEPS.format(rank=failed.rank)
     if failed.place is None:
         return f"See {log} of the run."
-    if failed.ended_itself:
-        return f"Look at {failed.place}, where the script calls exit; its output is in {log}."
+    if failed.ended_at:
+        return f"Look at {failed.place}, where {failed.ended_at}; its output is in {log}."
     return f"Look at {failed.place}; the full traceback is in {log}."
 
 
@@ -325,8 +326,7 @@ def _after_signal(paths: RunPaths, failed: Failed, log: str) -> str:
     if failed.killed == signal.SIGBUS:
         return "Shared memory was full: enlarge /dev/shm (docker --shm-size) or lower num_workers."
     if failed.killed in {signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGILL}:
-        tree = stacks.rank_tree(paths, failed.rank or 0)
-        stack = stacks.crashed(failed.text, tree)
+        stack = stacks.crashed(failed.text, stacks.rank_tree(paths, failed.rank or 0))
         where = f"Python was at {stack.place}" if stack is not None else "stacks may be in the log"
         return f"Crash in native code: {where}; see the end of {log}. Then {_again(paths)}."
     return (

@@ -23,7 +23,13 @@ from .writers import current_rss_peak, write_json
 _REPORTS = ("ProcessRaisedException: ", "ProcessExitedException: ")  # of torch.multiprocessing
 # Set by the only rank of a run for the processes that it starts.
 SINGLE_RANK_VARIABLE = "WORKBENCH_ALONE"
-_CLEAN: dict[str, object] = {"ok": True, "exit_code": None, "where": None, "frame": None}
+_CLEAN: dict[str, object] = {
+    "ok": True,
+    "exit_code": None,
+    "where": None,
+    "frame": None,
+    "chain": [],
+}
 _NO_MEMORY = ("out of memory", "_STATUS_ALLOC_FAILED")
 _TEXTS = ("exception", "traceback", "chain", "frame")  # of an end record
 _child_exit_codes: dict[int, int] = {}
@@ -107,8 +113,8 @@ def _asked_for(
         return _CLEAN if end["exception"] is None else {}
     place: dict[str, object] = {}
     with contextlib.suppress(Exception):
-        place = exceptions.caller(code)
-    return {"ok": False, "exit_code": exit_code, **place}
+        place = exceptions.handled(code, exit_code) or exceptions.caller(code)
+    return {"ok": False, "exit_code": exit_code, "chain": [], **place}
 
 
 def _unheard_exception(code: Mapping[str, Any]) -> dict[str, object]:
@@ -180,7 +186,7 @@ def _of_recorder(recorder: Recorder) -> dict[str, Any]:
 
 def _write_end(path: str, end: Mapping[str, object]) -> None:
     """What an exception says may quote a key; the rank knows its own variables and arguments."""
-    if end["exception"] is not None:
+    if end["exception"] is not None or end.get("chain"):
         try:
             words = getattr(sys, "orig_argv", sys.argv)
             end = exceptions.secrets_module().hide_failure(end, words)

@@ -77,6 +77,25 @@ def caller(code: Mapping[str, Any]) -> dict[str, Any]:
     return {"where": failure["where"], "frame": failure["frame"]}
 
 
+def handled(code: Mapping[str, Any], exit_code: int) -> dict[str, Any]:
+    """The error whose handler is being executed: of ``except Exception: sys.exit(1)``.
+
+    Nothing where no line of the user's is in its traceback: argparse handles errors of its own.
+    """
+    value = sys.exc_info()[1]
+    if not isinstance(value, Exception):
+        return {}
+    frames = frames_module()
+    tree = frames.code_tree(_with_main(code))
+    chain = _Chain(frames).of(value)
+    if all(tree.user_frame([frame.path for frame in error.frames]) is None for error in chain):
+        return {}
+    failure = frames.failure(chain, tree).document()
+    first, *rest = failure["chain"]
+    left = {"exception": f"exit code {exit_code}", "relation": ""}
+    return {**failure, "chain": [left, {**first, "relation": frames.HANDLING}, *rest]}
+
+
 def _with_main(code: Mapping[str, Any]) -> dict[str, Any]:
     """The script as Python knows it by now; a spawned process learns it late."""
     main = getattr(sys.modules.get("__main__"), "__file__", None)
