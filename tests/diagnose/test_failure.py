@@ -245,3 +245,15 @@ def test_an_error_is_told_without_its_colours(paths: RunPaths) -> None:
     known = read_end(paths, 0)
     assert known is not None
     assert known.exception == "RuntimeError: do those steps only if you trust it"
+
+
+def test_an_exit_for_an_error_that_was_caught_is_told_with_that_error(paths: RunPaths) -> None:
+    paths.rank_log(0).write_text("training failed\n")
+    chain = [
+        {"exception": "exit code 1", "relation": ""},
+        {"exception": "ValueError: bad shard 3", "relation": "while handling"},
+    ]
+    end = RankEnd(ok=False, exit_code=1, where="train.py:3 in load", chain=chain)
+    found = explain(paths, {0: end}, 1, 5)
+    assert "exit code 1: training failed, while handling ValueError: bad shard 3" in found.cause
+    assert found.next.startswith("Look at train.py:3 in load, where the error arose that")
