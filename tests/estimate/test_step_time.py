@@ -18,6 +18,7 @@ from workbench.estimate.network import Group, Links, links
 from workbench.estimate.scaling import scaling
 from workbench.estimate.step_time import step_time
 from workbench.estimate.timing import COMMUNICATION
+from workbench.estimate.traffic import block_traffic
 
 LLAMA = Model.catalog("llama-3-8b")
 WORK = Workload(model=LLAMA, seq_len=4096, micro_batch=2, precision="bf16", optimizer="adamw-fused")
@@ -355,3 +356,35 @@ def test_compressed_gradients_travel_faster() -> None:
         for hook in (None, "bf16", "powersgd")
     ]
     assert waits[0] > 1.5 * waits[1] > 10 * waits[2]
+
+
+def test_weights_of_gptq_are_unpacked_by_separate_operations() -> None:
+    """AutoGPTQ shifts, casts, masks, moves and scales each weight in its own pass; bitsandbytes in
+    one kernel. Autograd keeps AutoGPTQ's matrix, so without recomputation it is unpacked once."""
+    one, card = Strategy(name="single"), Cluster.rented("a100-sxm-80", 1)
+    short = replace(WORK, micro_batch=1, seq_len=256, lora_rank=64)
+    full = one.with_options(recompute="full")
+    plain, blocks, gptq = (
+        step_time(replace(short, quantization=kind), full, card).step_seconds
+        for kind in ("none", "nf4", "int4")
+    )
+    assert gptq - plain > 1.3 * (blocks - plain)
+    kept = step_time(replace(short, quantization="int4"), one, card).step_seconds
+    bare = step_time(short, one, card).step_seconds
+    assert kept - bare < 0.7 * (gptq - plain)
+
+
+def test_adapters_launch_their_casts_and_dropout() -> None:
+    """fp32 adapters under autocast are cast before both products (peft's Linear.forward)."""
+    one = Strategy(name="single")
+    small = replace(WORK, micro_batch=1, seq_len=64, lora_rank=8)
+
+    def launches(work: Workload) -> float:
+        return block_traffic(work, one, moe=False).launches
+
+    dropping = replace(small, kernels=replace(small.kernels, lora_dropout=True))
+    pure = replace(small, precision="bf16-pure")
+    targets = len(small.lora_targets)
+    assert launches(small) == launches(replace(small, adapter_bytes=2)) + 2 * targets
+    assert launches(small) == launches(pure) + 2 * targets
+    assert launches(dropping) == launches(small) + targets

@@ -16,6 +16,12 @@ from workbench.estimate.attention import scoring_share
 from workbench.estimate.fitted import fitted
 from workbench.estimate.flops import block_products
 
+UNPACKING = {"int4": 11.0}
+"""Operations beside the product of one quantized linear, 4 where not named: unpacking constants and
+weights, casting input and result (bitsandbytes' MatMul4Bit). GPTQ's weights are shifted, cast,
+masked, moved by their zeros and scaled one operation after another, their zeros too (AutoGPTQ
+auto_gptq/nn_modules/qlinear/qlinear_cuda_old.py forward)."""
+
 
 class Traffic(NamedTuple):
     """Of one block, one micro-batch and one rank."""
@@ -40,7 +46,7 @@ class _Counted(NamedTuple):
     casts: float
     """Bytes of fp8's casts, the same in forward and backward."""
     unpacked: float
-    """Quantized weights that are unpacked in forward, and again in backward."""
+    """Quantized weights that are unpacked in forward, bitsandbytes' again in backward."""
     launches: float
     """Operations of forward."""
 
@@ -52,8 +58,15 @@ def block_traffic(workload: Workload, strategy: Strategy, *, moe: bool) -> Traff
     looped += fitted("quantized_passes") * (workload.precision == "fp8")
     forward = counted.moved + counted.routed * looped
     forward += counted.merged * fitted("merge")
-    same = counted.casts + counted.unpacked * fitted("unpack")
-    return Traffic(forward + same, 2.0 * forward + same, counted.launches)
+    if workload.quantization == "int4":  # autograd keeps the matrix that forward unpacked
+        unpacked, again = counted.unpacked * fitted("unpack_separate"), 0.0
+    else:
+        unpacked = again = counted.unpacked * fitted("unpack")
+    return Traffic(
+        forward + counted.casts + unpacked,
+        2.0 * forward + counted.casts + again,
+        counted.launches,
+    )
 
 
 @functools.lru_cache(maxsize=4096)
@@ -77,11 +90,9 @@ def _counted(workload: Workload, strategy: Strategy, *, moe: bool) -> _Counted:
     launches = 9.0 + 4 * model.norms_per_block * (2 if plain_norm else 0.5)
     launches += 0 if kernels.compiled else 10 + 8 * (model.position == "rope")
     launches += 14.0 * moe + 3.0 * (strategy.tp > 1)
-    # A, B, scaling, adding and two casts of each adapter (peft/tuners/lora/layer.py)
-    launches += 6.0 * len(workload.lora_targets) * bool(workload.lora_rank)
-    # unpacking constants and weights, casting input and result (bitsandbytes' MatMul4Bit)
-    launches += 4.0 * len(block_linears(model, moe=moe)) * (workload.quantization != "none")
+    launches += _adapter_launches(workload)
     linears = block_linears(model, moe=moe) if workload.quantization != "none" else ()
+    launches += UNPACKING.get(workload.quantization, 4.0) * len(linears)
     return _Counted(
         moved=forward,
         routed=routed,
@@ -90,6 +101,19 @@ def _counted(workload: Workload, strategy: Strategy, *, moe: bool) -> _Counted:
         unpacked=sum(linear.weight for linear in linears) / strategy.tp,
         launches=launches,
     )
+
+
+def _adapter_launches(workload: Workload) -> float:
+    """Operations of a block's adapters in forward (peft/tuners/lora/layer.py Linear.forward).
+
+    A, B, scaling, adding, casts of input and result; dropout; fp32 adapters under autocast are cast
+    before each product. Counted with peft 0.21: 7 and 9 beside dropout's own on a CPU.
+    """
+    if not workload.lora_rank:
+        return 0.0
+    fp32 = workload.compute_bytes == 2 and not workload.precision.endswith("-pure")
+    autocast = 2.0 * (fp32 and workload.adapter_bytes != 2)
+    return len(workload.lora_targets) * (6.0 + autocast + workload.kernels.lora_dropout)
 
 
 def _attention_passes(workload: Workload, c: int) -> float:
