@@ -392,3 +392,19 @@ def test_a_tail_has_the_lines_that_were_asked_for(tmp_path: Path) -> None:
     log.write_text(f"{'x' * 900}\n{'y' * 900}\n")
     assert [line[0] for line in log_text(log, 1).splitlines()] == ["y"]
     assert log_text(log, 0) == log_text(tmp_path / "nothing", 5) == ""
+
+
+def test_a_tail_of_many_megabytes_is_whole_or_says_that_it_is_cut(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines within the last 8 MiB came alone, and nothing said that some were missing."""
+    log = tmp_path / "rank-0.log"
+    log.write_text("".join(f"{n:05} {'x' * 900}\n" for n in range(12_000)))
+    lines = log_text(log, 11_000).splitlines()
+    assert (len(lines), lines[0][:5], lines[-1][:5]) == (11_000, "01000", "11999")
+    assert len(log_text(log, 20_000).splitlines()) == 12_000
+    monkeypatch.setattr(log_tails, "_FULL_BYTES", 90_701)  # 100 lines and a part
+    said, *lines = log_text(log, 11_000).splitlines()
+    assert said.startswith("… only the last ")
+    assert (len(lines), lines[0][:5], lines[-1][:5]) == (100, "11900", "11999")
+    assert log_text(log, 3).splitlines() == lines[-3:]

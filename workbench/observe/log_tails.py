@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 from workbench.store.files import read_file, read_tail
 from workbench.store.printable import MAX_LINE, is_printable, printable
 from workbench.units import format_bytes
 
-_FULL_BYTES = 256 << 20  # of a log that is shown in full
-_TAIL_BYTES = 8 << 20  # of its end
+_FULL_BYTES = 256 << 20  # of a log that is shown in full, or read for its last lines
 
 
 class LogTail:
@@ -54,7 +54,8 @@ def log_lines(text: str, budget: int = 12_000, most: int = 200) -> list[str]:
 def log_text(path: Path, tail: int | None) -> str:
     """A whole log, or its last `tail` lines with progress bars collapsed.
 
-    Of one that is too large for a screen the end, below a line that says so.
+    Of one that is too large for a screen, or whose last lines are, the end, below a line that
+    says so.
     """
     if tail is None:
         try:
@@ -65,12 +66,16 @@ def log_text(path: Path, tail: int | None) -> str:
         return said + end if end and is_cut else end
     if tail <= 0:
         return ""
-    budget = min(_TAIL_BYTES, 400 * tail)
+    budget = min(_FULL_BYTES, 400 * tail)
     while True:
-        lines = log_lines(read_tail(path, budget), budget, tail + 1)  # the first may be cut
-        if len(lines) > tail or budget >= min(_TAIL_BYTES, _size(path)):
+        text, size = read_tail(path, budget), _size(path)
+        lines = log_lines(text, sys.maxsize, tail + 1)  # the first may be cut
+        if len(lines) > tail or budget >= size:
             return "\n".join(lines[-tail:])
-        budget = min(_TAIL_BYTES, 4 * budget)  # the states of a progress bar are one long line
+        if budget >= _FULL_BYTES:
+            said = f"… only the last {format_bytes(_FULL_BYTES)} of {path}:"
+            return "\n".join([said, *lines[-tail:]])
+        budget = min(_FULL_BYTES, 4 * budget)  # the states of a progress bar are one long line
 
 
 def _size(path: Path) -> int:
