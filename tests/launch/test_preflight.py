@@ -310,8 +310,8 @@ def test_whoever_holds_a_gpu_is_named(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("processes", "said"),
     [
-        ((), "20 GiB are in use, by whom is unknown"),
-        (((42, None),), "20 GiB are in use, by whom is unknown"),
+        ((), "20 GiB are in use by an unknown holder"),
+        (((42, None),), "20 GiB are in use by an unknown holder"),
         (((7, "python"), (42, None)), "held by python (pid 7) and by others outside this"),
     ],
 )

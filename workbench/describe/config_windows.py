@@ -38,6 +38,8 @@ _WINDOWS = {
 }
 """The class's default, for files without the key; other types have no window then."""
 _LLAMA4_CHUNK = 8192
+_MOST_BLOCKS = 10_000
+"""No model has as many; a file that says so (a mistake, or hostile) is not gone through."""
 
 
 def attention_kinds(keys: Keys, layers: int) -> Fields:
@@ -46,6 +48,8 @@ def attention_kinds(keys: Keys, layers: int) -> Fields:
     Raises:
         UsageError: a list of kinds that is none, or of another length than `layers`.
     """
+    if layers > _MOST_BLOCKS:
+        return {}
     family = keys.family.removesuffix("_text")
     kinds = _kinds(keys, family, layers)
     local = kinds.count(WINDOW) + kinds.count(CHUNK)

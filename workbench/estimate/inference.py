@@ -195,7 +195,7 @@ def _assumptions(model: Model, precision: str, quantization: str, kv_bytes: int)
     elif model.windowed_layers:
         sentences.append(
             f"{model.windowed_layers} of {model.layers} layers keep the last {model.window:,} "
-            "tokens alone (a server that knows no windows keeps all)"
+            "tokens alone (a server without windows keeps all of them)"
         )
     if model.linear_layers:
         sentences.append(

@@ -283,7 +283,7 @@ def _in_use_sentence(holder: GpuHolder, request: Request) -> str:
         text = f"{held} held by {', '.join(known)}{others}; {format_bytes(free)} are free."
     else:
         text = (
-            f"{held} in use, by whom is unknown: the driver names no process of this container. "
+            f"{held} in use by an unknown holder: the driver names no process of this container. "
             f"{format_bytes(free)} are free."
         )
     if request.predicted is not None and request.predicted.total_bytes > free:
