@@ -24,6 +24,7 @@ from workbench.launching.prepare.options import LaunchOptions
 from workbench.launching.prepare.request import Request
 from workbench.launching.start.start import prepare
 from workbench.observe import devices as observed
+from workbench.observe import gpu
 from workbench.observe.devices import Device, Holder, held_by, read_devices
 from workbench.queueing.device_requests import device_request
 from workbench.rehearsing.driver.pod import Pod, Slice
@@ -203,6 +204,7 @@ def test_a_run_holds_each_gpu_on_which_the_driver_names_it(
     monkeypatch.setattr(
         observed.processes, "variable", lambda pid, _name: str(directories.get(pid) or "")
     )
+    monkeypatch.setattr(gpu, "is_local", lambda _pid: True)  # no such processes run here
     pod = Pod("h100-sxm", 3).processes(0, 0, {11: 1 << 30})
     put(pod.processes(0, 2, {11: 60 << 30, 12: 1 << 30, 13: 1 << 30}))
     held = {one.name: [(who.run, who.text) for who in one.holders]

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -143,8 +144,13 @@ def test_a_second_scan_reads_what_is_new(monkeypatch: pytest.MonkeyPatch) -> Non
 @contextlib.contextmanager
 def _sleeping(variables: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["sleep", "1000"], env={**os.environ, **variables}) as process:
-        yield process
-        process.kill()
+        try:
+            environment = Path(f"/proc/{process.pid}/environ")
+            while not environment.read_bytes():  # it is empty for a moment after the exec
+                time.sleep(0.001)
+            yield process
+        finally:
+            process.kill()
 
 
 def test_what_a_copy_of_a_run_directory_names_is_no_process_of_it(tmp_path: Path) -> None:
