@@ -204,7 +204,7 @@ def test_a_run_holds_each_gpu_on_which_the_driver_names_it(
     monkeypatch.setattr(
         observed.processes, "variable", lambda pid, _name: str(directories.get(pid) or "")
     )
-    monkeypatch.setattr(gpu, "is_local", lambda _pid: True)  # no such processes run here
+    monkeypatch.setattr(gpu, "process_name", lambda _pid: "python")  # as if they ran here
     pod = Pod("h100-sxm", 3).processes(0, 0, {11: 1 << 30})
     put(pod.processes(0, 2, {11: 60 << 30, 12: 1 << 30, 13: 1 << 30}))
     held = {one.name: [(who.run, who.text) for who in one.holders]
